@@ -1,0 +1,53 @@
+/* alloc.h: every host byte goes through the allocator hook, is counted, and stops at the host's cap.
+   takes: exl2__ctx (hook, cap).
+   gives: exl2__alloc, exl2__free.
+   owns:  nothing; the caller frees with the same size and tag.
+   next:  arena.h */
+#ifndef EXL2__ALLOC_H
+#define EXL2__ALLOC_H
+
+#include "bytes.h"
+#include "result.h"
+
+/* Room that the cap still leaves. */
+static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
+{
+    if (!c->host_bytes_max) {
+        return UINT64_MAX;
+    }
+    return c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : 0;
+}
+
+/* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). bytes 0 gives NULL and EXL2_OK. */
+static inline exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
+{
+    *out = NULL;
+    if (bytes == 0) {
+        return EXL2_OK;
+    }
+    if (bytes > exl2__alloc_room(c)) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%llu bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
+                          (unsigned long long)bytes, (unsigned long long)c->host_bytes_max, (unsigned long long)c->host_bytes);
+    }
+    if (bytes <= PTRDIFF_MAX) {
+        *out = c->allocator.alloc_fn(c->allocator.user, (size_t)bytes, align, tag);
+    }
+    if (!*out) {
+        return exl2__fail(c, EXL2_ERR_MEMORY, "the host allocator refused %llu bytes", (unsigned long long)bytes);
+    }
+    c->allocations++;
+    c->host_bytes += bytes;
+    c->host_peak = c->host_bytes > c->host_peak ? c->host_bytes : c->host_peak;
+    return EXL2_OK;
+}
+
+/* NULL is fine. */
+static inline void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
+{
+    if (memory) {
+        c->host_bytes -= bytes;
+        c->allocator.free_fn(c->allocator.user, memory, (size_t)bytes, tag);
+    }
+}
+
+#endif

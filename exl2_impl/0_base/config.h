@@ -1,0 +1,81 @@
+/* config.h: what this compiler and processor can do, under names of our own.
+   takes: predefined macros, and the host's EXL2_ASSERT.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, atomics.
+   owns:  nothing.
+   next:  result.h */
+#ifndef EXL2__CONFIG_H
+#define EXL2__CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef EXL2_ASSERT
+#define EXL2__ASSERT(c) EXL2_ASSERT(c)
+#else
+#define EXL2__ASSERT(c) ((void)0)
+#endif
+
+#define EXL2__COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define EXL2__PRINTF(format_index, first_index) __attribute__((format(__gnu_printf__, format_index, first_index)))
+#elif defined(__clang__)
+#define EXL2__PRINTF(format_index, first_index) __attribute__((format(__printf__, format_index, first_index)))
+#else
+#define EXL2__PRINTF(format_index, first_index)
+#endif
+
+/* SIMD by function target attributes, chosen at run time. Not on mingw: its gcc keeps 32-byte locals on a
+   16-byte stack (GCC bug 54412), so those builds run the reference path. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(__MINGW32__) && !defined(EXL2_NO_SIMD)
+#define EXL2__X86_SIMD 1
+#define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#else
+#define EXL2__X86_SIMD 0
+#endif
+
+/* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static inline uint32_t exl2__atomic_load(const uint32_t *p)
+{
+    return (uint32_t)_InterlockedOr((volatile long *)(uintptr_t)p, 0);
+}
+static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
+{
+    (void)_InterlockedExchange((volatile long *)p, (long)value);
+}
+static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
+{
+    return (uint32_t)_InterlockedExchange((volatile long *)p, (long)value);
+}
+#else
+static inline uint32_t exl2__atomic_load(const uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
+{
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
+{
+    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);
+}
+#endif
+
+/* A lock for sections of a few dozen instructions (error record, counters, job flags); it never sleeps. */
+static inline void exl2__lock(uint32_t *lock)
+{
+    while (exl2__atomic_swap(lock, 1)) {
+    }
+}
+static inline void exl2__unlock(uint32_t *lock)
+{
+    exl2__atomic_store(lock, 0);
+}
+
+#endif

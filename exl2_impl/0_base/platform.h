@@ -1,0 +1,257 @@
+/* platform.h: the only file that knows an operating system: clock, default allocator, default files, entropy.
+   takes: nothing.
+   gives: exl2__platform_ns, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files.
+   owns:  the file objects that its open hook makes, until its close hook.
+   next:  ../1_load/json.h */
+#ifndef EXL2__PLATFORM_H
+#define EXL2__PLATFORM_H
+
+#include "result.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#if defined(_WIN32)
+#include <io.h>
+#include <malloc.h>
+#ifndef EXL2_NO_FILES
+#include <stdio.h>
+#endif
+/* By hand, with windows.h's own tags, so that a host may include it before or after us. */
+union _LARGE_INTEGER;
+__declspec(dllimport) int __stdcall QueryPerformanceCounter(union _LARGE_INTEGER *count);
+__declspec(dllimport) int __stdcall QueryPerformanceFrequency(union _LARGE_INTEGER *frequency);
+__declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsigned long flags, const char *text, int bytes,
+                                                        wchar_t *out, int cap);
+__declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text, int count,
+                                                        char *out, int cap, const char *fallback, int *used_fallback);
+#else
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* strict C11 hides it */
+extern int clock_gettime(int clock, struct timespec *time);
+#define EXL2__CLOCK_MONOTONIC 1
+#elif defined(CLOCK_MONOTONIC)
+#define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
+#endif
+#endif
+
+/* Nanoseconds of a clock that never goes back. */
+static inline uint64_t exl2__platform_ns(void)
+{
+#if defined(_WIN32)
+    int64_t count = 0, frequency = 1;
+    QueryPerformanceCounter((union _LARGE_INTEGER *)(void *)&count);
+    QueryPerformanceFrequency((union _LARGE_INTEGER *)(void *)&frequency);
+    uint64_t whole = (uint64_t)(count / frequency), part = (uint64_t)(count % frequency);
+    return whole * 1000000000u + part * 1000000000u / (uint64_t)frequency;
+#else
+    struct timespec now = { 0, 0 };
+#ifdef EXL2__CLOCK_MONOTONIC
+    clock_gettime(EXL2__CLOCK_MONOTONIC, &now);
+#else
+    timespec_get(&now, TIME_UTC);
+#endif
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+/* A number for seeds that the host left at 0. Not for secrets. */
+static inline uint64_t exl2__platform_entropy(const void *salt)
+{
+    uint64_t x = exl2__platform_ns() ^ (uint64_t)(uintptr_t)salt << 20 ^ (uint64_t)time(NULL) << 40;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* ---- default allocator ---- */
+
+/* Parentheses around the names: hosts define malloc and free as macros. */
+static void *exl2__platform_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user;
+    (void)tag;
+#if defined(_WIN32)
+    return (_aligned_malloc)(bytes, align);
+#else
+    if (bytes > SIZE_MAX - align) {
+        return NULL;
+    }
+    return (aligned_alloc)(align, (bytes + align - 1) / align * align);
+#endif
+}
+
+static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    (void)user;
+    (void)bytes;
+    (void)tag;
+#if defined(_WIN32)
+    (_aligned_free)(memory);
+#else
+    (free)(memory);
+#endif
+}
+
+static inline exl2_allocator exl2__platform_allocator(void)
+{
+    exl2_allocator hook = { exl2__platform_alloc, exl2__platform_free, NULL };
+    return hook;
+}
+
+/* ---- default files ---- */
+
+#ifndef EXL2_NO_FILES
+#if defined(_WIN32)
+
+#define EXL2__UTF8_PAGE 65001u
+
+static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
+{
+    (void)user;
+    wchar_t wide[1024];
+    if (!MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide))) {
+        return NULL;
+    }
+    FILE *file = _wfopen(wide, L"rb");
+    if (!file) {
+        return NULL;
+    }
+    int64_t size = _fseeki64(file, 0, SEEK_END) == 0 ? _ftelli64(file) : -1;
+    if (size < 0) {
+        fclose(file);
+        return NULL;
+    }
+    *bytes = (uint64_t)size;
+    return file;
+}
+
+static bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+{
+    (void)user;
+    wchar_t wide[1024];
+    int length = MultiByteToWideChar(EXL2__UTF8_PAGE, 0, dir, -1, wide, (int)EXL2__COUNT(wide) - 3);
+    if (length <= 0) {
+        return false;
+    }
+    wide[length - 1] = L'/';
+    wide[length] = L'*';
+    wide[length + 1] = 0;
+    struct _wfinddata64_t entry;
+    intptr_t search = _wfindfirst64(wide, &entry);
+    if (search == -1) {
+        return false;
+    }
+    bool found = false;
+    do {
+        if (!(entry.attrib & _A_SUBDIR) && index-- == 0) {
+            found = WideCharToMultiByte(EXL2__UTF8_PAGE, 0, entry.name, -1, name, (int)cap, NULL, NULL) > 0;
+            break;
+        }
+    } while (_wfindnext64(search, &entry) == 0);
+    _findclose(search);
+    return found;
+}
+
+static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+{
+    (void)user;
+    if (_fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) != 0) {
+        return -1;
+    }
+    size_t got = fread(out, 1, bytes, (FILE *)file);
+    return got < bytes && ferror((FILE *)file) ? -1 : (int64_t)got;
+}
+
+static void exl2__platform_close(void *user, void *file)
+{
+    (void)user;
+    fclose((FILE *)file);
+}
+
+#else
+
+/* A file descriptor + 1 fits into the pointer, so opening allocates nothing. */
+static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
+{
+    (void)user;
+    int file = open(path, O_RDONLY);
+    if (file < 0) {
+        return NULL;
+    }
+    struct stat info;
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(file);
+        return NULL;
+    }
+    *bytes = (uint64_t)info.st_size;
+    return (void *)((intptr_t)file + 1);
+}
+
+static bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+{
+    (void)user;
+    DIR *folder = opendir(dir);
+    if (!folder) {
+        return false;
+    }
+    bool found = false;
+    for (struct dirent *entry; !found && (entry = readdir(folder)) != NULL;) {
+        size_t bytes = strlen(entry->d_name);
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || bytes >= cap) {
+            continue;
+        }
+        if (index-- == 0) {
+            memcpy(name, entry->d_name, bytes + 1);
+            found = true;
+        }
+    }
+    closedir(folder);
+    return found;
+}
+
+static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+{
+    (void)user;
+    int descriptor = (int)((intptr_t)file - 1);
+    size_t done = 0;
+    if (offset > INT64_MAX || lseek(descriptor, (off_t)offset, SEEK_SET) < 0) {
+        return -1;
+    }
+    while (done < bytes) {
+        ssize_t got = read(descriptor, (char *)out + done, bytes - done);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (int64_t)done;
+}
+
+static void exl2__platform_close(void *user, void *file)
+{
+    (void)user;
+    close((int)((intptr_t)file - 1));
+}
+
+#endif
+
+static inline exl2_files exl2__platform_files(void)
+{
+    exl2_files hook = { exl2__platform_open, exl2__platform_list, exl2__platform_read, exl2__platform_close, NULL };
+    return hook;
+}
+#endif /* EXL2_NO_FILES */
+
+#endif

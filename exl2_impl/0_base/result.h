@@ -1,0 +1,159 @@
+/* result.h: one context per engine, one error record per context, one way to fail.
+   takes: the host's hooks, as exl2_open copied them.
+   gives: exl2__ctx, exl2__format, exl2__fail, EXL2__TRY.
+   owns:  nothing; the engine owns its context.
+   next:  alloc.h */
+#ifndef EXL2__RESULT_H
+#define EXL2__RESULT_H
+
+#include "../../exl2.h"
+#include "config.h"
+
+#include <stdarg.h>
+
+/* What every layer below the engine needs: hooks, byte counts, the newest failure. */
+typedef struct exl2__ctx {
+    exl2_allocator allocator;
+    exl2_files files;
+    exl2_logger logger;
+    exl2_zones zones;
+    exl2_parallel parallel;
+    uint64_t host_bytes, host_peak, host_bytes_max, allocations;
+    uint32_t error_lock; /* guards error */
+    exl2_error error;
+} exl2__ctx;
+
+#define EXL2__TRY(call)                \
+    do {                               \
+        exl2_result try_ = (call);     \
+        if (try_ < 0) {                \
+            return try_;               \
+        }                              \
+    } while (0)
+
+/* Cuts text at a code point border so that it has at most `bytes` bytes. */
+static inline size_t exl2__utf8_cut(const char *text, size_t bytes)
+{
+    size_t cut = bytes;
+    while (cut > 0 && ((unsigned char)text[cut] & 0xC0) == 0x80) {
+        cut--;
+    }
+    return cut;
+}
+
+static inline size_t exl2__format_number(char *end, uint64_t value, unsigned base)
+{
+    size_t n = 0;
+    do {
+        *--end = "0123456789abcdef"[value % base];
+        value /= base;
+        n++;
+    } while (value);
+    return n;
+}
+
+/* A printf of our own: %s %.*s %c %d %u %x %zu %lld %llu %%. It knows no locale, no floats and no stdio,
+   and never cuts a code point. Returns the bytes written, without the NUL. */
+EXL2__PRINTF(3, 0)
+static inline size_t exl2__format_list(char *out, size_t cap, const char *format, va_list args)
+{
+    size_t used = 0;
+    for (const char *f = format; *f; f++) {
+        char number[24];
+        char *number_end = number + sizeof number;
+        const char *piece = f;
+        size_t bytes = 1;
+        if (*f == '%') {
+            f++;
+            size_t limit = SIZE_MAX;
+            if (f[0] == '.' && f[1] == '*') {
+                int given = va_arg(args, int);
+                limit = given > 0 ? (size_t)given : 0;
+                f += 2;
+            }
+            int longs = 0;
+            while (*f == 'l' || *f == 'z') {
+                longs += *f == 'z' ? 3 : 1;
+                f++;
+            }
+            if (*f == 's') {
+                piece = va_arg(args, const char *);
+                piece = piece ? piece : "(null)";
+                for (bytes = 0; bytes < limit && piece[bytes]; bytes++) {
+                }
+            } else if (*f == 'c') {
+                number[0] = (char)va_arg(args, int);
+                piece = number;
+            } else if (*f == 'd') {
+                int64_t value = longs >= 2 ? (int64_t)va_arg(args, long long) : va_arg(args, int);
+                uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+                bytes = exl2__format_number(number_end, size, 10);
+                if (value < 0) {
+                    bytes++;
+                    *(number_end - bytes) = '-';
+                }
+                piece = number_end - bytes;
+            } else if (*f == 'u' || *f == 'x') {
+                uint64_t value = longs == 3 ? va_arg(args, size_t)
+                               : longs == 2 ? va_arg(args, unsigned long long) : va_arg(args, unsigned);
+                bytes = exl2__format_number(number_end, value, *f == 'x' ? 16 : 10);
+                piece = number_end - bytes;
+            } else {
+                piece = "%";
+            }
+        }
+        if (cap == 0 || used + bytes > cap - 1) {
+            bytes = cap == 0 ? 0 : cap - 1 - used;
+            memcpy(out + used, piece, bytes);
+            used += bytes;
+            if (used) { /* never end inside a code point */
+                size_t start = used - 1;
+                while (start > 0 && ((unsigned char)out[start] & 0xC0) == 0x80) {
+                    start--;
+                }
+                unsigned char lead = (unsigned char)out[start];
+                size_t whole = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+                used = start + whole > used ? start : used;
+            }
+            break;
+        }
+        memcpy(out + used, piece, bytes);
+        used += bytes;
+    }
+    if (cap) {
+        out[used] = 0;
+    }
+    return used;
+}
+
+EXL2__PRINTF(3, 4)
+static inline size_t exl2__format(char *out, size_t cap, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    size_t used = exl2__format_list(out, cap, format, args);
+    va_end(args);
+    return used;
+}
+
+/* Records the newest failure and returns its code: `return exl2__fail(c, EXL2_ERR_FORMAT, "%s: ...", file);`
+   The place that knows most calls it; callers pass the code on and never overwrite the text. */
+EXL2__PRINTF(3, 4)
+static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char *format, ...)
+{
+    exl2_error error = { code, 0, { 0 } };
+    va_list args;
+    va_start(args, format);
+    exl2__format_list(error.text, sizeof error.text, format, args);
+    va_end(args);
+    exl2__lock(&c->error_lock);
+    c->error = error;
+    exl2__unlock(&c->error_lock);
+    exl2_log_level level = c->logger.max_level ? c->logger.max_level : EXL2_LOG_WARN;
+    if (c->logger.line && level >= EXL2_LOG_ERROR) {
+        c->logger.line(c->logger.user, EXL2_LOG_ERROR, code, error.text);
+    }
+    return code;
+}
+
+#endif

@@ -1,0 +1,181 @@
+/* phases.h: THE BACKEND BOUNDARY. Everything above asks for phases of a forward pass; everything below does them.
+   takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
+   gives: EXL2__PHASES, the structs that cross the boundary, exl2__backend.
+   owns:  nothing; a backend owns weights, pages and scratch, in arenas whose size `measure` gave.
+   next:  arch.h */
+#ifndef EXL2__PHASES_H
+#define EXL2__PHASES_H
+
+#include "../0_base/arena.h"
+
+#define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
+#define EXL2__NO_PAGE UINT32_MAX
+
+/* The one list: vtable, names, profiler zones and the parity test are made from it, in the order of a pass.
+   r = residual rows [rows, hidden] f32; K and V pages are f16; everything else f32. */
+#define EXL2__PHASES(X)                                                                          \
+    X(copy_pages) /* whole pages, for copy-on-write                                           */ \
+    X(embed)      /* r = table[token]                                                         */ \
+    X(qkv)        /* x = rmsnorm(r) * w; q, k, v = x * W (+ bias); RoPE on q, k; k, v -> pages */ \
+    X(attend)     /* o = softmax(scale * q K^T, keys 0..position of the row) V                 */ \
+    X(out)        /* r += o * W (+ bias)                                                      */ \
+    X(gate_up)    /* x = rmsnorm(r) * w; h = silu(x * Wg) * (x * Wu)                          */ \
+    X(down)       /* r += h * W (+ bias)                                                      */ \
+    X(head)       /* x = rmsnorm(r) * w; logits = x * W, for rows that want them              */ \
+    X(sample)     /* penalties, bias, filters, draw -> token; log-probabilities               */
+
+typedef enum exl2__phase {
+#define X(name) EXL2__PHASE_##name,
+    EXL2__PHASES(X)
+#undef X
+    EXL2__PHASE_COUNT
+} exl2__phase;
+
+/* ---- what a model is made of ---- */
+
+typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
+
+typedef struct exl2__shape {
+    uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter; /* inter: width of the MLP */
+    uint32_t embed_rows;                                              /* rows of the embedding; may differ from vocab */
+    float norm_eps, attn_scale;
+} exl2__shape;
+
+/* Rows [row, row + rows) of packed order, `bits` wide, from word row `word` of q_weight on (exl2-format 4.2). */
+typedef struct exl2__group {
+    uint32_t row, rows, word;
+    uint32_t bits;
+} exl2__group;
+
+/* One linear layer y[out] = x[in] W (+ bias), as the loader has checked it. */
+typedef struct exl2__matrix_desc {
+    const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
+    uint32_t in, out, out_stored; /* out_stored: out rounded up to 32; padded outputs are never used */
+    bool dense;                   /* [out, in] of `dtype`; else EXL2 */
+    exl2__dtype dtype;            /* dense only */
+    uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
+    bool has_bias;
+    /* Above is known from headers alone and is enough for matrix_bytes. Below is needed by matrix_make, and only
+       until it returns. */
+    const exl2__group *groups;    /* [group_count] */
+    const uint32_t *scale_codes;  /* [group_count, out_stored / 8] q_scale as on disk */
+    const uint16_t *scale_max;    /* [group_count] f16: fp16(q_scale_max * prescale / 256), exl2-format 4.5 */
+    const uint32_t *inverse_perm; /* [in] q_invperm: packed row of each input feature */
+    const float *bias;            /* [out] or NULL */
+} exl2__matrix_desc;
+
+/* Some rows of one matrix, in file order. EXL2: word rows [row, row + rows) of q_weight, u32 [rows, out_stored].
+   Dense: output features [row, row + rows), [rows, in] of the desc's dtype. Slices come in order, without gaps;
+   `data` is aligned to 4 bytes. */
+typedef struct exl2__rows_slice {
+    uint32_t row, rows;
+    const void *data;
+} exl2__rows_slice;
+
+typedef struct exl2__matrix exl2__matrix; /* parts (q, k, v or gate, up or one) packed as the backend likes */
+typedef struct exl2__vector exl2__vector; /* norm weights */
+
+typedef struct exl2__layer {
+    uint32_t index;
+    exl2__matrix *qkv, *out, *gate_up, *down; /* qkv: 3 parts; gate_up: 2 parts */
+    exl2__vector *attn_norm, *mlp_norm;
+} exl2__layer;
+
+/* What a backend must know before it can prepare; sizes are final. */
+typedef struct exl2__plan {
+    exl2__shape shape;
+    const double *rope_frequency; /* [head_dim / 2] radians per position; NeoX pairs (i, i + head_dim / 2) */
+    uint32_t rows_max;            /* rows of a pass */
+    uint32_t logit_rows_max;      /* rows whose logits exist at a time (head and sample work on such a group) */
+    uint32_t sequences_max, context_max, pages; /* context_max: a multiple of the page size */
+    exl2__layer *layers;          /* [shape.layers] */
+    exl2__matrix *embed, *head;   /* dense 1-part table read by row; may be the same matrix (tied) */
+    exl2__vector *final_norm;
+} exl2__plan;
+
+/* ---- what changes per pass ---- */
+
+typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
+    exl2_token token;
+    uint32_t position, sequence; /* sequence: index into exl2__step.page_tables */
+} exl2__step_row;
+
+typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
+
+/* A resolved sampler: every field means what it says, nothing is "default" any more. */
+typedef struct exl2__sampling {
+    bool greedy;
+    uint32_t top_k;                     /* 0 = off */
+    float temperature;                  /* > 0 */
+    float top_p, min_p, repeat_penalty; /* 1, 0, 1 = off */
+    uint64_t seed;
+    const exl2_bias *bias;
+    uint32_t bias_count;
+} exl2__sampling;
+
+typedef enum exl2__logit_use { EXL2__LOGIT_DRAW, EXL2__LOGIT_SCORE } exl2__logit_use;
+
+typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
+    uint32_t row;                   /* into exl2__step.rows */
+    exl2__logit_use use;
+    exl2_token target;              /* SCORE: the token whose log-probability is wanted */
+    uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
+    const exl2__sampling *sampling; /* DRAW */
+    uint64_t draw_position;         /* DRAW: absolute position of the new token in its session */
+    const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at */
+    uint32_t history_count;
+} exl2__logit_row;
+
+typedef struct exl2__logit_result {
+    exl2_token token;       /* DRAW: the drawn one; SCORE: the target. -1: no token is allowed (all banned, or all NaN) */
+    float logprob;          /* natural log of the raw softmax (before penalties and bias) at `token` */
+    float logsumexp;        /* of the raw logits */
+    uint32_t alt_count;
+    exl2_alt *alts;         /* [EXL2_ALTS_MAX], memory of whoever reads the result; descending, ties by lowest id */
+} exl2__logit_result;
+
+typedef struct exl2__step { /* the arrays live until the pass has ended */
+    const exl2__step_row *rows;
+    uint32_t row_count, sequence_count;
+    const uint32_t *const *page_tables; /* [sequence_count][pages of the sequence] page numbers */
+    const exl2__page_copy *copies;
+    uint32_t copy_count;
+    const exl2__logit_row *logits;
+    uint32_t logit_count;
+} exl2__step;
+
+/* The part of a phase that one call does. Items are the backend's own unit of work (exl2__backend.items says how
+   many a phase has); a phase is done when every item was done once, ascending. `head` and `sample` work on the
+   logit rows [logit0, logit0 + logit_count) of the step, at most logit_rows_max. */
+typedef struct exl2__range {
+    uint32_t begin, end;
+    uint32_t logit0, logit_count;
+} exl2__range;
+
+typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
+
+typedef struct exl2__backend {
+    const char *name; /* "cpu" */
+    /* Life. `open` takes the device struct itself from the heap; close accepts NULL. */
+    exl2_result (*open)(exl2__ctx *c, exl2__device **out);
+    void (*close)(exl2__device *d);
+    /* Weights. The caller opens `weights` with the sum of the *_bytes; the same calls in the same order then fit. */
+    uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
+    uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
+    exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count, exl2__matrix **out);
+    exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
+    exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count, exl2__vector **out);
+    /* Pages and scratch, from arenas; dry arenas measure (plan->layers, embed ... are not read then). After it nothing allocates. */
+    uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
+    exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
+    /* A pass: begin, then every phase over all its items, layer by layer; then the results. */
+    exl2_result (*begin)(exl2__device *d, const exl2__step *step);
+    uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
+    uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);          /* multiply-adds of one item at `rows` rows; a guide for budgets */
+    exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, exl2__logit_result *results); /* after `sample` */
+#define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
+    EXL2__PHASES(X) /* layer: NULL outside the layers */
+#undef X
+} exl2__backend;
+
+#endif
