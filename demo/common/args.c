@@ -1,0 +1,191 @@
+/* args.c: see args.h.
+   takes: argv.
+   gives: what args.h declares.
+   owns:  nothing.
+   next:  memory.c */
+#include "args.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+args_result args_wrong(const args_desc *d, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "; see '%s --help'\n", d->program);
+    return ARGS_USAGE;
+}
+
+static args_result print_help(const args_desc *d)
+{
+    printf("%s\n\nusage: %s", d->about, d->program);
+    for (size_t i = 0; i < d->positional_count; i++) {
+        printf(d->positional[i].optional ? " [%s]" : " %s", d->positional[i].name);
+    }
+    printf(d->flag_count ? " [flags]\n\n" : "\n");
+    for (size_t i = 0; i < d->positional_count; i++) {
+        printf("  %-16s %s\n", d->positional[i].name, d->positional[i].help);
+    }
+    for (size_t i = 0; i < d->flag_count; i++) {
+        printf("  %-16s %s\n", d->flags[i].name, d->flags[i].help);
+    }
+    return ARGS_HELP;
+}
+
+/* Digits only; *stop is behind them. */
+static bool read_u64(const char *text, uint64_t max, uint64_t *out, const char **stop)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno || value > max) {
+        return false;
+    }
+    *out = value;
+    *stop = end;
+    return true;
+}
+
+static bool read_numbers(const char *text, arg_numbers *out)
+{
+    const char *stop = text;
+    out->count = 0;
+    do {
+        uint64_t value;
+        const char *start = out->count ? stop + 1 : stop;
+        if (out->count == ARGS_LIST_MAX || !read_u64(start, UINT32_MAX, &value, &stop)) {
+            return false;
+        }
+        out->items[out->count++] = (uint32_t)value;
+    } while (*stop == ',');
+    return *stop == 0;
+}
+
+static bool read_float(const char *text, float *out)
+{
+    char *end;
+    if (!text[0] || strspn(text, "0123456789+-.eE") != strlen(text)) { /* no "inf", "nan", hexadecimal, space */
+        return false;
+    }
+    *out = strtof(text, &end);
+    return *end == 0;
+}
+
+static args_result wrong_choice(const args_desc *d, const arg *a, const char *text)
+{
+    char list[512];
+    size_t used = 0;
+    list[0] = 0;
+    for (const char *const *choice = a->choices; *choice && used < sizeof list; choice++) {
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *choice);
+    }
+    return args_wrong(d, "%s is one of %s, not '%s'", a->name, list, text);
+}
+
+static args_result store_value(const args_desc *d, const arg *a, const char *text)
+{
+    uint64_t number = 0;
+    const char *stop = "";
+    switch (a->kind) {
+    case ARG_BOOL:
+        *(bool *)a->value = true;
+        return ARGS_OK;
+    case ARG_TEXT:
+        *(const char **)a->value = text;
+        return ARGS_OK;
+    case ARG_TEXTS: {
+        arg_texts *texts = a->value;
+        if (texts->count == ARGS_LIST_MAX) {
+            return args_wrong(d, "%s can be given %d times", a->name, ARGS_LIST_MAX);
+        }
+        texts->items[texts->count++] = text;
+        return ARGS_OK;
+    }
+    case ARG_U32:
+        if (!read_u64(text, UINT32_MAX, &number, &stop) || *stop) {
+            return args_wrong(d, "%s takes a whole number of at most 4294967295, not '%s'", a->name, text);
+        }
+        *(uint32_t *)a->value = (uint32_t)number;
+        return ARGS_OK;
+    case ARG_U64:
+        if (!read_u64(text, UINT64_MAX, &number, &stop) || *stop) {
+            return args_wrong(d, "%s takes a whole number, not '%s'", a->name, text);
+        }
+        *(uint64_t *)a->value = number;
+        return ARGS_OK;
+    case ARG_FLOAT:
+        return read_float(text, a->value) ? ARGS_OK : args_wrong(d, "%s takes a number, not '%s'", a->name, text);
+    case ARG_NUMBERS:
+        return read_numbers(text, a->value)
+                   ? ARGS_OK
+                   : args_wrong(d, "%s takes at most %d whole numbers with commas between them, not '%s'", a->name,
+                                ARGS_LIST_MAX, text);
+    case ARG_CHOICE:
+        for (uint32_t i = 0; a->choices[i]; i++) {
+            if (strcmp(a->choices[i], text) == 0) {
+                *(uint32_t *)a->value = i;
+                return ARGS_OK;
+            }
+        }
+        return wrong_choice(d, a, text);
+    }
+    return ARGS_OK;
+}
+
+/* One flag at argv[*at]; *at ends at the last argument that belongs to it. */
+static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at)
+{
+    const char *given = argv[*at], *equals = strchr(given, '=');
+    size_t name_bytes = equals ? (size_t)(equals - given) : strlen(given);
+    for (size_t i = 0; i < d->flag_count; i++) {
+        const arg *a = &d->flags[i];
+        if (strlen(a->name) != name_bytes || memcmp(a->name, given, name_bytes) != 0) {
+            continue;
+        }
+        if (a->kind == ARG_BOOL) {
+            return equals ? args_wrong(d, "%s takes no value", a->name) : store_value(d, a, NULL);
+        }
+        if (equals) {
+            return store_value(d, a, equals + 1);
+        }
+        if (*at + 1 >= argc) {
+            return args_wrong(d, "%s needs a value", a->name);
+        }
+        return store_value(d, a, argv[++*at]);
+    }
+    return args_wrong(d, "unknown flag '%.*s'", (int)name_bytes, given);
+}
+
+args_result args_parse(const args_desc *d, int argc, char **argv)
+{
+    size_t positionals = 0;
+    bool flags_ended = false;
+    for (int at = 0; at < argc; at++) {
+        args_result result = ARGS_OK;
+        const char *text = argv[at];
+        if (!flags_ended && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
+            return print_help(d);
+        }
+        if (!flags_ended && strcmp(text, "--") == 0) {
+            flags_ended = true;
+        } else if (!flags_ended && text[0] == '-' && text[1]) {
+            result = parse_flag(d, argc, argv, &at);
+        } else if (positionals < d->positional_count) {
+            result = store_value(d, &d->positional[positionals++], text);
+        } else {
+            result = args_wrong(d, "'%s' is one argument too many", text);
+        }
+        if (result != ARGS_OK) {
+            return result;
+        }
+    }
+    if (positionals < d->positional_count && !d->positional[positionals].optional) {
+        return args_wrong(d, "%s is missing", d->positional[positionals].name);
+    }
+    return ARGS_OK;
+}

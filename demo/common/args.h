@@ -1,0 +1,66 @@
+/* args.h: command-line flags by table.
+   takes: argv, a table of flags and of positional arguments.
+   gives: args_parse.
+   owns:  nothing; texts point into argv.
+   next:  memory.h */
+#ifndef DEMO_ARGS_H
+#define DEMO_ARGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARGS_LIST_MAX 32
+
+typedef struct arg_texts { /* a flag that may be repeated */
+    const char *items[ARGS_LIST_MAX];
+    uint32_t count;
+} arg_texts;
+
+typedef struct arg_numbers { /* "1,8,16" */
+    uint32_t items[ARGS_LIST_MAX];
+    uint32_t count;
+} arg_numbers;
+
+typedef enum arg_kind {
+    ARG_BOOL,    /* bool: present or not */
+    ARG_TEXT,    /* const char * */
+    ARG_TEXTS,   /* arg_texts */
+    ARG_U32,     /* uint32_t */
+    ARG_U64,     /* uint64_t */
+    ARG_FLOAT,   /* float */
+    ARG_NUMBERS, /* arg_numbers */
+    ARG_CHOICE   /* uint32_t: index into `choices` */
+} arg_kind;
+
+typedef struct arg {
+    const char *name;           /* "--max"; a positional argument: "MODEL" */
+    arg_kind kind;              /* positional: ARG_TEXT or ARG_U32 */
+    void *value;                /* keeps what it holds when the flag is absent */
+    const char *help;           /* "N    tokens to write (256)" */
+    const char *const *choices; /* ARG_CHOICE: texts, NULL behind them */
+    bool optional;              /* positional ones: those behind it are too */
+} arg;
+
+typedef struct args_desc {
+    const char *program; /* "exl2 generate" */
+    const char *about;   /* one line for --help */
+    const arg *positional;
+    size_t positional_count;
+    const arg *flags;
+    size_t flag_count;
+} args_desc;
+
+typedef enum args_result {
+    ARGS_OK,
+    ARGS_HELP,  /* --help: the usage was printed to stdout; exit with 0 */
+    ARGS_USAGE  /* one sentence was printed to stderr; exit with 2 */
+} args_result;
+
+#define ARGS_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* argv[0] is the first argument, not the program. "--flag value" and "--flag=value"; "--" ends the flags. */
+args_result args_parse(const args_desc *d, int argc, char **argv);
+args_result args_wrong(const args_desc *d, const char *format, ...); /* prints a sentence and the hint; ARGS_USAGE */
+
+#endif

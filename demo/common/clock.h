@@ -1,0 +1,15 @@
+/* clock.h: time that never goes back, and naps.
+   takes: nothing.
+   gives: clock_ns, clock_seconds_since, clock_sleep_us.
+   owns:  nothing.
+   next:  pool.h */
+#ifndef DEMO_CLOCK_H
+#define DEMO_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t clock_ns(void);
+double clock_seconds_since(uint64_t start_ns);
+void clock_sleep_us(uint64_t us); /* returns early when a signal arrives */
+
+#endif

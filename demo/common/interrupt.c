@@ -1,0 +1,33 @@
+/* interrupt.c: see interrupt.h.
+   takes: POSIX signals.
+   gives: what interrupt.h declares.
+   owns:  one flag.
+   next:  host.c */
+#define _POSIX_C_SOURCE 200809L
+#include "interrupt.h"
+
+#include <signal.h>
+#include <string.h>
+
+static volatile sig_atomic_t flag;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    flag = 1;
+}
+
+void interrupt_watch(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_interrupt;
+    action.sa_flags = (int)SA_RESETHAND; /* the second one kills */
+    flag = 0;
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool interrupted(void)
+{
+    return flag != 0;
+}

@@ -1,0 +1,262 @@
+/* json_in.c: see json_in.h.
+   takes: text.
+   gives: what json_in.h declares.
+   owns:  the nodes, keys and texts of a tree.
+   next:  samples.c */
+#include "json_in.h"
+
+#include "memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define JSON_DEPTH 64
+
+typedef struct reader {
+    const char *at, *end;
+    const char *error; /* first failure */
+} reader;
+
+static bool fail(reader *r, const char *error)
+{
+    r->error = r->error ? r->error : error;
+    return false;
+}
+
+static void skip_space(reader *r)
+{
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r')) {
+        r->at++;
+    }
+}
+
+static bool take(reader *r, char c)
+{
+    if (r->at < r->end && *r->at == c) {
+        r->at++;
+        return true;
+    }
+    return false;
+}
+
+/* Four hex digits, or -1. */
+static int32_t take_hex4(reader *r)
+{
+    int32_t value = 0;
+    for (int i = 0; i < 4; i++, r->at++) {
+        const char *digits = "0123456789abcdef0123456789ABCDEF";
+        const char *digit = r->at < r->end && *r->at ? strchr(digits, *r->at) : NULL;
+        if (!digit) {
+            return -1;
+        }
+        value = value * 16 + (int32_t)((digit - digits) & 15);
+    }
+    return value;
+}
+
+/* UTF-8 of the escape behind a backslash; lone surrogates become U+FFFD. 0 = bad escape. */
+static size_t take_escape(reader *r, char out[4])
+{
+    static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char letter = r->at < r->end ? *r->at++ : 0;
+    const char *known = letter ? strchr(letters, letter) : NULL;
+    if (known) {
+        out[0] = values[known - letters];
+        return 1;
+    }
+    int32_t unit = letter == 'u' ? take_hex4(r) : -1;
+    if (unit < 0) {
+        return 0;
+    }
+    uint32_t point = (uint32_t)unit;
+    if (point >= 0xD800 && point < 0xE000) {
+        reader ahead = *r;
+        int32_t low = point < 0xDC00 && take(&ahead, '\\') && take(&ahead, 'u') ? take_hex4(&ahead) : -1;
+        if (low >= 0xDC00 && low < 0xE000) {
+            point = 0x10000 + ((point - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
+            *r = ahead;
+        } else {
+            point = 0xFFFD;
+        }
+    }
+    size_t n = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    static const unsigned char lead[5] = { 0, 0, 0xC0, 0xE0, 0xF0 };
+    for (size_t i = n; i-- > 1; point >>= 6) {
+        out[i] = (char)(0x80 | (point & 0x3F));
+    }
+    out[0] = (char)(lead[n] | point);
+    return n;
+}
+
+/* The string that starts at the cursor's quote; NULL on failure. */
+static char *take_string(reader *r, size_t *bytes)
+{
+    if (!take(r, '"')) {
+        fail(r, "a string was expected");
+        return NULL;
+    }
+    const char *close = r->at;
+    while (close < r->end && *close != '"') {
+        close += *close == '\\' ? 2 : 1;
+    }
+    if (close >= r->end) {
+        fail(r, "a string does not end");
+        return NULL;
+    }
+    char *out = memory_take((size_t)(close - r->at) + 1, 1); /* an escape is never shorter than its UTF-8 */
+    size_t used = 0;
+    while (r->at < close) {
+        unsigned char c = (unsigned char)*r->at++;
+        if (c == '\\') {
+            char piece[4];
+            size_t n = take_escape(r, piece);
+            if (n == 0) {
+                fail(r, "a string holds a bad escape");
+                free(out);
+                return NULL;
+            }
+            memcpy(out + used, piece, n);
+            used += n;
+        } else if (c < 0x20) {
+            fail(r, "a string holds a control character");
+            free(out);
+            return NULL;
+        } else {
+            out[used++] = (char)c;
+        }
+    }
+    r->at = close + 1;
+    *bytes = used;
+    return out;
+}
+
+static bool take_number(reader *r, json_value *v)
+{
+    char text[64];
+    size_t n = 0;
+    while (r->at + n < r->end && r->at[n] && strchr("+-.0123456789eE", r->at[n])) {
+        n++;
+    }
+    if (n == 0 || n >= sizeof text) {
+        return fail(r, n ? "a number is too long" : "a value was expected");
+    }
+    memcpy(text, r->at, n);
+    text[n] = 0;
+    char *stop;
+    v->kind = JSON_NUMBER;
+    v->number = strtod(text, &stop); /* the programs never leave the C locale */
+    r->at += n;
+    return *stop == 0 || fail(r, "a number is malformed");
+}
+
+static bool take_word(reader *r, json_value *v)
+{
+    static const char *const words[] = { "null", "false", "true" };
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(words[i]);
+        if ((size_t)(r->end - r->at) >= n && memcmp(r->at, words[i], n) == 0) {
+            v->kind = (json_kind)i;
+            r->at += n;
+            return true;
+        }
+    }
+    return take_number(r, v);
+}
+
+static bool take_value(reader *r, json_value *v, int depth);
+
+static bool take_children(reader *r, json_value *v, char close, int depth)
+{
+    json_value **tail = &v->child;
+    r->at++;
+    skip_space(r);
+    if (take(r, close)) {
+        return true;
+    }
+    do {
+        json_value *child = memory_take(1, sizeof *child);
+        *tail = child;
+        tail = &child->next;
+        v->child_count++;
+        skip_space(r);
+        if (close == '}') {
+            size_t bytes;
+            child->key = take_string(r, &bytes);
+            skip_space(r);
+            if (!child->key || !take(r, ':')) {
+                return fail(r, "a member has no ':'");
+            }
+        }
+        if (!take_value(r, child, depth + 1)) {
+            return false;
+        }
+        skip_space(r);
+    } while (take(r, ','));
+    return take(r, close) || fail(r, close == '}' ? "an object does not end" : "an array does not end");
+}
+
+/* Recursion ends at JSON_DEPTH. */
+static bool take_value(reader *r, json_value *v, int depth)
+{
+    bool good;
+    skip_space(r);
+    v->raw = r->at;
+    char c = r->at < r->end ? *r->at : 0;
+    if (depth > JSON_DEPTH) {
+        return fail(r, "it is nested too deeply");
+    }
+    if (c == '{' || c == '[') {
+        v->kind = c == '{' ? JSON_OBJECT : JSON_ARRAY;
+        good = take_children(r, v, c == '{' ? '}' : ']', depth);
+    } else if (c == '"') {
+        v->kind = JSON_TEXT;
+        v->text = take_string(r, &v->text_bytes);
+        good = v->text != NULL;
+    } else {
+        good = take_word(r, v);
+    }
+    v->raw_bytes = (size_t)(r->at - v->raw);
+    return good;
+}
+
+json_value *json_read(const char *text, size_t bytes, const char **error)
+{
+    reader r = { text, text + bytes, NULL };
+    json_value *root = memory_take(1, sizeof *root);
+    bool good = take_value(&r, root, 0);
+    skip_space(&r);
+    if (good && r.at != r.end) {
+        good = fail(&r, "something follows the value");
+    }
+    if (!good) {
+        json_free(root);
+        root = NULL;
+    }
+    *error = r.error;
+    return root;
+}
+
+const json_value *json_member(const json_value *object, const char *key)
+{
+    const json_value *found = NULL;
+    for (const json_value *m = object && object->kind == JSON_OBJECT ? object->child : NULL; m; m = m->next) {
+        if (strcmp(m->key, key) == 0) {
+            found = m;
+        }
+    }
+    return found && found->kind != JSON_NULL ? found : NULL;
+}
+
+/* Recursion ends at JSON_DEPTH. */
+void json_free(json_value *value)
+{
+    while (value) {
+        json_value *next = value->next;
+        json_free(value->child);
+        free(value->key);
+        free(value->text);
+        free(value);
+        value = next;
+    }
+}

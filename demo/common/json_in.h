@@ -1,0 +1,32 @@
+/* json_in.h: reads one JSON text into a tree.
+   takes: UTF-8 text, at most 64 levels deep.
+   gives: json_read, json_member, json_free.
+   owns:  the tree, until json_free; `raw` points into the text that was read.
+   next:  samples.h */
+#ifndef DEMO_JSON_IN_H
+#define DEMO_JSON_IN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_TEXT, JSON_ARRAY, JSON_OBJECT } json_kind;
+
+typedef struct json_value json_value;
+struct json_value {
+    json_kind kind;
+    double number;
+    char *key;                /* inside an object, else NULL */
+    char *text;               /* JSON_TEXT: unescaped, NUL behind it */
+    size_t text_bytes;
+    const char *raw;          /* as it was written */
+    size_t raw_bytes;
+    json_value *child, *next; /* first element or member; the next one of the same parent */
+    size_t child_count;
+};
+
+/* The tree of the whole text, or NULL and a sentence in *error (static; may name no position). */
+json_value *json_read(const char *text, size_t bytes, const char **error);
+const json_value *json_member(const json_value *object, const char *key); /* NULL: not there, null, or no object */
+void json_free(json_value *value);                                        /* NULL is fine */
+
+#endif

@@ -1,0 +1,34 @@
+/* json_out.h: writes JSON in ASCII, one value at a time, to a stdio stream.
+   takes: values; key is the member's name inside an object, NULL inside an array or at the top.
+   gives: json_out_*.
+   owns:  nothing.
+   next:  json_in.h */
+#ifndef DEMO_JSON_OUT_H
+#define DEMO_JSON_OUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define JSON_OUT_DEPTH 16
+
+typedef struct json_out { /* { .file = stdout } is ready to use */
+    FILE *file;
+    int depth;
+    char close[JSON_OUT_DEPTH];  /* bracket that ends each open value */
+    bool filled[JSON_OUT_DEPTH]; /* it has a member already: a comma is due */
+} json_out;
+
+void json_out_object(json_out *j, const char *key);
+void json_out_array(json_out *j, const char *key);
+void json_out_end(json_out *j); /* of the innermost; the outermost ends the line */
+void json_out_text(json_out *j, const char *key, const char *text, size_t bytes); /* bad UTF-8 becomes U+FFFD; NULL: null */
+void json_out_string(json_out *j, const char *key, const char *text);             /* as json_out_text, up to the NUL */
+void json_out_uint(json_out *j, const char *key, uint64_t value);
+void json_out_int(json_out *j, const char *key, int64_t value);
+void json_out_number(json_out *j, const char *key, double value); /* 9 digits: a float comes back exactly; not finite: null */
+void json_out_bool(json_out *j, const char *key, bool value);
+void json_out_ids(json_out *j, const char *key, const int32_t *ids, size_t count);
+
+#endif

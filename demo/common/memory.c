@@ -1,0 +1,43 @@
+/* memory.c: see memory.h.
+   takes: the C library's heap.
+   gives: what memory.h declares.
+   owns:  nothing.
+   next:  clock.c */
+#include "memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *memory_or_exit(void *memory, size_t count, size_t bytes_each)
+{
+    if (!memory) {
+        fprintf(stderr, "out of memory (%zu x %zu bytes)\n", count, bytes_each);
+        exit(1);
+    }
+    return memory;
+}
+
+void *memory_take(size_t count, size_t bytes_each)
+{
+    return memory_or_exit(calloc(count ? count : 1, bytes_each ? bytes_each : 1), count, bytes_each);
+}
+
+void *memory_grow(void *old, size_t count, size_t bytes_each)
+{
+    if (bytes_each && count > SIZE_MAX / bytes_each) {
+        return memory_or_exit(NULL, count, bytes_each);
+    }
+    size_t bytes = count * bytes_each;
+    return memory_or_exit(realloc(old, bytes ? bytes : 1), count, bytes_each);
+}
+
+char *memory_copy_text(const char *text, size_t bytes)
+{
+    char *copy = memory_take(bytes + 1, 1);
+    if (bytes) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}

@@ -1,0 +1,19 @@
+/* pool.h: a small thread pool behind exl2_parallel: threads spin briefly between phases, then sleep.
+   takes: a thread count.
+   gives: pool_open, pool_hook, pool_close, pool_processors.
+   owns:  its threads.
+   next:  host.h */
+#ifndef DEMO_POOL_H
+#define DEMO_POOL_H
+
+#include "exl2.h"
+
+typedef struct pool pool;
+
+uint32_t pool_processors(void);  /* that this process may run on, at least 1 */
+pool *pool_open(uint32_t width); /* width counts the calling thread; 0 = pool_processors(). NULL: no thread could start */
+exl2_parallel pool_hook(pool *p); /* zeroed (serial) for NULL or width 1. One thread at a time may call run */
+uint32_t pool_width(const pool *p);
+void pool_close(pool *p);        /* NULL is fine; no run may be going on */
+
+#endif

@@ -1,0 +1,20 @@
+/* progress.h: one progress line on stderr, only where stderr is a terminal.
+   takes: a share of 0..1 and what is being done.
+   gives: progress_show, progress_end.
+   owns:  the last line of the terminal between the two.
+   next:  interrupt.h */
+#ifndef DEMO_PROGRESS_H
+#define DEMO_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct progress { /* zeroed: nothing shown yet */
+    uint64_t shown_ns;
+    bool open;
+} progress;
+
+void progress_show(progress *p, double done, const char *what); /* redraws at most ten times a second */
+void progress_end(progress *p);                                 /* clears the line, if there is one */
+
+#endif
