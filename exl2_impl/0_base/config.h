@@ -1,6 +1,6 @@
 /* config.h: what this compiler and processor can do, under names of our own.
    takes: predefined macros, and the host's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, atomics.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, inlining, atomics.
    owns:  nothing.
    next:  result.h */
 #ifndef EXL2__CONFIG_H
@@ -33,8 +33,26 @@
 #define EXL2__X86_SIMD 1
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+/* Whether the processor runs EXL2__TARGET_AVX2 code (every one with AVX2 and FMA has F16C). */
+static inline bool exl2__has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* The same for EXL2__TARGET_AVX512. */
+static inline bool exl2__has_avx512(void)
+{
+    return exl2__has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #else
 #define EXL2__X86_SIMD 0
+#endif
+
+/* For kernels whose tile sizes are constants of the caller: only inlined and unrolled do tiles live in registers. */
+#if EXL2__X86_SIMD
+#define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
+#define EXL2__UNROLL _Pragma("GCC unroll 16")
 #endif
 
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */

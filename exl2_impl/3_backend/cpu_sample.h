@@ -1,0 +1,444 @@
+/* cpu_sample.h: the meaning of phase `sample`: a row of logits -> a drawn token, or log-probabilities.
+   takes: logits [vocab] f32 (overwritten), an exl2__logit_row, scratch.
+   gives: exl2__sample_scratch_bytes, exl2__sample_row, exl2__sample_random.
+   owns:  nothing; scratch and the array of alternatives are the caller's.
+   next:  cpu.h */
+#ifndef EXL2__CPU_SAMPLE_H
+#define EXL2__CPU_SAMPLE_H
+
+#include "../2_graph/phases.h"
+#include "cpu_weight.h"
+
+/* The chain of a drawn row. Order of tokens is always: logit descending, then id ascending.
+   1. repeat penalty: each token of the history, once: x * (1 / r) if x > 0, else x * r
+   2. bias: x + add, in the order of the list
+   3. greedy: the first token in order. Or:
+   4. weights 2^40 * exp((x - top) / T); NaN and -infinity are never drawn; +infinity shares all among its tokens
+   5. top-k: the first k in order
+   6. top-p: the shortest prefix in order whose sum is at least floor(top_p * sum), but one token
+   7. min-p: weights of at least floor(min_p * 2^40)
+   8. draw: the first id, ascending, at which the running sum passes floor(random * sum / 2^64) */
+
+/* Philox-4x32-10 (Salmon et al., 2011). */
+static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t x0 = counter[0], x1 = counter[1], x2 = counter[2], x3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t even = (uint64_t)0xD2511F53u * x0, odd = (uint64_t)0xCD9E8D57u * x2;
+        x0 = (uint32_t)(odd >> 32) ^ x1 ^ k0;
+        x1 = (uint32_t)odd;
+        x2 = (uint32_t)(even >> 32) ^ x3 ^ k1;
+        x3 = (uint32_t)even;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = x0;
+    out[1] = x1;
+    out[2] = x2;
+    out[3] = x3;
+}
+
+/* The number that draws the token at an absolute position. Key: seed, low word first. Counter: position, low word
+   first; attempt; 0. The number: the first two words of the block, low word first. */
+static inline uint64_t exl2__sample_random(uint64_t seed, uint64_t position, uint32_t attempt)
+{
+    uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    uint32_t counter[4] = { (uint32_t)position, (uint32_t)(position >> 32), attempt, 0 }, out[4];
+    exl2__sample_philox(counter, key, out);
+    return out[0] | (uint64_t)out[1] << 32;
+}
+
+/* ---- scratch ---- */
+
+/* Tokens that are still in, ascending by id. */
+typedef struct exl2__sample_list {
+    uint32_t *ids;     /* [vocab] */
+    int32_t *keys;     /* [vocab] */
+    uint64_t *weights; /* [vocab] */
+    uint32_t count;
+} exl2__sample_list;
+
+typedef struct exl2__sample_work {
+    const float *logits;
+    uint32_t vocab;
+    int32_t *block_keys;  /* [blocks] largest key */
+    uint64_t *block_sums; /* [blocks] weights on the curve of `slope`; */
+    uint64_t sum;         /* and their sum */
+    float slope;          /* 0 = unknown: the logits have changed since */
+    uint32_t *touched;    /* [vocab / 32] bit: penalty or bias changed the logit */
+    float *raw;           /* [vocab] what it was; set where touched */
+    exl2__sample_list list;
+} exl2__sample_work;
+
+static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
+{
+    uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
+    w->vocab = vocab;
+    w->slope = 0;
+    w->block_keys = (int32_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_keys);
+    w->block_sums = (uint64_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_sums);
+    w->touched = (uint32_t *)exl2__arena_take(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
+    w->raw = (float *)exl2__arena_take(scratch, tokens * sizeof *w->raw);
+    w->list.ids = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.ids);
+    w->list.keys = (int32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.keys);
+    w->list.weights = (uint64_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.weights);
+}
+
+/* Bytes of scratch for exl2__sample_row, aligned to 64. */
+static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
+{
+    exl2__arena dry = { 0 };
+    exl2__sample_work w;
+    exl2__sample_layout(&dry, vocab, &w);
+    return dry.used;
+}
+
+/* ---- lists ---- */
+
+/* The list becomes the tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
+static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
+{
+    uint32_t count = 0;
+    for (uint32_t begin = 0, block = 0; begin < w->vocab; begin += EXL2__WEIGHT_BLOCK, block++) {
+        if (w->block_keys[block] < least) {
+            continue;
+        }
+        uint32_t end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
+        for (uint32_t id = begin; id < end; id++) {
+            int32_t key = exl2__weight_key(w->logits[id]);
+            w->list.ids[count] = id; /* overwritten by the next token if this one is out */
+            w->list.keys[count] = key;
+            count += key >= least;
+        }
+    }
+    w->list.count = count;
+}
+
+/* The sum of the weights of the row; block_sums hold it by blocks. */
+static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
+{
+    if (w->slope != curve->slope) {
+        w->sum = exl2__weight_sums(curve, w->logits, w->vocab, w->block_sums);
+        w->slope = curve->slope;
+    }
+    return w->sum;
+}
+
+/* Sets the weights of the list; returns their sum. */
+static uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        w->list.weights[i] = exl2__weight_of(curve, w->logits[w->list.ids[i]]);
+        sum += w->list.weights[i];
+    }
+    return sum;
+}
+
+/* A prefix in order: all keys above `key`, and those equal to it, lowest ids first, until they measure `rest`. */
+typedef struct exl2__sample_cut {
+    int32_t key;
+    uint64_t rest;
+} exl2__sample_cut;
+
+/* The shortest prefix that measures at least `need`: the sum of `weights`, or the number of tokens if weights is
+   NULL. 1 <= need <= measure of all. Four passes, a byte of the distance to `top_key` in each. */
+static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count, int32_t top_key,
+                                            uint64_t need)
+{
+    uint32_t distance = 0, mask = 0; /* of the last key of the prefix: the bytes that are known */
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        uint64_t bins[256] = { 0 };
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t below = (uint32_t)top_key - (uint32_t)keys[i];
+            if ((below & mask) == distance) {
+                bins[below >> shift & 255] += weights ? weights[i] : 1;
+            }
+        }
+        uint32_t bin = 0;
+        while (bin < 255 && bins[bin] < need) {
+            need -= bins[bin++];
+        }
+        distance |= bin << shift;
+        mask |= 255u << shift;
+    }
+    exl2__sample_cut cut = { (int32_t)((uint32_t)top_key - distance), need };
+    return cut;
+}
+
+/* Leaves the tokens of a prefix in the list; `weighted` as it was cut. */
+static void exl2__sample_keep_prefix(exl2__sample_list *list, exl2__sample_cut cut, bool weighted)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        bool tie = list->keys[i] == cut.key && cut.rest > 0;
+        if (tie) {
+            cut.rest -= exl2__min64(cut.rest, weighted ? list->weights[i] : 1);
+        }
+        if (tie || list->keys[i] > cut.key) {
+            list->ids[kept] = list->ids[i];
+            list->keys[kept] = list->keys[i];
+            list->weights[kept] = weighted ? list->weights[i] : 0;
+            kept++;
+        }
+    }
+    list->count = kept;
+}
+
+/* The list becomes the first k tokens in order, or all that are allowed if they are fewer. k > 0. */
+static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
+{
+    uint32_t blocks = exl2__weight_blocks(w->vocab);
+    int32_t least = EXL2__WEIGHT_KEY_LEAST;
+    if (k <= blocks) { /* the k blocks with the largest maxima hold k tokens that are no smaller */
+        int32_t key = exl2__sample_prefix(w->block_keys, NULL, blocks, top_key, k).key;
+        least = key > least ? key : least;
+    }
+    exl2__sample_collect(w, least);
+    if (w->list.count > k) {
+        exl2__sample_keep_prefix(&w->list, exl2__sample_prefix(w->list.keys, NULL, w->list.count, top_key, k), false);
+    }
+}
+
+/* ---- the raw softmax ---- */
+
+typedef struct exl2__sample_softmax {
+    int32_t top_key;
+    float top;
+    double log_sum; /* logsumexp - top */
+} exl2__sample_softmax;
+
+static float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
+{
+    int32_t key = exl2__weight_key(logit);
+    if (key == EXL2__WEIGHT_KEY_NONE || (s->top_key == EXL2__WEIGHT_KEY_INF && key != s->top_key)) {
+        return exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
+    }
+    double below = key == s->top_key ? 0.0 : (double)logit - (double)s->top; /* not infinity - infinity */
+    return (float)(below - s->log_sum);
+}
+
+/* The likeliest tokens, at most `wanted`, descending, ties by lowest id. */
+static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted, exl2__logit_result *result)
+{
+    exl2__sample_first(w, s->top_key, exl2__min32(wanted, EXL2_ALTS_MAX));
+    exl2__sample_list *list = &w->list;
+    for (uint32_t i = 0; i < list->count; i++) { /* insertion sort: stable, at most EXL2_ALTS_MAX */
+        int32_t key = list->keys[i];
+        uint32_t id = list->ids[i], at = i;
+        for (; at > 0 && list->keys[at - 1] < key; at--) {
+            list->keys[at] = list->keys[at - 1];
+            list->ids[at] = list->ids[at - 1];
+        }
+        list->keys[at] = key;
+        list->ids[at] = id;
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        result->alts[i].token = (exl2_token)list->ids[i];
+        result->alts[i].logprob = exl2__sample_logprob(s, w->logits[list->ids[i]]);
+    }
+    result->alt_count = list->count;
+}
+
+/* ---- steps 1 and 2 ---- */
+
+/* Notes that logits[token] is about to change; true the first time. */
+static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
+{
+    uint32_t bit = 1u << (token & 31), *word = &w->touched[token / 32];
+    bool first = !(*word & bit);
+    if (first) {
+        *word |= bit;
+        w->raw[token] = w->logits[token];
+    }
+    return first;
+}
+
+/* The penalty multiplies by the reciprocal, computed once, so that backends and compilers cannot differ about a
+   quotient. Tokens outside the vocabulary are passed over. Returns the largest key. */
+static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row, int32_t top_key)
+{
+    const exl2__sampling *s = row->sampling;
+    bool penalty = s->repeat_penalty != 1.0f && row->history_count > 0;
+    memset(w->touched, 0, (size_t)exl2__div_up(w->vocab, 32) * sizeof *w->touched);
+    if (penalty) {
+        float inverse = (float)(1.0 / (double)s->repeat_penalty);
+        for (uint32_t i = 0; i < row->history_count; i++) {
+            uint32_t token = (uint32_t)row->history[i];
+            if (token < w->vocab && exl2__sample_touch(w, token)) {
+                logits[token] *= exl2__weight_key(logits[token]) > 0 ? inverse : s->repeat_penalty;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        uint32_t token = (uint32_t)s->bias[i].token;
+        if (token < w->vocab) {
+            exl2__sample_touch(w, token);
+            logits[token] += s->bias[i].add;
+        }
+    }
+    if (!penalty && s->bias_count == 0) {
+        return top_key;
+    }
+    w->slope = 0;
+    return exl2__weight_maxima(logits, w->vocab, w->block_keys);
+}
+
+/* ---- steps 3 to 8 ---- */
+
+static exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_key)
+{
+    uint32_t block = 0;
+    while (w->block_keys[block] != top_key) {
+        block++;
+    }
+    uint32_t id = block * EXL2__WEIGHT_BLOCK;
+    while (exl2__weight_key(w->logits[id]) != top_key) {
+        id++;
+    }
+    return (exl2_token)id;
+}
+
+static exl2_token exl2__sample_draw_all(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t random)
+{
+    uint64_t target = exl2__weight_scale(random, exl2__sample_sum(w, curve)), running = 0;
+    uint32_t block = 0;
+    while (running + w->block_sums[block] <= target) {
+        running += w->block_sums[block++];
+    }
+    uint32_t id = block * EXL2__WEIGHT_BLOCK;
+    while ((running += exl2__weight_of(curve, w->logits[id])) <= target) {
+        id++;
+    }
+    return (exl2_token)id;
+}
+
+static exl2_token exl2__sample_draw_list(const exl2__sample_list *list, uint64_t random)
+{
+    uint64_t sum = 0, running = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        sum += list->weights[i];
+    }
+    uint64_t target = exl2__weight_scale(random, sum);
+    uint32_t i = 0;
+    while ((running += list->weights[i]) <= target) {
+        i++;
+    }
+    return (exl2_token)list->ids[i];
+}
+
+/* Steps 6 and 7 over the whole row: looks for the end of the prefix among ever smaller weights. The list becomes
+   the prefix, or the tokens of at least `least_weight` if the prefix holds all of them. */
+static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t need, uint64_t least_weight)
+{
+    for (int places = 10;; places += 10) {
+        uint64_t weight = places < EXL2__WEIGHT_ONE_LOG2 ? EXL2__WEIGHT_ONE >> places : 1;
+        weight = exl2__max64(weight, least_weight);
+        exl2__sample_collect(w, exl2__weight_least_key(curve, weight));
+        if (exl2__sample_weigh(w, curve) >= need) {
+            const exl2__sample_list *list = &w->list;
+            exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, curve->top_key, need);
+            exl2__sample_keep_prefix(&w->list, cut, true);
+            return;
+        }
+        if (weight == exl2__max64(least_weight, 1)) {
+            return;
+        }
+    }
+}
+
+/* Steps 5 to 7, at least one of them on: the list becomes the survivors, weighed; at least the top token. */
+static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
+{
+    /* Powers of two scale floats exactly, so the thresholds are the settings' own, rounded down. */
+    uint64_t least_weight = exl2__max64(1, s->min_p > 0 ? (uint64_t)(s->min_p * 1099511627776.0f) : 0);
+    uint64_t share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
+    exl2__sample_list *list = &w->list;
+    if (s->top_k == 0 && s->top_p < 1) {
+        exl2__sample_nucleus(w, curve, exl2__max64(1, exl2__weight_scale(exl2__sample_sum(w, curve), share)), least_weight);
+        return;
+    }
+    if (s->top_k == 0) {
+        exl2__sample_collect(w, exl2__weight_least_key(curve, least_weight));
+        exl2__sample_weigh(w, curve);
+        return;
+    }
+    exl2__sample_first(w, curve->top_key, s->top_k);
+    uint64_t sum = exl2__sample_weigh(w, curve);
+    if (s->top_p < 1) {
+        uint64_t need = exl2__max64(1, exl2__weight_scale(sum, share));
+        exl2__sample_keep_prefix(list, exl2__sample_prefix(list->keys, list->weights, list->count, curve->top_key, need), true);
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        list->ids[kept] = list->ids[i];
+        list->weights[kept] = list->weights[i];
+        kept += list->weights[i] >= least_weight;
+    }
+    list->count = kept;
+}
+
+/* Steps 3 to 8. The block maxima are those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
+static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key)
+{
+    const exl2__sampling *s = row->sampling;
+    if (s->greedy) {
+        return exl2__sample_greedy(w, top_key);
+    }
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
+    uint64_t random = exl2__sample_random(s->seed, row->draw_position, 0);
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) {
+        return exl2__sample_draw_all(w, &curve, random);
+    }
+    exl2__sample_filter(w, s, &curve);
+    return exl2__sample_draw_list(&w->list, random);
+}
+
+/* ---- the phase ---- */
+
+/* Fills *result from one row of logits. result->alts is [EXL2_ALTS_MAX]; scratch is aligned to 64. If no token is
+   allowed the token is -1, before or after penalty and bias. Fails only on a vocabulary above 2^24. */
+static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__logit_row *row, void *scratch,
+                                    exl2__logit_result *result)
+{
+    exl2__arena arena = { (uint8_t *)scratch, exl2__sample_scratch_bytes(vocab), 0, EXL2_MEM_SCRATCH };
+    exl2__sample_work w;
+    if (vocab > 1u << 24) {
+        return EXL2_ERR_UNSUPPORTED; /* sums of weights could pass 2^64 */
+    }
+    exl2__sample_layout(&arena, vocab, &w);
+    w.logits = logits;
+    result->token = -1;
+    result->alt_count = 0;
+    result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
+    exl2__sample_softmax raw;
+    raw.top_key = exl2__weight_maxima(logits, vocab, w.block_keys);
+    if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {
+        return EXL2_OK;
+    }
+    exl2__weight_curve curve = exl2__weight_curve_make(raw.top_key, 1.0f);
+    raw.top = curve.top;
+    raw.log_sum = exl2__weight_log(exl2__sample_sum(&w, &curve));
+    result->logsumexp = raw.top_key == EXL2__WEIGHT_KEY_INF ? raw.top : (float)((double)raw.top + raw.log_sum);
+    if (row->alts > 0) {
+        exl2__sample_alternatives(&w, &raw, row->alts, result);
+    }
+    if (row->use == EXL2__LOGIT_SCORE) {
+        result->token = row->target;
+        if ((uint32_t)row->target < vocab) {
+            result->logprob = exl2__sample_logprob(&raw, logits[row->target]);
+        }
+        return EXL2_OK;
+    }
+    int32_t top_key = exl2__sample_adjust(&w, logits, row, raw.top_key);
+    if (top_key == EXL2__WEIGHT_KEY_NONE) {
+        return EXL2_OK;
+    }
+    result->token = exl2__sample_pick(&w, row, top_key);
+    uint32_t token = (uint32_t)result->token;
+    bool touched = w.touched[token / 32] >> (token & 31) & 1;
+    result->logprob = exl2__sample_logprob(&raw, touched ? w.raw[token] : logits[token]);
+    return EXL2_OK;
+}
+
+#endif
