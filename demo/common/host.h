@@ -1,0 +1,47 @@
+/* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
+   print the sentence of a failure.
+   takes: --backend and --threads, a model folder.
+   gives: host_open, host_load, host_step, host_failed, host_close, HOST_ARGS.
+   owns:  the engine and the pool.
+   next:  text_file.h */
+#ifndef DEMO_HOST_H
+#define DEMO_HOST_H
+
+#include "args.h"
+#include "exl2.h"
+#include "pool.h"
+#include "progress.h"
+
+typedef struct host_options {
+    uint32_t backend; /* index into host_backends */
+    uint32_t threads; /* 0 = one a processor */
+} host_options;
+
+extern const char *const host_backends[]; /* "auto", "cpu", NULL */
+exl2_backend host_backend(const host_options *o);
+
+/* Two rows of a flag table. */
+#define HOST_ARGS(options)                                                                               \
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cpu  what computes (auto)", host_backends, false }, \
+    { "--threads", ARG_U32, &(options).threads, "N  threads, this one included (one a processor)", NULL, false }
+
+typedef struct host { /* zeroed: closed */
+    exl2_engine *engine;
+    pool *pool;
+    exl2_model model;
+    exl2_model_info info;
+    progress bar;
+    double load_seconds;
+} host;
+
+/* These three print one sentence to stderr when they fail. */
+bool host_open(host *h, const host_options *o);
+bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences); /* pool for so many full contexts, if d gives no size; Ctrl-C ends it */
+bool host_load_text(host *h, const char *path);                        /* tokenizer and template alone */
+
+exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step; Ctrl-C cancels the job first */
+int host_failed(const host *h);                                /* prints the newest error's sentence; 1 */
+void host_close(host *h);                                      /* zeroed and half-open ones too */
+const char *host_stop_name(exl2_stop stop);                    /* "eos", "length" ... */
+
+#endif

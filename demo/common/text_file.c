@@ -1,0 +1,64 @@
+/* text_file.c: see text_file.h.
+   takes: stdio.
+   gives: what text_file.h declares.
+   owns:  nothing.
+   next:  json_out.c */
+#include "text_file.h"
+
+#include "memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *text_file_read(const char *path, size_t *bytes)
+{
+    char *text = NULL;
+    size_t used = 0, cap = 0, got = 0;
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    do {
+        if (used + 1 >= cap) {
+            cap = cap ? cap * 2 : 1 << 16;
+            text = memory_grow(text, cap, 1);
+        }
+        got = fread(text + used, 1, cap - used - 1, file);
+        used += got;
+    } while (got > 0);
+    if (ferror(file)) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        free(text);
+        fclose(file);
+        return NULL;
+    }
+    fclose(file);
+    text[used] = 0;
+    *bytes = used;
+    return text;
+}
+
+bool text_line_read(FILE *file, char **line, size_t *cap, size_t *bytes)
+{
+    size_t used = 0;
+    int c;
+    while ((c = fgetc(file)) != EOF && c != '\n') {
+        if (used + 1 >= *cap) {
+            *cap = *cap ? *cap * 2 : 256;
+            *line = memory_grow(*line, *cap, 1);
+        }
+        (*line)[used++] = (char)c;
+    }
+    if (c == EOF && used == 0) {
+        return false;
+    }
+    if (!*line) {
+        *cap = 256;
+        *line = memory_grow(NULL, *cap, 1);
+    }
+    (*line)[used] = 0;
+    *bytes = used;
+    return true;
+}

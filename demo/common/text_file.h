@@ -1,0 +1,19 @@
+/* text_file.h: whole files and whole lines.
+   takes: paths, stdin.
+   gives: text_file_read, text_line_read.
+   owns:  nothing; the caller frees what it gets.
+   next:  json_out.h */
+#ifndef DEMO_TEXT_FILE_H
+#define DEMO_TEXT_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* The file with a NUL behind it, to be freed; NULL and one sentence on stderr when it cannot be read. */
+char *text_file_read(const char *path, size_t *bytes);
+
+/* The next line without its end, in *line, which grows as getline's does (start with NULL and 0). False at the end. */
+bool text_line_read(FILE *file, char **line, size_t *cap, size_t *bytes);
+
+#endif
