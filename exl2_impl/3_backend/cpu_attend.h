@@ -1,0 +1,113 @@
+/* cpu_attend.h: K and V into their pages, and attention over them.
+   takes: q, k, v of the step's rows, page tables.
+   gives: the works of exl2__cpu_device_split for the end of phase qkv and for phase attend.
+   owns:  nothing.
+   next:  cpu.h
+
+   Order of sums: a score is a chain over the dimensions, ascending; an output element is a chain over the tokens
+   0..position, ascending; see also exl2__cpu_ops.softmax. Rows of a tile that end earlier get weights of exactly 0 for
+   the keys beyond their end, which changes no bit, so tiles may be cut anywhere. */
+#ifndef EXL2__CPU_ATTEND_H
+#define EXL2__CPU_ATTEND_H
+
+#include "cpu_device.h"
+
+static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
+{
+    return d->step->page_tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
+}
+
+/* Rotates q and k of one row and stores k and v. */
+static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t row, uint32_t task)
+{
+    const exl2__shape *s = &d->shape;
+    const float *cosine = d->cosine + (size_t)row * (s->head_dim / 2), *sine = d->sine + (size_t)row * (s->head_dim / 2);
+    uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS;
+    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), layer);
+    exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[task].key;
+    for (uint32_t h = 0; h < s->heads; h++) {
+        exl2__real *q = d->query + (size_t)row * d->query_stride + h * s->head_dim;
+        d->ops->rope(q, cosine, sine, s->head_dim / 2, (exl2__real)s->attn_scale);
+    }
+    for (uint32_t h = 0; h < s->kv_heads; h++) {
+        exl2__real *k = d->key + (size_t)row * d->key_stride + h * s->head_dim;
+        const exl2__real *v = d->value + (size_t)row * d->key_stride + h * s->head_dim;
+        exl2__kv *to = k_page + (size_t)h * s->head_dim * EXL2__PAGE_TOKENS + slot;
+        d->ops->rope(k, cosine, sine, s->head_dim / 2, 1);
+        d->ops->to_kv(k, s->head_dim, rounded);
+        for (uint32_t i = 0; i < s->head_dim; i++) {
+            to[i * EXL2__PAGE_TOKENS] = rounded[i];
+        }
+        d->ops->to_kv(v, s->head_dim, v_page + ((size_t)h * EXL2__PAGE_TOKENS + slot) * d->value_stride);
+    }
+}
+
+/* Items: tiles of rows, as products cut them. */
+static void exl2__cpu_attend_store_tiles(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                         uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    uint32_t rows = d->step->row_count, tiles = exl2__cpu_device_tiles(d, rows);
+    uint32_t last = exl2__cpu_tile_start(rows, tiles, end);
+    for (uint32_t row = exl2__cpu_tile_start(rows, tiles, begin); row < last; row++) {
+        exl2__cpu_attend_store(d, layer->index, row, task);
+    }
+}
+
+/* Queries [first, first + n) of a tile: its rows times the heads that share K/V head `head`. */
+static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const exl2__cpu_rows *rows, uint32_t head,
+                                     uint32_t first, uint32_t n, const exl2__cpu_task *task)
+{
+    const exl2__shape *s = &d->shape;
+    uint32_t dim = s->head_dim, group = s->heads / s->kv_heads;
+    uint32_t last_row = rows->row + (first + n - 1) / group, keys = d->step->rows[last_row].position + 1;
+    for (uint32_t r = 0; r < n; r++) {
+        uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;
+        const exl2__real *q = d->query + (size_t)row * d->query_stride + h * dim;
+        for (uint32_t i = 0; i < dim; i++) {
+            task->query[i * n + r] = q[i];
+        }
+    }
+    for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
+        const exl2__kv *k = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer)
+                          + (size_t)head * dim * EXL2__PAGE_TOKENS;
+        d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t, d->context_max);
+    }
+    exl2__real *inverse = task->query; /* done with the queries */
+    for (uint32_t r = 0; r < n; r++) {
+        uint32_t row_keys = d->step->rows[rows->row + (first + r) / group].position + 1;
+        uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
+        inverse[r] = d->ops->softmax(task->scores + (size_t)r * d->context_max, row_keys, end);
+    }
+    memset(task->mixed, 0, (size_t)n * d->value_stride * sizeof *task->mixed);
+    for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
+        const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer) + d->key_count
+                          + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
+        d->ops->mix(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->mixed);
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;
+        exl2__real *out = d->query + (size_t)row * d->query_stride + h * dim;
+        for (uint32_t i = 0; i < dim; i++) {
+            out[i] = task->mixed[r * d->value_stride + i] * inverse[r];
+        }
+    }
+}
+
+/* Items: (tile of attend_rows, head of K and V). The result takes the place of the query. */
+static void exl2__cpu_attend(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                             uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    uint32_t group = d->shape.heads / d->shape.kv_heads, most = d->ops->tile_queries;
+    for (uint32_t item = begin; item < end; item++) {
+        const exl2__cpu_rows *rows = &d->attend_rows[item / d->shape.kv_heads];
+        uint32_t queries = rows->count * group;
+        for (uint32_t first = 0; first < queries; first += most) {
+            uint32_t n = exl2__min32(queries - first, most);
+            exl2__cpu_attend_queries(d, layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[task]);
+        }
+    }
+}
+
+#endif
