@@ -1,0 +1,301 @@
+/* hosts.c: builds hosts as others would, by calling the compilers, and looks at what came out.
+   takes: hosts CASE SOURCE_ROOT BUILD_ROOT; the compilers in PATH.
+   gives: exit code 0, 1 or 77 (a compiler of the case is absent).
+   owns:  BUILD_ROOT/hosts/CASE/.
+   next:  one_file.c */
+#define _POSIX_C_SOURCE 200809L
+#include "../check.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WARNINGS "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+#define SIZE_MAX_BYTES 400000 /* text + data of the implementation without EXL2_CONVERT */
+
+static char root[1024], build[1024], hosts[1100], dist[1100], work[1200];
+
+/* Runs the command in the work folder; its exit code. */
+static int run(const char *format, ...)
+{
+    char command[8192], full[9600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    snprintf(full, sizeof full, "cd '%s' && %s", work, command);
+    printf("+ %s\n", command);
+    fflush(stdout);
+    int status = system(full);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+#define MUST(...) CHECK(run(__VA_ARGS__) == 0)
+
+static bool have(const char *tool)
+{
+    char command[256];
+    snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", tool);
+    return system(command) == 0;
+}
+
+static void need(const char *tool)
+{
+    if (!have(tool)) {
+        char reason[256];
+        snprintf(reason, sizeof reason, "no %s", tool);
+        check_skip(reason);
+    }
+}
+
+/* C compilers of this machine; a missing clang is no reason to skip what gcc can show. */
+static size_t compilers(const char *const *wanted, const char **found)
+{
+    size_t count = 0;
+    for (; *wanted; wanted++) {
+        if (have(*wanted)) {
+            found[count++] = *wanted;
+        }
+    }
+    if (count == 0) {
+        check_skip("no compiler for this host");
+    }
+    return count;
+}
+
+static const char *const c_compilers[] = { "gcc", "clang", NULL };
+static const char *const cpp_compilers[] = { "g++", "clang++", NULL };
+
+/* The header alone. */
+static void case_header_c(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 %s -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
+        MUST("%s -std=c11 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
+        MUST("%s -std=c11 %s -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, dist, hosts);
+    }
+}
+
+static void case_header_cpp(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(cpp_compilers, cc); i-- > 0;) {
+        MUST("%s -x c++ -std=c++11 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
+        MUST("%s -x c++ -std=c++17 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
+        MUST("%s -x c++ -std=c++11 %s -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, dist, hosts);
+    }
+}
+
+/* The whole of it in one file, from the tree and from the single header, with a C++ neighbour. */
+static void case_one_file(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 -O2 %s -I'%s' '%s/one_file.c' -o tree -lm && ./tree", cc[i], WARNINGS, root, hosts);
+    }
+}
+
+static void case_dist(void)
+{
+    const char *cc[2];
+    MUST("head -n 1 '%s/exl2.h' | grep -q 'of commit [0-9a-z]'", dist);
+    MUST("! grep -n '^ *# *include *\"' '%s/exl2.h'", dist);
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("cp '%s/exl2.h' '%s/one_file.c' . && %s -std=c11 -O2 %s one_file.c -o dist -lm && ./dist", dist, hosts, cc[i], WARNINGS);
+    }
+}
+
+/* Switches that a host may set. */
+static void case_switches(void)
+{
+    const char *cc[2];
+    const char *compiler = cc[compilers(c_compilers, cc) - 1];
+    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", compiler, WARNINGS, root, hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_FILES -c -I'%s' '%s/implementation.c' -o no_files.o", compiler, WARNINGS, root, hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c -I'%s' '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, root, hosts);
+    MUST("%s -std=c11 -O0 %s '-DEXL2_ASSERT(c)=((c)?(void)0:__builtin_trap())' -I'%s' '%s/one_file.c' -o asserts -lm && ./asserts",
+         compiler, WARNINGS, root, hosts);
+    MUST("%s -std=gnu17 -O0 %s -I'%s' '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, root, hosts);
+}
+
+static void case_two_files(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 %s -I'%s' '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS, root, hosts, hosts);
+    }
+    if (have("g++") && have("gcc")) {
+        MUST("gcc -std=c11 -c -I'%s' '%s/implementation.c' -o implementation.o", root, hosts);
+        MUST("g++ -std=c++11 %s -I'%s' -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed", WARNINGS, root, hosts);
+    }
+}
+
+/* A private copy adds no symbol; the host does not call all of it. */
+static void case_static(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 %s -Wno-unused-function -DEXL2_STATIC -c -I'%s' '%s/one_file.c' -o static.o", cc[i], WARNINGS, root, hosts);
+        MUST("%s static.o -o static -lm && ./static", cc[i]);
+        MUST("test \"$(nm -g --defined-only static.o | awk '{print $NF}')\" = main");
+    }
+}
+
+static void case_macros(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 -Werror=implicit-function-declaration -I'%s' '%s/macros.c' -o macros -lm && ./macros", cc[i], dist, hosts);
+        MUST("%s -std=c11 -Werror=implicit-function-declaration -DEXL2_CONVERT -c -I'%s' '%s/macros.c' -o convert.o", cc[i], dist, hosts);
+    }
+}
+
+/* Every line of the file `name` in the work folder is a word of `allowed` or begins with `prefix`. */
+static void check_words(const char *name, const char *allowed, const char *prefix)
+{
+    char path[1400];
+    snprintf(path, sizeof path, "%s/%s", work, name);
+    char *text = check_read(path, NULL);
+    for (char *word = strtok(text, "\n"); word; word = strtok(NULL, "\n")) {
+        char spaced[256];
+        snprintf(spaced, sizeof spaced, " %s ", word);
+        bool good = strstr(allowed, spaced) || (prefix && strncmp(word, prefix, strlen(prefix)) == 0);
+        if (!CHECK(good)) {
+            printf("symbol %s (%s)\n", word, name);
+        }
+    }
+    free(text);
+}
+
+/* What an engine may ask of the C library: memory of the host, text, mathematics, plain files, a clock. */
+static const char engine_symbols[] =
+    " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr"
+    " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
+    " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround trunc truncf"
+    " ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
+    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time"
+    " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
+
+static const char convert_symbols[] =
+    " fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof remove rename unlink mkdir rmdir stat ";
+
+static void check_symbols(const char *define, const char *allowed)
+{
+    MUST("gcc -std=c11 -O2 -fno-pie -U_FORTIFY_SOURCE %s -c -I'%s' '%s/implementation.c' -o symbols.o", define, root, hosts);
+    MUST("nm -g --defined-only symbols.o | awk '{print $NF}' > defined.txt");
+    MUST("nm -u symbols.o | awk '{print $NF}' > undefined.txt");
+    MUST("nm symbols.o | awk '$2 ~ /^[bBdDC]$/ {print $NF}' > writable.txt");
+    check_words("defined.txt", "", "exl2_");
+    check_words("undefined.txt", allowed, NULL);
+    check_words("writable.txt", "", NULL);
+    MUST("! grep -q exl2__ defined.txt && grep -q exl2_step defined.txt");
+}
+
+static void case_symbols(void)
+{
+    char all[2 * sizeof engine_symbols];
+    need("gcc");
+    need("nm");
+    check_symbols("", engine_symbols);
+    snprintf(all, sizeof all, "%s%s", engine_symbols, convert_symbols);
+    check_symbols("-DEXL2_CONVERT", all);
+}
+
+static void case_size(void)
+{
+    need("gcc");
+    need("size");
+    MUST("gcc -std=c11 -O2 -c -I'%s' '%s/implementation.c' -o size.o", root, hosts);
+    MUST("size size.o | awk 'NR == 2 { print \"text + data:\", $1 + $2; exit $1 + $2 > %d }'", SIZE_MAX_BYTES);
+}
+
+static void case_fast_math(void)
+{
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        MUST("%s -std=c11 -O2 -ffast-math %s -c -I'%s' '%s/implementation.c' -o fast.o", cc[i], WARNINGS, root, hosts);
+        MUST("%s -std=c11 -O2 -ffast-math -I'%s' '%s/two_engines.c' -o fast -lm -lpthread", cc[i], root, hosts);
+        MUST("./fast '%s/tests/golden/models/exl2-mixed'", root);
+    }
+}
+
+/* setarch: the thread sanitizer refuses some address layouts; where it may not be turned off, try as it is. */
+static void case_threads(void)
+{
+    need("gcc");
+    if (run("echo 'int main(void) { return 0; }' > empty.c && gcc -fsanitize=thread empty.c -o empty 2>/dev/null") != 0) {
+        check_skip("no thread sanitizer");
+    }
+    const char *quiet = run("setarch -R true 2>/dev/null") == 0 ? "setarch -R " : "";
+    if (run("%s./empty", quiet) != 0) {
+        check_skip("the thread sanitizer does not start on this kernel");
+    }
+    MUST("gcc -std=c11 -O1 -g -fsanitize=thread -I'%s' '%s/two_engines.c' -o two_engines -lm -lpthread", root, hosts);
+    MUST("TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 %s./two_engines '%s/tests/golden/models/exl2-mixed'", quiet, root);
+}
+
+static void case_windows(void)
+{
+    const char *cc = "x86_64-w64-mingw32-gcc";
+    need(cc);
+    MUST("%s -std=c11 -O2 %s -I'%s' '%s/one_file.c' -o one_file.exe", cc, WARNINGS, dist, hosts);
+    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", cc, WARNINGS, dist, hosts);
+    MUST("echo '#include <windows.h>' > both.c && cat '%s/implementation.c' >> both.c && %s -std=c11 -O0 -c -I'%s' both.c -o both.o", hosts, cc, dist);
+    MUST("if command -v wine >/dev/null 2>&1; then wine one_file.exe; fi");
+}
+
+/* As a Meson subproject of a host with a build folder of its own. */
+static void case_subproject(void)
+{
+    need("meson");
+    MUST("cp '%s/tests/subproject/meson.build' '%s/tests/subproject/main.c' . && mkdir subprojects && ln -s '%s' subprojects/exl2", root, root, root);
+    MUST("meson setup out > setup.txt 2>&1 || { cat setup.txt; false; }");
+    MUST("meson compile -C out > compile.txt 2>&1 || { cat compile.txt; false; }");
+    MUST("./out/host && ./out/host_by_name");
+    MUST("test ! -e out/subprojects/exl2/demo/hello"); /* programs and tests stay out of a host's build */
+}
+
+static void case_install(void)
+{
+    need("meson");
+    MUST("meson install -C '%s' --no-rebuild --destdir '%s/to' > install.txt 2>&1 || { cat install.txt; false; }", build, work);
+    MUST("test $(find to -type f | wc -l) = 1 && cmp \"$(find to -type f -name exl2.h)\" '%s/exl2.h'", dist);
+}
+
+static const struct {
+    const char *name;
+    void (*test)(void);
+} cases[] = {
+    { "header_c", case_header_c },   { "header_cpp", case_header_cpp }, { "one_file", case_one_file },
+    { "dist", case_dist },           { "switches", case_switches },     { "two_files", case_two_files },
+    { "static", case_static },       { "macros", case_macros },         { "symbols", case_symbols },
+    { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
+    { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
+};
+
+int main(int argc, char **argv)
+{
+    char make[2600];
+    if (argc != 4) {
+        fputs("usage: hosts CASE SOURCE_ROOT BUILD_ROOT\n", stderr);
+        return 2;
+    }
+    snprintf(root, sizeof root, "%s", argv[2]);
+    snprintf(build, sizeof build, "%s", argv[3]);
+    snprintf(hosts, sizeof hosts, "%s/tests/hosts", root);
+    snprintf(dist, sizeof dist, "%s/dist", build);
+    snprintf(work, sizeof work, "%s/hosts/%s", build, argv[1]);
+    snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", work, work);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (strcmp(cases[i].name, argv[1]) == 0) {
+            CHECK(system(make) == 0);
+            cases[i].test();
+            return check_done();
+        }
+    }
+    printf("no case %s\n", argv[1]);
+    return 1;
+}

@@ -1,0 +1,184 @@
+/* tree.c: the rules that amalgamate and layers keep, each tried on a small source tree that breaks it.
+   takes: tree AMALGAMATE LAYERS FOLDER; FOLDER is emptied.
+   gives: a failed check for every rule that let its tree pass.
+   owns:  FOLDER.
+   next:  layers.c */
+#define _POSIX_C_SOURCE 200809L
+#include "check.h"
+
+#include <stdbool.h>
+#include <sys/wait.h>
+
+static const char *amalgamate, *layers, *folder;
+
+#define HEAD(name, next) "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing.\n   next:  " next " */\n"
+#define GUARD(name) "#ifndef EXL2__" name "_H\n#define EXL2__" name "_H\n"
+
+static const char good_header[] =
+    "/* exl2.h: a manual with #include \"exl2.h\" and\n   #include \"exl2.h\"\n   exl2_go. */\n#ifndef EXL2_H\n#define EXL2_H\n"
+    "#define EXL2_VERSION 102 /* 0.1.2 */\nEXL2_API int exl2_go(void);\n#endif\n"
+    "#ifdef EXL2_IMPLEMENTATION\n#include \"exl2_impl/exl2_impl.h\"\n#endif\n";
+static const char good_list[] =
+    HEAD("exl2_impl.h", "0_base/result.h") "/* defines: a */\n#include \"0_base/result.h\"\n/* defines: b */\n#include \"1_load/b.h\"\n";
+static const char good_result[] =
+    HEAD("result.h", "../1_load/b.h") GUARD("RESULT")
+    "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum exl2__kind { EXL2__ONE, EXL2__TWO } exl2__kind;\n"
+    "static const int exl2__table[] = { 1, 2 };\nstatic inline int exl2__one(void)\n{\n    return exl2__table[0];\n}\n#endif\n";
+static const char good_b[] =
+    HEAD("b.h", "../../exl2.h") GUARD("B")
+    "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n#endif\n";
+static const char good_test[] = "int main(void) { return exl2_go(); }\n";
+
+static void write_file(const char *path, const char *text)
+{
+    char full[1200];
+    snprintf(full, sizeof full, "%s/%s", folder, path);
+    FILE *file = fopen(full, "wb");
+    if (CHECK(file != NULL)) {
+        fputs(text, file);
+        fclose(file);
+    }
+}
+
+static void write_tree(void)
+{
+    char command[1200];
+    snprintf(command, sizeof command, "rm -rf '%s' && mkdir -p '%s/exl2_impl/0_base' '%s/exl2_impl/1_load' '%s/tests/hosts'",
+             folder, folder, folder, folder);
+    CHECK(system(command) == 0);
+    write_file("commit.txt", "0123abcd\n");
+    write_file("exl2.h", good_header);
+    write_file("exl2_impl/exl2_impl.h", good_list);
+    write_file("exl2_impl/0_base/result.h", good_result);
+    write_file("exl2_impl/1_load/b.h", good_b);
+    write_file("tests/go.c", good_test);
+    write_file("tests/hosts/hosts.c", "\n");
+    write_file("tests/meson.build", "'go' 'hosts'\n");
+}
+
+/* Runs a tool over the tree; its exit code. What it printed is in FOLDER/said. */
+static int run(const char *tool)
+{
+    char command[4096];
+    if (tool == amalgamate) {
+        snprintf(command, sizeof command, "'%s' '%s' '%s/commit.txt' '%s/out/exl2.h' > '%s/said' 2>&1", tool, folder, folder, folder, folder);
+    } else {
+        snprintf(command, sizeof command, "'%s' '%s' 0.1.2 > '%s/said' 2>&1", tool, folder, folder);
+    }
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The tool fails on the tree as it is now, and says so. */
+static void check_says(const char *tool, const char *wanted)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/said", folder);
+    CHECK_INT(run(tool), 1);
+    char *said = check_read(path, NULL);
+    if (!CHECK(strstr(said, wanted) != NULL)) {
+        printf("wanted \"%s\" in:\n%s\n", wanted, said);
+    }
+    free(said);
+}
+
+static void check_good_tree(void)
+{
+    char path[1200];
+    write_tree();
+    CHECK_INT(run(layers), 0);
+    CHECK_INT(run(amalgamate), 0);
+    snprintf(path, sizeof path, "%s/out/exl2.h", folder);
+    char *text = check_read(path, NULL);
+    CHECK(strstr(text, "commit 0123abcd.") != NULL && strchr(text, '\n') > strstr(text, "commit 0123abcd."));
+    CHECK(strstr(text, "   #include \"exl2.h\"\n") != NULL);       /* the manual stays */
+    CHECK(strstr(text, "\n#include \"") == NULL);                  /* nothing else is included */
+    CHECK(strstr(text, "#include <stdint.h>\n") != NULL);
+    const char *one = strstr(text, "exl2__one(void)");
+    CHECK(one != NULL && strstr(one + 1, "exl2__one(void)") == NULL); /* once */
+    CHECK(strstr(text, "begin exl2_impl/0_base/result.h") < one && one < strstr(text, "end exl2_impl/0_base/result.h"));
+    free(text);
+}
+
+static const struct {
+    const char *path, *text, *says; /* one file of the good tree, replaced; what the tool must say */
+} amalgam_cases[] = {
+    { "exl2_impl/0_base/result.h", "#include \"../1_load/b.h\"\n", "higher folder" },
+    { "exl2_impl/0_base/result.h", "#include \"result.h\"\n", "cycle" },
+    { "exl2_impl/1_load/b.h", "#include \"c.h\"\n", "does not list" },
+    { "exl2_impl/1_load/b.h", "#include \"../../../c.h\"\n", "leaves the source tree" },
+    { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"1_load/b.h\"\n#include \"1_load/b.h\"\n", "twice" },
+    { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"tools/b.h\"\n", "not in a numbered folder" },
+    { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"1_load/gone.h\"\n", "cannot read" },
+};
+
+#define BAD_B(code) HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n" code "#endif\n"
+
+static const struct {
+    const char *path, *text, *says;
+} layer_cases[] = {
+    { "exl2_impl/0_base/result.h", HEAD("result.h", "../../exl2.h") GUARD("RESULT") "#include \"../1_load/b.h\"\n#endif\n", "higher folder" },
+    { "exl2_impl/1_load/b.h", HEAD("c.h", "../../exl2.h") GUARD("B") "#endif\n", "must begin with" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h", "gone.h") GUARD("B") "#endif\n", "`next:` names" },
+    { "exl2_impl/1_load/b.h", "/* b.h: a.\n   takes: x\n   owns:  y\n   gives: z\n   next:  ../../exl2.h */\n" GUARD("B") "#endif\n", "the head lacks" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") "#ifndef B_H\n#define EXL2__B_H\n#endif\n", "include guard" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n", "only result.h" },
+    { "exl2_impl/1_load/b.h", BAD_B("#include <stdlib.h>\n"), "system header" },
+    { "exl2_impl/1_load/b.h", BAD_B("#include \"gone.h\"\n"), "no such file" },
+    { "exl2_impl/1_load/b.h", BAD_B("#define HELLO 1\n"), "macro without our prefix: HELLO" },
+    { "exl2_impl/1_load/b.h", BAD_B("#define X(n)\n"), "never undefined" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int helper(int a)\n{\n    return a;\n}\n"), "without our prefix: helper" },
+    { "exl2_impl/1_load/b.h", BAD_B("typedef struct exl2__s { int a; } plain;\n"), "without our prefix: plain" },
+    { "exl2_impl/1_load/b.h", BAD_B("typedef int (*callback)(int a);\n"), "without our prefix: callback" },
+    { "exl2_impl/1_load/b.h", BAD_B("struct tag {\n    int a;\n};\n"), "tag without our prefix: tag" },
+    { "exl2_impl/1_load/b.h", BAD_B("enum exl2__e { EXL2__A, RED };\n"), "enum constant without our prefix: RED" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__counter;\n"), "global variable" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__slots[4] = { 0 };\n"), "global variable" },
+    { "exl2_impl/1_load/b.h", BAD_B("int exl2__open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__f(void)\n{\n    static int calls;\n    return ++calls;\n}\n"), "state inside a function" },
+    { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__f(void)\n{\n    return malloc(3);\n}\n"), "platform.h: malloc" },
+    { "exl2_impl/1_load/b.h", BAD_B("#define EXL2__STOP() abort()\n"), "platform.h: abort" },
+    { "exl2_impl/1_load/b.h", BAD_B("\t\n"), "tab" },
+    { "exl2_impl/1_load/c.h", HEAD("c.h", "b.h") GUARD("C") "#endif\n", "must be in exl2_impl.h" },
+    { "exl2_impl/exl2_impl.h", HEAD("exl2_impl.h", "0_base/result.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n", "before something" },
+    { "exl2_impl/exl2_impl.h", HEAD("exl2_impl.h", "0_base/result.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n", "no \"defines:\" line" },
+    { "exl2.h", "/* exl2.h: a manual of exl2_going. */\n#define EXL2_VERSION 102 /**/\nEXL2_API int exl2_go(void);\n", "the manual does not name: exl2_go" },
+    { "exl2.h", "/* exl2.h: exl2_go */\n#define EXL2_VERSION 103 /**/\nEXL2_API int exl2_go(void);\n", "EXL2_VERSION" },
+    { "tests/go.c", "int main(void) { return 0; }\n", "no demo and no test uses: exl2_go" },
+    { "tests/forgotten.c", "int main(void) { return 0; }\n", "no test runs: tests/forgotten.c" },
+};
+
+static void check_long_file(void)
+{
+    static char text[20000];
+    write_tree();
+    for (int i = 0; i < 501; i++) {
+        strcat(text, "\n");
+    }
+    write_file("tests/go.c", text);
+    check_says(layers, "split this file");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        fputs("usage: tree AMALGAMATE LAYERS FOLDER\n", stderr);
+        return 2;
+    }
+    amalgamate = argv[1];
+    layers = argv[2];
+    folder = argv[3];
+    check_good_tree();
+    for (size_t i = 0; i < sizeof amalgam_cases / sizeof amalgam_cases[0]; i++) {
+        write_tree();
+        write_file(amalgam_cases[i].path, amalgam_cases[i].text);
+        check_says(amalgamate, amalgam_cases[i].says);
+    }
+    for (size_t i = 0; i < sizeof layer_cases / sizeof layer_cases[0]; i++) {
+        write_tree();
+        write_file(layer_cases[i].path, layer_cases[i].text);
+        check_says(layers, layer_cases[i].says);
+    }
+    check_long_file();
+    return check_done();
+}
