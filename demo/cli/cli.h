@@ -1,0 +1,29 @@
+/* cli.h: the subcommands of the program `exl2`. Each takes the arguments behind its name and gives the exit code:
+   0, 1 (one sentence was printed to stderr) or 2 (usage).
+   takes: argv.
+   gives: one function a subcommand, cli_exit.
+   owns:  nothing.
+   next:  main.c */
+#ifndef DEMO_CLI_H
+#define DEMO_CLI_H
+
+#include "../common/args.h"
+
+int cli_info(int argc, char **argv);
+int cli_chat(int argc, char **argv);
+int cli_generate(int argc, char **argv);
+int cli_score(int argc, char **argv);
+int cli_tokenize(int argc, char **argv);
+int cli_render(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_import(int argc, char **argv);
+int cli_synth(int argc, char **argv);
+
+#define CLI_EXIT_USAGE 2
+
+static inline int cli_exit(args_result r) /* of a parse that was not ARGS_OK */
+{
+    return r == ARGS_HELP ? 0 : CLI_EXIT_USAGE;
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* ids.h: lists of token ids from flags, files and text.
+   takes: "1,2,3", a JSON array, a text.
+   gives: ids_from_commas, ids_from_json_file, ids_from_text, ids_from_json.
+   owns:  nothing; the caller frees a list's items.
+   next:  generate.c */
+#ifndef DEMO_CLI_IDS_H
+#define DEMO_CLI_IDS_H
+
+#include "../common/json_in.h"
+#include "exl2.h"
+
+typedef struct ids {
+    exl2_token *items; /* [count]; free() it, also after a failure */
+    size_t count;
+} ids;
+
+/* False: *out is empty. The first two and the last leave the sentence to the caller, the file one prints its own. */
+bool ids_from_commas(const char *text, ids *out);
+bool ids_from_json(const json_value *array, ids *out);    /* NULL or no array of whole numbers: false */
+bool ids_from_json_file(const char *path, ids *out);
+exl2_result ids_from_text(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags, ids *out);
+
+#endif

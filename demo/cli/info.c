@@ -1,0 +1,86 @@
+/* info.c: `exl2 info`: what a model is and what it needs, from file headers alone.
+   takes: a model folder.
+   gives: cli_info.
+   owns:  nothing.
+   next:  chat.c */
+#include "../common/host.h"
+#include "../common/json_out.h"
+#include "cli.h"
+
+#include <stdio.h>
+
+static void print_json(const exl2_model_info *i)
+{
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_string(&j, "arch", i->arch);
+    json_out_uint(&j, "vocab", i->vocab);
+    json_out_uint(&j, "hidden", i->hidden);
+    json_out_uint(&j, "layers", i->layers);
+    json_out_uint(&j, "heads", i->heads);
+    json_out_uint(&j, "kv_heads", i->kv_heads);
+    json_out_uint(&j, "context_max", i->context_max);
+    json_out_number(&j, "bits_per_weight", (double)i->bits_per_weight);
+    json_out_uint(&j, "weight_bytes", i->weight_bytes);
+    json_out_uint(&j, "cache_bytes", i->cache_bytes);
+    json_out_uint(&j, "scratch_bytes", i->scratch_bytes);
+    json_out_uint(&j, "cache_bytes_per_token", i->cache_bytes_per_token);
+    json_out_int(&j, "bos", i->bos);
+    json_out_int(&j, "eos", i->eos);
+    json_out_bool(&j, "has_tokenizer", i->has_tokenizer);
+    json_out_bool(&j, "has_chat_template", i->has_chat_template);
+    json_out_end(&j);
+}
+
+static void print_bytes(const char *what, uint64_t bytes)
+{
+    printf("%-18s %.1f MiB (%llu bytes)\n", what, (double)bytes / (1024.0 * 1024.0), (unsigned long long)bytes);
+}
+
+static void print_text(const exl2_model_info *i)
+{
+    printf("%-18s %s\n", "architecture", i->arch);
+    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", i->layers, i->hidden, i->heads, i->kv_heads);
+    printf("%-18s %u tokens%s, bos %d, eos %d\n", "vocabulary", i->vocab, i->has_tokenizer ? "" : " (the folder has no tokenizer)",
+           i->bos, i->eos);
+    printf("%-18s %s\n", "chat template", i->has_chat_template ? "yes" : "no");
+    printf("%-18s %.3f\n", "bits per weight", (double)i->bits_per_weight);
+    print_bytes("weights", i->weight_bytes);
+    print_bytes("scratch", i->scratch_bytes);
+    print_bytes("cache", i->cache_bytes);
+    printf("%-18s %u tokens, %llu bytes a token\n", "context", i->context_max, (unsigned long long)i->cache_bytes_per_token);
+}
+
+int cli_info(int argc, char **argv)
+{
+    exl2_model_desc model = { 0 };
+    bool json = false;
+    const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, "model folder", NULL, false } };
+    const arg flags[] = {
+        { "--context", ARG_U32, &model.context_max, "N    tokens a session, for the cache (the model's own, at most 8192)", NULL, false },
+        { "--cache", ARG_U64, &model.cache.tokens, "N    tokens of the cache (4 x context)", NULL, false },
+        { "--json", ARG_BOOL, &json, "     for machines", NULL, false },
+    };
+    const args_desc d = { "exl2 info", "Says what a model is and what it needs in memory; reads file headers alone.", positional,
+                          ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc, argv);
+    if (parsed != ARGS_OK) {
+        return cli_exit(parsed);
+    }
+    host h;
+    exl2_model_info info;
+    host_options options = { .threads = 1 };
+    if (!host_open(&h, &options)) {
+        return 1;
+    }
+    int code = 0;
+    if (exl2_model_measure(h.engine, &model, &info) < 0) {
+        code = host_failed(&h);
+    } else if (json) {
+        print_json(&info);
+    } else {
+        print_text(&info);
+    }
+    host_close(&h);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* lines.c: see lines.h.
+   takes: stdin.
+   gives: what lines.h declares.
+   owns:  the line and its tree.
+   next:  tokenize.c */
+#include "lines.h"
+
+#include "../common/text_file.h"
+
+#include <stdlib.h>
+
+void lines_error(const char *sentence)
+{
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_string(&j, "error", sentence);
+    json_out_end(&j);
+}
+
+void lines_engine_error(const host *h)
+{
+    exl2_error error;
+    exl2_last_error(h->engine, &error);
+    lines_error(error.text);
+}
+
+int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user)
+{
+    char *line = NULL;
+    size_t cap = 0, bytes;
+    while (text_line_read(stdin, &line, &cap, &bytes)) {
+        const char *error;
+        json_value *request = json_read(line, bytes, &error);
+        if (request && request->kind == JSON_OBJECT) {
+            answer(h, request, user);
+        } else {
+            lines_error(request ? "the line is not a JSON object" : error);
+        }
+        json_free(request);
+    }
+    free(line);
+    if (ferror(stdin)) {
+        fputs("stdin cannot be read\n", stderr);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* main.c: the program `exl2`: picks the subcommand.
+   takes: argv.
+   gives: main.
+   owns:  nothing.
+   next:  info.c */
+#include "cli.h"
+#include "exl2.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct subcommand {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} subcommand;
+
+static const subcommand subcommands[] = {
+    { "info", "what a model is and what it needs", cli_info },
+    { "chat", "talk to a model", cli_chat },
+    { "generate", "go on with a text, ids or a chat message", cli_generate },
+    { "score", "how well a model foretells a text", cli_score },
+    { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
+    { "render", "chat messages to the model's prompt, JSON lines", cli_render },
+    { "bench", "tokens a second", cli_bench },
+    { "import", "make an EXL2 model from a GGUF file", cli_import },
+    { "synth", "make a model of random weights, for measurements", cli_synth },
+};
+
+static void print_help(FILE *file)
+{
+    fputs("Runs EXL2 language models.\n\nusage: exl2 COMMAND ...\n\n", file);
+    for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
+        fprintf(file, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
+    }
+    fputs("\n'exl2 COMMAND --help' lists the flags of one; 'exl2 --version' is the engine's.\n", file);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("a command is missing; see 'exl2 --help'\n", stderr);
+        return CLI_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        uint32_t version = exl2_version();
+        printf("exl2 %u.%u.%u\n", version / 10000, version / 100 % 100, version % 100);
+        return 0;
+    }
+    for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
+        if (strcmp(argv[1], subcommands[i].name) == 0) {
+            return subcommands[i].run(argc - 2, argv + 2);
+        }
+    }
+    fprintf(stderr, "unknown command '%s'; see 'exl2 --help'\n", argv[1]);
+    return CLI_EXIT_USAGE;
+}

@@ -1,0 +1,96 @@
+/* render.c: `exl2 render`: chat messages to the text that the model's template makes of them, one JSON object a line.
+   takes: a folder with tokenizer files; {"messages", "tools", "add_generation_prompt"} on stdin.
+   gives: cli_render.
+   owns:  nothing beyond the call.
+   next:  bench.c */
+#include "../common/memory.h"
+#include "cli.h"
+#include "lines.h"
+
+#include <stdlib.h>
+
+/* [count] messages; their texts live in the tree. NULL, with the answer given: one is malformed. */
+static exl2_message *read_messages(const json_value *array)
+{
+    exl2_message *messages = memory_take(array->child_count, sizeof *messages);
+    exl2_message *next = messages;
+    for (const json_value *item = array->child; item; item = item->next, next++) {
+        const json_value *role = json_member(item, "role"), *content = json_member(item, "content");
+        if (!role || role->kind != JSON_TEXT) {
+            lines_error("a message has no \"role\"");
+            free(messages);
+            return NULL;
+        }
+        if (content && content->kind != JSON_TEXT) {
+            lines_error("a message's \"content\" is neither a string nor null; content in parts is not supported");
+            free(messages);
+            return NULL;
+        }
+        next->role = role->text;
+        next->text = content ? content->text : NULL;
+    }
+    return messages;
+}
+
+static void render(host *h, const exl2_message *messages, size_t count, const exl2_chat_desc *d)
+{
+    char *text = NULL;
+    size_t need = 4096;
+    exl2_result result;
+    do {
+        size_t cap = need + 1;
+        text = memory_grow(text, cap, 1);
+        result = exl2_chat_render(h->engine, h->model, messages, count, d, text, cap, &need);
+    } while (result == EXL2_ERR_TOO_SMALL);
+    if (result < 0) {
+        lines_engine_error(h);
+    } else {
+        json_out j = { .file = stdout };
+        json_out_object(&j, NULL);
+        json_out_text(&j, "rendered", text, need);
+        json_out_end(&j);
+    }
+    free(text);
+}
+
+static void answer(host *h, const json_value *request, void *user)
+{
+    (void)user;
+    const json_value *list = json_member(request, "messages"), *tools = json_member(request, "tools");
+    const json_value *open_reply = json_member(request, "add_generation_prompt");
+    if (!list || list->kind != JSON_ARRAY) {
+        lines_error("\"messages\" is missing or is no array");
+        return;
+    }
+    exl2_message *messages = read_messages(list);
+    if (!messages) {
+        return;
+    }
+    char *tools_text = tools ? memory_copy_text(tools->raw, tools->raw_bytes) : NULL;
+    exl2_chat_desc d = { .tools = tools_text, .close_reply = !open_reply || open_reply->kind != JSON_TRUE };
+    render(h, messages, list->child_count, &d);
+    free(tools_text);
+    free(messages);
+}
+
+int cli_render(int argc, char **argv)
+{
+    const char *path = NULL;
+    const arg positional[] = { { "MODEL", ARG_TEXT, &path, "folder with tokenizer files; no weights are needed", NULL, false } };
+    const args_desc d = { "exl2 render",
+                          "Turns {\"messages\", \"tools\", \"add_generation_prompt\"} on each line of stdin into {\"rendered\"} or {\"error\"};\n"
+                          "a message's role and content reach the template.",
+                          positional, ARGS_COUNT(positional), NULL, 0 };
+    args_result parsed = args_parse(&d, argc, argv);
+    if (parsed != ARGS_OK) {
+        return cli_exit(parsed);
+    }
+    host h = { 0 };
+    host_options options = { .threads = 1 };
+    int code = 1;
+    if (host_open(&h, &options) && host_load_text(&h, path)) {
+        code = lines_run(&h, answer, NULL);
+    }
+    host_close(&h);
+    return code;
+}

@@ -1,0 +1,227 @@
+/* score.c: `exl2 score`: reads a text with the model and says how likely each of its tokens was.
+   takes: a model folder; a text or ids.
+   gives: cli_score.
+   owns:  nothing beyond the call.
+   next:  tokenize.c */
+#include "../common/host.h"
+#include "../common/interrupt.h"
+#include "../common/json_out.h"
+#include "../common/memory.h"
+#include "../common/text_file.h"
+#include "cli.h"
+#include "ids.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SCORE_STEP_US 100000u /* Ctrl-C is seen this often */
+
+typedef struct score_options {
+    const char *path, *text_file, *ids_file;
+    uint64_t bytes;
+    uint32_t skip, top;
+    bool json;
+    host_options host;
+} score_options;
+
+/* Position p foretells token p + 1, so n tokens have n - 1 positions. */
+typedef struct score {
+    const score_options *options;
+    host *host;
+    ids text;
+    uint32_t positions; /* received so far */
+    float *logprob;     /* [n - 1] of token p + 1 */
+    float *logsumexp;   /* [n - 1] */
+    exl2_alt *top;      /* [n - 1, options->top] descending */
+    bool done;
+    exl2_stop stop;
+    exl2_result result;
+    char error[sizeof(((exl2_error *)0)->text)];
+} score;
+
+static exl2_flow on_event(void *user, const exl2_event *event)
+{
+    score *s = user;
+    if (event->kind == EXL2_EVENT_PREFILL) {
+        progress_show(&s->host->bar, (double)event->progress, "reading the text");
+        for (uint32_t i = 0; i < event->token_count && s->positions + 1 < s->text.count; i++) {
+            uint32_t at = s->positions++;
+            s->logprob[at] = event->tokens[i].logprob;
+            s->logsumexp[at] = event->logsumexp[i];
+            for (uint32_t k = 0; k < s->options->top; k++) {
+                s->top[(size_t)at * s->options->top + k] = event->alts[(size_t)i * event->alts_per_token + k];
+            }
+        }
+    } else if (event->kind == EXL2_EVENT_DONE) {
+        s->done = true;
+        s->stop = event->stop;
+        s->result = event->result;
+        snprintf(s->error, sizeof s->error, "%s", event->error ? event->error : "");
+    }
+    return EXL2_CONTINUE;
+}
+
+static bool read_text(score *s)
+{
+    const score_options *o = s->options;
+    if (o->ids_file) {
+        return ids_from_json_file(o->ids_file, &s->text);
+    }
+    size_t bytes;
+    char *text = text_file_read(o->text_file, &bytes);
+    if (!text) {
+        return false;
+    }
+    bytes = o->bytes && o->bytes < bytes ? (size_t)o->bytes : bytes;
+    exl2_result result = ids_from_text(s->host->engine, s->host->model, text, bytes, 0, &s->text);
+    free(text);
+    if (result < 0) {
+        host_failed(s->host);
+    }
+    return result >= 0;
+}
+
+/* False, with a sentence: fewer tokens than a score takes, or more than the context holds. */
+static bool check_length(const score *s)
+{
+    size_t least = (size_t)s->options->skip + 2;
+    if (s->text.count < least) {
+        fprintf(stderr, "the text has %zu tokens; with --skip %u at least %zu are needed\n", s->text.count, s->options->skip, least);
+        return false;
+    }
+    if (s->text.count > s->host->info.context_max) {
+        fprintf(stderr, "the text has %zu tokens and the model's context holds %u; shorten it, for example with --bytes\n",
+                s->text.count, s->host->info.context_max);
+        return false;
+    }
+    return true;
+}
+
+static int read_with_model(score *s)
+{
+    exl2_job job;
+    exl2_job_desc d = { .model = s->host->model, .tokens = s->text.items, .token_count = s->text.count, .prefill_only = true,
+                        .score_prompt = true, .alts_per_token = s->options->top, .on_event = on_event, .user = s };
+    s->logprob = memory_take(s->text.count, sizeof *s->logprob);
+    s->logsumexp = memory_take(s->text.count, sizeof *s->logsumexp);
+    s->top = memory_take(s->text.count * s->options->top, sizeof *s->top);
+    exl2_result result = exl2_job_start(s->host->engine, &d, &job);
+    while (result >= 0 && !s->done) {
+        result = host_step(s->host, job, SCORE_STEP_US);
+    }
+    progress_end(&s->host->bar);
+    if (result < 0) {
+        return host_failed(s->host);
+    }
+    if (s->stop == EXL2_STOP_CANCELLED || s->result < 0) {
+        fprintf(stderr, "%s\n", s->stop == EXL2_STOP_CANCELLED ? "interrupted" : s->error);
+        return 1;
+    }
+    return 0;
+}
+
+static void print_tops(json_out *j, const score *s)
+{
+    uint32_t top = s->options->top;
+    json_out_array(j, "top_ids");
+    for (uint32_t p = 0; p < s->positions; p++) {
+        json_out_array(j, NULL);
+        for (uint32_t k = 0; k < top; k++) {
+            json_out_int(j, NULL, s->top[(size_t)p * top + k].token);
+        }
+        json_out_end(j);
+    }
+    json_out_end(j);
+    json_out_array(j, "top_logits");
+    for (uint32_t p = 0; p < s->positions; p++) {
+        json_out_array(j, NULL);
+        for (uint32_t k = 0; k < top; k++) {
+            json_out_number(j, NULL, (double)s->top[(size_t)p * top + k].logprob + (double)s->logsumexp[p]);
+        }
+        json_out_end(j);
+    }
+    json_out_end(j);
+    json_out_array(j, "logsumexp");
+    for (uint32_t p = 0; p < s->positions; p++) {
+        json_out_number(j, NULL, (double)s->logsumexp[p]);
+    }
+    json_out_end(j);
+}
+
+static void print_score(const score *s)
+{
+    double sum = 0;
+    for (uint32_t p = s->options->skip; p < s->positions; p++) {
+        sum -= (double)s->logprob[p];
+    }
+    double nll = sum / (double)(s->positions - s->options->skip);
+    if (!s->options->json) {
+        printf("%zu tokens, nll %.5f, perplexity %.3f\n", s->text.count, nll, exp(nll));
+        return;
+    }
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_uint(&j, "tokens", s->text.count);
+    json_out_number(&j, "nll", nll);
+    json_out_number(&j, "perplexity", exp(nll));
+    json_out_ids(&j, "ids", s->text.items, s->text.count);
+    if (s->options->top) {
+        print_tops(&j, s);
+    }
+    json_out_end(&j);
+}
+
+static args_result check_flags(const args_desc *d, const score_options *o)
+{
+    if (!o->text_file == !o->ids_file) {
+        return args_wrong(d, "give one of --text-file and --ids-file");
+    }
+    if (o->bytes && o->ids_file) {
+        return args_wrong(d, "--bytes goes with --text-file");
+    }
+    if (o->top > EXL2_ALTS_MAX) {
+        return args_wrong(d, "--top is at most %d", EXL2_ALTS_MAX);
+    }
+    return ARGS_OK;
+}
+
+int cli_score(int argc, char **argv)
+{
+    score_options o = { 0 };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg flags[] = {
+        { "--text-file", ARG_TEXT, &o.text_file, "F    text to score", NULL, false },
+        { "--bytes", ARG_U64, &o.bytes, "N    only so many bytes of it (all)", NULL, false },
+        { "--ids-file", ARG_TEXT, &o.ids_file, "F    or token ids, a JSON array", NULL, false },
+        { "--skip", ARG_U32, &o.skip, "N    tokens read before the mean begins (0)", NULL, false },
+        { "--top", ARG_U32, &o.top, "K    with --json: the K largest logits of every position", NULL, false },
+        HOST_ARGS(o.host),
+        { "--json", ARG_BOOL, &o.json, "     for machines", NULL, false },
+    };
+    const args_desc d = { "exl2 score", "Says how likely the model finds a text: mean negative log-likelihood, perplexity.",
+                          positional, ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc, argv);
+    if (parsed == ARGS_OK) {
+        parsed = check_flags(&d, &o);
+    }
+    if (parsed != ARGS_OK) {
+        return cli_exit(parsed);
+    }
+    host h = { 0 };
+    score s = { .options = &o, .host = &h };
+    exl2_model_desc model = { .path = o.path };
+    int code = 1;
+    if (host_open(&h, &o.host) && host_load(&h, &model, 1) && read_text(&s) && check_length(&s)) {
+        code = read_with_model(&s);
+    }
+    if (code == 0) {
+        print_score(&s);
+    }
+    host_close(&h);
+    free(s.text.items);
+    free(s.logprob);
+    free(s.logsumexp);
+    free(s.top);
+    return code;
+}

@@ -1,0 +1,131 @@
+/* synth_fill.c: see synth_fill.h.
+   takes: a tensor of the plan.
+   gives: what synth_fill.h declares.
+   owns:  one chunk while it runs.
+   next:  synth_write.c */
+#include "synth_fill.h"
+
+#include "../../exl2_impl/0_base/half.h"
+#include "../common/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define CHUNK_BYTES (1u << 20) /* the longest permutation fits too */
+
+typedef struct sink {
+    bool (*put)(void *user, const void *data, size_t bytes);
+    void *user;
+    uint64_t *chunk; /* [CHUNK_BYTES] */
+} sink;
+
+/* splitmix64 of a counter: any word of any tensor, in any order. */
+static uint64_t random_word(uint64_t seed, uint64_t counter)
+{
+    uint64_t x = (seed + 1) * 0xD1342543DE82EF95u + counter * 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* About normal, mean 0, deviation 1: the sum of four uniform numbers (of variance 1/12 each), scaled. */
+static float random_normal(uint64_t seed, uint64_t counter)
+{
+    uint64_t word = random_word(seed, counter);
+    uint32_t sum = (uint32_t)(word & 0xFFFF) + (uint32_t)(word >> 16 & 0xFFFF) + (uint32_t)(word >> 32 & 0xFFFF) + (uint32_t)(word >> 48);
+    return ((float)sum * (1.0f / 65536.0f) - 2.0f) * 1.7320508f;
+}
+
+static bool put(const sink *s, const void *data, size_t bytes)
+{
+    return s->put(s->user, data, bytes);
+}
+
+static bool put_words(sink *s, const synth_tensor *t)
+{
+    uint64_t counter = 0;
+    for (uint64_t left = t->bytes; left > 0;) {
+        size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        for (size_t i = 0; i < (bytes + 7) / 8; i++) {
+            s->chunk[i] = random_word(t->seed, counter++);
+        }
+        if (!put(s, s->chunk, bytes)) {
+            return false;
+        }
+        left -= bytes;
+    }
+    return true;
+}
+
+static bool put_normals(sink *s, const synth_tensor *t, float mean, float deviation)
+{
+    uint16_t *halves = (uint16_t *)(void *)s->chunk;
+    uint64_t counter = 0;
+    for (uint64_t left = t->bytes / 2; left > 0;) {
+        size_t count = left < CHUNK_BYTES / 2 ? (size_t)left : CHUNK_BYTES / 2;
+        for (size_t i = 0; i < count; i++) {
+            halves[i] = exl2__f32_to_f16(mean + deviation * random_normal(t->seed, counter++));
+        }
+        if (!put(s, halves, count * 2)) {
+            return false;
+        }
+        left -= count;
+    }
+    return true;
+}
+
+/* A uniform code of b bits has the deviation sqrt((4^b - 1) / 12), and a column's scale is scale_max * (1..16)^2 / 256,
+   typically 110 / 256 of it: together weights get a deviation of about 0.02. */
+static bool put_group_tables(sink *s, const synth_tensor *t)
+{
+    synth_group groups[SYNTH_GROUPS_MAX];
+    uint16_t out[SYNTH_GROUPS_MAX * 2];
+    uint32_t count = synth_groups(t->mix, t->rows, groups);
+    for (uint32_t g = 0; g < count; g++) {
+        if (t->fill == SYNTH_GROUPS) {
+            out[g * 2] = (uint16_t)groups[g].bits;
+            out[g * 2 + 1] = (uint16_t)groups[g].word_row;
+        } else {
+            double code_deviation = sqrt((pow(4, groups[g].bits) - 1) / 12);
+            out[g] = exl2__f32_to_f16((float)(0.02 / code_deviation * 256 / 110));
+        }
+    }
+    return put(s, out, (size_t)t->bytes);
+}
+
+static bool put_permutation(sink *s, const synth_tensor *t)
+{
+    int32_t *order = (int32_t *)(void *)s->chunk;
+    for (uint32_t i = 0; i < t->rows; i++) { /* Fisher and Yates, from the front */
+        uint32_t from = (uint32_t)(random_word(t->seed, i) % (i + 1));
+        order[i] = order[from];
+        order[from] = (int32_t)i;
+    }
+    return put(s, order, (size_t)t->bytes);
+}
+
+static bool put_tensor(sink *s, const synth_tensor *t)
+{
+    switch (t->fill) {
+    case SYNTH_WORDS:
+        return put_words(s, t);
+    case SYNTH_NORMS:
+        return put_normals(s, t, 1, 0.05f);
+    case SYNTH_EMBEDDING:
+        return put_normals(s, t, 0, 1);
+    case SYNTH_SCALE_MAX:
+    case SYNTH_GROUPS:
+        return put_group_tables(s, t);
+    case SYNTH_PERM:
+        return put_permutation(s, t);
+    }
+    return false;
+}
+
+bool synth_fill_tensor(const synth_tensor *t, bool (*put_fn)(void *user, const void *data, size_t bytes), void *user)
+{
+    sink s = { put_fn, user, memory_take(CHUNK_BYTES, 1) };
+    bool good = put_tensor(&s, t);
+    free(s.chunk);
+    return good;
+}

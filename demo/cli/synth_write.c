@@ -1,0 +1,280 @@
+/* synth_write.c: see synth_write.h.
+   takes: a plan.
+   gives: what synth_write.h declares.
+   owns:  the files that it makes, until they are complete.
+   next:  ../frame.c */
+#define _POSIX_C_SOURCE 200809L
+#include "synth_write.h"
+
+#include "../common/interrupt.h"
+#include "../common/json_out.h"
+#include "../common/memory.h"
+#include "../common/progress.h"
+#include "synth_fill.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHARD_BYTES_MAX ((uint64_t)4 << 30)
+#define INDEX_NAME "output.safetensors.index.json"
+#define CONFIG_NAME "config.json"
+
+typedef struct writer {
+    const synth_plan *plan;
+    const char *folder;
+    uint32_t *first; /* [shards + 1] first tensor of each shard */
+    uint32_t shards;
+    uint64_t total, done; /* bytes of the shards */
+    FILE *file;           /* the shard being written */
+    progress bar;
+    bool made_folder;
+} writer;
+
+static void file_path(const writer *w, const char *name, char path[4096])
+{
+    snprintf(path, 4096, "%s/%s", w->folder, name);
+}
+
+static void shard_name(const writer *w, uint32_t shard, char name[64])
+{
+    if (w->shards == 1) {
+        snprintf(name, 64, "output.safetensors");
+    } else {
+        snprintf(name, 64, "output-%05u-of-%05u.safetensors", shard + 1, w->shards);
+    }
+}
+
+/* Of the shard; false when the disk refuses, or on Ctrl-C. */
+static bool put(void *user, const void *data, size_t bytes)
+{
+    writer *w = user;
+    if (interrupted() || fwrite(data, 1, bytes, w->file) != bytes) {
+        return false;
+    }
+    w->done += bytes;
+    progress_show(&w->bar, (double)w->done / (double)w->total, "writing");
+    return true;
+}
+
+/* {"name": {"dtype", "shape", "data_offsets"}, ...}, its length in front, spaces up to a multiple of 8. */
+static bool put_header(writer *w, uint32_t first, uint32_t end)
+{
+    char *text = NULL;
+    size_t used = 0, cap = 0;
+    uint64_t offset = 0;
+    for (uint32_t i = first; i < end; i++) {
+        const synth_tensor *t = &w->plan->tensors[i];
+        char shape[48];
+        snprintf(shape, sizeof shape, t->shape[1] ? "[%llu, %llu]" : "[%llu]", (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
+        if (used + 512 > cap) {
+            cap = cap ? cap * 2 : 1 << 16;
+            text = memory_grow(text, cap, 1);
+        }
+        used += (size_t)snprintf(text + used, cap - used, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": %s, \"data_offsets\": [%llu, %llu]}",
+                                 i == first ? "{" : ", ", t->name, t->dtype, shape, (unsigned long long)offset,
+                                 (unsigned long long)(offset + t->bytes));
+        offset += t->bytes;
+    }
+    text[used++] = '}';
+    while (used % 8) {
+        text[used++] = ' ';
+    }
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) {
+        length[i] = (uint8_t)((uint64_t)used >> (8 * i));
+    }
+    w->total += used + 8;
+    bool good = put(w, length, 8) && put(w, text, used);
+    free(text);
+    return good;
+}
+
+static bool write_shard(writer *w, uint32_t shard)
+{
+    char name[64], path[4096];
+    shard_name(w, shard, name);
+    file_path(w, name, path);
+    w->file = fopen(path, "wb");
+    bool good = w->file && put_header(w, w->first[shard], w->first[shard + 1]);
+    for (uint32_t i = w->first[shard]; good && i < w->first[shard + 1]; i++) {
+        good = synth_fill_tensor(&w->plan->tensors[i], put, w);
+    }
+    int code = errno;
+    if (w->file && fclose(w->file) != 0 && good) {
+        code = errno;
+        good = false;
+    }
+    if (!good) {
+        progress_end(&w->bar);
+        fprintf(stderr, "%s: %s\n", path, interrupted() ? "interrupted" : strerror(code));
+    }
+    return good;
+}
+
+static void put_config(const synth_plan *p, json_out *j)
+{
+    const synth_shape *s = p->shape;
+    json_out_object(j, NULL);
+    json_out_array(j, "architectures");
+    json_out_string(j, NULL, "LlamaForCausalLM");
+    json_out_end(j);
+    json_out_string(j, "model_type", "llama");
+    json_out_uint(j, "hidden_size", s->hidden);
+    json_out_uint(j, "intermediate_size", s->inter);
+    json_out_uint(j, "num_hidden_layers", s->layers);
+    json_out_uint(j, "num_attention_heads", s->heads);
+    json_out_uint(j, "num_key_value_heads", s->kv_heads);
+    json_out_uint(j, "head_dim", s->head_dim);
+    json_out_uint(j, "vocab_size", s->vocab);
+    json_out_number(j, "rms_norm_eps", 1e-5);
+    json_out_number(j, "rope_theta", s->rope_theta);
+    json_out_uint(j, "max_position_embeddings", 8192);
+    json_out_string(j, "hidden_act", "silu");
+    json_out_bool(j, "tie_word_embeddings", false);
+    json_out_uint(j, "bos_token_id", 1);
+    json_out_uint(j, "eos_token_id", 2);
+    json_out_string(j, "torch_dtype", "float16");
+    json_out_object(j, "quantization_config");
+    json_out_string(j, "quant_method", "exl2");
+    json_out_string(j, "version", "0.3.2");
+    json_out_number(j, "bits", p->bpw);
+    json_out_uint(j, "head_bits", 6);
+    json_out_object(j, "calibration");
+    json_out_uint(j, "rows", 0);
+    json_out_uint(j, "length", 0);
+    json_out_string(j, "dataset", "(synthetic)");
+    json_out_end(j);
+    json_out_end(j);
+    json_out_end(j);
+}
+
+static void put_index(const writer *w, json_out *j)
+{
+    json_out_object(j, NULL);
+    json_out_object(j, "metadata");
+    json_out_uint(j, "total_size", w->done);
+    json_out_end(j);
+    json_out_object(j, "weight_map");
+    for (uint32_t shard = 0; shard < w->shards; shard++) {
+        char name[64];
+        shard_name(w, shard, name);
+        for (uint32_t i = w->first[shard]; i < w->first[shard + 1]; i++) {
+            json_out_string(j, w->plan->tensors[i].name, name);
+        }
+    }
+    json_out_end(j);
+    json_out_end(j);
+}
+
+static bool write_json(const writer *w, const char *name, bool index)
+{
+    char path[4096];
+    file_path(w, name, path);
+    FILE *file = fopen(path, "wb");
+    bool good = file != NULL;
+    if (good) {
+        json_out j = { .file = file };
+        if (index) {
+            put_index(w, &j);
+        } else {
+            put_config(w->plan, &j);
+        }
+        good = !ferror(file);
+        good = fclose(file) == 0 && good;
+    }
+    if (!good) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    }
+    return good;
+}
+
+static bool folder_is_empty(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    bool empty = entries != NULL;
+    for (struct dirent *entry; empty && (entry = readdir(entries)) != NULL;) {
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    }
+    if (entries) {
+        closedir(entries);
+    }
+    return empty;
+}
+
+static bool make_folder(writer *w)
+{
+    w->made_folder = mkdir(w->folder, 0777) == 0;
+    if (!w->made_folder && errno != EEXIST) {
+        fprintf(stderr, "%s: %s\n", w->folder, strerror(errno));
+        return false;
+    }
+    if (!w->made_folder && !folder_is_empty(w->folder)) {
+        fprintf(stderr, "%s is not an empty folder; choose another or remove it first\n", w->folder);
+        return false;
+    }
+    return true;
+}
+
+static void remove_file(const writer *w, const char *name)
+{
+    char path[4096];
+    file_path(w, name, path);
+    remove(path);
+}
+
+static void remove_all(const writer *w)
+{
+    for (uint32_t shard = 0; shard < w->shards; shard++) {
+        char name[64];
+        shard_name(w, shard, name);
+        remove_file(w, name);
+    }
+    remove_file(w, INDEX_NAME);
+    remove_file(w, CONFIG_NAME);
+    if (w->made_folder) {
+        rmdir(w->folder);
+    }
+}
+
+/* A shard takes tensors until the next one would pass the limit. */
+static void divide(writer *w)
+{
+    const synth_plan *p = w->plan;
+    uint64_t in_shard = 0;
+    w->first = memory_take((size_t)p->count + 1, sizeof *w->first);
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (in_shard + p->tensors[i].bytes > SHARD_BYTES_MAX) {
+            w->first[++w->shards] = i;
+            in_shard = 0;
+        }
+        in_shard += p->tensors[i].bytes;
+        w->total += p->tensors[i].bytes;
+    }
+    w->first[++w->shards] = p->count;
+}
+
+bool synth_write(const synth_plan *p, const char *folder, uint64_t *file_bytes)
+{
+    writer w = { .plan = p, .folder = folder };
+    if (!make_folder(&w)) {
+        return false;
+    }
+    divide(&w);
+    bool good = true;
+    for (uint32_t shard = 0; good && shard < w.shards; shard++) {
+        good = write_shard(&w, shard);
+    }
+    progress_end(&w.bar);
+    good = good && (w.shards == 1 || write_json(&w, INDEX_NAME, true)) && write_json(&w, CONFIG_NAME, false);
+    if (!good) {
+        remove_all(&w);
+    }
+    *file_bytes = w.done;
+    free(w.first);
+    return good;
+}
