@@ -1,12 +1,12 @@
 /* exl2_matrix.h: the tensors of one linear layer -> a checked description that a backend packs.
    takes: the tensor table, a layer key, the sizes that config.json asks for.
-   gives: exl2__dtype, exl2__group, exl2__matrix_desc.
-   owns:  nothing.
+   gives: exl2__dtype, exl2__group, exl2__matrix_desc; find (headers only), data, tables (everything but the weights).
+   owns:  exl2__matrix_tables: one block with the tables of one matrix, until it is closed.
    next:  ../2_graph/phases.h */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
 
-#include "../0_base/arena.h"
+#include "safetensors.h"
 
 typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
 
@@ -32,5 +32,358 @@ typedef struct exl2__matrix_desc {
     const uint32_t *inverse_perm; /* [in] q_invperm: packed row of each input feature */
     const float *bias;            /* [out] or NULL */
 } exl2__matrix_desc;
+
+#define EXL2__MATRIX_IN_MAX 65535u /* of an EXL2 matrix: permutations have 16 bits (exl2-format 4.9) */
+
+/* ---- from headers alone ---- */
+
+/* The tensor that holds the weights, streamed by rows: u32 [words, out_stored], or dense [out, in]. */
+static inline const exl2__tensor *exl2__matrix_data(const exl2__tensors *t, const char *key, bool dense)
+{
+    return exl2__tensors_find_part(t, key, dense ? "weight" : "q_weight");
+}
+
+/* Is there a matrix of any kind under this key? For lm_head, which may be tied to model.embed_tokens. */
+static inline bool exl2__matrix_exists(const exl2__tensors *t, const char *key)
+{
+    return exl2__tensors_find_part(t, key, "q_weight") || exl2__tensors_find_part(t, key, "qweight") ||
+           exl2__tensors_find_part(t, key, "weight");
+}
+
+/* Finds "<key>.<part>" of the given type and rank. */
+static inline exl2_result exl2__matrix_part(exl2__ctx *c, const exl2__tensors *t, const char *key, const char *part,
+                                            exl2__tensor_type type, uint32_t rank, const exl2__tensor **out)
+{
+    const exl2__tensor *entry = exl2__tensors_find_part(t, key, part);
+    *out = entry;
+    if (!entry) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: incomplete EXL2 tensor set, missing %s", key, part);
+    }
+    if (entry->type != type || entry->rank != rank) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.%s: expected %s of rank %u, found %s of rank %u",
+                          t->files.items[entry->file].name, key, part, exl2__tensor_type_name(type), rank,
+                          exl2__tensor_type_name(entry->type), entry->rank);
+    }
+    return EXL2_OK;
+}
+
+/* Fills what the headers of the five EXL2 tensors say; desc->name, in, out are set. */
+static exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
+{
+    const char *key = desc->name;
+    const exl2__tensor *weight, *scale, *scale_max, *groups, *perm = exl2__tensors_find_part(t, key, "q_invperm");
+    bool short_perm = perm && perm->type == EXL2__TENSOR_I16; /* some writers; read as u16 */
+    EXL2__TRY(exl2__matrix_part(c, t, key, "q_weight", EXL2__TENSOR_I32, 2, &weight));
+    EXL2__TRY(exl2__matrix_part(c, t, key, "q_scale", EXL2__TENSOR_I32, 2, &scale));
+    EXL2__TRY(exl2__matrix_part(c, t, key, "q_scale_max", EXL2__TENSOR_F16, 1, &scale_max));
+    EXL2__TRY(exl2__matrix_part(c, t, key, "q_groups", EXL2__TENSOR_I16, 1, &groups));
+    EXL2__TRY(exl2__matrix_part(c, t, key, "q_invperm", short_perm ? EXL2__TENSOR_I16 : EXL2__TENSOR_I32, 1, &perm));
+    const char *file = t->files.items[weight->file].name;
+    uint64_t words = weight->dims[0], columns = weight->dims[1], count = scale_max->dims[0], in = perm->dims[0];
+    if (count == 0 || groups->dims[0] % 2 != 0 || groups->dims[0] / 2 != count || scale->dims[0] != count) {
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s: %s: group tables disagree (%llu values in q_groups, %llu rows in q_scale, %llu maxima)",
+                          file, key, (unsigned long long)groups->dims[0], (unsigned long long)scale->dims[0],
+                          (unsigned long long)count);
+    }
+    if (columns % 32 != 0 || scale->dims[1] != columns / 8) {
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s: %s: scale width %llu does not fit %llu columns (a multiple of 32, 8 to a word)",
+                          file, key, (unsigned long long)scale->dims[1], (unsigned long long)columns);
+    }
+    if (columns != desc->out_stored) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: output size %llu != expected %u (%u rounded up to 32)", file,
+                          key, (unsigned long long)columns, desc->out_stored, desc->out);
+    }
+    if (in != desc->in) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: input size %llu (of q_invperm) != expected %u", file, key,
+                          (unsigned long long)in, desc->in);
+    }
+    if (in > EXL2__MATRIX_IN_MAX) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %s: input size %llu too large, at most %u", file, key,
+                          (unsigned long long)in, EXL2__MATRIX_IN_MAX);
+    }
+    if (words > in / 4 || words < in / 16 || count > in / 32) {
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s: %s: %llu groups in %llu word rows cannot hold %u inputs of 2 to 8 bits", file, key,
+                          (unsigned long long)count, (unsigned long long)words, desc->in);
+    }
+    desc->group_count = (uint32_t)count;
+    desc->words = (uint32_t)words;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
+{
+    const exl2__tensor *weight = exl2__matrix_data(t, desc->name, true);
+    if (!weight) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight nor .weight is in any .safetensors file",
+                          desc->name);
+    }
+    const char *file = t->files.items[weight->file].name;
+    if (!exl2__tensor_is_float(weight)) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight: expected F16, BF16 or F32, found %s", file, desc->name,
+                          exl2__tensor_type_name(weight->type));
+    }
+    if (weight->rank != 2 || weight->dims[0] != desc->out || weight->dims[1] != desc->in) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight: shape [%llu, %llu] of rank %u does not match [%u, %u]",
+                          file, desc->name,
+                          (unsigned long long)weight->dims[0], (unsigned long long)weight->dims[1], weight->rank,
+                          desc->out, desc->in);
+    }
+    desc->dense = true;
+    desc->dtype = weight->type == EXL2__TENSOR_F16 ? EXL2__F16
+                : weight->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F32;
+    return EXL2_OK;
+}
+
+/* Fills *desc as far as headers tell, with all their checks; nothing is read. `key` must outlive *desc. */
+static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in, uint32_t out,
+                                     exl2__matrix_desc *desc)
+{
+    static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm" };
+    *desc = (exl2__matrix_desc){ 0 };
+    desc->name = key;
+    desc->in = in;
+    desc->out = out;
+    desc->out_stored = (uint32_t)exl2__align_up(out, 32);
+    bool quantized = false;
+    for (uint32_t i = 0; i < EXL2__COUNT(parts); i++) {
+        quantized = quantized || exl2__tensors_find_part(t, key, parts[i]);
+    }
+    if (quantized) {
+        EXL2__TRY(exl2__matrix_find_exl2(c, t, desc));
+    } else if (exl2__tensors_find_part(t, key, "qweight")) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                          "%s: GPTQ and AWQ matrices (qweight) are not supported, only EXL2 and plain ones", key);
+    } else {
+        EXL2__TRY(exl2__matrix_find_dense(c, t, desc));
+    }
+    const exl2__tensor *bias = exl2__tensors_find_part(t, key, "bias");
+    desc->has_bias = bias != NULL;
+    return bias ? exl2__tensor_check_floats(c, t, bias->name, out) : EXL2_OK;
+}
+
+/* As exl2__matrix_find for a token table: dense, and desc->out is the number of rows it has, which may differ from
+   the vocabulary (ids beyond it have no embedding). */
+static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
+                                           uint32_t vocab,
+                                           exl2__matrix_desc *desc)
+{
+    const exl2__tensor *weight = exl2__matrix_data(t, key, true);
+    uint64_t rows = weight && weight->rank == 2 ? weight->dims[0] : vocab;
+    if (rows == 0 || rows > INT32_MAX) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %llu rows for vocabulary %u",
+                          t->files.items[weight->file].name, key,
+                          (unsigned long long)rows, vocab);
+    }
+    *desc = (exl2__matrix_desc){ 0 };
+    desc->name = key;
+    desc->in = in;
+    desc->out = (uint32_t)rows;
+    desc->out_stored = (uint32_t)exl2__align_up(rows, 32);
+    EXL2__TRY(exl2__matrix_find_dense(c, t, desc));
+    if (rows != vocab) {
+        exl2__log(c, EXL2_LOG_WARN, "%s has %u rows for vocabulary %u", key, desc->out, vocab);
+    }
+    return EXL2_OK;
+}
+
+/* The matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
+static inline exl2_result exl2__matrix_check_block(exl2__ctx *c, const exl2__matrix_desc *const *parts, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        if (parts[i]->dense != parts[0]->dense) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: partially quantized block: it is %s, but %s is %s",
+                              parts[i]->name,
+                              parts[i]->dense ? "dense" : "EXL2", parts[0]->name, parts[0]->dense ? "dense" : "EXL2");
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- tables ---- */
+
+typedef struct exl2__matrix_tables {
+    exl2__arena memory;
+    exl2__group *groups;    /* [group_count] */
+    uint32_t *scale_codes;  /* [group_count, out_stored / 8] */
+    uint16_t *scale_max;    /* [group_count] */
+    uint32_t *inverse_perm; /* [in] */
+    float *bias;            /* [out] */
+    uint32_t *raw;          /* [group_count] q_groups as on disk: bits | word << 16 */
+    uint32_t *seen;         /* [in / 32 + 1] a bit per packed row: which ones inverse_perm has named */
+} exl2__matrix_tables;
+
+static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *tables)
+{
+    exl2__arena_close(c, &tables->memory);
+    *tables = (exl2__matrix_tables){ 0 };
+}
+
+/* Takes everything from tables->memory; measures when that is dry. */
+static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+{
+    exl2__arena *a = &tables->memory;
+    uint64_t groups = desc->group_count, in = desc->dense ? 0 : desc->in;
+    if (!desc->dense) {
+        tables->groups = (exl2__group *)exl2__arena_take(a, groups * sizeof(exl2__group));
+        tables->scale_codes = (uint32_t *)exl2__arena_take(a, groups * (desc->out_stored / 8) * sizeof(uint32_t));
+        tables->scale_max = (uint16_t *)exl2__arena_take(a, groups * sizeof(uint16_t));
+        tables->inverse_perm = (uint32_t *)exl2__arena_take(a, in * sizeof(uint32_t));
+        tables->raw = (uint32_t *)exl2__arena_take(a, groups * sizeof(uint32_t));
+        tables->seen = (uint32_t *)exl2__arena_take_zeroed(a, (in / 32 + 1) * sizeof(uint32_t));
+    }
+    if (desc->has_bias) {
+        tables->bias = (float *)exl2__arena_take(a, desc->out * sizeof(float));
+    }
+}
+
+/* Host bytes that exl2__matrix_tables_open takes for this matrix. */
+static inline uint64_t exl2__matrix_tables_bytes(const exl2__matrix_desc *desc)
+{
+    exl2__matrix_tables dry = { 0 };
+    exl2__matrix_tables_layout(desc, &dry);
+    return dry.memory.used;
+}
+
+static inline exl2_result exl2__matrix_read(exl2__ctx *c, const exl2__tensors *t, const char *key, const char *part,
+                                            void *out)
+{
+    const exl2__tensor *entry = exl2__tensors_find_part(t, key, part);
+    return exl2__tensors_read(c, t, entry, 0, out, entry->bytes);
+}
+
+/* q_groups = bits 0, word 0, bits 1, word 1, ... as u16 -> groups. With q_groups = 4 0 3 4 and 10 word rows:
+   group 0 has (4 - 0) * 32 / 4 = 32 rows, group 1 (10 - 4) * 32 / 3 = 64 (exl2-format 4.2). */
+static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            exl2__matrix_tables *tables)
+{
+    const char *key = desc->name, *file = t->files.items[exl2__matrix_data(t, key, false)->file].name;
+    EXL2__TRY(exl2__matrix_read(c, t, key, "q_groups", tables->raw));
+    uint64_t row = 0;
+    for (uint32_t g = 0; g < desc->group_count; g++) {
+        uint32_t pair = exl2__load32(&tables->raw[g]), bits = pair & 0xFFFF, word = pair >> 16;
+        uint32_t end = g + 1 < desc->group_count ? exl2__load32(&tables->raw[g + 1]) >> 16 : desc->words;
+        if (bits < 2 || bits > 8 || bits == 7) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: group %u has unsupported width %u bits", file, key, g, bits);
+        }
+        if (g > 0 && bits > tables->groups[g - 1].bits) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "%s: %s: group bit widths are not in descending order (group %u has %u after %u)",
+                              file, key, g, bits, tables->groups[g - 1].bits);
+        }
+        if ((g == 0 && word != 0) || word >= end || end > desc->words) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "%s: %s: group %u starts at packed row %u, the next at %u (not increasing, or past end %u)",
+                              file, key, g, word, end, desc->words);
+        }
+        uint32_t stream = (end - word) * 32; /* bits of one column */
+        if (stream % bits != 0 || stream / bits % 32 != 0) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "%s: %s: group %u covers a fractional number of rows (%u words of %u-bit codes)",
+                              file, key, g, end - word, bits);
+        }
+        exl2__group group = { (uint32_t)row, stream / bits, word, bits };
+        tables->groups[g] = group;
+        row += group.rows;
+    }
+    if (row != desc->in) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: input size %llu (of q_groups) != expected %u", file, key,
+                          (unsigned long long)row, desc->in);
+    }
+    return EXL2_OK;
+}
+
+/* The order of rounding matters: the quantizer chose its codes with this very scale (exl2-format 4.5). */
+static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            float prescale,
+                                            exl2__matrix_tables *tables)
+{
+    uint32_t zeros = 0;
+    uint64_t codes = (uint64_t)desc->group_count * (desc->out_stored / 8);
+    EXL2__TRY(exl2__matrix_read(c, t, desc->name, "q_scale", tables->scale_codes));
+    EXL2__TRY(exl2__matrix_read(c, t, desc->name, "q_scale_max", tables->scale_max));
+    for (uint64_t i = 0; i < codes; i++) {
+        tables->scale_codes[i] = exl2__load32(&tables->scale_codes[i]);
+    }
+    for (uint32_t g = 0; g < desc->group_count; g++) {
+        uint16_t half = exl2__load16(&tables->scale_max[g]);
+        bool infinite = (half & 0x7C00) == 0x7C00, negative = half > 0x8000;
+        if (infinite || negative) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "%s: %s: scale of group %u is %s (0x%x), expected a finite number >= 0",
+                              t->files.items[exl2__matrix_data(t, desc->name, false)->file].name, desc->name, g,
+                              !infinite ? "negative" : (half & 0x3FF) ? "NaN" : "infinite", half);
+        }
+        zeros += (half & 0x7FFF) == 0;
+        tables->scale_max[g] = exl2__f32_to_f16(exl2__f16_to_f32(half) * (prescale / 256.0f));
+    }
+    if (zeros) {
+        exl2__log(c, EXL2_LOG_WARN, "%s: %u of %u groups have the scale 0", desc->name, zeros, desc->group_count);
+    }
+    return EXL2_OK;
+}
+
+/* q_invperm, I32 or I16, -> inverse_perm: 0 .. in - 1, each once. */
+static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                          exl2__matrix_tables *tables)
+{
+    const exl2__tensor *perm = exl2__tensors_find_part(t, desc->name, "q_invperm");
+    uint32_t size = exl2__tensor_type_bytes(perm->type);
+    /* Values of 2 bytes are read into the upper half: widening from the front then never overtakes them. */
+    uint8_t *raw = (uint8_t *)tables->inverse_perm + (uint64_t)desc->in * (sizeof(uint32_t) - size);
+    EXL2__TRY(exl2__tensors_read(c, t, perm, 0, raw, perm->bytes));
+    for (uint32_t j = 0; j < desc->in; j++) {
+        uint32_t i = size == 2 ? exl2__load16(raw + 2 * (uint64_t)j) : exl2__load32(raw + 4 * (uint64_t)j);
+        if (i >= desc->in || (tables->seen[i / 32] >> (i % 32) & 1)) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: q_invperm is not a permutation (value %lld at %u, %s)",
+                              t->files.items[perm->file].name, desc->name,
+                              size == 2 ? (long long)i : (long long)(int32_t)i, j,
+                              i >= desc->in ? "out of range" : "seen before");
+        }
+        tables->seen[i / 32] |= 1u << (i % 32);
+        tables->inverse_perm[j] = i;
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            float prescale,
+                                            exl2__matrix_tables *tables)
+{
+    if (!desc->dense) {
+        EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
+        EXL2__TRY(exl2__matrix_read_scales(c, t, desc, prescale, tables));
+        EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
+    }
+    if (desc->has_bias) {
+        EXL2__TRY(exl2__tensor_floats(c, t, exl2__tensors_find_part(t, desc->name, "bias")->name, desc->out,
+                                      tables->bias));
+    }
+    return EXL2_OK;
+}
+
+/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has filled, and points *desc at it.
+   prescale: exl2-format 4.7, else 1. On failure *tables is zeroed. */
+static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                            exl2__matrix_desc *desc,
+                                            exl2__matrix_tables *tables)
+{
+    *tables = (exl2__matrix_tables){ 0 };
+    EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
+    exl2__matrix_tables_layout(desc, tables);
+    exl2_result result = exl2__matrix_tables_read(c, t, desc, prescale, tables);
+    if (result < 0) {
+        exl2__matrix_tables_close(c, tables);
+        return result;
+    }
+    desc->groups = tables->groups;
+    desc->scale_codes = tables->scale_codes;
+    desc->scale_max = tables->scale_max;
+    desc->inverse_perm = tables->inverse_perm;
+    desc->bias = tables->bias;
+    return EXL2_OK;
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* file.h: small files of a model folder, whole, through the host's files hook.
    takes: a folder, a name in it, the size that is still sane.
-   gives: exl2__blob, exl2__file_read_all, exl2__file_read_optional, exl2__file_open, exl2__file_read_at, exl2__blob_close.
+   gives: exl2__blob, exl2__blob_close; exl2__file_read_all, read_optional, open, read_at.
    owns:  a blob's bytes, until exl2__blob_close.
-   next:  model_config.h */
+   next:  fields.h */
 #ifndef EXL2__FILE_H
 #define EXL2__FILE_H
 
@@ -29,22 +29,25 @@ static inline exl2_result exl2__file_open(exl2__ctx *c, const char *dir, const c
     *file = NULL;
     *bytes = 0;
     if (exl2__format(path, sizeof path, "%s/%s", dir, name) != strlen(dir) + 1 + strlen(name)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "the path of %s is longer than %d bytes: %s", name, EXL2__FILE_PATH_MAX - 1, dir);
+        return exl2__fail(c, EXL2_ERR_ARG, "the path of %s is longer than %d bytes: %s", name, EXL2__FILE_PATH_MAX - 1,
+                          dir);
     }
     *file = c->files.open(c->files.user, path, bytes);
     return EXL2_OK;
 }
 
 /* All of dst, or a failure: a file that ends early, or a device that fails. `name` is for the message. */
-static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, void *file, uint64_t offset, void *dst, uint64_t bytes)
+static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, void *file, uint64_t offset, void *dst,
+                                             uint64_t bytes)
 {
     uint64_t done = 0;
     while (done < bytes) {
         size_t want = (size_t)exl2__min64(bytes - done, (uint64_t)1 << 30);
         int64_t got = c->files.read(c->files.user, file, offset + done, (uint8_t *)dst + done, want);
         if (got <= 0 || (uint64_t)got > want) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: reading %llu bytes at %llu %s after %llu", name, (unsigned long long)bytes,
-                              (unsigned long long)offset, got == 0 ? "met the end of the file" : "failed", (unsigned long long)done);
+            return exl2__fail(c, EXL2_ERR_IO, "%s: reading %llu bytes at %llu %s after %llu", name,
+                              (unsigned long long)bytes, (unsigned long long)offset,
+                              got == 0 ? "met the end of the file" : "failed", (unsigned long long)done);
         }
         done += (uint64_t)got;
     }
@@ -52,7 +55,8 @@ static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, voi
 }
 
 /* The whole file, or an empty blob (data NULL) when there is none. On failure the blob is zeroed. */
-static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max, exl2__blob *out)
+static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
+                                                   exl2__blob *out)
 {
     void *file, *memory = NULL;
     uint64_t bytes;
@@ -63,8 +67,8 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
     }
     exl2_result result = EXL2_OK;
     if (bytes > bytes_max) {
-        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, at most %llu are sane", name, (unsigned long long)bytes,
-                            (unsigned long long)bytes_max);
+        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, at most %llu are sane", name,
+                            (unsigned long long)bytes, (unsigned long long)bytes_max);
     } else {
         result = exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory);
     }
@@ -82,7 +86,8 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
 }
 
 /* As above, but the file must be there: "no config.json in models/llama". */
-static inline exl2_result exl2__file_read_all(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max, exl2__blob *out)
+static inline exl2_result exl2__file_read_all(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
+                                              exl2__blob *out)
 {
     EXL2__TRY(exl2__file_read_optional(c, dir, name, bytes_max, out));
     return out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "no %s in %s", name, dir);

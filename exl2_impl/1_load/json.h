@@ -221,8 +221,11 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
         for (uint32_t key = object + 1; key < end && result == EXL2_OK; key = j->tokens[key + 1].after) {
             if (!exl2__json_keys_add(j, &keys, object, key)) {
                 const exl2__json_token *t = &j->tokens[key];
-                result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)",
-                                    label, (int)exl2__min32(t->end - t->begin, 80), j->text + t->begin, t->begin,
+                uint32_t bytes = t->end - t->begin;
+                bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
+                result = exl2__fail(c, EXL2_ERR_FORMAT,
+                                    "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)",
+                                    label, (int)bytes, j->text + t->begin, t->begin,
                                     exl2__json_line(j->text, t->begin));
             }
         }
@@ -236,14 +239,15 @@ static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *
 {
     *out = (exl2__json){ 0 };
     if (bytes >= UINT32_MAX) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, JSON may have at most 2^32 - 2", label, (unsigned long long)bytes);
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, JSON may have at most 2^32 - 2", label,
+                          (unsigned long long)bytes);
     }
     exl2__json_scan scan = { 0 };
     scan.text = (const uint8_t *)text;
     scan.bytes = (uint32_t)bytes;
     if (!exl2__json_scan_all(&scan)) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan.wanted,
-                          scan.at, exl2__json_line(text, scan.at));
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label,
+                          scan.wanted, scan.at, exl2__json_line(text, scan.at));
     }
     exl2__json j = { text, bytes, NULL, scan.token_count };
     void *memory;
@@ -319,7 +323,8 @@ static inline bool exl2__json_i64(const exl2__json *j, uint32_t token, int64_t *
 {
     exl2__json_number n;
     uint64_t size;
-    if (!exl2__json_number_of(j, token, &n) || !exl2__json_number_u64(&n, &size) || size > (uint64_t)INT64_MAX + n.negative) {
+    if (!exl2__json_number_of(j, token, &n) || !exl2__json_number_u64(&n, &size) ||
+        size > (uint64_t)INT64_MAX + n.negative) {
         return false;
     }
     *out = !n.negative ? (int64_t)size : size ? -(int64_t)(size - 1) - 1 : 0;

@@ -1,0 +1,181 @@
+/* fields.h: named, typed, bounded fields of a JSON config file, with the sentences for what is wrong with one.
+   takes: a parsed file; alternative names of a field, bounds.
+   gives: exl2__fields, exl2__fields_find, bad, missing, refuse, and readers for u32, f64, bool.
+   owns:  the file's text and tokens, until exl2__fields_close.
+   next:  model_rope.h */
+#ifndef EXL2__FIELDS_H
+#define EXL2__FIELDS_H
+
+#include "../0_base/log.h"
+#include "file.h"
+#include "json.h"
+
+typedef struct exl2__fields {
+    exl2__ctx *c;
+    const char *label; /* "config.json" */
+    exl2__blob text;
+    exl2__json json;
+    uint32_t nested; /* the object text_config of multimodal models, or 0 */
+} exl2__fields;
+
+/* Names of one quantity, in order of preference, NULL at the end; "a->b" is key b of object a. */
+typedef const char *const *exl2__field_names;
+
+static inline void exl2__fields_close(exl2__fields *f)
+{
+    if (f->c) {
+        exl2__json_close(f->c, &f->json);
+        exl2__blob_close(f->c, &f->text);
+    }
+    *f = (exl2__fields){ 0 };
+}
+
+/* On failure *f is zeroed. An absent optional file is EXL2_OK with f->text.data NULL; close it all the same. */
+static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *name, bool optional, exl2__fields *f)
+{
+    const uint64_t bytes_max = (uint64_t)16 << 20;
+    *f = (exl2__fields){ 0 };
+    f->c = c;
+    f->label = name;
+    exl2_result result = optional ? exl2__file_read_optional(c, dir, name, bytes_max, &f->text)
+                                  : exl2__file_read_all(c, dir, name, bytes_max, &f->text);
+    if (result == EXL2_OK && f->text.data) {
+        result = exl2__json_open(c, name, f->text.data, (size_t)f->text.bytes, &f->json);
+        if (result == EXL2_OK && f->json.tokens[0].kind != EXL2__JSON_OBJECT) {
+            result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected an object in braces", name);
+        }
+    }
+    if (result < 0) {
+        exl2__fields_close(f);
+        return result;
+    }
+    f->nested = f->text.data ? exl2__json_get(&f->json, 0, "text_config") : 0;
+    return EXL2_OK;
+}
+
+/* ---- finding ---- */
+
+/* The token of "key" or "outer->key" below `object`, or 0. */
+static inline uint32_t exl2__fields_at(const exl2__fields *f, uint32_t object, const char *name)
+{
+    const char *arrow = strstr(name, "->");
+    if (!arrow) {
+        return exl2__json_get(&f->json, object, name);
+    }
+    char outer[64];
+    exl2__format(outer, sizeof outer, "%.*s", (int)(arrow - name), name);
+    uint32_t inside = exl2__json_get(&f->json, object, outer);
+    return inside ? exl2__json_get(&f->json, inside, arrow + 2) : 0;
+}
+
+/* The first of the names that is there and not null, at top level and then in text_config; else 0.
+   *found: that name (may be NULL). */
+static inline uint32_t exl2__fields_find(const exl2__fields *f, exl2__field_names names, const char **found)
+{
+    const uint32_t objects[2] = { 0, f->nested };
+    for (uint32_t pass = 0; pass < (f->nested ? 2u : 1u); pass++) {
+        for (uint32_t i = 0; names[i]; i++) {
+            uint32_t token = exl2__fields_at(f, objects[pass], names[i]);
+            if (token) {
+                if (found) {
+                    *found = names[i];
+                }
+                return token;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- sentences ---- */
+
+static inline exl2_result exl2__fields_missing(const exl2__fields *f, const char *name)
+{
+    return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: %s is missing", f->label, name);
+}
+
+/* The field's value as the file has it, cut to 40 bytes, strings in quotes; lists and objects are not spelled out. */
+static inline void exl2__fields_value(const exl2__fields *f, uint32_t token, char out[48])
+{
+    const exl2__json_token *t = &f->json.tokens[token];
+    const char *text = f->json.text + t->begin;
+    size_t bytes = t->end - t->begin;
+    const char *quote = t->kind == EXL2__JSON_STRING ? "'" : "";
+    if (t->kind == EXL2__JSON_ARRAY || t->kind == EXL2__JSON_OBJECT) {
+        exl2__format(out, 48, t->kind == EXL2__JSON_ARRAY ? "[%u values]" : "{%u members}", t->count);
+        return;
+    }
+    bytes = bytes > 40 ? exl2__utf8_cut(text, 40) : bytes;
+    exl2__format(out, 48, "%s%.*s%s", quote, (int)bytes, text, quote);
+}
+
+static inline exl2_result exl2__fields_bad(const exl2__fields *f, const char *name, uint32_t token, const char *allowed)
+{
+    char value[48];
+    exl2__fields_value(f, token, value);
+    return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: %s=%s is out of range, expected %s", f->label, name, value, allowed);
+}
+
+/* Well formed, but this engine computes only the value `same`. */
+static inline exl2_result exl2__fields_refuse(const exl2__fields *f, const char *name, uint32_t token, const char *same)
+{
+    char value[48];
+    exl2__fields_value(f, token, value);
+    return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: %s=%s is not supported, only %s", f->label, name, value, same);
+}
+
+/* ---- reading: the first name stands for the field when none is there ---- */
+
+/* Absent: *out keeps its value (a default); required fields come with *out 0. `min` is at least 1 for those. */
+static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_names names, uint32_t min, uint32_t max,
+                                           uint32_t *out)
+{
+    const char *name = names[0];
+    uint32_t token = exl2__fields_find(f, names, &name);
+    uint64_t value;
+    if (!token) {
+        return *out >= min ? EXL2_OK : exl2__fields_missing(f, name);
+    }
+    if (!exl2__json_u64(&f->json, token, &value) || value < min || value > max) {
+        char allowed[64];
+        exl2__format(allowed, sizeof allowed, "an integer from %u to %u", min, max);
+        return exl2__fields_bad(f, name, token, allowed);
+    }
+    *out = (uint32_t)value;
+    return EXL2_OK;
+}
+
+/* Absent: *out keeps its value. `present` (may be NULL) tells. */
+static inline exl2_result exl2__fields_f64(const exl2__fields *f, exl2__field_names names, double min, double max,
+                                           const char *allowed, double *out, bool *present)
+{
+    const char *name = names[0];
+    uint32_t token = exl2__fields_find(f, names, &name);
+    double value;
+    if (present) {
+        *present = token != 0;
+    }
+    if (!token) {
+        return EXL2_OK;
+    }
+    if (!exl2__json_f64(&f->json, token, &value) || value < min || value > max) {
+        return exl2__fields_bad(f, name, token, allowed);
+    }
+    *out = value;
+    return EXL2_OK;
+}
+
+static inline exl2_result exl2__fields_bool(const exl2__fields *f, exl2__field_names names, bool *out, bool *present)
+{
+    const char *name = names[0];
+    uint32_t token = exl2__fields_find(f, names, &name);
+    if (present) {
+        *present = token != 0;
+    }
+    if (token && !exl2__json_bool(&f->json, token, out)) {
+        return exl2__fields_bad(f, name, token, "true or false");
+    }
+    return EXL2_OK;
+}
+
+#endif

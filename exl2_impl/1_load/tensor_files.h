@@ -1,0 +1,166 @@
+/* tensor_files.h: finds and opens all *.safetensors of a model folder. Names come from listing the folder, never from
+   an index file (EXL2 folders carry the index of the source model, which names other files).
+   takes: a folder.
+   gives: exl2__tensor_files, open, close.
+   owns:  the open files, until exl2__tensor_files_close.
+   next:  safetensors.h */
+#ifndef EXL2__TENSOR_FILES_H
+#define EXL2__TENSOR_FILES_H
+
+#include "../0_base/arena.h"
+#include "../0_base/log.h"
+#include "../0_base/sort.h"
+#include "file.h"
+
+#define EXL2__TENSOR_FILES_MAX 512u
+
+typedef struct exl2__tensor_file {
+    void *handle; /* of the files hook; NULL: not open */
+    uint64_t bytes;
+    char name[EXL2__FILE_NAME_MAX];
+} exl2__tensor_file;
+
+typedef struct exl2__tensor_files {
+    exl2__tensor_file *items; /* [count], by name */
+    uint32_t count;
+    exl2__arena memory;
+} exl2__tensor_files;
+
+static inline void exl2__tensor_files_close(exl2__ctx *c, exl2__tensor_files *t)
+{
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (t->items[i].handle) {
+            c->files.close(c->files.user, t->items[i].handle);
+        }
+    }
+    exl2__arena_close(c, &t->memory);
+    *t = (exl2__tensor_files){ 0 };
+}
+
+static inline bool exl2__tensor_files_less(const void *items, uint32_t a, uint32_t b)
+{
+    const exl2__tensor_file *files = (const exl2__tensor_file *)items;
+    return strcmp(files[a].name, files[b].name) < 0;
+}
+
+static inline void exl2__tensor_files_swap(void *items, uint32_t a, uint32_t b)
+{
+    exl2__tensor_file *files = (exl2__tensor_file *)items, held = files[a];
+    files[a] = files[b];
+    files[b] = held;
+}
+
+static inline bool exl2__tensor_files_is_safetensors(const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    size_t bytes = strlen(name);
+    return bytes >= sizeof suffix && strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
+}
+
+/* Names of the first `cap` *.safetensors files, into `files` (NULL: count only). Returns how many there are. */
+static inline uint32_t exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_file *files, uint32_t cap)
+{
+    uint32_t count = 0;
+    char name[EXL2__FILE_NAME_MAX];
+    for (uint32_t i = 0; count < cap && c->files.list(c->files.user, dir, i, name, sizeof name); i++) {
+        name[sizeof name - 1] = 0;
+        if (exl2__tensor_files_is_safetensors(name)) {
+            if (files) {
+                memcpy(files[count].name, name, strlen(name) + 1);
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* The number in the `digits` characters at p, or UINT32_MAX. */
+static inline uint32_t exl2__tensor_files_digits(const char *p, size_t digits)
+{
+    uint32_t value = 0;
+    for (size_t i = 0; i < digits; i++) {
+        if (p[i] < '0' || p[i] > '9') {
+            return UINT32_MAX;
+        }
+        value = value * 10 + (uint32_t)(p[i] - '0');
+    }
+    return value;
+}
+
+/* "output-00002-of-00003.safetensors" is shard 2 of 3; *stem: bytes of the name before "-00002". */
+static inline bool exl2__tensor_files_shard(const char *name, size_t *stem, uint32_t *index, uint32_t *total)
+{
+    static const size_t tail = sizeof "-00002-of-00003.safetensors" - 1;
+    size_t bytes = strlen(name);
+    if (bytes < tail) {
+        return false;
+    }
+    const char *p = name + bytes - tail;
+    *stem = bytes - tail;
+    *index = exl2__tensor_files_digits(p + 1, 5);
+    *total = exl2__tensor_files_digits(p + 10, 5);
+    return p[0] == '-' && memcmp(p + 6, "-of-", 4) == 0 && *index != UINT32_MAX && *total != UINT32_MAX;
+}
+
+static inline void exl2__tensor_files_warn_gap(exl2__ctx *c, const char *name, uint32_t from, uint32_t before,
+                                               uint32_t total)
+{
+    if (from < before && from <= total) {
+        exl2__log(c, EXL2_LOG_WARN, "shard %u of %u is missing, beside %s", from, total, name);
+    }
+}
+
+/* Warns of holes in shard sets. The files are sorted, so that a set is a run. */
+static inline void exl2__tensor_files_check_shards(exl2__ctx *c, const exl2__tensor_files *t)
+{
+    size_t set_stem = 0;
+    uint32_t next = 0, set_total = 0; /* next: the shard that should come now; 0 = not in a set */
+    for (uint32_t i = 0; i < t->count; i++) {
+        const char *name = t->items[i].name, *last = t->items[i ? i - 1 : 0].name;
+        size_t stem;
+        uint32_t index, total;
+        bool shard = exl2__tensor_files_shard(name, &stem, &index, &total);
+        bool same = shard && next && total == set_total && stem == set_stem && memcmp(name, last, stem) == 0;
+        if (next && !same) {
+            exl2__tensor_files_warn_gap(c, last, next, set_total + 1, set_total);
+        }
+        if (shard) {
+            exl2__tensor_files_warn_gap(c, name, same ? next : 1, index, total);
+        }
+        next = shard ? index + 1 : 0;
+        set_stem = shard ? stem : 0;
+        set_total = shard ? total : 0;
+    }
+    if (next) {
+        exl2__tensor_files_warn_gap(c, t->items[t->count - 1].name, next, set_total + 1, set_total);
+    }
+}
+
+static exl2_result exl2__tensor_files_open(exl2__ctx *c, const char *dir, exl2__tensor_files *t)
+{
+    uint32_t count = exl2__tensor_files_list(c, dir, NULL, EXL2__TENSOR_FILES_MAX + 1);
+    if (count == 0) {
+        return exl2__fail(c, EXL2_ERR_IO, "no .safetensors files in %s", dir);
+    }
+    if (count > EXL2__TENSOR_FILES_MAX) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "more than %u .safetensors files in %s", EXL2__TENSOR_FILES_MAX,
+                          dir);
+    }
+    uint64_t bytes = exl2__align_up(count * (uint64_t)sizeof *t->items, EXL2__ARENA_ALIGN);
+    EXL2__TRY(exl2__arena_open(c, &t->memory, bytes, EXL2_MEM_GENERAL));
+    t->items = (exl2__tensor_file *)exl2__arena_take_zeroed(&t->memory, bytes);
+    t->count = exl2__tensor_files_list(c, dir, t->items, count);
+    exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
+    exl2__sort(&items, t->count);
+    for (uint32_t i = 0; i < t->count; i++) {
+        exl2__tensor_file *f = &t->items[i];
+        EXL2__TRY(exl2__file_open(c, dir, f->name, &f->handle, &f->bytes));
+        if (!f->handle) {
+            return exl2__fail(c, EXL2_ERR_IO, "%s in %s cannot be opened", f->name, dir);
+        }
+    }
+    exl2__tensor_files_check_shards(c, t);
+    return EXL2_OK;
+}
+
+#endif
