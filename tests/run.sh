@@ -1,0 +1,163 @@
+#!/bin/sh
+# Builds exl2.h and runs all tests, twice: as hosts build it, and under the address and undefined-behaviour
+# sanitizers. Works on a fresh Debian or Ubuntu from any folder. The last line is "N passed, N failed, N skipped".
+#   EXL2_TEST_DATA   shared fixtures; default ../shared beside the repository
+#   EXL2_TEST_MODEL  the unpacked real model; default: unpacked from EXL2_TEST_DATA/models once
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+cd "$root" || exit 1
+build=$root/build
+sanitize=$root/build-sanitize
+passed=0
+failed=0
+skipped=0
+
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+stop() {
+    echo "tests/run.sh: $1" >&2
+    failed=$((failed + 1))
+    finish
+}
+
+# ---- tools ----
+
+missing=
+want() { # command, Debian package
+    command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+
+has_header() {
+    echo "#include <$1>" | cc -E - >/dev/null 2>&1
+}
+
+look_for_tools() {
+    missing=
+    want cc gcc
+    has_header stdio.h || missing="$missing libc6-dev"
+    want meson meson
+    want ninja ninja-build
+}
+
+look_for_more() {
+    want gcc gcc
+    want g++ g++
+    want clang clang
+    want nm binutils
+    want xz xz-utils
+    want git git
+    want setarch util-linux
+    want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
+    has_header stb/stb_image_write.h || missing="$missing libstb-dev"
+}
+
+look_for_tools
+look_for_more
+if [ -n "$missing" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "installing:$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086 # a list of words
+    { apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing; } </dev/null >"${TMPDIR:-/tmp}/exl2-apt.log" 2>&1 ||
+        tail -n 20 "${TMPDIR:-/tmp}/exl2-apt.log"
+fi
+look_for_tools
+[ -z "$missing" ] || stop "cannot build without these Debian packages:$missing (as root: apt-get install$missing)"
+look_for_more
+[ -z "$missing" ] || echo "some tests will be skipped without these Debian packages:$missing"
+
+# ---- data ----
+
+data=${EXL2_TEST_DATA:-$root/../shared}
+if [ -d "$data" ]; then
+    EXL2_TEST_DATA=$(cd "$data" && pwd)
+    export EXL2_TEST_DATA
+    echo "test data: $EXL2_TEST_DATA"
+else
+    EXL2_TEST_DATA=
+    unset EXL2_TEST_DATA
+    echo "no test data at $data: tests that need it are skipped"
+fi
+
+unpack_model() {
+    models=$build/models
+    target=
+    for part in "$EXL2_TEST_DATA"/models/*.tar.xz.00; do
+        [ -f "$part" ] || return 0
+        name=$(basename "$part" .tar.xz.00)
+        target=$models/$name
+        if [ ! -d "$target" ]; then
+            echo "unpacking $name"
+            rm -rf "$models/unpacking"
+            mkdir -p "$models/unpacking"
+            cat "$EXL2_TEST_DATA/models/$name".tar.xz.* | xz -dc | tar -xf - -C "$models/unpacking" || return 1
+            mv "$models/unpacking/$name" "$target" || return 1
+            rm -rf "$models/unpacking"
+        fi
+    done
+    EXL2_TEST_MODEL=$target
+    export EXL2_TEST_MODEL
+}
+
+if [ -n "${EXL2_TEST_DATA:-}" ] && [ -z "${EXL2_TEST_MODEL:-}" ]; then
+    unpack_model || stop "cannot unpack the model in $EXL2_TEST_DATA/models"
+fi
+
+# ---- build and run ----
+
+set_up() { # folder, options
+    folder=$1
+    shift
+    if [ -f "$folder/build.ninja" ]; then
+        meson configure "$folder" "$@"
+    else
+        meson setup "$folder" "$@"
+    fi >"$folder.log" 2>&1 || { cat "$folder.log"; rm -f "$folder.log"; return 1; }
+    rm -f "$folder.log"
+}
+
+compile() { # folder
+    ninja -C "$1" >"$1/compile.log" 2>&1 || { tail -n 60 "$1/compile.log"; return 1; }
+    grep -n 'warning:' "$1/compile.log"
+    return 0
+}
+
+count() { # file, result: lines of the log with that result
+    grep -c "\"result\": \"$2\"" "$1"
+}
+
+run_tests() { # folder, arguments of meson test
+    folder=$1
+    log=$folder/meson-logs/testlog.json
+    shift
+    rm -f "$log"
+    meson test -C "$folder" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@" </dev/null
+    [ -s "$log" ] || { failed=$((failed + 1)); return; }
+    total=$(grep -c '"result": "' "$log")
+    good=$(($(count "$log" OK) + $(count "$log" EXPECTEDFAIL)))
+    skips=$(count "$log" SKIP)
+    passed=$((passed + good))
+    skipped=$((skipped + skips))
+    failed=$((failed + total - good - skips))
+    grep '"result": "SKIP"' "$log" | sed 's/^{"name": "\([^"]*\)".*\(skipped: [^\\"]*\).*/\2 [\1]/'
+    if [ -n "${EXL2_TEST_DATA:-}" ]; then
+        wrong=$(grep '"result": "SKIP"' "$log" | grep -c 'skipped: no shared test data\|skipped: no real model')
+        skipped=$((skipped - wrong))
+        failed=$((failed + wrong))
+        [ "$wrong" -eq 0 ] || echo "$wrong tests did not find data that is there: counted as failed"
+    fi
+}
+
+set_up "$build" -Ddemo=enabled -Dtests=enabled || stop "meson cannot set up $build"
+compile "$build" || stop "the build failed"
+run_tests "$build"
+
+set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization=1 ||
+    stop "meson cannot set up $sanitize"
+compile "$sanitize" || stop "the sanitizer build failed"
+run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model
+
+finish
