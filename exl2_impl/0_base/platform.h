@@ -1,7 +1,8 @@
 /* platform.h: the only file that knows an operating system: clock, default allocator, default files, entropy.
    takes: nothing.
-   gives: exl2__platform_ns, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files.
-   owns:  the file objects that its open hook makes, until its close hook.
+   gives: exl2__platform_ns, exl2__platform_nap, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files;
+          with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename.
+   owns:  the file objects that its open hook makes, until its close hook; those of create, until finish.
    next:  ../1_load/json.h */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
@@ -17,10 +18,15 @@
 #ifndef EXL2_NO_FILES
 #include <stdio.h>
 #endif
+#ifdef EXL2_CONVERT
+#include <direct.h>
+#include <wchar.h>
+#endif
 /* By hand, with windows.h's own tags, so that a host may include it before or after us. */
 union _LARGE_INTEGER;
 __declspec(dllimport) int __stdcall QueryPerformanceCounter(union _LARGE_INTEGER *count);
 __declspec(dllimport) int __stdcall QueryPerformanceFrequency(union _LARGE_INTEGER *frequency);
+__declspec(dllimport) void __stdcall Sleep(unsigned long milliseconds);
 __declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsigned long flags, const char *text, int bytes,
                                                         wchar_t *out, int cap);
 __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text, int count,
@@ -29,11 +35,15 @@ __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsig
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#ifdef EXL2_CONVERT
+#include <stdio.h>
+#endif
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 #if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* strict C11 hides it */
 extern int clock_gettime(int clock, struct timespec *time);
+extern int nanosleep(const struct timespec *time, struct timespec *left);
 #define EXL2__CLOCK_MONOTONIC 1
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
@@ -57,6 +67,17 @@ static inline uint64_t exl2__platform_ns(void)
     timespec_get(&now, TIME_UTC);
 #endif
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+/* About a millisecond of sleep. */
+static inline void exl2__platform_nap(void)
+{
+#if defined(_WIN32)
+    Sleep(1);
+#else
+    struct timespec millisecond = { 0, 1000000 };
+    nanosleep(&millisecond, NULL);
 #endif
 }
 
@@ -252,6 +273,113 @@ static inline exl2_files exl2__platform_files(void)
     exl2_files hook = { exl2__platform_open, exl2__platform_list, exl2__platform_read, exl2__platform_close, NULL };
     return hook;
 }
+
+/* ---- writing, for the tools that make models ---- */
+
+#ifdef EXL2_CONVERT
+#if defined(_WIN32)
+
+/* A new or emptied file for exl2__platform_write; NULL: refused. */
+static inline void *exl2__platform_create(const char *path)
+{
+    wchar_t wide[1024];
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) ? _wfopen(wide, L"wb") : NULL;
+}
+
+/* All bytes, or false. */
+static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
+{
+    return _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0 && fwrite(data, 1, bytes, (FILE *)file) == bytes;
+}
+
+/* Closes; false: something that was written did not reach the file. */
+static inline bool exl2__platform_finish(void *file)
+{
+    return fclose((FILE *)file) == 0;
+}
+
+static inline bool exl2__platform_make_dir(const char *path)
+{
+    wchar_t wide[1024];
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wmkdir(wide) == 0;
+}
+
+static inline bool exl2__platform_remove_file(const char *path)
+{
+    wchar_t wide[1024];
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wunlink(wide) == 0;
+}
+
+/* Only an empty folder goes. */
+static inline bool exl2__platform_remove_dir(const char *path)
+{
+    wchar_t wide[1024];
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wrmdir(wide) == 0;
+}
+
+static inline bool exl2__platform_rename(const char *from, const char *to)
+{
+    wchar_t wide[1024], wide_to[1024];
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, from, -1, wide, (int)EXL2__COUNT(wide)) &&
+           MultiByteToWideChar(EXL2__UTF8_PAGE, 0, to, -1, wide_to, (int)EXL2__COUNT(wide_to)) && _wrename(wide, wide_to) == 0;
+}
+
+#else
+
+/* A new or emptied file for exl2__platform_write; NULL: refused. */
+static inline void *exl2__platform_create(const char *path)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    return file < 0 ? NULL : (void *)((intptr_t)file + 1);
+}
+
+/* All bytes, or false. */
+static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
+{
+    int descriptor = (int)((intptr_t)file - 1);
+    size_t done = 0;
+    if (offset > INT64_MAX || lseek(descriptor, (off_t)offset, SEEK_SET) < 0) {
+        return false;
+    }
+    while (done < bytes) {
+        ssize_t put = write(descriptor, (const char *)data + done, bytes - done);
+        if (put <= 0 && !(put < 0 && errno == EINTR)) {
+            return false;
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
+/* Closes; false: something that was written did not reach the file. */
+static inline bool exl2__platform_finish(void *file)
+{
+    return close((int)((intptr_t)file - 1)) == 0;
+}
+
+static inline bool exl2__platform_make_dir(const char *path)
+{
+    return mkdir(path, 0777) == 0;
+}
+
+static inline bool exl2__platform_remove_file(const char *path)
+{
+    return unlink(path) == 0;
+}
+
+/* Only an empty folder goes. */
+static inline bool exl2__platform_remove_dir(const char *path)
+{
+    return rmdir(path) == 0;
+}
+
+static inline bool exl2__platform_rename(const char *from, const char *to)
+{
+    return (rename)(from, to) == 0;
+}
+
+#endif
+#endif /* EXL2_CONVERT */
 #endif /* EXL2_NO_FILES */
 
 #endif

@@ -145,7 +145,7 @@ typedef struct exl2__backend {
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
     /* A pass: begin, then every phase over all its items, layer by layer; then the results. */
-    exl2_result (*begin)(exl2__device *d, const exl2__step *step);
+    exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step lives until the pass is over */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
     uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);          /* multiply-adds of one item at `rows` rows; a guide for budgets */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, exl2__logit_result *results); /* after `sample` */

@@ -1,0 +1,175 @@
+/* forward.h: walks a forward pass unit by unit, so that it can stop at any border and go on in a later frame.
+   takes: a step (rows of several sequences), a deadline.
+   gives: exl2__forward, exl2__forward_begin, exl2__forward_run, exl2__forward_rows_for.
+   owns:  nothing; the step's arrays belong to the batch, results to the model's scratch.
+   next:  ../3_backend/cpu.h */
+#ifndef EXL2__FORWARD_H
+#define EXL2__FORWARD_H
+
+#include "../0_base/log.h"
+#include "../0_base/platform.h"
+#include "phases.h"
+
+typedef enum exl2__forward_status {
+    EXL2__FORWARD_MORE,    /* the deadline came first */
+    EXL2__FORWARD_RESULTS, /* results of logit rows [logit0, logit0 + result_count) are there; run again */
+    EXL2__FORWARD_DONE
+} exl2__forward_status;
+
+typedef struct exl2__forward {
+    exl2__ctx *c;
+    const exl2__backend *backend;
+    exl2__device *device;
+    const exl2__plan *plan;
+    exl2__step step;
+    bool active;
+    uint32_t layer, phase, item;          /* the next unit */
+    uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
+    exl2__logit_result *results;          /* [logit_rows_max] */
+    float ns_per_cost[EXL2__PHASE_COUNT]; /* learnt; 0 = not yet */
+} exl2__forward;
+
+#define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* a guess for phases that never ran: 10 G multiply-adds a second */
+
+static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
+#define X(name) "exl2 " #name,
+    EXL2__PHASES(X)
+#undef X
+};
+
+static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__layer *layer, const exl2__range *range)
+{
+    switch ((exl2__phase)f->phase) {
+#define X(name) case EXL2__PHASE_##name: return f->backend->name(f->device, layer, range);
+        EXL2__PHASES(X)
+#undef X
+    case EXL2__PHASE_COUNT:
+        break;
+    }
+    return EXL2_ERR_INTERNAL;
+}
+
+static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
+{
+    f->step = *step;
+    f->layer = f->phase = f->item = f->logit0 = f->result_count = 0;
+    EXL2__TRY(f->backend->begin(f->device, &f->step));
+    f->active = true;
+    return EXL2_OK;
+}
+
+static inline uint32_t exl2__forward_group(const exl2__forward *f)
+{
+    return exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max);
+}
+
+/* Items of the current phase that fit into `ns`; at least one. */
+static inline uint32_t exl2__forward_fit(const exl2__forward *f, uint32_t rows, uint64_t ns)
+{
+    float known = f->ns_per_cost[f->phase];
+    double item_ns = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows)
+                   * (double)(known > 0 ? known : EXL2__FORWARD_FIRST_NS_PER_COST);
+    double fit = item_ns > 0 ? (double)ns / item_ns : 1;
+    return fit < 1 ? 1 : fit > 1e9 ? 1000000000u : (uint32_t)fit;
+}
+
+/* The new figure counts a quarter, so that one preempted unit does not halve the speed that we believe in. */
+static inline void exl2__forward_learn(exl2__forward *f, uint32_t rows, uint32_t items, uint64_t ns)
+{
+    double cost = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows) * (double)items;
+    if (cost > 0) {
+        float now = (float)((double)ns / cost), known = f->ns_per_cost[f->phase];
+        f->ns_per_cost[f->phase] = known > 0 ? known + 0.25f * (now - known) : now;
+    }
+}
+
+/* After a finished phase: the next one. The layers' phases repeat; head and sample repeat per group of rows. */
+static inline void exl2__forward_next(exl2__forward *f)
+{
+    f->item = 0;
+    if (f->phase == EXL2__PHASE_down && f->layer + 1 < f->plan->shape.layers) {
+        f->layer++;
+        f->phase = EXL2__PHASE_qkv;
+    } else {
+        f->phase++;
+    }
+}
+
+/* Runs units until `deadline_ns` (of exl2__platform_ns; 0 = none), but at least one. After RESULTS and DONE the
+   caller reads f->results. On failure the pass is over. */
+static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_ns, exl2__forward_status *status)
+{
+    uint64_t now = deadline_ns ? exl2__platform_ns() : 0;
+    bool first = true;
+    if (f->result_count) { /* the caller has read them */
+        f->logit0 += f->result_count;
+        f->result_count = 0;
+    }
+    for (;;) {
+        bool has_logits = f->phase == EXL2__PHASE_head || f->phase == EXL2__PHASE_sample;
+        exl2__range range = { f->item, 0, f->logit0, has_logits ? exl2__forward_group(f) : 0 };
+        if (f->phase == EXL2__PHASE_COUNT || (has_logits && range.logit_count == 0)) {
+            f->active = false;
+            *status = EXL2__FORWARD_DONE;
+            return EXL2_OK;
+        }
+        uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);
+        uint32_t rows = has_logits ? range.logit_count : f->step.row_count;
+        if (range.begin < items) {
+            if (deadline_ns && !first && now >= deadline_ns) {
+                *status = EXL2__FORWARD_MORE;
+                return EXL2_OK;
+            }
+            uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
+            range.end = range.begin + exl2__min32(items - range.begin, exl2__forward_fit(f, rows, left));
+            bool in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
+            exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
+            exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, &range);
+            exl2__zone_end(f->c);
+            if (r < 0) {
+                f->active = false;
+                return r;
+            }
+            first = false;
+            f->item = range.end;
+            if (deadline_ns) {
+                uint64_t then = now;
+                now = exl2__platform_ns();
+                exl2__forward_learn(f, rows, range.end - range.begin, now - then);
+            }
+        }
+        if (f->item < items) {
+            continue;
+        }
+        if (f->phase == EXL2__PHASE_sample) {
+            exl2_result r = f->backend->collect(f->device, f->logit0, range.logit_count, f->results);
+            if (r < 0) {
+                f->active = false;
+                return r;
+            }
+            f->result_count = range.logit_count;
+            f->phase = EXL2__PHASE_head;
+            f->item = 0;
+            *status = EXL2__FORWARD_RESULTS;
+            return EXL2_OK;
+        }
+        exl2__forward_next(f);
+    }
+}
+
+/* The most rows a pass may have so that its dearest unit takes about `ns` or less; at least 1. */
+static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
+{
+    double rows = (double)f->plan->rows_max;
+    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
+        float known = f->ns_per_cost[phase] > 0 ? f->ns_per_cost[phase] : EXL2__FORWARD_FIRST_NS_PER_COST;
+        double row_ns = (double)f->backend->item_cost(f->device, (exl2__phase)phase, f->plan->rows_max)
+                      / (double)f->plan->rows_max * (double)known;
+        if (row_ns > 0 && (double)ns / row_ns < rows) {
+            rows = (double)ns / row_ns;
+        }
+    }
+    return rows < 1 ? 1 : (uint32_t)rows;
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* weights.h: every tensor of the model, in slices, into the backend's packing.
+   takes: config, tensor table, a backend's device.
+   gives: exl2__weights: measure (headers only), begin, slice by slice until done.
+   owns:  the tensor table and the staging buffer, until exl2__weights_close.
+   next:  forward.h
+
+   The model is a list of units, a unit being what a backend packs together: the embedding; per layer q, k, v |
+   o | gate, up | down; the head. A unit brings the norm in front of it. */
+#ifndef EXL2__WEIGHTS_H
+#define EXL2__WEIGHTS_H
+
+#include "../1_load/exl2_matrix.h"
+#include "arch.h"
+#include "plan.h"
+
+#define EXL2__SLICE_BYTES (1u << 20) /* read at a time, unless one row is longer */
+
+typedef struct exl2__weights {
+    exl2__config config;
+    exl2__tensors tensors;
+    const exl2__arch *arch;
+    bool tied;                        /* no head of its own: the embedding serves */
+    uint32_t embed_rows;
+    /* Measured: */
+    uint64_t weight_bytes;            /* of the backend's arena */
+    uint64_t disk_bytes;              /* of all matrices as stored, for bits per weight */
+    uint64_t weight_count;
+    uint64_t code_bytes;              /* of disk_bytes, what comes in slices */
+    uint64_t staging_bytes, tables_bytes; /* the largest that a slice, the tables of a unit take */
+    /* Loading: */
+    uint32_t unit, part, row;         /* the next slice; part 0, row 0: the unit has not begun */
+    uint64_t read_bytes;              /* of code_bytes */
+    void *staging;                    /* [staging_bytes] */
+    exl2__matrix *matrix;             /* of the unit */
+} exl2__weights;
+
+typedef struct exl2__unit {
+    uint32_t count, in, out[3];
+    char keys[3][EXL2__KEY_BYTES];
+    char norm[EXL2__KEY_BYTES];       /* its tensor name without ".weight"; "" = none */
+} exl2__unit;
+
+static inline uint32_t exl2__weights_units(const exl2__weights *w)
+{
+    return 4 * w->config.layers + 1 + !w->tied;
+}
+
+/* What the unit is made of. */
+static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, exl2__unit *u)
+{
+    static const struct { uint32_t count; exl2__linear linear[3]; } kinds[4] = {
+        { 3, { EXL2__LINEAR_Q, EXL2__LINEAR_K, EXL2__LINEAR_V } },
+        { 1, { EXL2__LINEAR_OUT } },
+        { 2, { EXL2__LINEAR_GATE, EXL2__LINEAR_UP } },
+        { 1, { EXL2__LINEAR_DOWN } },
+    };
+    const exl2__config *c = &w->config;
+    const exl2__arch *a = w->arch;
+    uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, layer = (index - 1) / 4, kind = (index - 1) % 4;
+    const uint32_t in[EXL2__LINEAR_COUNT] = { c->hidden, c->hidden, c->hidden, q, c->hidden, c->hidden, c->inter };
+    const uint32_t out[EXL2__LINEAR_COUNT] = { q, kv, kv, c->hidden, c->inter, c->inter, c->hidden };
+    memset(u, 0, sizeof *u);
+    if (index == 0 || index > 4 * c->layers) {
+        u->count = 1;
+        u->in = c->hidden;
+        u->out[0] = index == 0 ? w->embed_rows : c->vocab;
+        exl2__format(u->keys[0], EXL2__KEY_BYTES, "%s", index == 0 ? a->embed : a->head);
+        return;
+    }
+    u->count = kinds[kind].count;
+    for (uint32_t part = 0; part < u->count; part++) {
+        exl2__linear linear = kinds[kind].linear[part];
+        u->in = in[linear];
+        u->out[part] = out[linear];
+        exl2__arch_key(u->keys[part], layer, a->linear[linear]);
+    }
+    if (kind == 0 || kind == 2) {
+        exl2__arch_key(u->norm, layer, kind == 0 ? a->attn_norm : a->mlp_norm);
+    }
+}
+
+/* Where the finished unit belongs. */
+static inline exl2__matrix **exl2__weights_place(const exl2__weights *w, exl2__plan *plan, uint32_t index)
+{
+    if (index == 0) {
+        return &plan->embed;
+    }
+    if (index > 4 * w->config.layers) {
+        return &plan->head;
+    }
+    exl2__layer *layer = &plan->layers[(index - 1) / 4];
+    exl2__matrix **places[4] = { &layer->qkv, &layer->out, &layer->gate_up, &layer->down };
+    return places[(index - 1) % 4];
+}
+
+static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
+{
+    exl2__free(c, w->staging, w->staging_bytes, EXL2_MEM_STAGING);
+    w->staging = NULL;
+    exl2__tensors_close(c, &w->tensors);
+}
+
+/* Rows in which a matrix is stored, and bytes of one. */
+static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
+{
+    return d->dense ? d->out : d->words;
+}
+
+static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
+{
+    return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
+}
+
+/* What a matrix takes besides its codes: exl2-format 4.14. */
+static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
+{
+    uint64_t tables = d->dense ? 0 : d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
+    return tables + (d->has_bias ? (uint64_t)d->out * 2 : 0);
+}
+
+/* ---- headers only ---- */
+
+static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u, exl2__matrix_desc *parts)
+{
+    exl2__weights_unit(w, index, u);
+    for (uint32_t part = 0; part < u->count; part++) {
+        EXL2__TRY(index == 0 ? exl2__matrix_find_table(c, &w->tensors, u->keys[part], u->in, w->config.vocab, &parts[part])
+                             : exl2__matrix_find(c, &w->tensors, u->keys[part], u->in, u->out[part], &parts[part]));
+    }
+    return EXL2_OK;
+}
+
+/* exl2-format, check E15: q, k, v and o are of one kind, and so are gate, up and down. */
+static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *w, uint32_t first_unit)
+{
+    exl2__unit u[2];
+    exl2__matrix_desc parts[2][3];
+    const exl2__matrix_desc *all[4];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        EXL2__TRY(exl2__weights_find(c, w, first_unit + i, &u[i], parts[i]));
+        for (uint32_t part = 0; part < u[i].count; part++) {
+            all[count++] = &parts[i][part];
+        }
+    }
+    return exl2__matrix_check_block(c, all, count);
+}
+
+/* Opens the tensors and checks every matrix that the model needs against its headers; sums what they will take.
+   Allocates the tensor table only. */
+static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
+                                         const exl2__device *device)
+{
+    exl2__matrix_desc embed;
+    w->arch = exl2__arch_find(w->config.arch);
+    EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
+    EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, w->arch->embed, w->config.hidden, w->config.vocab, &embed));
+    if (embed.out < w->config.vocab) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir, w->arch->embed, embed.out,
+                          w->config.vocab);
+    }
+    w->embed_rows = embed.out;
+    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, w->arch->head);
+    w->weight_bytes = backend->vector_bytes(device, w->config.hidden) * (2u * w->config.layers + 1);
+    w->staging_bytes = exl2__max64(EXL2__SLICE_BYTES, (uint64_t)w->config.hidden * sizeof(float));
+    for (uint32_t index = 0; index < exl2__weights_units(w); index++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        uint64_t tables = 0;
+        EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
+        for (uint32_t part = 0; part < u.count; part++) {
+            uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
+            w->code_bytes += codes;
+            w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
+            w->weight_count += (uint64_t)u.in * parts[part].out;
+            tables += exl2__matrix_tables_bytes(&parts[part]);
+            w->staging_bytes = exl2__max64(w->staging_bytes, exl2__weights_row_bytes(&parts[part]));
+        }
+        w->tables_bytes = exl2__max64(w->tables_bytes, tables);
+        w->weight_bytes += backend->matrix_bytes(device, parts, u.count);
+        if (index > 0 && index <= 4 * w->config.layers && index % 2 == 1) {
+            EXL2__TRY(exl2__weights_check_block(c, w, index));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Host bytes that are in use only while the weights are loaded. */
+static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
+{
+    return w->staging_bytes + w->tables_bytes + w->tensors.memory.size;
+}
+
+/* ---- loading ---- */
+
+static exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
+{
+    return exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging);
+}
+
+static inline bool exl2__weights_done(const exl2__weights *w)
+{
+    return w->unit == exl2__weights_units(w);
+}
+
+static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                      const char *key, exl2__vector **out)
+{
+    char name[EXL2__KEY_BYTES + 8];
+    float *values = (float *)w->staging;
+    exl2__format(name, sizeof name, "%s.weight", key);
+    EXL2__TRY(exl2__tensor_floats(c, &w->tensors, name, w->config.hidden, values));
+    return backend->vector_make(device, arena, values, w->config.hidden, out);
+}
+
+/* Tables, packed memory and norm of the unit. The tables are in use until the matrix is made. */
+static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend, exl2__device *device,
+                                           exl2__arena *arena, const exl2__unit *u, exl2__matrix_desc *parts)
+{
+    exl2__matrix_tables tables[3] = { 0 };
+    exl2_result r = EXL2_OK;
+    for (uint32_t part = 0; part < u->count && r >= 0; part++) {
+        r = exl2__matrix_tables_open(c, &w->tensors, 1.0f, &parts[part], &tables[part]);
+    }
+    r = r < 0 ? r : backend->matrix_make(device, arena, parts, u->count, &w->matrix);
+    for (uint32_t part = 0; part < u->count; part++) {
+        exl2__matrix_tables_close(c, &tables[part]);
+    }
+    EXL2__TRY(r);
+    *exl2__weights_place(w, plan, w->unit) = w->matrix;
+    if (u->norm[0]) {
+        exl2__layer *layer = &plan->layers[(w->unit - 1) / 4];
+        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, u->norm, (w->unit - 1) % 4 == 0 ? &layer->attn_norm : &layer->mlp_norm));
+    }
+    return EXL2_OK;
+}
+
+/* Reads at most one slice and hands it to the backend. */
+static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend, exl2__device *device,
+                                       exl2__arena *arena)
+{
+    exl2__unit u;
+    exl2__matrix_desc parts[3];
+    EXL2__TRY(exl2__weights_find(c, w, w->unit, &u, parts));
+    if (w->part == 0 && w->row == 0) {
+        EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena, &u, parts));
+    }
+    const exl2__matrix_desc *desc = &parts[w->part];
+    const exl2__tensor *data = exl2__matrix_data(&w->tensors, desc->name, desc->dense);
+    uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->staging_bytes / row_bytes;
+    uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
+    EXL2__TRY(exl2__tensors_read(c, &w->tensors, data, w->row * row_bytes, w->staging, rows * row_bytes));
+    exl2__rows_slice slice = { w->row, rows, w->staging };
+    EXL2__TRY(backend->matrix_feed(device, w->matrix, w->part, &slice));
+    w->read_bytes += rows * row_bytes;
+    w->row += rows;
+    if (w->row == exl2__weights_rows(desc)) {
+        w->row = 0;
+        w->part++;
+    }
+    if (w->part == u.count) {
+        w->part = 0;
+        w->unit++;
+    }
+    if (exl2__weights_done(w)) {
+        if (w->tied) {
+            plan->head = plan->embed;
+        }
+        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->arch->final_norm, &plan->final_norm));
+    }
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* batch.h: rows of several sequences -> one forward pass, and which of them want logits.
+   takes: sequences with their rows set, the pages, copies that came from starting them.
+   gives: exl2__batch, exl2__batch_make, exl2__batch_fill.
+   owns:  nothing; its arrays lie in the model's scratch arena and live until the pass has ended.
+   next:  sampler.h */
+#ifndef EXL2__BATCH_H
+#define EXL2__BATCH_H
+
+#include "sequence.h"
+
+typedef struct exl2__batch {
+    exl2__step_row *rows;          /* [rows_max] */
+    exl2__logit_row *logits;       /* [rows_max] */
+    uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to fill */
+    const uint32_t **page_tables;  /* [sequences_max] */
+    uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: a session may change while a pass is going on */
+    exl2_token *history;           /* [sequences_max, context_max] for repeat penalties */
+    exl2__page_copy *copies;       /* [pages] */
+    uint32_t copy_count, logit_count, pages_per_table, context_max;
+} exl2__batch;
+
+static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan)
+{
+    b->copy_count = b->logit_count = 0;
+    b->context_max = plan->context_max;
+    b->pages_per_table = exl2__pages_for(plan->context_max);
+    b->rows = (exl2__step_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
+    b->logits = (exl2__logit_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
+    b->logit_owner = (uint16_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
+    b->page_tables = (const uint32_t **)exl2__arena_take(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
+    b->page_table_memory = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+    b->history = (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
+    b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
+}
+
+/* The newest tokens that the repeat penalty looks at, into the sequence's place of b->history. */
+static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages, uint32_t sequence,
+                                       exl2__logit_row *logit)
+{
+    uint32_t count = s->penalty_range < 0 ? s->table->tokens : exl2__min32((uint32_t)s->penalty_range, s->table->tokens);
+    exl2_token *history = b->history + (size_t)sequence * b->context_max;
+    exl2__table_read(s->table, pages, s->table->tokens - count, count, history);
+    logit->history = history;
+    logit->history_count = count;
+}
+
+/* Turns the sequences' rows into a step. Position p's logits predict token p + 1: the last pending row draws it,
+   earlier rows of a scored prompt look up the one that follows. */
+static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, const exl2__pages *pages, exl2__step *step)
+{
+    uint32_t rows = 0, logits = 0, sequences = 0;
+    for (uint32_t owner = 0; owner < count; owner++) {
+        exl2__sequence *s = all[owner];
+        if (!s->live || s->rows == 0) {
+            continue;
+        }
+        uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table;
+        memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
+        b->page_tables[sequences] = table;
+        for (uint32_t i = 0; i < s->rows; i++) {
+            uint32_t position = s->table->cached + i;
+            b->rows[rows] = (exl2__step_row){ *exl2__table_token(s->table, pages, position), position, sequences };
+            bool last = position + 1 == s->table->tokens;
+            exl2__logit_row logit = { 0 };
+            logit.row = rows++;
+            logit.alts = s->alts;
+            if (!last && s->score_prompt) {
+                logit.use = EXL2__LOGIT_SCORE;
+                logit.target = *exl2__table_token(s->table, pages, position + 1);
+            } else if (last && !s->prefill_only) {
+                logit.use = EXL2__LOGIT_DRAW;
+                logit.sampling = &s->sampling;
+                logit.draw_position = s->table->tokens;
+                exl2__batch_history(b, s, pages, sequences, &logit);
+            } else {
+                continue;
+            }
+            b->logit_owner[logits] = (uint16_t)owner;
+            b->logits[logits++] = logit;
+        }
+        sequences++;
+    }
+    b->logit_count = logits;
+    *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits };
+    b->copy_count = 0;
+}
+
+/* The owner ended during the pass: its rows go on without anything of its own (sampler, biases), and are ignored. */
+static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
+{
+    for (uint32_t i = 0; i < b->logit_count; i++) {
+        if (b->logit_owner[i] == owner) {
+            exl2__logit_row nothing = { b->logits[i].row, EXL2__LOGIT_SCORE, 0, 0, NULL, 0, NULL, 0 };
+            b->logits[i] = nothing;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* schedule.h: which sequences may start, and how many rows each gets in the next pass.
+   takes: the sequences of a model, its pages, the row limit that a budget allows.
+   gives: exl2__schedule_next, exl2__schedule_start, exl2__schedule_rows.
+   owns:  nothing.
+   next:  batch.h */
+#ifndef EXL2__SCHEDULE_H
+#define EXL2__SCHEDULE_H
+
+#include "sequence.h"
+
+#define EXL2__SCHEDULE_SKIPS_MAX 4   /* after so many overtakings a waiting sequence is the next to start */
+#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: a long prompt delays the others little */
+
+/* The sequence of `all` that comes first by priority and order and passes `wanted`, or NULL. */
+static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, uint32_t count,
+                                                   bool (*wanted)(const exl2__sequence *s, const void *arg), const void *arg)
+{
+    exl2__sequence *first = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (all[i]->live && wanted(all[i], arg) && (!first || exl2__sequence_before(all[i], first))) {
+            first = all[i];
+        }
+    }
+    return first;
+}
+
+static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
+{
+    const exl2__pages *p = (const exl2__pages *)pages;
+    /* Rewinding to `keep` gives pages back only when nobody shares them, so it is left out: the demand is an upper bound. */
+    exl2__table kept = *s->table;
+    kept.tokens = exl2__min32(kept.tokens, s->keep);
+    kept.cached = exl2__min32(kept.cached, kept.tokens);
+    kept.page_count = exl2__min32(kept.page_count, exl2__pages_for(kept.tokens));
+    return !s->active && exl2__table_demand(&kept, p, s->tokens_end) <= p->free_count;
+}
+
+static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
+{
+    (void)arg;
+    return !s->active && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
+}
+
+/* The waiting sequence that may start now, or NULL. One that does not fit may be overtaken EXL2__SCHEDULE_SKIPS_MAX
+   times; then it is the next to start. */
+static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, uint32_t count, const exl2__pages *pages)
+{
+    exl2__sequence *starved = exl2__schedule_first(all, count, exl2__schedule_starves, NULL);
+    if (starved) {
+        return exl2__schedule_fits(starved, pages) ? starved : NULL;
+    }
+    return exl2__schedule_first(all, count, exl2__schedule_fits, pages);
+}
+
+/* Reserves the pages and puts the prompt into the history. Copies for shared pages are added to copies[]. */
+static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
+                                        exl2__page_copy *copies, uint32_t *copy_count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (all[i]->live && !all[i]->active && exl2__sequence_before(all[i], s)) {
+            all[i]->skips++;
+        }
+    }
+    exl2__table_rewind(s->table, pages, s->keep);
+    if (s->prompt_count == 0 && s->table->cached == s->table->tokens) {
+        s->table->cached--; /* the last token once more, for its logits */
+    }
+    exl2__table_reserve(s->table, pages, s->tokens_end, copies, copy_count);
+    for (uint32_t i = 0; i < s->prompt_count; i++) {
+        exl2__table_append(s->table, pages, s->prompt[i]);
+    }
+    s->prompt_end = s->table->tokens;
+    s->active = true;
+}
+
+static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
+{
+    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0
+        && exl2__sequence_decodes(s) == *(const bool *)decodes;
+}
+
+/* Gives every sequence its rows for the next pass: decoding ones one each, then prompts, by priority, up to
+   prompt_rows_max. At most rows_max rows and sequences_max sequences in all. Returns the rows. */
+static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max, uint32_t prompt_rows_max,
+                                           uint32_t sequences_max)
+{
+    uint32_t rows = 0, sequences = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        all[i]->rows = 0;
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        bool decodes = round == 0;
+        uint32_t limit = rows_max;
+        if (!decodes) {
+            uint32_t prompt_rows = rows ? exl2__min32(prompt_rows_max, EXL2__SCHEDULE_MIXED_ROWS) : prompt_rows_max;
+            limit = exl2__min32(rows_max, rows + prompt_rows);
+        }
+        exl2__sequence *s;
+        while (rows < limit && sequences < sequences_max
+               && (s = exl2__schedule_first(all, count, exl2__schedule_no_rows_yet, &decodes)) != NULL) {
+            s->rows = exl2__min32(exl2__sequence_pending(s), limit - rows);
+            rows += s->rows;
+            sequences++;
+        }
+    }
+    return rows;
+}
+
+#endif

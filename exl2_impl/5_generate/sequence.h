@@ -1,0 +1,49 @@
+/* sequence.h: what scheduling knows about a job: a history, tokens to append to it, how to sample the next.
+   takes: a session's table, the prompt's ids, a resolved sampler.
+   gives: exl2__sequence.
+   owns:  nothing; the job that embeds it owns the memory behind the pointers.
+   next:  schedule.h */
+#ifndef EXL2__SEQUENCE_H
+#define EXL2__SEQUENCE_H
+
+#include "../4_cache/table.h"
+
+/* A sequence is waiting (for pages), then active. While active, the tokens of its history that have no K and V yet
+   are its pending rows: many during prefill, one per decoded token. */
+typedef struct exl2__sequence {
+    bool live;                    /* false: an empty slot */
+    bool active;                  /* pages are reserved and the prompt is in the history */
+    bool held;                    /* paused, or its events have no room: no rows for now */
+    bool prefill_only, score_prompt;
+    int32_t priority;
+    uint64_t order;               /* of start; ties of priority go to the lower one */
+    uint32_t skips;               /* times that a later sequence was started before this one */
+    exl2__table *table;
+    const exl2_token *prompt;     /* [prompt_count] what to append, while waiting */
+    uint32_t prompt_count;
+    uint32_t keep;                /* tokens of the old history to keep, while waiting */
+    uint32_t prompt_end;          /* history length with the prompt */
+    uint32_t tokens_end;          /* history length that pages are reserved for */
+    uint32_t alts;
+    exl2__sampling sampling;
+    int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
+    uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
+} exl2__sequence;
+
+/* Higher priority first, then the earlier one. */
+static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+}
+
+static inline uint32_t exl2__sequence_pending(const exl2__sequence *s)
+{
+    return s->table->tokens - s->table->cached;
+}
+
+static inline bool exl2__sequence_decodes(const exl2__sequence *s)
+{
+    return s->table->tokens > s->prompt_end;
+}
+
+#endif

@@ -1,0 +1,393 @@
+/* api.h: the public functions of engine, events and text: check arguments, resolve handles, call inward; nothing else.
+   takes: calls from the host.
+   gives: section 2 to 7 of exl2.h.
+   owns:  the engine's block.
+   next:  api_jobs.h */
+#ifndef EXL2__API_H
+#define EXL2__API_H
+
+#include "starting.h"
+#include "step.h"
+
+/* ---- checks that every call makes ---- */
+
+/* A call that may wait, or that frees what a callback is looking at, is refused inside callbacks. */
+static inline exl2_result exl2__api_outside(exl2_engine *e, const char *call)
+{
+    if (!e) {
+        return EXL2_ERR_ARG;
+    }
+    if (e->in_callback) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s is not allowed inside a callback", call);
+    }
+    return EXL2_OK;
+}
+
+static inline exl2_result exl2__api_argument(exl2_engine *e, bool holds, const char *call, const char *what)
+{
+    if (!e) {
+        return EXL2_ERR_ARG;
+    }
+    return holds ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s: %s", call, what);
+}
+
+/* The const of the queries is a promise about the host's objects; the error record may always be written. */
+static inline exl2_engine *exl2__api_mutable(const exl2_engine *e)
+{
+    return (exl2_engine *)(uintptr_t)e;
+}
+
+/* ---- waiting ---- */
+
+static inline void exl2__api_wait_begin(exl2_engine *e)
+{
+    exl2__atomic_store(&e->interrupted, 0);
+    exl2__atomic_store(&e->waiting, 1);
+}
+
+static inline bool exl2__api_interrupted(exl2_engine *e)
+{
+    return exl2__atomic_load(&e->interrupted) != 0;
+}
+
+static inline void exl2__api_wait_end(exl2_engine *e)
+{
+    exl2__atomic_store(&e->waiting, 0);
+}
+
+/* ---- engine ---- */
+
+EXL2_API uint32_t exl2_version(void)
+{
+    return EXL2_VERSION;
+}
+
+EXL2_API const char *exl2_result_name(exl2_result r)
+{
+    switch (r) {
+    case EXL2_OK: return "EXL2_OK";
+    case EXL2_PENDING: return "EXL2_PENDING";
+    case EXL2_IDLE: return "EXL2_IDLE";
+    case EXL2_ERR_ARG: return "EXL2_ERR_ARG";
+    case EXL2_ERR_STATE: return "EXL2_ERR_STATE";
+    case EXL2_ERR_STALE: return "EXL2_ERR_STALE";
+    case EXL2_ERR_TOO_SMALL: return "EXL2_ERR_TOO_SMALL";
+    case EXL2_ERR_MEMORY: return "EXL2_ERR_MEMORY";
+    case EXL2_ERR_BUDGET: return "EXL2_ERR_BUDGET";
+    case EXL2_ERR_CONTEXT_FULL: return "EXL2_ERR_CONTEXT_FULL";
+    case EXL2_ERR_IO: return "EXL2_ERR_IO";
+    case EXL2_ERR_FORMAT: return "EXL2_ERR_FORMAT";
+    case EXL2_ERR_UNSUPPORTED: return "EXL2_ERR_UNSUPPORTED";
+    case EXL2_ERR_CANCELLED: return "EXL2_ERR_CANCELLED";
+    case EXL2_ERR_VERSION: return "EXL2_ERR_VERSION";
+    case EXL2_ERR_INTERNAL: return "EXL2_ERR_INTERNAL";
+    }
+    return "unknown result";
+}
+
+/* The hooks of a desc with the defaults where it left them zero. */
+static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
+{
+    c->allocator = d->allocator;
+    c->files = d->files;
+    c->logger = d->logger;
+    c->zones = d->zones;
+    c->parallel = d->parallel;
+    c->host_bytes_max = d->host_bytes_max;
+    if (!d->allocator.alloc_fn && !d->allocator.free_fn) {
+        c->allocator = exl2__platform_allocator();
+    }
+    if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
+#ifndef EXL2_NO_FILES
+        c->files = exl2__platform_files();
+#else
+        return exl2__fail(c, EXL2_ERR_ARG, "this build has EXL2_NO_FILES: exl2_engine_desc.files must be set");
+#endif
+    }
+    if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.allocator needs alloc_fn and free_fn, or neither");
+    }
+    if (!c->files.open || !c->files.list || !c->files.read || !c->files.close) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.files needs open, list, read and close, or none of them");
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint32_t header_version)
+{
+    if (header_version != EXL2_VERSION) {
+        return exl2__fail(c, EXL2_ERR_VERSION, "exl2.h has version %u, the implementation %u: build both from one release",
+                          header_version, (uint32_t)EXL2_VERSION);
+    }
+    if (d->_end_canary) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc was not zeroed before its fields were set");
+    }
+    if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CPU) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
+    }
+    if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc allows at most 1,024 models, 65,535 sessions and 65,535 jobs");
+    }
+    return EXL2_OK;
+}
+
+/* Lays out the engine's block; run dry it measures. Returns the engine, NULL when dry. */
+static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc *d)
+{
+    exl2_engine dry = { 0 };
+    exl2_engine *e = (exl2_engine *)exl2__arena_take_zeroed(block, sizeof *e);
+    exl2_engine *at = e ? e : &dry;
+    at->max_models = d->max_models ? d->max_models : 4;
+    at->max_sessions = d->max_sessions ? d->max_sessions : 256;
+    at->max_jobs = d->max_jobs ? d->max_jobs : 64;
+    exl2__pool_make(&at->model_ids, block, at->max_models);
+    exl2__pool_make(&at->session_ids, block, at->max_sessions);
+    exl2__pool_make(&at->job_ids, block, at->max_jobs);
+    at->models = (exl2__model *)exl2__arena_take_zeroed(block, (uint64_t)at->max_models * sizeof *at->models);
+    at->sessions = (exl2__session *)exl2__arena_take_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->sessions);
+    at->jobs = (exl2__job *)exl2__arena_take_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
+    exl2__events_make(&at->events, block, d->max_events ? d->max_events : 1024);
+    return e;
+}
+
+EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
+{
+    exl2_engine_desc defaults;
+    memset(&defaults, 0, sizeof defaults);
+    d = d ? d : &defaults;
+    exl2__ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    exl2__arena block = { 0 }, dry = { 0 };
+    exl2_result r = out ? EXL2_OK : exl2__fail(&ctx, EXL2_ERR_ARG, "exl2_open needs somewhere to put the engine");
+    r = r < 0 ? r : exl2__api_check(&ctx, d, header_version);
+    r = r < 0 ? r : exl2__api_hooks(&ctx, d);
+    if (r >= 0) {
+        exl2__api_layout(&dry, d);
+        r = exl2__arena_open(&ctx, &block, dry.used, EXL2_MEM_GENERAL);
+    }
+    if (r < 0) {
+        if (header_version == EXL2_VERSION && d->open_error) {
+            *d->open_error = ctx.error;
+        }
+        if (out) {
+            *out = NULL;
+        }
+        return r;
+    }
+    exl2_engine *e = exl2__api_layout(&block, d);
+    e->ctx = ctx;
+    e->block = block;
+    e->backend = d->backend;
+    exl2__objects_publish(e);
+    *out = e;
+    return EXL2_OK;
+}
+
+EXL2_API void exl2_close(exl2_engine *e)
+{
+    if (exl2__api_outside(e, "exl2_close") < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < e->max_models; i++) {
+        exl2__loading_close(e, &e->models[i]);
+    }
+    exl2__ctx ctx = e->ctx;
+    exl2__arena block = e->block;
+    exl2__arena_close(&ctx, &block);
+}
+
+EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out)
+{
+    if (e && out) {
+        exl2_engine *m = exl2__api_mutable(e);
+        exl2__lock(&m->ctx.error_lock);
+        *out = m->ctx.error;
+        exl2__unlock(&m->ctx.error_lock);
+    }
+}
+
+EXL2_API void exl2_interrupt(exl2_engine *e)
+{
+    if (e && exl2__atomic_load(&e->waiting)) {
+        exl2__atomic_store(&e->interrupted, 1);
+    }
+}
+
+/* ---- stepping ---- */
+
+EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_step"));
+    return exl2__step_engine(e, d ? d->cpu_us : 0);
+}
+
+EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
+{
+    return out && exl2__api_outside(e, "exl2_next_event") >= 0 && exl2__events_pull(&e->events, out);
+}
+
+EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
+{
+    if (e && out) {
+        exl2_engine *m = exl2__api_mutable(e);
+        exl2__lock(&m->lock);
+        *out = m->published;
+        exl2__unlock(&m->lock);
+    }
+}
+
+/* ---- models ---- */
+
+static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
+{
+    EXL2__TRY(exl2__api_argument(e, d && d->path, call, "the desc needs a path"));
+    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_model_desc was not zeroed before its fields were set"));
+    EXL2__TRY(exl2__api_argument(e, d->prefill_chunk <= 65536 && d->batch_max <= 1024, call,
+                                 "at most a prefill_chunk of 65,536 and a batch_max of 1,024 are allowed"));
+    return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
+}
+
+EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_model_measure"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_measure", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_measure"));
+    exl2_model handle;
+    EXL2__TRY(exl2__loading_open(e, d, &handle));
+    exl2__model *m = exl2__objects_model(e, handle);
+    m->discard_events = true;
+    exl2__api_wait_begin(e);
+    exl2_result r = exl2__loading_measure(e, m);
+    if (r >= 0 && exl2__api_interrupted(e)) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_measure");
+    }
+    exl2__api_wait_end(e);
+    if (r >= 0) {
+        *out = m->info;
+    }
+    exl2__loading_close(e, m);
+    exl2__objects_publish(e);
+    return r;
+}
+
+EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+{
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_open", "there is nowhere to put the handle"));
+    EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_open"));
+    return exl2__loading_open(e, d, out);
+}
+
+EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
+    EXL2__TRY(exl2_model_open(e, d, out));
+    exl2__model *m = exl2__objects_model(e, *out);
+    uint32_t id = m->id;
+    m->discard_events = d->on_event == NULL;
+    exl2__api_wait_begin(e);
+    exl2_result r = EXL2_OK;
+    while (r >= 0 && m->id == id && m->state == EXL2_PENDING) {
+        r = exl2__step_engine(e, 0);
+        if (r >= 0 && exl2__api_interrupted(e)) {
+            r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_load");
+        }
+    }
+    exl2__api_wait_end(e);
+    r = r < 0 ? r : m->state;
+    if (r < 0) {
+        exl2__loading_close(e, m);
+        exl2__objects_publish(e);
+        out->id = 0;
+    }
+    return r;
+}
+
+EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model handle, exl2_model_info *out)
+{
+    exl2_engine *engine = exl2__api_mutable(e);
+    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_model_get", "there is nowhere to put the answer"));
+    const exl2__model *m = exl2__objects_model(e, handle);
+    if (!m) {
+        return exl2__objects_stale(engine, "model", handle.id);
+    }
+    *out = m->info;
+    out->state = m->state;
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_model_close"));
+    exl2__model *m = exl2__objects_model(e, handle);
+    if (!m) {
+        return exl2__objects_stale(e, "model", handle.id);
+    }
+    exl2__loading_close(e, m);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
+/* ---- text ---- */
+
+/* The model, if its tokenizer is there already. */
+static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
+{
+    *out = exl2__objects_model(e, handle);
+    if (!*out) {
+        return exl2__objects_stale(e, "model", handle.id);
+    }
+    if ((*out)->vocab.present) {
+        return EXL2_OK;
+    }
+    return exl2__fail(&e->ctx, EXL2_ERR_STATE, (*out)->state == EXL2_PENDING ? "the tokenizer of %s is not loaded yet"
+                                                                             : "%s has no tokenizer.json", (*out)->path);
+}
+
+EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags, exl2_token *out,
+                                   size_t cap, size_t *need)
+{
+    exl2__model *m;
+    EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize", "text, out or need is missing"));
+    EXL2__TRY(exl2__api_text_model(e, handle, &m));
+    size_t bos = m->vocab.add_bos && m->vocab.bos >= 0 && !(flags & EXL2_TEXT_NO_BOS);
+    if (bos && cap) {
+        out[0] = m->vocab.bos;
+    }
+    size_t skip = bos < cap ? bos : cap;
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);
+    *need += bos;
+    return r < 0 ? r : *need <= cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu tokens, the buffer holds %zu", *need, cap);
+}
+
+EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n, uint32_t flags, char *out, size_t cap,
+                                     size_t *need)
+{
+    exl2__model *m;
+    EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize", "ids, out or need is missing"));
+    EXL2__TRY(exl2__api_text_model(e, handle, &m));
+    exl2__decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap ? cap - 1 : 0, need);
+    if (cap) {
+        out[*need < cap ? *need : cap - 1] = 0;
+    }
+    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+}
+
+EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n, const exl2_chat_desc *d, char *out,
+                                      size_t cap, size_t *need)
+{
+    exl2__model *m;
+    exl2__rendered rendered;
+    EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render", "messages, out or need is missing"));
+    EXL2__TRY(exl2__api_text_model(e, handle, &m));
+    EXL2__TRY(exl2__starting_render(e, m, msgs, n, d, &rendered));
+    *need = rendered.bytes;
+    bool fits = rendered.bytes < cap;
+    if (fits) {
+        memcpy(out, rendered.text, rendered.bytes);
+        out[rendered.bytes] = 0;
+    }
+    exl2__starting_free(e, &rendered);
+    return fits ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* api_jobs.h: the public functions of sessions, sampling and jobs: check, resolve handles, call inward; nothing else.
+   takes: calls from the host.
+   gives: section 8 to 10 of exl2.h.
+   owns:  nothing.
+   next:  ../../exl2.h */
+#ifndef EXL2__API_JOBS_H
+#define EXL2__API_JOBS_H
+
+#include "api.h"
+
+/* ---- sessions ---- */
+
+/* A session that no job is using. */
+static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool must_be_free, exl2__session **out)
+{
+    *out = exl2__objects_session(e, handle);
+    if (!*out) {
+        return exl2__objects_stale(e, "session", handle.id);
+    }
+    if (must_be_free && (*out)->job) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", (*out)->job);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
+{
+    if (m->state != EXL2_OK || m->desc.text_only) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only", m->path);
+    }
+    *out = exl2__objects_new_session(e, m);
+    if (!*out) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
+    }
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_open", "there is nowhere to put the handle"));
+    exl2__model *m = exl2__objects_model(e, handle);
+    if (!m) {
+        return exl2__objects_stale(e, "model", handle.id);
+    }
+    EXL2__TRY(exl2__api_new_session(e, m, &s));
+    out->id = s->id;
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
+{
+    exl2__session *from, *to;
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_fork", "there is nowhere to put the handle"));
+    EXL2__TRY(exl2__api_session(e, handle, false, &from));
+    exl2__model *m = &e->models[from->model];
+    EXL2__TRY(exl2__api_new_session(e, m, &to));
+    exl2__table_fork(&from->table, &m->pages, &to->table);
+    exl2__table_rewind(&to->table, &m->pages, exl2__objects_settled(e, from));
+    exl2__objects_publish(e);
+    out->id = to->id;
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_session(e, handle, true, &s));
+    if (tokens > s->table.tokens) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens, it cannot be rewound to %u", s->table.tokens, tokens);
+    }
+    exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session handle, exl2_session_info *out)
+{
+    exl2__session *s;
+    exl2_engine *engine = exl2__api_mutable(e);
+    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_session_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_session(engine, handle, false, &s));
+    const exl2__model *m = &e->models[s->model];
+    memset(out, 0, sizeof *out);
+    out->model.id = m->id;
+    out->busy_with.id = s->job;
+    out->tokens = exl2__objects_settled(e, s);
+    out->tokens_cached = exl2__min32(s->table.cached, out->tokens);
+    out->context_max = m->info.context_max;
+    out->pages = s->table.page_count;
+    for (uint32_t i = 0; i < s->table.page_count; i++) {
+        out->pages_shared += m->pages.users[s->table.pages[i]] > 1;
+    }
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap, size_t *need)
+{
+    exl2__session *s;
+    exl2_engine *engine = exl2__api_mutable(e);
+    EXL2__TRY(exl2__api_argument(engine, (out || !cap) && need, "exl2_session_tokens", "out or need is missing"));
+    EXL2__TRY(exl2__api_session(engine, handle, false, &s));
+    uint32_t tokens = exl2__objects_settled(e, s);
+    *need = tokens;
+    exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
+    return tokens <= cap ? EXL2_OK : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the session has %u tokens, the buffer holds %zu", tokens, cap);
+}
+
+EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_session(e, handle, false, &s));
+    if (s->job) {
+        exl2_job job = { s->job };
+        s->closing = true; /* the handle is stale from now on; the slot is free after the job's DONE */
+        return exl2_job_cancel(e, job);
+    }
+    exl2__objects_free_session(e, s);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
+/* ---- sampling ---- */
+
+EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d, exl2_sampler_desc *out)
+{
+    exl2_engine *engine = exl2__api_mutable(e);
+    EXL2__TRY(exl2__api_argument(engine, d && out, "exl2_sampler_resolve", "a desc is missing"));
+    const exl2__model *m = exl2__objects_model(e, handle);
+    if (!m) {
+        return exl2__objects_stale(engine, "model", handle.id);
+    }
+    return exl2__sampler_resolve(&engine->ctx, &m->load.config.defaults, d, out);
+}
+
+/* ---- jobs ---- */
+
+static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
+{
+    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
+    return exl2__api_argument(e, (d->tokens || !d->token_count) && (d->messages || !d->message_count) && (d->stop_tokens || !d->stop_token_count),
+                              call, "a count is set but its array is NULL");
+}
+
+EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)
+{
+    exl2_job handle;
+    EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_start"));
+    return exl2__starting_job(e, d, false, out ? out : &handle);
+}
+
+/* The job waits for pages that no running job will give back. */
+static inline bool exl2__api_stuck(exl2_engine *e, const exl2__job *job)
+{
+    uint32_t active, count = exl2__step_sequences(e, &e->models[job->model], &active);
+    (void)count;
+    return !job->sequence.active && active == 0;
+}
+
+EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
+{
+    exl2_job handle;
+    EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
+    EXL2__TRY(exl2__api_check_job(e, d, "exl2_generate"));
+    EXL2__TRY(exl2__starting_job(e, d, d->on_event == NULL, &handle));
+    e->watched = handle.id;
+    exl2__api_wait_begin(e);
+    bool cancelled = false;
+    while (e->watched == handle.id) {
+        exl2_result r = exl2__step_engine(e, 0);
+        exl2__job *job = exl2__objects_job(e, handle);
+        if (job && !cancelled && (r < 0 || exl2__api_interrupted(e))) {
+            cancelled = true;
+            exl2_job_cancel(e, handle);
+        } else if (job && r == EXL2_IDLE && exl2__api_stuck(e, job)) {
+            exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_BUDGET, "the job waits for KV pages that idle sessions hold: close or rewind one, "
+                                                                   "or raise cache.tokens");
+        } else if (r == EXL2_IDLE) {
+            exl2__platform_nap(); /* paused; another thread may let it go on */
+        }
+    }
+    exl2__api_wait_end(e);
+    if (e->watched_result < 0) {
+        return exl2__fail(&e->ctx, e->watched_result, "%s", e->watched_error);
+    }
+    return e->watched_result;
+}
+
+/* Sets a job's flag for the next step; any thread. */
+static exl2_result exl2__api_flag(exl2_engine *e, exl2_job handle, bool cancel, bool value)
+{
+    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    exl2__lock(&e->lock);
+    exl2__job *job = exl2__objects_job(e, handle);
+    if (job) {
+        *(cancel ? &job->cancel : &job->pause) = value ? handle.id : 0;
+        if (!cancel) {
+            job->published.phase = value ? EXL2_PHASE_PAUSED : EXL2_PHASE_QUEUED; /* until the next step knows better */
+        }
+    }
+    exl2__unlock(&e->lock);
+    return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
+}
+
+EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job handle)
+{
+    return exl2__api_flag(e, handle, true, true);
+}
+
+EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused)
+{
+    return exl2__api_flag(e, handle, false, paused);
+}
+
+EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job handle, exl2_job_info *out)
+{
+    exl2_engine *engine = exl2__api_mutable(e);
+    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_job_get", "there is nowhere to put the answer"));
+    exl2__lock(&engine->lock);
+    const exl2__job *job = exl2__objects_job(e, handle);
+    if (job) {
+        *out = job->published;
+    }
+    exl2__unlock(&engine->lock);
+    return job ? EXL2_OK : exl2__objects_stale(engine, "job", handle.id);
+}
+
+#endif

@@ -1,0 +1,316 @@
+/* jobs.h: a running job's life: a token comes in, settled text goes out, one DONE ends it.
+   takes: results of a pass, flags that other threads set.
+   gives: exl2__jobs_accept, exl2__jobs_score, exl2__jobs_release, exl2__jobs_end, exl2__jobs_finish.
+   owns:  nothing; held text and tokens lie in the job's block.
+   next:  step.h */
+#ifndef EXL2__JOBS_H
+#define EXL2__JOBS_H
+
+#include "objects.h"
+
+/* ---- delivery ---- */
+
+/* Hands the event to the callback, or puts it into the ring. false: the ring is full; nothing has happened. */
+static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard, const exl2_event *event,
+                                      exl2_flow *flow)
+{
+    *flow = EXL2_CONTINUE;
+    if (on_event) {
+        e->in_callback++;
+        *flow = on_event(user, event);
+        e->in_callback--;
+        return true;
+    }
+    return discard || exl2__events_push(&e->events, event);
+}
+
+static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job *job, exl2_event_kind kind)
+{
+    exl2_event event = { 0 };
+    event.kind = kind;
+    event.model.id = e->models[job->model].id;
+    event.session.id = e->sessions[job->session].id;
+    event.job.id = job->id;
+    return event;
+}
+
+/* What exl2_job_get shows; any thread may ask. */
+static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    exl2__lock(&e->lock);
+    job->published.phase = job->pause == job->id ? EXL2_PHASE_PAUSED
+                         : !s->active ? EXL2_PHASE_QUEUED
+                         : exl2__sequence_decodes(s) ? EXL2_PHASE_DECODE : EXL2_PHASE_PREFILL;
+    job->published.session.id = e->sessions[job->session].id;
+    job->published.stats = job->stats;
+    exl2__unlock(&e->lock);
+}
+
+/* ---- ending ---- */
+
+/* Decides how the job ends; the first decision stands. DONE follows once everything before it is delivered. */
+static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result result, const char *text)
+{
+    if (!job->ending) {
+        job->ending = true;
+        job->stop = stop;
+        job->result = result;
+        job->error.code = result;
+        exl2__format(job->error.text, sizeof job->error.text, "%s", text ? text : "");
+        job->sequence.held = true;
+    }
+}
+
+/* After what the callback answered. */
+static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flow)
+{
+    if (flow == EXL2_STOP_JOB) {
+        exl2__jobs_end(job, EXL2_STOP_CALLBACK, EXL2_OK, NULL);
+    } else if (flow == EXL2_PAUSE_JOB) {
+        exl2__lock(&e->lock);
+        job->pause = job->id;
+        exl2__unlock(&e->lock);
+    }
+}
+
+/* Gives up everything that the job holds and tells the host. Before the callback runs the handle is stale and the
+   session is free, so that the host can start the next job from inside it. false: the ring is full. */
+static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
+{
+    exl2__model *m = &e->models[job->model];
+    exl2__session *session = &e->sessions[job->session];
+    uint64_t now = exl2__platform_ns();
+    exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_DONE);
+    job->stats.new_tokens = job->delivered;
+    *(job->first_ns ? &job->stats.decode_ns : job->active_ns ? &job->stats.prefill_ns : &job->stats.queued_ns)
+        = now - (job->first_ns ? job->first_ns : job->active_ns ? job->active_ns : job->start_ns);
+    event.stop = job->stop;
+    event.result = job->result;
+    exl2_error error = job->error;
+    event.error = job->result < 0 ? error.text : NULL;
+    event.stats = job->stats;
+    if (!job->on_event && !job->discard_events && !exl2__events_push(&e->events, &event)) {
+        return false;
+    }
+    exl2_event_fn on_event = job->on_event;
+    void *user = job->user;
+    uint32_t slot = (job->id & 0xFFFF) - 1;
+    if (job->sequence.rows) {
+        exl2__batch_forget(&m->batch, slot);
+    }
+    if (job->sequence.active) {
+        exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + job->delivered);
+    }
+    if (e->watched == job->id) {
+        e->watched = 0;
+        e->watched_result = job->result;
+        memcpy(e->watched_error, job->error.text, sizeof e->watched_error);
+    }
+    session->job = 0;
+    if (session->closing || session->one_shot) {
+        exl2__objects_free_session(e, session);
+    }
+    exl2__lock(&e->lock);
+    job->sequence.live = false;
+    job->cancel = job->pause = 0;
+    exl2__pool_give(&e->job_ids, slot);
+    exl2__unlock(&e->lock);
+    if (on_event) {
+        exl2_flow ignored;
+        exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
+    }
+    return true;
+}
+
+/* ---- text ---- */
+
+/* Delivers what is due as one TEXT event. false: the ring is full; try again in a later step. */
+static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
+{
+    if (!job->releasing) {
+        return true;
+    }
+    exl2__job_block *block = job->block;
+    exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_TEXT);
+    char after = block->hold[job->release_bytes];
+    block->hold[job->release_bytes] = 0;
+    for (uint32_t i = 0; i < job->release_count; i++) {
+        block->event_tokens[i] = block->held[i].token;
+    }
+    event.text = block->hold;
+    event.bytes = job->release_bytes;
+    event.tokens = block->event_tokens;
+    event.token_count = job->release_count;
+    event.alts = block->alts;
+    event.alts_per_token = job->sequence.alts;
+    /* Counted before the callback runs, which may fork the session or ask for its tokens; undone if the ring is full. */
+    job->delivered += job->release_count;
+    job->stats.new_tokens = job->delivered;
+    exl2_flow flow;
+    bool delivered = exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow);
+    block->hold[job->release_bytes] = after;
+    if (!delivered) {
+        job->delivered -= job->release_count;
+        job->stats.new_tokens = job->delivered;
+        return false;
+    }
+    uint32_t alts = job->sequence.alts;
+    job->held_count -= job->release_count;
+    job->hold_bytes -= job->release_bytes;
+    memmove(block->held, block->held + job->release_count, job->held_count * sizeof *block->held);
+    memmove(block->alts, block->alts + (size_t)job->release_count * alts, (size_t)job->held_count * alts * sizeof *block->alts);
+    memmove(block->hold, block->hold + job->release_bytes, job->hold_bytes);
+    for (uint32_t i = 0; i < job->held_count; i++) {
+        block->held[i].end -= job->release_bytes;
+    }
+    job->releasing = false;
+    exl2__jobs_flow(e, job, flow);
+    return true;
+}
+
+/* The first `bytes` of the held text, and the tokens that end inside them, are due. */
+static inline void exl2__jobs_due(exl2__job *job, size_t bytes)
+{
+    uint32_t count = 0;
+    while (count < job->held_count && job->block->held[count].end <= bytes) {
+        count++;
+    }
+    job->release_bytes = (uint32_t)bytes;
+    job->release_count = count;
+    job->releasing = bytes > 0 || count > 0;
+}
+
+static inline bool exl2__jobs_is_stop_token(const exl2__job *job, exl2_token token)
+{
+    for (uint32_t i = 0; i < job->stop_token_count; i++) {
+        if (job->stop_tokens[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline bool exl2__jobs_is_eos(const exl2__model *m, exl2_token token)
+{
+    for (uint32_t i = 0; i < m->load.config.eos_count; i++) {
+        if (m->load.config.eos[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds the token's text to what is held. */
+static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__logit_result *result, bool flush)
+{
+    exl2__job_block *block = job->block;
+    size_t room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
+    if (m->vocab.present) {
+        job->hold_bytes += (uint32_t)exl2__stream_push(&job->stream, &m->vocab, result->token, block->hold + job->hold_bytes, room);
+        if (flush) {
+            room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
+            job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, block->hold + job->hold_bytes, room);
+        }
+    }
+    exl2__held_token *held = &block->held[job->held_count];
+    held->token.token = result->token;
+    held->token.logprob = result->logprob;
+    held->end = job->hold_bytes + exl2__stream_pending(&job->stream); /* a cut code point is not there yet */
+    uint32_t alts = job->sequence.alts;
+    for (uint32_t i = 0; i < alts; i++) {
+        exl2_alt none = { -1, 0 };
+        block->alts[(size_t)job->held_count * alts + i] = i < result->alt_count ? result->alts[i] : none;
+    }
+    job->held_count++;
+}
+
+/* One drawn token. The order is: end tokens, then stop strings, then the length; text that a stop string might
+   still begin in stays held. */
+static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
+{
+    exl2__model *m = &e->models[job->model];
+    exl2__sequence *s = &job->sequence;
+    if (result->token < 0) {
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG, "no token is allowed: the biases ban the whole vocabulary");
+        return;
+    }
+    if (!job->first_ns) {
+        job->first_ns = exl2__platform_ns();
+        job->stats.prefill_ns = job->first_ns - job->active_ns;
+    }
+    exl2__table_append(s->table, &m->pages, result->token);
+    e->stats.tokens_out++;
+    bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
+    bool full = s->table->tokens - s->prompt_end >= job->max_tokens;
+    exl2__jobs_hold(m, job, result, eos || stop_token || full);
+
+    size_t settled, stop_at;
+    if (exl2__stops_match(&job->stops, job->block->hold, job->hold_bytes, &settled, &stop_at)) {
+        exl2__jobs_due(job, stop_at);
+        exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
+        return;
+    }
+    if (eos || stop_token || full) {
+        settled = job->hold_bytes;
+        exl2__jobs_end(job, stop_token ? EXL2_STOP_TOKEN : eos ? EXL2_STOP_EOS : EXL2_STOP_LENGTH, EXL2_OK, NULL);
+    }
+    exl2__jobs_due(job, settled);
+}
+
+/* Share of the prompt that is in the KV cache. */
+static inline float exl2__jobs_progress(const exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    uint32_t begin = s->prompt_end - s->prompt_count, done = exl2__min32(s->table->cached, s->prompt_end);
+    return done <= begin || s->prompt_count == 0 ? 0 : (float)(done - begin) / (float)s->prompt_count;
+}
+
+/* How far the prompt is; told once a pass, and late rather than never when the ring is full. */
+static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
+{
+    if (!job->progress_due) {
+        return true;
+    }
+    exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
+    event.progress = exl2__jobs_progress(job);
+    exl2_flow flow;
+    if (!exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow)) {
+        return false;
+    }
+    job->progress_due = false;
+    exl2__jobs_flow(e, job, flow);
+    return true;
+}
+
+/* Log-probabilities of prompt tokens, at most EXL2__EVENT_TOKENS_MAX; results are one job's, in order of position.
+   false: the ring is full. */
+static inline bool exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__logit_result *results, uint32_t count)
+{
+    exl2_alt tokens[EXL2__EVENT_TOKENS_MAX], alts[EXL2__EVENT_TOKENS_MAX * EXL2_ALTS_MAX];
+    float logsumexp[EXL2__EVENT_TOKENS_MAX];
+    uint32_t per_token = job->sequence.alts;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (exl2_alt){ results[i].token, results[i].logprob };
+        logsumexp[i] = results[i].logsumexp;
+        for (uint32_t k = 0; k < per_token; k++) {
+            exl2_alt none = { -1, 0 };
+            alts[i * per_token + k] = k < results[i].alt_count ? results[i].alts[k] : none;
+        }
+    }
+    exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
+    event.tokens = tokens;
+    event.token_count = count;
+    event.alts = alts;
+    event.alts_per_token = per_token;
+    event.logsumexp = logsumexp;
+    event.progress = exl2__jobs_progress(job);
+    exl2_flow flow;
+    if (!exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow)) {
+        return false;
+    }
+    exl2__jobs_flow(e, job, flow);
+    return true;
+}
+
+#endif

@@ -1,0 +1,296 @@
+/* loading.h: a model's way from a folder to ready, in slices that a frame can bear, and its end.
+   takes: exl2_model_desc.
+   gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_close.
+   owns:  the model's arenas, vocabulary, template, tensor table and device.
+   next:  step.h */
+#ifndef EXL2__LOADING_H
+#define EXL2__LOADING_H
+
+#include "../3_backend/cpu.h"
+#include "jobs.h"
+
+#define EXL2__LOADING_STEP 0.01f /* LOAD events come this far apart */
+
+/* ---- end ---- */
+
+/* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+static void exl2__loading_close(exl2_engine *e, exl2__model *m)
+{
+    if (m->id == 0) {
+        return;
+    }
+    uint32_t slot = (uint32_t)(m - e->models);
+    m->forward.active = false;
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
+        exl2__job *job = &e->jobs[i];
+        if (job->sequence.live && job->model == slot) {
+            exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
+            if (!exl2__jobs_finish(e, job)) { /* no room in the ring: the host does not read it; the DONE is lost with it */
+                job->discard_events = true;
+                exl2__jobs_finish(e, job);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < e->max_sessions; i++) {
+        if (e->sessions[i].id && e->sessions[i].model == slot) {
+            exl2__objects_free_session(e, &e->sessions[i]);
+        }
+    }
+    exl2__weights_close(&e->ctx, &m->load);
+    exl2__template_close(&e->ctx, &m->chat);
+    exl2__vocab_close(&e->ctx, &m->vocab);
+    exl2__arena_close(&e->ctx, &m->scratch);
+    exl2__arena_close(&e->ctx, &m->cache);
+    exl2__arena_close(&e->ctx, &m->weights);
+    if (m->backend) {
+        m->backend->close(m->device);
+    }
+    memset(m, 0, sizeof *m);
+    exl2__pool_give(&e->model_ids, slot);
+}
+
+/* ---- layout ---- */
+
+/* What a running model takes of its scratch, behind the backend's; run dry it measures. */
+static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
+{
+    EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
+    exl2__pages_make(&m->pages, scratch, m->plan.pages);
+    exl2__batch_make(&m->batch, scratch, &m->plan);
+    m->forward.results = (exl2__logit_result *)exl2__arena_take_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
+    exl2_alt *alts = (exl2_alt *)exl2__arena_take(scratch, (uint64_t)m->plan.logit_rows_max * EXL2_ALTS_MAX * sizeof *alts);
+    for (uint32_t i = 0; alts && i < m->plan.logit_rows_max; i++) {
+        m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
+    }
+    m->sequences = (exl2__sequence **)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof(void *));
+    m->page_lists = (uint32_t *)exl2__arena_take(scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
+    m->prompts = (exl2_token *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
+    m->blocks = (exl2__job_block *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
+    m->render = exl2__arena_take(scratch, EXL2__RENDER_BYTES);
+    return EXL2_OK;
+}
+
+/* The layers and RoPE frequencies, in front of everything else because loading fills them. */
+static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
+{
+    double *frequency = (double *)exl2__arena_take(scratch, m->load.config.head_dim / 2u * sizeof(double));
+    m->plan.layers = (exl2__layer *)exl2__arena_take_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
+    for (uint32_t i = 0; m->plan.layers && i < m->load.config.layers; i++) {
+        m->plan.layers[i].index = i;
+    }
+    if (frequency) {
+        exl2__config_rope(&m->load.config, frequency);
+    }
+    m->plan.rope_frequency = frequency;
+}
+
+/* Bytes of scratch with `pages` pages. */
+static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
+{
+    exl2__arena cache = { 0 }, scratch = { 0 };
+    m->plan.pages = pages;
+    exl2__loading_layers(m, &scratch);
+    EXL2__TRY(exl2__loading_layout(e, m, &cache, &scratch));
+    *out = scratch.used;
+    return EXL2_OK;
+}
+
+/* ---- measure ---- */
+
+static void exl2__loading_info(exl2__model *m)
+{
+    const exl2__config *config = &m->load.config;
+    exl2_model_info *info = &m->info;
+    exl2__format(info->arch, sizeof info->arch, "%s", config->arch);
+    info->state = EXL2_PENDING;
+    info->vocab = config->vocab;
+    info->hidden = config->hidden;
+    info->layers = config->layers;
+    info->heads = config->heads;
+    info->kv_heads = config->kv_heads;
+    info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
+    info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
+    info->has_tokenizer = m->vocab.present;
+    info->has_chat_template = m->chat.present;
+}
+
+/* The tokenizer's end token ends jobs too (tokenizer-chat section 1: the stop set is a union). */
+static void exl2__loading_eos(exl2__model *m)
+{
+    exl2__config *config = &m->load.config;
+    bool known = !m->vocab.present || m->vocab.eos < 0;
+    for (uint32_t i = 0; i < config->eos_count; i++) {
+        known = known || config->eos[i] == m->vocab.eos;
+    }
+    if (!known && config->eos_count < EXL2__COUNT(config->eos)) {
+        config->eos[config->eos_count++] = m->vocab.eos;
+    }
+}
+
+/* Reads everything but weights and fixes every size. */
+static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
+{
+    exl2__ctx *c = &e->ctx;
+    if (!m->desc.text_only) {
+        EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
+    }
+    EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
+    if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
+                          m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
+    }
+    EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
+    if (m->desc.text_only) {
+        if (!m->vocab.present) {
+            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s, and text_only needs nothing else", m->path);
+        }
+        exl2__arena dry = { 0 };
+        exl2__arena_take(&dry, EXL2__RENDER_BYTES);
+        exl2__loading_info(m);
+        m->info.scratch_bytes = dry.used + m->vocab.bytes + m->chat.bytes;
+        return EXL2_OK;
+    }
+    exl2__loading_eos(m);
+    m->backend = &exl2__cpu_backend;
+    EXL2__TRY(m->backend->open(c, &m->device));
+    EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
+    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk, m->desc.batch_max);
+    m->info.context_max = m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
+    if (m->info.context_max > m->load.config.context_max) {
+        exl2__log(c, EXL2_LOG_WARN, "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
+                  m->load.config.context_max);
+    }
+    /* Scratch grows with the pages (their tokens, their users), in proportion. */
+    uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan);
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none));
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
+    uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
+    uint64_t loading = exl2__weights_loading_bytes(&m->load);
+    uint64_t fixed = m->load.weight_bytes + none + loading;
+    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
+    exl2__loading_info(m);
+    m->info.weight_bytes = m->load.weight_bytes;
+    m->info.cache_bytes = page_bytes * pages;
+    m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
+    m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
+    m->info.scratch_bytes = m->scratch_bytes + loading + m->vocab.bytes + m->chat.bytes;
+    return EXL2_OK;
+}
+
+/* ---- load ---- */
+
+/* false: the ring is full; loading waits. */
+static bool exl2__loading_tell(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
+{
+    exl2_event event = { 0 };
+    event.kind = EXL2_EVENT_LOAD;
+    event.model.id = m->id;
+    event.progress = progress;
+    event.result = result;
+    event.error = result < 0 ? m->error.text : NULL;
+    exl2_flow ignored;
+    return exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, m->discard_events, &event, &ignored);
+}
+
+static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
+{
+    exl2__ctx *c = &e->ctx;
+    if (m->desc.text_only) {
+        EXL2__TRY(exl2__arena_open(c, &m->scratch, EXL2__RENDER_BYTES, EXL2_MEM_SCRATCH));
+        m->render = exl2__arena_take(&m->scratch, EXL2__RENDER_BYTES);
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__arena_open(c, &m->weights, m->info.weight_bytes, EXL2_MEM_WEIGHTS));
+    EXL2__TRY(exl2__arena_open(c, &m->cache, m->info.cache_bytes, EXL2_MEM_KV));
+    EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));
+    exl2__loading_layers(m, &m->scratch);
+    return exl2__weights_begin(c, &m->load);
+}
+
+/* All weights are packed; the rest of the scratch is laid out. */
+static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
+{
+    exl2__weights_close(&e->ctx, &m->load);
+    EXL2__TRY(exl2__loading_layout(e, m, &m->cache, &m->scratch));
+    if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
+        return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model takes more memory than was planned", m->path);
+    }
+    m->forward.c = &e->ctx;
+    m->forward.backend = m->backend;
+    m->forward.device = m->device;
+    m->forward.plan = &m->plan;
+    return EXL2_OK;
+}
+
+/* One slice: the files' headers and the tokenizer, or the arenas, or at most 1 MiB of weights. */
+static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
+{
+    if (!m->measured) {
+        EXL2__TRY(exl2__loading_measure(e, m));
+        m->measured = true;
+        return EXL2_PENDING;
+    }
+    if (!m->scratch.base) {
+        EXL2__TRY(exl2__loading_allocate(e, m));
+        return m->desc.text_only ? EXL2_OK : EXL2_PENDING;
+    }
+    EXL2__TRY(exl2__weights_slice(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights));
+    if (!exl2__weights_done(&m->load)) {
+        return EXL2_PENDING;
+    }
+    return exl2__loading_finish(e, m);
+}
+
+/* Slices until the deadline, at least one; deadline 0 = one. */
+static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
+{
+    uint32_t id = m->id;
+    do {
+        if (m->told < m->reached && !exl2__loading_tell(e, m, m->reached, EXL2_PENDING)) {
+            return;
+        }
+        if (m->id != id) { /* its callback closed it */
+            return;
+        }
+        m->told = m->reached;
+        if (m->ended == EXL2_PENDING) {
+            m->ended = exl2__loading_slice(e, m);
+            *progressed = true;
+        }
+        if (m->ended != EXL2_PENDING) {
+            if (m->ended < 0) {
+                exl2_last_error(e, &m->error);
+            }
+            if (exl2__loading_tell(e, m, m->ended < 0 ? m->reached : 1.0f, m->ended)) {
+                if (m->id == id) {
+                    m->state = m->info.state = m->ended;
+                }
+                *progressed = true;
+            }
+            return;
+        }
+        float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
+        m->reached = now >= m->reached + EXL2__LOADING_STEP ? now : m->reached;
+    } while (deadline_ns && exl2__platform_ns() < deadline_ns);
+}
+
+/* A slot for the model; exl2_step does the rest. */
+static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+{
+    uint32_t id = exl2__pool_take(&e->model_ids);
+    if (!id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);
+    }
+    exl2__model *m = &e->models[(id & 0xFFFF) - 1];
+    memset(m, 0, sizeof *m);
+    m->id = id;
+    m->state = m->info.state = m->ended = EXL2_PENDING;
+    exl2__format(m->path, sizeof m->path, "%s", d->path);
+    m->desc = *d;
+    m->desc.path = m->path;
+    out->id = id;
+    return EXL2_OK;
+}
+
+#endif

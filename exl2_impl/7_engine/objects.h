@@ -1,0 +1,217 @@
+/* objects.h: the engine's objects and how a handle becomes one.
+   takes: handles from the host.
+   gives: exl2_engine, exl2__model, exl2__session, exl2__job; exl2__objects_* look-ups.
+   owns:  the engine's block (slots, event ring); each model owns its arenas.
+   next:  loader.h */
+#ifndef EXL2__OBJECTS_H
+#define EXL2__OBJECTS_H
+
+#include "../0_base/pool.h"
+#include "../2_graph/forward.h"
+#include "../2_graph/weights.h"
+#include "../5_generate/batch.h"
+#include "../5_generate/sampler.h"
+#include "../5_generate/schedule.h"
+#include "../6_text/encode.h"
+#include "../6_text/stream.h"
+#include "../6_text/template.h"
+#include "events.h"
+
+#define EXL2__PATH_BYTES 1024
+#define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer ones is refused */
+#define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, stop tokens and biases */
+#define EXL2__JOB_STOP_BYTES_MAX 512     /* one stop string */
+#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 4 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
+#define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
+#define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
+#define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
+
+typedef struct exl2__held_token {
+    exl2_alt token;
+    uint32_t end;                /* bytes of held text up to which the token reaches */
+} exl2__held_token;
+
+/* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
+typedef struct exl2__job_block {
+    uint8_t text[EXL2__JOB_TEXT_BYTES];
+    char hold[EXL2__JOB_HOLD_BYTES + 1];
+    exl2__held_token held[EXL2__JOB_HELD_TOKENS];
+    exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
+    exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
+} exl2__job_block;
+
+typedef struct exl2__model {
+    uint32_t id;                 /* 0 = free slot */
+    exl2_result state;           /* PENDING, OK, or why not */
+    exl2_error error;            /* the sentence for state < 0 */
+    char path[EXL2__PATH_BYTES];
+    exl2_model_desc desc;        /* path points to the copy */
+    bool discard_events;         /* exl2_model_load without on_event */
+    exl2__weights load;          /* config; while loading the tensor table and how far it is */
+    bool measured;
+    exl2_result ended;           /* of loading: PENDING while it goes on; state follows once the host was told */
+    float reached, told;         /* progress of loading, and of it in LOAD events */
+    uint64_t scratch_bytes;
+    exl2_model_info info;
+    exl2__vocab vocab;
+    exl2__template chat;
+    const exl2__backend *backend;
+    exl2__device *device;
+    exl2__plan plan;
+    exl2__arena weights, cache, scratch;
+    exl2__pages pages;
+    exl2__batch batch;
+    exl2__forward forward;
+    bool pass_settled;           /* the pass has written all its K and V, and the histories say so */
+    uint32_t next_result;        /* of the forward's results: the first that was not handed out */
+    exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler; */
+    exl2__sequence no_sequence;  /* stands for the slots of other models' jobs */
+    uint32_t *page_lists;        /* [max_sessions, pages per table] */
+    exl2_token *prompts;         /* [max_jobs, context_max] */
+    exl2__job_block *blocks;     /* [max_jobs] */
+    void *render;                /* [EXL2__RENDER_BYTES] */
+} exl2__model;
+
+typedef struct exl2__session {
+    uint32_t id, model;          /* model: slot */
+    uint32_t job;                /* id of the job that keeps it busy; 0 = none */
+    bool one_shot, closing;      /* close at the job's DONE */
+    exl2__table table;
+} exl2__session;
+
+typedef struct exl2__job {
+    uint32_t id, model, session; /* model, session: slots */
+    exl2__sequence sequence;
+    exl2__job_block *block;
+    bool discard_events, show_markers, prefilled, ending;
+    exl2_stop stop;              /* why it is ending */
+    exl2_result result;
+    exl2_error error;
+    exl2_event_fn on_event;
+    void *user;
+    exl2__stream stream;
+    exl2__stops stops;
+    const exl2_token *stop_tokens;
+    uint32_t stop_token_count;
+    uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
+    uint32_t release_bytes, release_count; /* of them, what must be delivered before anything else; 0, 0 = nothing */
+    bool releasing, progress_due; /* a TEXT, a PREFILL event must go out before more work */
+    uint32_t delivered, max_tokens;
+    exl2_job_stats stats;
+    uint64_t start_ns, active_ns, first_ns;
+    /* Under the engine's lock: */
+    uint32_t cancel, pause;      /* id of the job when asked for */
+    exl2_job_info published;
+} exl2__job;
+
+struct exl2_engine {
+    exl2__ctx ctx;
+    exl2__arena block;           /* the engine itself lies at its start */
+    uint32_t max_models, max_sessions, max_jobs;
+    exl2_backend backend;
+    exl2__pool model_ids, session_ids, job_ids;
+    exl2__model *models;
+    exl2__session *sessions;
+    exl2__job *jobs;
+    exl2__events events;
+    uint64_t order;              /* of job starts */
+    uint32_t first_model;        /* which slot a step looks at first; it turns */
+    uint32_t in_callback;        /* depth */
+    uint32_t interrupted;        /* atomic */
+    uint32_t waiting;            /* atomic: a wait call is going on */
+    uint32_t watched;            /* id of the job that exl2_generate waits for */
+    exl2_result watched_result;
+    char watched_error[sizeof(((exl2_error *)0)->text)];
+    uint32_t lock;               /* guards stats and the jobs' shared parts */
+    exl2_engine_stats stats, published;
+};
+
+/* ---- handles ---- */
+
+static inline exl2__model *exl2__objects_model(const exl2_engine *e, exl2_model m)
+{
+    int32_t slot = exl2__pool_slot(&e->model_ids, m.id);
+    return slot < 0 ? NULL : &e->models[slot];
+}
+
+static inline exl2__session *exl2__objects_session(const exl2_engine *e, exl2_session s)
+{
+    int32_t slot = exl2__pool_slot(&e->session_ids, s.id);
+    return slot < 0 || e->sessions[slot].closing || e->sessions[slot].one_shot ? NULL : &e->sessions[slot];
+}
+
+static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
+{
+    int32_t slot = exl2__pool_slot(&e->job_ids, j.id);
+    return slot < 0 ? NULL : &e->jobs[slot];
+}
+
+static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint32_t id)
+{
+    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made", kind, id, kind);
+}
+
+/* Tokens of the history that nothing can take back: for a busy session what was delivered. */
+static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__session *s)
+{
+    exl2_job handle = { s->job };
+    const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
+    return job && job->sequence.active ? job->sequence.prompt_end + job->delivered : s->table.tokens;
+}
+
+/* ---- sessions ---- */
+
+/* An empty one of the model, or NULL when every slot is taken. */
+static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__model *m)
+{
+    uint32_t id = exl2__pool_take(&e->session_ids);
+    if (!id) {
+        return NULL;
+    }
+    uint32_t slot = (id & 0xFFFF) - 1;
+    exl2__session *s = &e->sessions[slot];
+    *s = (exl2__session){ 0 };
+    s->id = id;
+    s->model = (uint32_t)(m - e->models);
+    s->table.pages = m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max);
+    return s;
+}
+
+static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
+{
+    exl2__table_rewind(&s->table, &e->models[s->model].pages, 0);
+    uint32_t slot = (s->id & 0xFFFF) - 1;
+    *s = (exl2__session){ 0 };
+    exl2__pool_give(&e->session_ids, slot);
+}
+
+/* ---- counters ---- */
+
+/* Makes the counters visible to exl2_stats, which any thread may call. */
+static inline void exl2__objects_publish(exl2_engine *e)
+{
+    exl2_engine_stats *s = &e->stats;
+    s->host_bytes = e->ctx.host_bytes;
+    s->host_peak = e->ctx.host_peak;
+    s->allocations = e->ctx.allocations;
+    s->pages_total = s->pages_used = s->pages_shared = s->jobs_active = s->jobs_waiting = 0;
+    for (uint32_t i = 0; i < e->max_models; i++) {
+        const exl2__model *m = &e->models[i];
+        if (m->id && m->state == EXL2_OK) {
+            s->pages_total += m->pages.count;
+            s->pages_used += m->pages.count - m->pages.free_count;
+            s->pages_shared += m->pages.shared;
+        }
+    }
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
+        if (e->jobs[i].sequence.live) {
+            s->jobs_active += e->jobs[i].sequence.active;
+            s->jobs_waiting += !e->jobs[i].sequence.active;
+        }
+    }
+    exl2__lock(&e->lock);
+    e->published = *s;
+    exl2__unlock(&e->lock);
+}
+
+#endif

@@ -1,0 +1,343 @@
+/* starting.h: exl2_job_desc -> a queued job: its session, its prompt's ids, its sampler, its stops.
+   takes: a desc; everything in it is copied.
+   gives: exl2__starting_job.
+   owns:  a temporary block for conversations that outgrow the model's own.
+   next:  api.h */
+#ifndef EXL2__STARTING_H
+#define EXL2__STARTING_H
+
+#include "jobs.h"
+
+#define EXL2__DEFAULT_MAX_TOKENS 512u
+#define EXL2__RENDER_BYTES_MAX (64u * 1024 * 1024)
+
+/* ---- chat template ---- */
+
+/* A rendered conversation; `block` was allocated for it if the model's own was too small. */
+typedef struct exl2__rendered {
+    const char *text;
+    size_t bytes;
+    const uint8_t *from_message;
+    void *block;
+    uint64_t block_bytes;
+} exl2__rendered;
+
+static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
+{
+    exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);
+    *r = (exl2__rendered){ 0 };
+}
+
+static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
+                                         const exl2_chat_desc *chat, exl2__rendered *out)
+{
+    exl2_chat_desc none = { 0 };
+    chat = chat ? chat : &none;
+    *out = (exl2__rendered){ 0 };
+    if (!m->chat.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!messages[i].role) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
+        }
+    }
+    exl2__template_input input = { 0 };
+    input.messages = messages;
+    input.message_count = count;
+    input.tools = chat->tools;
+    input.add_generation_prompt = !chat->close_reply;
+    input.bos_token = m->vocab.bos_text;
+    input.eos_token = m->vocab.eos_text;
+    input.unk_token = m->vocab.unk_text;
+    input.pad_token = m->vocab.pad_text;
+    void *block = m->render;
+    uint64_t bytes = EXL2__RENDER_BYTES;
+    for (;;) {
+        exl2_result r = exl2__template_render(&e->ctx, &m->chat, &input, block, (size_t)bytes, &out->text, &out->bytes, &out->from_message);
+        if (r != EXL2_ERR_TOO_SMALL) {
+            if (r < 0) {
+                exl2__starting_free(e, out);
+            }
+            return r;
+        }
+        exl2__starting_free(e, out);
+        bytes *= 4;
+        if (bytes > EXL2__RENDER_BYTES_MAX) {
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the conversation takes more than %u MiB to render", EXL2__RENDER_BYTES_MAX >> 20);
+        }
+        EXL2__TRY(exl2__alloc(&e->ctx, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &out->block));
+        out->block_bytes = bytes;
+        block = out->block;
+    }
+}
+
+/* ---- prompt ---- */
+
+/* Text -> ids into the job's prompt, which has room for context_max of them. */
+static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes, const uint8_t *from_message,
+                                         uint32_t flags, exl2_token *out, uint32_t begin, uint32_t *count)
+{
+    size_t need = 0;
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin, m->info.context_max - begin, &need);
+    if (r == EXL2_ERR_TOO_SMALL) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, a session holds %u",
+                          (unsigned long long)(need + begin), m->info.context_max);
+    }
+    EXL2__TRY(r);
+    *count = begin + (uint32_t)need;
+    return EXL2_OK;
+}
+
+/* The history is kept as far as it equals the conversation; the last token is computed again for its logits. */
+static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
+{
+    uint32_t keep = 0;
+    while (keep < t->tokens && keep < count && *exl2__table_token(t, &m->pages, keep) == prompt[keep]) {
+        keep++;
+    }
+    keep = count ? exl2__min32(keep, count - 1) : 0;
+    s->keep = keep;
+    s->prompt = prompt + keep;
+    s->prompt_count = count - keep;
+}
+
+/* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
+static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d, const exl2__table *t)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2_token *prompt = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max;
+    uint32_t count = 0;
+    bool has_text = d->prompt != NULL;
+    if (has_text + (d->tokens != NULL) + (d->messages != NULL) > 1) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes one of prompt, tokens and messages");
+    }
+    if ((has_text || d->messages) && !m->vocab.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text", m->path);
+    }
+    if (d->messages) {
+        exl2__rendered rendered;
+        EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
+        exl2_result r = exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+        exl2__starting_free(e, &rendered);
+        EXL2__TRY(r);
+        exl2__starting_keep_prefix(m, t, s, prompt, count);
+        job->stats.prompt_tokens = count;
+        return EXL2_OK;
+    }
+    if (has_text) {
+        uint32_t bos = t->tokens == 0 && m->vocab.add_bos && m->vocab.bos >= 0 && !(d->text_flags & EXL2_TEXT_NO_BOS);
+        prompt[0] = m->vocab.bos;
+        size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
+        EXL2__TRY(exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count));
+    } else {
+        if (d->token_count > m->info.context_max) {
+            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u", d->token_count, m->info.context_max);
+        }
+        count = (uint32_t)d->token_count;
+        for (uint32_t i = 0; i < count; i++) {
+            prompt[i] = d->tokens[i];
+        }
+    }
+    s->keep = t->tokens;
+    s->prompt = prompt;
+    s->prompt_count = count;
+    job->stats.prompt_tokens = count;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__starting_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count, const char *what)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i], m->plan.shape.vocab);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Sets how many tokens may come, and with it how long the history may grow. */
+static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+{
+    exl2__sequence *s = &job->sequence;
+    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count;
+    uint32_t context_max = m->info.context_max;
+    uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
+    if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
+        new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
+    }
+    if (prompt_end == 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "there is nothing to go on from: the prompt is empty and so is the session");
+    }
+    if (prompt_end + new_tokens > context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the job needs a context of %llu tokens (%llu of prompt, %llu new), a session holds %u",
+                          (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end, (unsigned long long)new_tokens, context_max);
+    }
+    s->tokens_end = (uint32_t)(prompt_end + new_tokens);
+    job->max_tokens = (uint32_t)new_tokens;
+    /* One page more than the history where the page to go on in is shared and has to be copied. */
+    uint32_t pages = exl2__pages_for(s->tokens_end);
+    if (pages > m->pages.count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
+                          pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
+    }
+    return EXL2_OK;
+}
+
+/* ---- what must be copied ---- */
+
+/* A piece of the job's text memory, aligned for any id or float, or NULL. */
+static inline void *exl2__starting_take(exl2__job *job, uint32_t *used, size_t bytes)
+{
+    uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
+    if (end > EXL2__JOB_TEXT_BYTES) {
+        return NULL;
+    }
+    void *memory = job->block->text + *used;
+    *used = (uint32_t)end;
+    return memory;
+}
+
+static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d, uint32_t *used)
+{
+    size_t bytes = 0, longest = 0;
+    for (uint32_t i = 0; i < d->stop_string_count; i++) {
+        if (!d->stop_strings || !d->stop_strings[i] || !d->stop_strings[i][0]) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is empty", i);
+        }
+        size_t length = strlen(d->stop_strings[i]);
+        longest = length > longest ? length : longest;
+        bytes += length;
+    }
+    if (longest > EXL2__JOB_STOP_BYTES_MAX) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a stop string has %zu bytes, at most %d are allowed", longest, EXL2__JOB_STOP_BYTES_MAX);
+    }
+    EXL2__TRY(exl2__starting_check_ids(e, m, d->stop_tokens, d->stop_token_count, "stop token"));
+    size_t stop_bytes = exl2__stops_bytes(d->stop_string_count, bytes);
+    void *stops = exl2__starting_take(job, used, stop_bytes);
+    exl2_token *tokens = (exl2_token *)exl2__starting_take(job, used, d->stop_token_count * sizeof *tokens);
+    if (!stops || !tokens) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's stop strings and stop tokens take more than %d bytes", EXL2__JOB_TEXT_BYTES);
+    }
+    exl2__stops_make(&job->stops, d->stop_strings, d->stop_string_count, stops);
+    for (uint32_t i = 0; i < d->stop_token_count; i++) {
+        tokens[i] = d->stop_tokens[i];
+    }
+    job->stop_tokens = tokens;
+    job->stop_token_count = d->stop_token_count;
+    uint64_t held = exl2__min64(longest + 8, EXL2__JOB_HELD_TOKENS); /* tokens that may wait at a time, of a byte each */
+    if (d->alts_per_token > EXL2_ALTS_MAX || held * d->alts_per_token > EXL2__JOB_ALTS) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes", d->alts_per_token,
+                          (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d, uint32_t *used)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2_sampler_desc resolved;
+    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
+    exl2_bias *bias = (exl2_bias *)exl2__starting_take(job, used, resolved.bias_count * sizeof *bias);
+    if (!bias) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes", EXL2__JOB_TEXT_BYTES);
+    }
+    for (uint32_t i = 0; i < resolved.bias_count; i++) {
+        bias[i] = d->sampler.bias[i];
+        EXL2__TRY(exl2__starting_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
+    }
+    resolved.bias = bias;
+    job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
+    exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
+    s->penalty_range = exl2__sampler_penalty_range(&resolved);
+    return EXL2_OK;
+}
+
+/* ---- the job ---- */
+
+static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job, const exl2_job_desc *d)
+{
+    exl2__sequence *s = &job->sequence;
+    uint32_t used = 0;
+    s->table = &session->table;
+    s->priority = d->priority;
+    s->order = e->order++;
+    s->prefill_only = d->prefill_only;
+    s->score_prompt = d->score_prompt;
+    s->alts = d->alts_per_token;
+    EXL2__TRY(exl2__starting_prompt(e, m, job, d, &session->table));
+    EXL2__TRY(exl2__starting_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    EXL2__TRY(exl2__starting_length(e, m, job, d));
+    EXL2__TRY(exl2__starting_stops(e, m, job, d, &used));
+    EXL2__TRY(exl2__starting_sampler(e, m, job, d, &used));
+    exl2__stream_make(&job->stream, d->show_markers);
+    job->show_markers = d->show_markers;
+    job->on_event = d->on_event;
+    job->user = d->user;
+    job->start_ns = exl2__platform_ns();
+    return EXL2_OK;
+}
+
+/* Queues the job. On failure nothing has changed. */
+static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+{
+    exl2__session *session = NULL;
+    exl2__model *m;
+    if (d->session.id) {
+        session = exl2__objects_session(e, d->session);
+        if (!session) {
+            return exl2__objects_stale(e, "session", d->session.id);
+        }
+        if (session->job) {
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", session->job);
+        }
+        m = &e->models[session->model];
+        if (d->model.id && d->model.id != m->id) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names a session of one model and another model");
+        }
+    } else if (!(m = exl2__objects_model(e, d->model))) {
+        return exl2__objects_stale(e, "model", d->model.id);
+    }
+    if (m->state != EXL2_OK) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, m->state == EXL2_PENDING ? "the model is still loading" : "the model did not load");
+    }
+    if (m->desc.text_only) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
+    }
+    uint32_t job_id = exl2__pool_take(&e->job_ids);
+    if (!job_id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
+    }
+    uint32_t slot = (job_id & 0xFFFF) - 1;
+    bool one_shot = session == NULL;
+    if (one_shot && !(session = exl2__objects_new_session(e, m))) {
+        exl2__pool_give(&e->job_ids, slot);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
+    }
+    exl2__job *job = &e->jobs[slot];
+    exl2__lock(&e->lock);
+    *job = (exl2__job){ 0 };
+    job->id = job_id;
+    exl2__unlock(&e->lock);
+    job->model = (uint32_t)(m - e->models);
+    job->session = (uint32_t)(session - e->sessions);
+    job->block = &m->blocks[slot];
+    job->discard_events = discard_events;
+    exl2_result r = exl2__starting_fill(e, m, session, job, d);
+    if (r < 0) {
+        exl2__pool_give(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+    session->job = job_id;
+    session->one_shot = one_shot;
+    job->sequence.live = true;
+    exl2__jobs_publish(e, job);
+    exl2__objects_publish(e);
+    out->id = job_id;
+    return EXL2_OK;
+}
+
+#endif
