@@ -1,0 +1,100 @@
+/* folder.h: an output folder that appears whole or not at all: written as OUT.unfinished beside it, renamed at the end.
+   takes: the path of the folder to make.
+   gives: exl2__folder, exl2__folder_begin, exl2__folder_commit, exl2__folder_abandon.
+   owns:  OUT.unfinished on disk, from begin until commit or abandon.
+   next:  import_config.h */
+#ifndef EXL2__FOLDER_H
+#define EXL2__FOLDER_H
+
+#include "../0_base/platform.h"
+#include "../1_load/file.h"
+
+typedef struct exl2__folder {
+    char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* "": not begun */
+} exl2__folder;
+
+/* What a run of ours can have left behind; nothing else is ever deleted. */
+static bool exl2__folder_is_ours(const char *name)
+{
+    static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json" };
+    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    size_t bytes = strlen(name), end = strlen(".safetensors");
+    return strncmp(name, "output", 6) == 0 && bytes >= 6 + end && strcmp(name + bytes - end, ".safetensors") == 0;
+}
+
+/* Removes `dir` if it holds nothing but files of ours; false: it is still there. */
+static bool exl2__folder_remove(exl2__ctx *c, const char *dir)
+{
+    char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
+    uint32_t index = 0;
+    while (c->files.list(c->files.user, dir, index, name, sizeof name)) {
+        exl2__format(path, sizeof path, "%s/%s", dir, name);
+        if (!exl2__folder_is_ours(name) || !exl2__platform_remove_file(path)) {
+            index++;
+        }
+    }
+    return exl2__platform_remove_dir(dir);
+}
+
+/* Makes OUT.unfinished, empty; takes away what a killed run left there. OUT must not exist, or be empty. */
+static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    size_t bytes = strlen(out_dir);
+    while (bytes > 1 && (out_dir[bytes - 1] == '/' || out_dir[bytes - 1] == '\\')) {
+        bytes--;
+    }
+    *f = (exl2__folder){ { 0 }, { 0 } };
+    if (bytes == 0 || bytes + strlen("/output-00000-of-00000.safetensors.unfinished") >= EXL2__FILE_PATH_MAX) {
+        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %d are possible", bytes, EXL2__FILE_PATH_MAX - 46);
+    }
+    if (c->files.list(c->files.user, out_dir, 0, name, sizeof name)) {
+        return exl2__fail(c, EXL2_ERR_STATE, "%s exists and is not empty (it holds %s); remove it or choose another folder", out_dir, name);
+    }
+    uint64_t file_bytes;
+    void *file = c->files.open(c->files.user, out_dir, &file_bytes);
+    if (file) {
+        c->files.close(c->files.user, file);
+        return exl2__fail(c, EXL2_ERR_STATE, "%s is a file; choose another name for the folder", out_dir);
+    }
+    char work_path[EXL2__FILE_PATH_MAX];
+    exl2__format(work_path, sizeof work_path, "%.*s.unfinished", (int)bytes, out_dir);
+    if (!exl2__platform_make_dir(work_path)) {
+        if (!exl2__folder_remove(c, work_path)) {
+            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made (no such parent folder, no right to write there, or files in it "
+                              "that are not ours)", work_path);
+        }
+        if (!exl2__platform_make_dir(work_path)) {
+            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);
+        }
+    }
+    memcpy(f->work_path, work_path, sizeof work_path);
+    exl2__format(f->final_path, sizeof f->final_path, "%.*s", (int)bytes, out_dir);
+    return EXL2_OK;
+}
+
+/* OUT.unfinished becomes OUT. */
+static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
+{
+    exl2__platform_remove_dir(f->final_path); /* an empty one; Windows does not rename over it */
+    if (!exl2__platform_rename(f->work_path, f->final_path)) {
+        return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be renamed to %s", f->work_path, f->final_path);
+    }
+    f->work_path[0] = 0;
+    return EXL2_OK;
+}
+
+/* Removes OUT.unfinished unless it was committed. Accepts zeroed ones. */
+static void exl2__folder_abandon(exl2__ctx *c, exl2__folder *f)
+{
+    if (f->work_path[0]) {
+        exl2__folder_remove(c, f->work_path);
+        f->work_path[0] = 0;
+    }
+}
+
+#endif

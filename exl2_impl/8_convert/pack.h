@@ -1,0 +1,118 @@
+/* pack.h: codes, scale codes and permutations -> the words of an EXL2 file (exl2-format 4.1 to 4.6).
+   takes: the row layout, codes of a group, levels of its columns.
+   gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale, exl2__pack_invert.
+   owns:  nothing.
+   next:  quantize.h */
+#ifndef EXL2__PACK_H
+#define EXL2__PACK_H
+
+#include "../0_base/half.h"
+#include "../0_base/result.h"
+#include "../1_load/exl2_matrix.h"
+
+#define EXL2__PACK_UNIT 32u /* rows of a group and columns of a matrix come in multiples of this */
+
+/* `rows` packed rows at `bits`, cut into groups of `size`. */
+typedef struct exl2__pack_band {
+    uint32_t bits, rows, size;
+} exl2__pack_band;
+
+static inline bool exl2__pack_bits_valid(uint32_t bits)
+{
+    return bits >= 2 && bits <= 8 && bits != 7;
+}
+
+/* The groups of a matrix of `in` rows (4.2): bands in order, bits descending, only the last group of all short.
+   groups may be NULL, to learn *group_count and *words (rows of q_weight); else it holds *group_count.
+   name: the layer, for messages. */
+static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands, uint32_t band_count,
+                                     exl2__group *groups, uint32_t *group_count, uint32_t *words)
+{
+    uint32_t row = 0, count = 0;
+    uint64_t word = 0;
+    for (uint32_t i = 0; i < band_count; i++) {
+        const exl2__pack_band *band = &bands[i];
+        bool last = i + 1 == band_count;
+        if (!exl2__pack_bits_valid(band->bits) || (i > 0 && band->bits > bands[i - 1].bits)) {
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u bits cannot follow %u (widths are 8, 6, 5, 4, 3, 2, descending)", name,
+                              band->bits, i ? bands[i - 1].bits : 8u);
+        }
+        if (band->size == 0 || band->size % EXL2__PACK_UNIT != 0 || band->rows > in - row || band->rows % EXL2__PACK_UNIT != 0 ||
+            (!last && band->rows % band->size != 0)) {
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u rows in groups of %u do not fit the %u rows that are left", name, band->rows,
+                              band->size, in - row);
+        }
+        for (uint32_t done = 0; done < band->rows; done += band->size) {
+            uint32_t rows = exl2__min32(band->size, band->rows - done);
+            if (groups) {
+                exl2__group group = { row, rows, (uint32_t)word, band->bits };
+                groups[count] = group;
+            }
+            count++;
+            row += rows;
+            word += (uint64_t)rows * band->bits / 32;
+        }
+    }
+    if (row != in || in == 0 || in > UINT16_MAX) { /* the reference keeps permutations as u16 (4.9) */
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: the bands cover %u of %u rows; 32 to 65504 rows are possible", name,
+                          row, in);
+    }
+    *group_count = count;
+    *words = (uint32_t)word;
+    return EXL2_OK;
+}
+
+/* codes [rows, stride] -> words [rows * bits / 32, word_stride], the first `columns` of each. Every column is one bit
+   stream, first row in the lowest bits (4.4): 3 bits, codes 3 2 1 0 7 ...: word 0 = 3 | 2 << 3 | 1 << 6 | 0 << 9 ... */
+static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t columns, size_t stride, uint32_t bits,
+                             uint32_t *words, size_t word_stride)
+{
+    uint32_t word_rows = rows * bits / 32;
+    for (uint32_t w = 0; w < word_rows; w++) {
+        uint32_t *out = words + w * word_stride;
+        memset(out, 0, columns * sizeof *out);
+        uint32_t first = w * 32 / bits, last = (w * 32 + 31) / bits; /* rows with bits in this word */
+        for (uint32_t row = first; row <= last; row++) {
+            const uint8_t *in = codes + row * stride;
+            int32_t shift = (int32_t)(row * bits) - (int32_t)(w * 32); /* negative: the low bits are in the word above */
+            if (shift >= 0) {
+                for (uint32_t n = 0; n < columns; n++) {
+                    out[n] |= (uint32_t)in[n] << shift;
+                }
+            } else {
+                for (uint32_t n = 0; n < columns; n++) {
+                    out[n] |= (uint32_t)in[n] >> -shift;
+                }
+            }
+        }
+    }
+}
+
+/* levels [columns] 1..16 -> q_scale words [columns / 8]; stored is level - 1 (4.5). */
+static void exl2__pack_levels(const uint8_t *levels, uint32_t columns, uint32_t *words)
+{
+    for (uint32_t n = 0; n < columns; n += 8) {
+        uint32_t word = 0;
+        for (uint32_t k = 0; k < 8; k++) {
+            word |= (uint32_t)(levels[n + k] - 1) << (4 * k);
+        }
+        words[n / 8] = word;
+    }
+}
+
+/* The step that a decoder uses for a column of that level (4.5): fp16(level^2 * fp16(q_scale_max / 256)). */
+static inline float exl2__pack_scale(uint16_t scale_max, uint32_t level)
+{
+    float unit = exl2__f16_to_f32(exl2__f32_to_f16(exl2__f16_to_f32(scale_max) * (1.0f / 256)));
+    return exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * unit));
+}
+
+/* perm [count]: input feature of each packed row -> inverse [count]: packed row of each input feature (q_invperm). */
+static inline void exl2__pack_invert(const uint32_t *perm, uint32_t count, uint32_t *inverse)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        inverse[perm[i]] = i;
+    }
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* quantize.h: numbers -> group scale, column levels and codes, with the least squared error that the format's scale
+   arithmetic allows (exl2-format 4.5, 4.6).
+   takes: strips: some rows of 16 columns, [rows, 16] float, finite, at most EXL2__QUANTIZE_MAX in size.
+   gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: the steps of one group, in this order.
+   owns:  nothing.
+   next:  write.h */
+#ifndef EXL2__QUANTIZE_H
+#define EXL2__QUANTIZE_H
+
+#include "pack.h"
+
+#define EXL2__QUANTIZE_LANES 16u /* columns of a strip: the inner loops have this fixed length, so that compilers vectorize */
+#define EXL2__QUANTIZE_TRIES 16u /* group scales that are tried */
+#define EXL2__QUANTIZE_MAX 32752.0f /* half the largest fp16: no code times its step can become infinite */
+
+/* What is worth trying, by width. The scale of the widest column is its peak / (2^(bits - 1) - 1/2), where nothing is
+   clipped; few bits gain from smaller steps that clip the peak. Found on normal and real weights: past these ends the
+   best error no longer falls. */
+typedef struct exl2__quantize_range {
+    float lowest, highest; /* factors on that scale */
+    float clip;            /* a column's step is at least this part of its own unclipped one */
+} exl2__quantize_range;
+
+static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits)
+{
+    static const exl2__quantize_range ranges[9] = {
+        { 0, 0, 0 }, { 0, 0, 0 }, { 0.25f, 1.1f, 0.30f }, { 0.40f, 1.1f, 0.45f }, { 0.60f, 1.1f, 0.65f },
+        { 0.70f, 1.1f, 0.78f }, { 0.80f, 1.1f, 0.85f }, { 0, 0, 0 }, { 0.90f, 1.1f, 0.95f },
+    };
+    return ranges[bits];
+}
+
+/* Step at which a column of that peak is not clipped. */
+static inline float exl2__quantize_wide_step(float peak, uint32_t bits)
+{
+    return peak / ((float)(1u << (bits - 1)) - 0.5f);
+}
+
+/* peaks [16]: largest size in each column of the strip. A NaN or infinity anywhere makes its peak infinite. */
+static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks)
+{
+    int32_t most[EXL2__QUANTIZE_LANES] = { 0 }; /* bit patterns of sizes are ordered like the sizes */
+    for (uint32_t r = 0; r < rows; r++) {
+        int32_t bits[EXL2__QUANTIZE_LANES];
+        memcpy(bits, strip + (size_t)r * EXL2__QUANTIZE_LANES, sizeof bits);
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            int32_t size = bits[k] & 0x7FFFFFFF;
+            most[k] = most[k] > size ? most[k] : size;
+        }
+    }
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        peaks[k] = exl2__bits_float((uint32_t)(most[k] < 0x7F800000 ? most[k] : 0x7F800000));
+    }
+}
+
+/* tries [EXL2__QUANTIZE_TRIES] f16: values of q_scale_max worth trying for a group whose largest size is `peak`.
+   All 0 for a group of zeros. */
+static void exl2__quantize_tries(float peak, uint32_t bits, uint16_t *tries)
+{
+    exl2__quantize_range range = exl2__quantize_range_of(bits);
+    for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
+        float factor = range.lowest + (range.highest - range.lowest) * (float)i / (float)(EXL2__QUANTIZE_TRIES - 1);
+        float scale = exl2__quantize_wide_step(peak, bits) * factor;
+        float least = 256.0f / (float)(1u << 24); /* below it, q_scale_max / 256 could be 0 in fp16 */
+        tries[i] = peak > 0 ? exl2__f32_to_f16(scale > least ? scale : least) : 0;
+    }
+}
+
+/* steps [17]: decoder's step at level 1..16 of a group. */
+static inline void exl2__quantize_steps(uint16_t scale_max, float *steps)
+{
+    steps[0] = 0;
+    for (uint32_t level = 1; level <= 16; level++) {
+        steps[level] = exl2__pack_scale(scale_max, level);
+    }
+}
+
+/* The lowest level whose step is at least `wanted`, or 16. */
+static inline uint32_t exl2__quantize_level_for(const float *steps, float wanted)
+{
+    uint32_t level = 1;
+    for (uint32_t i = 1; i < 16; i++) {
+        level += steps[i] < wanted;
+    }
+    return level;
+}
+
+/* errors [16]: squared error of each column with steps [16]. */
+static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const float *steps, uint32_t bits, float *errors)
+{
+    const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
+    float inverse[EXL2__QUANTIZE_LANES], sum[EXL2__QUANTIZE_LANES] = { 0 };
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        inverse[k] = steps[k] > 0 ? 1.0f / steps[k] : 0.0f;
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            float code = x[k] * inverse[k] + (zero + 0.5f); /* cut below: rounds to nearest */
+            code = code > 0.0f ? code : 0.0f;
+            code = code < top ? code : top;
+            float error = ((float)(int32_t)code - zero) * steps[k] - x[k];
+            sum[k] += error * error;
+        }
+    }
+    memcpy(errors, sum, sizeof sum);
+}
+
+/* Best level of each column under the group scale with `steps` [17], and what squared error it leaves. */
+static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, const float *steps,
+                                       uint8_t *levels, float *least)
+{
+    float clip = exl2__quantize_range_of(bits).clip;
+    uint32_t low[EXL2__QUANTIZE_LANES], high[EXL2__QUANTIZE_LANES], spread = 0;
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        float wide = exl2__quantize_wide_step(peaks[k], bits);
+        low[k] = exl2__quantize_level_for(steps, wide * clip);
+        high[k] = exl2__quantize_level_for(steps, wide);
+        spread = exl2__max32(spread, high[k] - low[k]);
+    }
+    for (uint32_t i = 0; i <= spread; i++) {
+        float column_steps[EXL2__QUANTIZE_LANES], errors[EXL2__QUANTIZE_LANES];
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            column_steps[k] = steps[exl2__min32(low[k] + i, high[k])];
+        }
+        exl2__quantize_strip_errors(strip, rows, column_steps, bits, errors);
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            if (i == 0 || errors[k] < least[k]) {
+                least[k] = errors[k];
+                levels[k] = (uint8_t)exl2__min32(low[k] + i, high[k]);
+            }
+        }
+    }
+}
+
+/* errors [EXL2__QUANTIZE_TRIES]: adds what each try leaves in these columns of the group. */
+static void exl2__quantize_errors(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, const uint16_t *tries,
+                                  double *errors)
+{
+    for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
+        float steps[17], least[EXL2__QUANTIZE_LANES];
+        uint8_t levels[EXL2__QUANTIZE_LANES];
+        exl2__quantize_steps(tries[i], steps);
+        exl2__quantize_best_levels(strip, rows, peaks, bits, steps, levels, least);
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            errors[i] += (double)least[k];
+        }
+    }
+}
+
+/* The try with the least error; ties to the first. */
+static inline uint16_t exl2__quantize_pick(const uint16_t *tries, const double *errors)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < EXL2__QUANTIZE_TRIES; i++) {
+        best = errors[i] < errors[best] ? i : best;
+    }
+    return tries[best];
+}
+
+/* levels [16], 1..16: the best ones under the chosen q_scale_max. */
+static void exl2__quantize_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, uint16_t scale_max,
+                                  uint8_t *levels)
+{
+    float steps[17], least[EXL2__QUANTIZE_LANES];
+    exl2__quantize_steps(scale_max, steps);
+    exl2__quantize_best_levels(strip, rows, peaks, bits, steps, levels, least);
+}
+
+/* codes [rows, stride], 16 of each row: the nearest representable number, stored as code + 2^(bits - 1). */
+static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits, uint16_t scale_max,
+                                 uint8_t *codes, size_t stride)
+{
+    const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
+    float inverse[EXL2__QUANTIZE_LANES];
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        float step = exl2__pack_scale(scale_max, levels[k]);
+        inverse[k] = step > 0 ? 1.0f / step : 0.0f;
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
+        uint8_t *out = codes + r * stride;
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            float code = x[k] * inverse[k] + (zero + 0.5f);
+            code = code > 0.0f ? code : 0.0f;
+            code = code < top ? code : top;
+            out[k] = (uint8_t)(int32_t)code;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* shards.h: safetensors files of a known list of tensors, whose bytes may then come in any order.
+   takes: names, types, shapes; then the bytes of each tensor, piece by piece.
+   gives: exl2__shards: add all tensors, then open, write, close.
+   owns:  the list and the open files, until exl2__shards_close.
+   next:  folder.h */
+#ifndef EXL2__SHARDS_H
+#define EXL2__SHARDS_H
+
+#include "../0_base/arena.h"
+#include "../0_base/sort.h"
+#include "../1_load/file.h"
+#include "write.h"
+
+#define EXL2__SHARDS_BYTES ((uint64_t)4 << 30) /* of tensor data a file; one larger tensor gets a file of its own */
+#define EXL2__SHARDS_NAME_MAX 96
+
+typedef enum exl2__shards_type { EXL2__SHARDS_I32, EXL2__SHARDS_F16, EXL2__SHARDS_I16 } exl2__shards_type;
+
+typedef struct exl2__shards_entry {
+    char name[EXL2__SHARDS_NAME_MAX];
+    exl2__shards_type type;
+    uint32_t rank, shard;
+    uint64_t dims[2];
+    uint64_t offset, bytes, written; /* offset: in the data of its shard */
+} exl2__shards_entry;
+
+typedef struct exl2__shards_file {
+    void *file;
+    uint64_t data_start, data_bytes;
+    char path[EXL2__FILE_PATH_MAX];
+} exl2__shards_file;
+
+typedef struct exl2__shards {
+    exl2__ctx *ctx;
+    exl2__arena memory, file_memory;
+    exl2__shards_entry *entries;
+    exl2__shards_file *files;
+    uint32_t capacity, count, file_count;
+    uint64_t shard_bytes;
+} exl2__shards;
+
+/* Room for `capacity` tensors. */
+static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t capacity, uint64_t shard_bytes)
+{
+    *s = (exl2__shards){ 0 };
+    s->ctx = c;
+    s->capacity = capacity;
+    s->shard_bytes = shard_bytes;
+    EXL2__TRY(exl2__arena_open(c, &s->memory, exl2__align_up((uint64_t)capacity * sizeof *s->entries, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
+    s->entries = (exl2__shards_entry *)exl2__arena_take_zeroed(&s->memory, (uint64_t)capacity * sizeof *s->entries);
+    return EXL2_OK;
+}
+
+/* Lists a tensor [dim0] (rank 1) or [dim0, dim1]; its number, in the order of these calls, is what write takes. The
+   name is prefix and suffix together. */
+static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__shards_type type, uint32_t rank,
+                             uint64_t dim0, uint64_t dim1)
+{
+    EXL2__ASSERT(s->count < s->capacity);
+    exl2__shards_entry *entry = &s->entries[s->count++];
+    exl2__format(entry->name, sizeof entry->name, "%s%s", prefix, suffix);
+    entry->type = type;
+    entry->rank = rank;
+    entry->dims[0] = dim0;
+    entry->dims[1] = dim1;
+    entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * (type == EXL2__SHARDS_I32 ? 4 : 2);
+}
+
+/* Shares the tensors out in the order of listing; in a file the 4-byte types come first, so that all are aligned. */
+static void exl2__shards_place(exl2__shards *s)
+{
+    uint64_t in_shard = 0;
+    uint32_t shard = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        if (in_shard > 0 && in_shard + s->entries[i].bytes > s->shard_bytes) {
+            shard++;
+            in_shard = 0;
+        }
+        s->entries[i].shard = shard;
+        in_shard += s->entries[i].bytes;
+    }
+    s->file_count = shard + 1;
+}
+
+static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
+{
+    uint64_t offset = 0;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        for (uint32_t i = 0; i < s->count; i++) {
+            exl2__shards_entry *entry = &s->entries[i];
+            if (entry->shard == shard && (entry->type != EXL2__SHARDS_I32) == narrow) {
+                entry->offset = offset;
+                offset += entry->bytes;
+            }
+        }
+    }
+    s->files[shard].data_bytes = offset;
+}
+
+static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2__write *w)
+{
+    static const char *const types[] = { "I32", "F16", "I16" };
+    exl2__write_format(w, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__shards_entry *entry = &s->entries[i];
+        if (entry->shard == shard) {
+            exl2__write_format(w, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%llu", entry->name, types[entry->type],
+                               (unsigned long long)entry->dims[0]);
+            if (entry->rank == 2) {
+                exl2__write_format(w, ",%llu", (unsigned long long)entry->dims[1]);
+            }
+            exl2__write_format(w, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)entry->offset,
+                               (unsigned long long)(entry->offset + entry->bytes));
+        }
+    }
+    exl2__write_format(w, "}");
+}
+
+/* Length of the header's text, and the file from its length word to the padding behind it. */
+static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
+{
+    exl2__shards_file *f = &s->files[shard];
+    exl2__write w;
+    uint8_t length[8];
+    EXL2__TRY(exl2__write_open(s->ctx, NULL, &w));
+    exl2__shards_header_text(s, shard, &w);
+    uint64_t bytes = w.offset + w.used, padded = exl2__align_up(bytes, 8);
+    EXL2__TRY(exl2__write_close(&w));
+    EXL2__TRY(exl2__write_open(s->ctx, f->path, &w));
+    exl2__store64(length, padded);
+    exl2__write_raw(&w, (const char *)length, sizeof length);
+    exl2__shards_header_text(s, shard, &w);
+    exl2__write_raw(&w, "       ", padded - bytes);
+    f->data_start = sizeof length + padded;
+    exl2__write_flush(&w);
+    f->file = w.file; /* stays open for the data */
+    w.file = NULL;
+    return exl2__write_close(&w);
+}
+
+/* After the last add: places all, makes the files in `dir` and writes their headers. */
+static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
+{
+    exl2__shards_place(s);
+    uint64_t bytes = exl2__align_up(s->file_count * sizeof *s->files, EXL2__ARENA_ALIGN);
+    EXL2__TRY(exl2__arena_open(s->ctx, &s->file_memory, bytes, EXL2_MEM_GENERAL));
+    s->files = (exl2__shards_file *)exl2__arena_take_zeroed(&s->file_memory, bytes);
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        char *path = s->files[i].path;
+        if (s->file_count == 1) {
+            exl2__format(path, sizeof s->files[i].path, "%s/output.safetensors", dir);
+        } else {
+            uint32_t numbers[2] = { i + 1, s->file_count };
+            char five[2][6];
+            for (uint32_t k = 0; k < 2; k++) {
+                for (uint32_t digit = 0, rest = numbers[k]; digit < 5; digit++, rest /= 10) {
+                    five[k][4 - digit] = (char)('0' + rest % 10);
+                }
+                five[k][5] = 0;
+            }
+            exl2__format(path, sizeof s->files[i].path, "%s/output-%s-of-%s.safetensors", dir, five[0], five[1]);
+        }
+        exl2__shards_place_in_file(s, i);
+        EXL2__TRY(exl2__shards_write_header(s, i));
+    }
+    return EXL2_OK;
+}
+
+/* Bytes [at, at + bytes) of tensor `number`; every byte of every tensor exactly once, in any order. */
+static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t at, const void *data, uint64_t bytes)
+{
+    exl2__shards_entry *entry = &s->entries[number];
+    const exl2__shards_file *f = &s->files[entry->shard];
+    EXL2__ASSERT(at + bytes <= entry->bytes);
+    if (!exl2__platform_write(f->file, f->data_start + entry->offset + at, data, (size_t)bytes)) {
+        return exl2__fail(s->ctx, EXL2_ERR_IO, "%s: writing %llu bytes failed (disk full?)", f->path, (unsigned long long)bytes);
+    }
+    entry->written += bytes;
+    return EXL2_OK;
+}
+
+/* Closes the files and frees all; accepts zeroed and half-open ones. */
+static void exl2__shards_close(exl2__shards *s)
+{
+    for (uint32_t i = 0; s->files && i < s->file_count; i++) {
+        if (s->files[i].file) {
+            exl2__platform_finish(s->files[i].file);
+        }
+    }
+    if (s->ctx) {
+        exl2__arena_close(s->ctx, &s->memory);
+        exl2__arena_close(s->ctx, &s->file_memory);
+    }
+    *s = (exl2__shards){ 0 };
+}
+
+/* The files are whole and on their way to the disk, or a failure; exl2__shards_close is still to be called. */
+static exl2_result exl2__shards_finish(exl2__shards *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__shards_entry *entry = &s->entries[i];
+        if (entry->written != entry->bytes) {
+            return exl2__fail(s->ctx, EXL2_ERR_INTERNAL, "%s: %llu of %llu bytes were written", entry->name,
+                              (unsigned long long)entry->written, (unsigned long long)entry->bytes);
+        }
+    }
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        void *file = s->files[i].file;
+        s->files[i].file = NULL;
+        if (!exl2__platform_finish(file)) {
+            return exl2__fail(s->ctx, EXL2_ERR_IO, "%s: writing failed at the end (disk full?)", s->files[i].path);
+        }
+    }
+    return EXL2_OK;
+}
+
+#endif
