@@ -7,6 +7,8 @@
 #define EXL2__CPU_H
 
 #include "cpu_attend.h"
+#include "cpu_avx2.h"
+#include "cpu_avx512.h"
 
 /* What stands behind the boundary's opaque types. */
 static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
@@ -313,8 +315,19 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
 
 /* ---- the table ---- */
 
+/* The fastest set that this processor runs. */
 static const exl2__cpu_ops *exl2__cpu_choose(void)
 {
+#ifdef EXL2__CPU_FAST
+#ifndef EXL2_NO_AVX512
+    if (exl2__has_avx512()) {
+        return &exl2__cpu_avx512_ops;
+    }
+#endif
+    if (exl2__has_avx2()) {
+        return &exl2__cpu_avx2_ops;
+    }
+#endif
     return &exl2__cpu_phases_ops;
 }
 

@@ -19,6 +19,11 @@ typedef EXL2__REAL exl2__real;
 typedef float exl2__real; /* type of activations and of all arithmetic */
 #endif
 
+/* Whether the fast paths may be used at all. */
+#if EXL2__X86_SIMD && !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
+#define EXL2__CPU_FAST
+#endif
+
 #ifdef EXL2__TEST_F32_KV
 typedef exl2__real exl2__kv;
 static inline exl2__real exl2__cpu_phases_from_kv(exl2__kv x) { return x; }

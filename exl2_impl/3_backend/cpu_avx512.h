@@ -1,0 +1,44 @@
+/* cpu_avx512.h: products and attention in sixteen lanes, for processors with AVX-512 (F, BW, DQ, VL).
+   takes: cpu_simd_template.h.
+   gives: exl2__cpu_avx512_ops.
+   owns:  nothing.
+   next:  cpu_device.h */
+#ifndef EXL2__CPU_AVX512_H
+#define EXL2__CPU_AVX512_H
+
+#include "cpu_vector.h"
+
+#ifdef EXL2__CPU_FAST
+
+#define EXL2__V_NAME(name) exl2__cpu_avx512_##name
+#define EXL2__V_TARGET EXL2__TARGET_AVX512
+#define EXL2__V __m512
+#define EXL2__V_INT __m512i
+#define EXL2__V_LANES 16u
+#define EXL2__V_ROWS 12u
+#define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define EXL2__V_SET(x) _mm512_set1_ps(x)
+#define EXL2__V_LOAD(p) _mm512_loadu_ps(p)
+#define EXL2__V_STORE(p, v) _mm512_storeu_ps(p, v)
+#define EXL2__V_ADD(a, b) _mm512_add_ps(a, b)
+#define EXL2__V_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define EXL2__V_HALF(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define EXL2__V_BF16(p) \
+    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define EXL2__V_BITS(p) _mm512_loadu_si512(p)
+#define EXL2__V_SET_BITS(u) _mm512_set1_epi32((int)(u))
+#define EXL2__V_AND(a, b) _mm512_and_si512(a, b)
+#define EXL2__V_FLOAT(i) _mm512_cvtepi32_ps(i)
+#define EXL2__V_TOPS(t, w) /* t >> 2 | (w & C): 0xF8 of a, b, c is a | (b & c) */ \
+    _mm512_ternarylogic_epi32(_mm512_srli_epi32(t, 2), w, _mm512_set1_epi32((int)0xC0000000), 0xF8)
+
+#include "cpu_simd_template.h"
+
+static const exl2__cpu_ops exl2__cpu_avx512_ops = {
+    "avx512", 12, 12,
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product, exl2__cpu_vector_rope, exl2__cpu_vector_half,
+    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_mix, exl2__cpu_vector_silu,
+};
+
+#endif
+#endif

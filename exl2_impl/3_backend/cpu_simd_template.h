@@ -1,0 +1,322 @@
+/* cpu_simd_template.h: products and attention in vectors, written once and included once per instruction set.
+   takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
+   gives: exl2__cpu_<isa>_product, _scores, _mix.
+   owns:  nothing.
+   next:  cpu_device.h
+
+   No include guard: each include makes one set. Every lane does the same chain of fused multiply-adds whatever the
+   width of the vector, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).
+
+   EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
+   EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
+   EXL2__V_ROWS         rows of a tile: the accumulators of this many rows by two vectors stay in registers
+   EXL2__V_TILES(X)     X(1) X(2) ... X(EXL2__V_ROWS)
+   EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
+   EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
+   EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
+   EXL2__V_TOPS(t, w)   t >> 2 | (w & 0xC0000000) */
+
+#define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
+
+/* Elements from vector 0 to vector j: it may lie in the next strip, `strip` elements on. */
+#define EXL2__V_AT(strip, j) ((j) * EXL2__V_LANES / EXL2__CPU_STRIP * (strip) + (j) * EXL2__V_LANES % EXL2__CPU_STRIP)
+
+/* sum[r][j] += x[r] * weight[j] */
+EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][8], const EXL2__V *weight, const float *x, uint32_t n, uint32_t v)
+{
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__V factor = EXL2__V_SET(x[r]);
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            sum[r][j] = EXL2__V_FMA(factor, weight[j], sum[r][j]);
+        }
+    }
+}
+
+/* Packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on -> total. n and v are
+   constants of the caller. */
+EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
+                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][8])
+{
+    size_t strip_words = (size_t)(p->strip_bytes / 4), strip_scales = (size_t)p->groups * EXL2__CPU_STRIP;
+    const uint32_t *words = (const uint32_t *)(const void *)p->data + strip * strip_words + column;
+    const uint16_t *scales = p->scale + strip * strip_scales + column;
+    for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
+        uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
+        const uint32_t *mask = exl2__cpu_fields_of[bits].mask;
+        EXL2__V sum[EXL2__V_ROWS][8], weight[8];
+        EXL2__V_INT word[8], tops[8];
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                sum[r][j] = EXL2__V_SET(centre[r]);
+            }
+        }
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            tops[j] = EXL2__V_SET_BITS(0);
+        }
+        for (uint32_t w = 0; w < bits; w++, words += EXL2__CPU_STRIP) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                word[j] = EXL2__V_BITS(words + EXL2__V_AT(strip_words, j));
+            }
+            for (uint32_t f = 0; f < fields; f++, x += n) {
+                EXL2__UNROLL
+                for (uint32_t j = 0; j < v; j++) {
+                    weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], EXL2__V_SET_BITS(mask[f])));
+                }
+                EXL2__V_NAME(step)(sum, weight, x, n, v);
+            }
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                tops[j] = EXL2__V_TOPS(tops[j], word[j]);
+            }
+        }
+        for (uint32_t f = fields * bits; f < EXL2__CPU_BLOCK; f++, x += n) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                weight[j] = EXL2__V_FLOAT(EXL2__V_AND(tops[j], EXL2__V_SET_BITS(mask[f - 14])));
+            }
+            EXL2__V_NAME(step)(sum, weight, x, n, v);
+        }
+        const uint16_t *scale = scales + (size_t)p->block[b].group * EXL2__CPU_STRIP;
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            EXL2__V factor = EXL2__V_HALF(scale + EXL2__V_AT(strip_scales, j));
+            EXL2__UNROLL
+            for (uint32_t r = 0; r < n; r++) {
+                total[r][j] = EXL2__V_FMA(factor, sum[r][j], total[r][j]);
+            }
+        }
+    }
+}
+
+/* The same for dense weights [in, 32] of any type. */
+EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
+                                        uint32_t n, uint32_t v, EXL2__V total[][8])
+{
+    size_t bytes = exl2__cpu_matrix_dense_bytes(p->source), strip_count = (size_t)p->in * EXL2__CPU_STRIP;
+    const uint8_t *base = p->data + strip * p->strip_bytes + column * bytes;
+    for (uint32_t i = 0; i < p->in; i += EXL2__CPU_BLOCK) {
+        uint32_t end = exl2__min32(i + EXL2__CPU_BLOCK, p->in);
+        EXL2__V sum[EXL2__V_ROWS][8], weight[8];
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                sum[r][j] = EXL2__V_SET(0);
+            }
+        }
+        for (uint32_t k = i; k < end; k++, x += n, base += EXL2__CPU_STRIP * bytes) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                const void *at = base + EXL2__V_AT(strip_count, j) * bytes;
+                weight[j] = p->source == EXL2__CPU_F32 ? EXL2__V_LOAD((const float *)at)
+                          : p->source == EXL2__CPU_F16 ? EXL2__V_HALF(at) : EXL2__V_BF16(at);
+            }
+            EXL2__V_NAME(step)(sum, weight, x, n, v);
+        }
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                total[r][j] = EXL2__V_ADD(total[r][j], sum[r][j]);
+            }
+        }
+    }
+}
+
+/* One tile: n rows x [in, n] times v vectors of columns, plus bias, to or onto out [n, stride] (of column 0). */
+EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
+                                       const float *centre, uint32_t n, uint32_t v, float *out, size_t stride, bool add)
+{
+    EXL2__V total[EXL2__V_ROWS][8];
+    uint32_t first = strip * EXL2__CPU_STRIP + column;
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            total[r][j] = EXL2__V_SET(0);
+        }
+    }
+    if (p->source == EXL2__CPU_CODES) {
+        EXL2__V_NAME(codes)(p, strip, column, x, centre, n, v, total);
+    } else {
+        EXL2__V_NAME(dense)(p, strip, column, x, n, v, total);
+    }
+    EXL2__UNROLL
+    for (uint32_t j = 0; j < v; j++) {
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            float *to = out + r * stride + first + j * EXL2__V_LANES;
+            EXL2__V y = total[r][j];
+            y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + j * EXL2__V_LANES)) : y;
+            EXL2__V_STORE(to, add ? EXL2__V_ADD(EXL2__V_LOAD(to), y) : y);
+        }
+    }
+}
+
+#define EXL2__V_PAIR (2 * EXL2__V_LANES)                       /* columns of a tile of several rows */
+#define EXL2__V_STRIP (EXL2__CPU_STRIP / EXL2__V_LANES)        /* vectors of a strip */
+
+/* A tile of n rows, over one strip. */
+#define EXL2__V_TILE(n)                                                                                                \
+    EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
+                                                      const float *centre, float *out, size_t stride, bool add)       \
+    {                                                                                                                  \
+        for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += EXL2__V_PAIR) {                                  \
+            EXL2__V_NAME(tile)(p, strip, column, x, centre, n, 2, out, stride, add);                                   \
+        }                                                                                                              \
+    }
+
+EXL2__V_TILES(EXL2__V_TILE)
+
+typedef void (*EXL2__V_NAME(tile_function))(const exl2__cpu_part *p, uint32_t strip, const float *x, const float *centre,
+                                            float *out, size_t stride, bool add);
+
+/* One row has too few chains to hide the latency of an addition; two strips side by side have enough. */
+EXL2__V_TARGET static void EXL2__V_NAME(row)(const exl2__cpu_part *p, uint32_t begin, uint32_t end, const float *x,
+                                             const float *centre, float *out, bool add)
+{
+    uint32_t strip = begin;
+    for (; strip + 2 <= end; strip += 2) {
+        EXL2__V_NAME(tile)(p, strip, 0, x, centre, 1, 2 * EXL2__V_STRIP, out, 0, add);
+    }
+    if (strip < end) {
+        EXL2__V_NAME(tile)(p, strip, 0, x, centre, 1, EXL2__V_STRIP, out, 0, add);
+    }
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
+                                                 uint32_t end, float *out, size_t stride, bool add)
+{
+#define EXL2__V_TILE_NAME(n) EXL2__V_NAME(tile_##n),
+    static const EXL2__V_NAME(tile_function) of_rows[] = { EXL2__V_TILES(EXL2__V_TILE_NAME) };
+#undef EXL2__V_TILE_NAME
+    if (input->rows == 1) {
+        EXL2__V_NAME(row)(p, begin, end, input->x, input->centre, out, add);
+        return;
+    }
+    for (uint32_t strip = begin; strip < end; strip++) {
+        for (uint32_t t = 0; t < input->tiles; t++) {
+            uint32_t row = exl2__cpu_tile_start(input->rows, input->tiles, t);
+            uint32_t n = exl2__cpu_tile_start(input->rows, input->tiles, t + 1) - row;
+            of_rows[n - 1](p, strip, input->x + (size_t)row * p->in, input->centre + (size_t)row * p->blocks,
+                           out + row * stride, stride, add);
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim, float *out, size_t stride)
+{
+    EXL2__V sum[EXL2__V_ROWS][8], weight[8];
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        sum[r][0] = sum[r][1] = EXL2__V_SET(0);
+    }
+    for (uint32_t i = 0; i < dim; i++, q += n, k += EXL2__PAGE_TOKENS) {
+        weight[0] = EXL2__V_HALF(k);
+        weight[1] = EXL2__V_HALF(k + EXL2__V_LANES);
+        EXL2__V_NAME(step)(sum, weight, q, n, 2);
+    }
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__V_STORE(out + r * stride, sum[r][0]);
+        EXL2__V_STORE(out + r * stride + EXL2__V_LANES, sum[r][1]);
+    }
+}
+
+/* v vectors of the dimensions. */
+EXL2__V_INLINE void EXL2__V_NAME(mix_of)(const float *weights, size_t stride, uint32_t n, const uint16_t *values,
+                                         uint32_t dim_stride, uint32_t tokens, uint32_t v, float *out)
+{
+    EXL2__V sum[EXL2__V_ROWS][8], value[8];
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            sum[r][j] = EXL2__V_LOAD(out + r * dim_stride + j * EXL2__V_LANES);
+        }
+    }
+    for (uint32_t t = 0; t < tokens; t++, values += dim_stride, weights++) {
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            value[j] = EXL2__V_HALF(values + j * EXL2__V_LANES);
+        }
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__V factor = EXL2__V_SET(weights[r * stride]);
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                sum[r][j] = EXL2__V_FMA(factor, value[j], sum[r][j]);
+            }
+        }
+    }
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            EXL2__V_STORE(out + r * dim_stride + j * EXL2__V_LANES, sum[r][j]);
+        }
+    }
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim,
+                                                uint32_t tokens, float *out, size_t stride)
+{
+    for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
+        switch (n) {
+#define EXL2__V_CASE(n) case n: EXL2__V_NAME(scores_of)(q, n, k + t, dim, out + t, stride); break;
+        EXL2__V_TILES(EXL2__V_CASE)
+#undef EXL2__V_CASE
+        }
+    }
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride, uint32_t n, const uint16_t *v,
+                                             uint32_t dim_stride, uint32_t tokens, float *out)
+{
+    uint32_t i = 0;
+    for (; i + EXL2__V_PAIR <= dim_stride; i += EXL2__V_PAIR) {
+        switch (n) {
+#define EXL2__V_CASE(n) case n: EXL2__V_NAME(mix_of)(weights, stride, n, v + i, dim_stride, tokens, 2, out + i); break;
+        EXL2__V_TILES(EXL2__V_CASE)
+#undef EXL2__V_CASE
+        }
+    }
+    for (; i < dim_stride; i += EXL2__V_LANES) { /* 16 dimensions that make only one vector */
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__V_NAME(mix_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, out + r * dim_stride + i);
+        }
+    }
+}
+
+#undef EXL2__V_INLINE
+#undef EXL2__V_AT
+#undef EXL2__V_PAIR
+#undef EXL2__V_STRIP
+#undef EXL2__V_TILE
+#undef EXL2__V_NAME
+#undef EXL2__V_TARGET
+#undef EXL2__V
+#undef EXL2__V_INT
+#undef EXL2__V_LANES
+#undef EXL2__V_ROWS
+#undef EXL2__V_TILES
+#undef EXL2__V_SET
+#undef EXL2__V_LOAD
+#undef EXL2__V_STORE
+#undef EXL2__V_ADD
+#undef EXL2__V_FMA
+#undef EXL2__V_HALF
+#undef EXL2__V_BF16
+#undef EXL2__V_BITS
+#undef EXL2__V_SET_BITS
+#undef EXL2__V_AND
+#undef EXL2__V_FLOAT
+#undef EXL2__V_TOPS

@@ -1,0 +1,232 @@
+/* cpu_vector.h: everything of the fast paths that is not a product: norms, gathers, RoPE, softmax, activations.
+   takes: rows of activations.
+   gives: exl2__cpu_fields_of, exl2__cpu_vector_norm, _gather, _rope, _half, _softmax, _silu.
+   owns:  nothing.
+   next:  cpu_simd_template.h
+
+   Eight lanes for every instruction set: one compiled function, so one order of sums. Sums run in 16 lanes by index
+   mod 16, then lanes 8..15 onto 0..7, 4..7 onto 0..3, 2..3 onto 0..1, 1 onto 0. */
+#ifndef EXL2__CPU_VECTOR_H
+#define EXL2__CPU_VECTOR_H
+
+#include "cpu_phases.h"
+
+#ifdef EXL2__CPU_FAST
+
+#include <immintrin.h>
+
+/* How rows of a block lie in their fields (see the head of cpu_matrix.h). */
+typedef struct exl2__cpu_fields {
+    uint32_t mask[18];                /* of the fields of a word; 16, 17: of rows 30 and 31 in the word made of the tops */
+    float scale[EXL2__CPU_BLOCK];     /* 2^-p for a row whose code lies at bit p */
+    float centre[EXL2__CPU_BLOCK];    /* -2^(b-1) where the field is unsigned, else 0 */
+} exl2__cpu_fields;
+
+#define EXL2__CPU_BITS(p, b) (((1u << (b)) - 1u) << (p))
+#define EXL2__CPU_SHRINK(p) (1.0f / (float)(1u << (p)))
+#define EXL2__CPU_TIMES2(...) __VA_ARGS__, __VA_ARGS__
+#define EXL2__CPU_TIMES4(...) EXL2__CPU_TIMES2(EXL2__CPU_TIMES2(__VA_ARGS__))
+#define EXL2__CPU_TIMES8(...) EXL2__CPU_TIMES4(__VA_ARGS__), EXL2__CPU_TIMES4(__VA_ARGS__)
+#define M EXL2__CPU_BITS
+#define S EXL2__CPU_SHRINK
+
+static const exl2__cpu_fields exl2__cpu_fields_of[9] = {
+    [2] = { { M(0, 2), M(2, 2), M(4, 2), M(6, 2), M(8, 2), M(10, 2), M(12, 2), M(14, 2), M(16, 2), M(18, 2), M(20, 2),
+              M(22, 2), M(24, 2), M(26, 2), M(28, 2), M(30, 2) },
+            { EXL2__CPU_TIMES2(S(0), S(2), S(4), S(6), S(8), S(10), S(12), S(14), S(16), S(18), S(20), S(22), S(24),
+                               S(26), S(28), S(30)) },
+            { EXL2__CPU_TIMES2(-2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, -2, 0) } },
+    [3] = { { M(0, 3), M(3, 3), M(6, 3), M(9, 3), M(12, 3), M(15, 3), M(18, 3), M(21, 3), M(24, 3), M(27, 3),
+              [16] = M(26, 3), M(29, 3) },
+            { EXL2__CPU_TIMES2(S(0), S(3), S(6), S(9), S(12), S(15), S(18), S(21), S(24), S(27)),
+              S(0), S(3), S(6), S(9), S(12), S(15), S(18), S(21), S(24), S(27), S(26), S(29) },
+            { EXL2__CPU_TIMES2(-4, -4, -4, -4, -4, -4, -4, -4, -4, -4), EXL2__CPU_TIMES2(-4, -4, -4, -4, -4), -4, 0 } },
+    [4] = { { M(0, 4), M(4, 4), M(8, 4), M(12, 4), M(16, 4), M(20, 4), M(24, 4), M(28, 4) },
+            { EXL2__CPU_TIMES4(S(0), S(4), S(8), S(12), S(16), S(20), S(24), S(28)) },
+            { EXL2__CPU_TIMES4(-8, -8, -8, -8, -8, -8, -8, 0) } },
+    [5] = { { M(0, 5), M(5, 5), M(10, 5), M(15, 5), M(20, 5), M(25, 5), [16] = M(22, 5), M(27, 5) },
+            { EXL2__CPU_TIMES4(S(0), S(5), S(10), S(15), S(20), S(25)), S(0), S(5), S(10), S(15), S(20), S(25), S(22), S(27) },
+            { EXL2__CPU_TIMES8(-16, -16, -16), EXL2__CPU_TIMES2(-16, -16, -16), -16, 0 } },
+    [6] = { { M(0, 6), M(6, 6), M(12, 6), M(18, 6), M(24, 6), [16] = M(20, 6), M(26, 6) },
+            { EXL2__CPU_TIMES4(S(0), S(6), S(12), S(18), S(24)), EXL2__CPU_TIMES2(S(0), S(6), S(12), S(18), S(24)), S(20), S(26) },
+            { EXL2__CPU_TIMES8(-32, -32, -32), EXL2__CPU_TIMES2(-32, -32, -32), -32, 0 } },
+    [8] = { { M(0, 8), M(8, 8), M(16, 8), M(24, 8) },
+            { EXL2__CPU_TIMES8(S(0), S(8), S(16), S(24)) },
+            { EXL2__CPU_TIMES8(-128, -128, -128, 0) } },
+};
+
+#undef M
+#undef S
+
+#define EXL2__CPU_VECTOR EXL2__TARGET_AVX2 static
+
+EXL2__CPU_VECTOR inline float exl2__cpu_vector_sum(__m256 low, __m256 high)
+{
+    __m256 eight = _mm256_add_ps(low, high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* The first `count` lanes, 0 in the others; count 1..8. */
+EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_some(const float *from, uint32_t count)
+{
+    __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes));
+}
+
+EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
+{
+    return i + 8 <= count ? _mm256_loadu_ps(from + i)
+         : i < count ? exl2__cpu_vector_load_some(from + i, count - i) : _mm256_setzero_ps();
+}
+
+/* e^x to 2 units in the last place; 0 below -87.3, finite above 88. */
+EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
+{
+    const __m256 least = _mm256_set1_ps(-87.3f);
+    __m256 small = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
+    x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts, the first exact times n */
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
+    __m256 y = _mm256_set1_ps(1.0f / 5040);
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 720));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 120));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 24));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 6));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(0.5f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
+    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
+    __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_andnot_ps(small, _mm256_mul_ps(y, _mm256_castsi256_ps(power)));
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
+{
+    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < count; i += 16) {
+        __m256 a = exl2__cpu_vector_load_upto(x, i, count), b = exl2__cpu_vector_load_upto(x, i + 8, count);
+        low = _mm256_fmadd_ps(a, a, low);
+        high = _mm256_fmadd_ps(b, b, high);
+    }
+    float mean = exl2__cpu_vector_sum(low, high) / (float)count;
+    __m256 factor = _mm256_set1_ps(1.0f / sqrtf(mean + eps));
+    uint32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 y = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor), _mm256_loadu_ps(weight + i));
+        _mm256_storeu_ps(out + i, y);
+    }
+    for (; i < count; i++) {
+        out[i] = x[i] * _mm256_cvtss_f32(factor) * weight[i];
+    }
+}
+
+/* One block of one row: packed rows times their field's scale -> scaled [32]; returns the start of the block's chain. */
+EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
+                                                           const float *x, float *scaled)
+{
+    float picked[EXL2__CPU_BLOCK];
+    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i++) {
+        picked[i] = x[order[i]];
+    }
+    for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
+        __m256 value = _mm256_loadu_ps(picked + i);
+        sum[i / 8 % 2] = _mm256_fmadd_ps(value, _mm256_loadu_ps(fields->centre + i), sum[i / 8 % 2]);
+        _mm256_storeu_ps(scaled + i, _mm256_mul_ps(value, _mm256_loadu_ps(fields->scale + i)));
+    }
+    return exl2__cpu_vector_sum(sum[0], sum[1]);
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
+                                              float *out, float *centre)
+{
+    if (p->source != EXL2__CPU_CODES) {
+        exl2__cpu_phases_gather(p, x, stride, n, out, centre);
+        return;
+    }
+    for (uint32_t b = 0; b < p->blocks; b++, out += (size_t)EXL2__CPU_BLOCK * n, centre += n) {
+        const exl2__cpu_fields *fields = &exl2__cpu_fields_of[p->block[b].bits];
+        const uint16_t *order = p->order + b * EXL2__CPU_BLOCK;
+        for (uint32_t r = 0; r < n; r++) {
+            float scaled[EXL2__CPU_BLOCK], *to = n == 1 ? out : scaled;
+            centre[r] = exl2__cpu_vector_gather_block(fields, order, x + r * stride, to);
+            for (uint32_t i = 0; n > 1 && i < EXL2__CPU_BLOCK; i++) {
+                out[i * n + r] = scaled[i];
+            }
+        }
+    }
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const float *sine, uint32_t half, float scale)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= half; i += 8) {
+        __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i), by = _mm256_set1_ps(scale);
+        __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + half);
+        _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)), by));
+        _mm256_storeu_ps(x + i + half, _mm256_mul_ps(_mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)), by));
+    }
+    for (; i < half; i++) {
+        float a = x[i], b = x[i + half];
+        x[i] = (a * cosine[i] - b * sine[i]) * scale;
+        x[i + half] = (b * cosine[i] + a * sine[i]) * scale;
+    }
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_half(const float *x, uint32_t count, uint16_t *out)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)(out + i), halves);
+    }
+    for (; i < count; i++) {
+        out[i] = exl2__f32_to_f16(x[i]);
+    }
+}
+
+EXL2__CPU_VECTOR float exl2__cpu_vector_softmax(float *scores, uint32_t keys, uint32_t end)
+{
+    float largest = scores[0];
+    uint32_t i = 0;
+    __m256 best = _mm256_set1_ps(largest);
+    for (; i + 8 <= keys; i += 8) {
+        best = _mm256_max_ps(best, _mm256_loadu_ps(scores + i));
+    }
+    for (; i < keys; i++) {
+        best = _mm256_max_ps(best, _mm256_set1_ps(scores[i]));
+    }
+    float lanes[8];
+    _mm256_storeu_ps(lanes, best);
+    for (uint32_t j = 0; j < 8; j++) {
+        largest = lanes[j] > largest ? lanes[j] : largest;
+    }
+    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, shift = _mm256_set1_ps(largest);
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (i = 0; i < keys; i += 8) {
+        __m256 inside = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)(keys - i)), index));
+        __m256 y = exl2__cpu_vector_exp(_mm256_sub_ps(_mm256_loadu_ps(scores + i), shift));
+        y = _mm256_and_ps(y, inside);
+        sum[i / 8 % 2] = _mm256_add_ps(sum[i / 8 % 2], y);
+        _mm256_storeu_ps(scores + i, y);
+    }
+    for (; i < end; i += 8) {
+        _mm256_storeu_ps(scores + i, _mm256_setzero_ps());
+    }
+    return 1.0f / exl2__cpu_vector_sum(sum[0], sum[1]);
+}
+
+EXL2__CPU_VECTOR void exl2__cpu_vector_silu(float *gate, const float *up, uint32_t count)
+{
+    const __m256 one = _mm256_set1_ps(1.0f);
+    for (uint32_t i = 0; i < count; i += 8) {
+        __m256 g = _mm256_loadu_ps(gate + i);
+        __m256 bottom = _mm256_add_ps(one, exl2__cpu_vector_exp(_mm256_sub_ps(_mm256_setzero_ps(), g)));
+        _mm256_storeu_ps(gate + i, _mm256_mul_ps(_mm256_div_ps(g, bottom), _mm256_loadu_ps(up + i)));
+    }
+}
+
+#endif
+#endif
