@@ -3,54 +3,9 @@
    gives: one line per broken rule, with file and line.
    owns:  nothing that outlives the program.
    next:  ../meson.build */
-#include "source.h"
+#include "names.h"
 
 #define LINES_MAX 500
-
-static source_file header;      /* exl2.h */
-static source_file *files;      /* everything in the numbered folders of exl2_impl */
-static size_t file_count;
-
-static void broken(const source_file *file, int line, const char *rule, const char *what, size_t bytes)
-{
-    check_count++;
-    check_failures++;
-    printf("%s:%d: %s: %.*s\n", file->path, line, rule, (int)bytes, what);
-}
-
-static void require(bool holds, const source_file *file, int line, const char *rule, const char *what)
-{
-    check_count++;
-    if (!holds) {
-        check_count--;
-        broken(file, line, rule, what, strlen(what));
-    }
-}
-
-static int folder_number(const char *path)
-{
-    return strncmp(path, "exl2_impl/", 10) == 0 && isdigit((unsigned char)path[10]) ? path[10] - '0' : -1;
-}
-
-static const source_file *find_file(const char *path)
-{
-    for (size_t i = 0; i < file_count; i++) {
-        if (strcmp(files[i].path, path) == 0) {
-            return &files[i];
-        }
-    }
-    return NULL;
-}
-
-static bool any_of(const char *name, size_t bytes, const char *const *list)
-{
-    for (; *list; list++) {
-        if (strlen(*list) == bytes && memcmp(*list, name, bytes) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* ---- file heads ---- */
 
@@ -149,7 +104,8 @@ static void check_list(void)
                 continue;
             }
             source_resolve(target, file->path, inner);
-            bool above_it = strcmp(target, "exl2.h") == 0;
+            const source_file *part = find_file(target);
+            bool above_it = strcmp(target, "exl2.h") == 0 || (part && is_template(part));
             for (size_t k = 0; k < seen.count; k++) {
                 above_it |= strcmp(seen.paths[k], target) == 0;
             }
@@ -162,191 +118,7 @@ static void check_list(void)
         for (size_t k = 0; k < seen.count; k++) {
             times += strcmp(seen.paths[k], files[i].path) == 0;
         }
-        require(times == 1, &files[i], 1, "must be in exl2_impl.h, once", files[i].path);
-    }
-}
-
-/* ---- names ---- */
-
-static bool in_header(const source_token *name)
-{
-    for (size_t i = 0; i < header.token_count; i++) {
-        if (header.tokens[i].bytes == name->bytes && memcmp(header.tokens[i].text, name->text, name->bytes) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* platform.h may also declare what belongs to the operating system. */
-static void check_name(const source_file *file, const source_token *name, const char *what, bool foreign)
-{
-    bool good = source_starts(name, "exl2__") || source_starts(name, "EXL2__") || foreign
-        || ((source_starts(name, "exl2_") || source_starts(name, "EXL2_")) && in_header(name));
-    check_count++;
-    if (!good) {
-        broken(file, name->line, what, name->text, name->bytes);
-    }
-}
-
-static void check_macros(const source_file *file)
-{
-    char guard[SOURCE_PATH_BYTES];
-    const char *base = source_base(file->path);
-    snprintf(guard, sizeof guard, "#ifndef EXL2__%.*s_H\n", (int)strcspn(base, "."), base);
-    for (char *c = guard + 8; *c; c++) {
-        *c = (char)toupper((unsigned char)*c);
-    }
-    require(strstr(file->text, guard) != NULL, file, 1, "no include guard of its own", guard);
-    for (size_t i = 1; i < file->token_count; i++) {
-        const source_token *t = &file->tokens[i];
-        if (t->directive && source_is(t, "define") && source_is(t - 1, "#")) {
-            if (!source_is(t + 1, "X")) {
-                check_name(file, t + 1, "macro without our prefix", false);
-                continue;
-            }
-            bool ended = false;
-            for (size_t j = i + 1; j < file->token_count && !ended; j++) {
-                ended = source_is(&file->tokens[j], "undef") && source_is(&file->tokens[j + 1], "X");
-            }
-            require(ended, file, t->line, "is never undefined", "X");
-        }
-    }
-}
-
-/* Index behind the bracket that closes the one at `open`. */
-static size_t skip_brackets(const source_file *file, size_t open)
-{
-    int depth = 0;
-    for (size_t i = open; i < file->token_count; i++) {
-        const source_token *t = &file->tokens[i];
-        if (!t->directive && t->bytes == 1) {
-            depth += strchr("([{", *t->text) != NULL;
-            depth -= strchr(")]}", *t->text) != NULL;
-            if (depth == 0) {
-                return i + 1;
-            }
-        }
-    }
-    return file->token_count;
-}
-
-static bool macro_like(const source_token *t)
-{
-    static const char *const words[] = { "__attribute__", "__declspec", "_Static_assert", "_Alignas", NULL };
-    bool upper = source_starts(t, "EXL2_");
-    for (size_t i = 0; upper && i < t->bytes; i++) {
-        upper = !islower((unsigned char)t->text[i]);
-    }
-    return upper || any_of(t->text, t->bytes, words);
-}
-
-static void check_enum(const source_file *file, size_t open, size_t end)
-{
-    for (size_t i = open + 1; i < end; i++) {
-        const source_token *t = &file->tokens[i];
-        if (t->name && !t->directive && (source_is(t - 1, "{") || source_is(t - 1, ","))) {
-            check_name(file, t, "enum constant without our prefix", false);
-        }
-    }
-}
-
-/* `static` inside a function is state, unless const. */
-static void check_body(const source_file *file, size_t open, size_t end)
-{
-    for (size_t i = open; i < end; i++) {
-        if (source_is(&file->tokens[i], "static")) {
-            bool constant = false;
-            for (size_t j = i; j < end && !source_is(&file->tokens[j], ";") && !source_is(&file->tokens[j], "="); j++) {
-                constant |= source_is(&file->tokens[j], "const");
-            }
-            require(constant, file, file->tokens[i].line, "state inside a function", "static without const");
-        }
-    }
-}
-
-typedef struct declaration { /* what the parser has seen since the last ';' or body */
-    const source_token *name;
-    bool type, fixed, local, public, foreign, function, body; /* typedef, const, static, EXL2_API, OS; has (), has {} */
-} declaration;
-
-static void check_declaration(const source_file *file, const declaration *d)
-{
-    if (!d->name) {
-        return;
-    }
-    check_name(file, d->name, "name at file scope without our prefix", d->foreign);
-    if (d->body && !d->local && !d->public) {
-        broken(file, d->name->line, "function is neither static nor EXL2_API", d->name->text, d->name->bytes);
-    }
-    if (!d->type && !d->function && !d->fixed) {
-        broken(file, d->name->line, "global variable that is not const", d->name->text, d->name->bytes);
-    }
-}
-
-/* Walks the declarations at file scope. Function bodies, parameter lists, struct members are skipped. */
-static void check_scope(const source_file *file)
-{
-    bool os_file = strcmp(file->path, "exl2_impl/0_base/platform.h") == 0;
-    declaration d = { 0 };
-    for (size_t i = 0; i < file->token_count;) {
-        const source_token *t = &file->tokens[i], *before = i ? t - 1 : &file->tokens[file->token_count];
-        if (t->directive) {
-            i++;
-            continue;
-        }
-        d.type |= source_is(t, "typedef");
-        d.fixed |= source_is(t, "const");
-        d.local |= source_is(t, "static");
-        d.public |= source_is(t, "EXL2_API");
-        d.foreign |= os_file && (source_is(t, "extern") || source_is(t, "__declspec"));
-        if ((source_is(t, "struct") || source_is(t, "union") || source_is(t, "enum")) && t[1].name) {
-            bool defines = source_is(t + 2, "{") || source_is(t + 2, ";");
-            if (defines) {
-                check_name(file, t + 1, "tag without our prefix", os_file && t[1].text[0] == '_');
-            }
-            i += 2;
-            if (source_is(t + 2, ";")) {
-                d = (declaration){ 0 };
-                i++;
-            }
-        } else if (source_is(t, "{")) {
-            size_t end = skip_brackets(file, i);
-            bool members = source_is(before, "struct") || source_is(before, "union") || source_is(before, "enum")
-                || (i >= 2 && (source_is(t - 2, "struct") || source_is(t - 2, "union") || source_is(t - 2, "enum")));
-            if (source_is(before, "enum") || (i >= 2 && source_is(t - 2, "enum"))) {
-                check_enum(file, i, end);
-            } else if (!members && !source_is(before, "=")) {
-                d.body = d.function = true;
-                check_body(file, i, end);
-                check_declaration(file, &d);
-                d = (declaration){ 0 };
-            }
-            i = end;
-        } else if (source_is(t, "(")) {
-            if (source_is(t + 1, "*") && !d.name) {
-                d.name = t + 2;
-                d.function = d.type;
-            } else if (before->name && !macro_like(before) && !d.name) {
-                d.name = before;
-                d.function = true;
-            }
-            i = skip_brackets(file, i);
-        } else if (source_is(t, ";") || source_is(t, ",") || source_is(t, "=") || source_is(t, "[")) {
-            if (!d.name && before->name && !before->directive) {
-                d.name = before;
-            }
-            if (source_is(t, ";") || source_is(t, ",")) {
-                check_declaration(file, &d);
-                d.name = NULL;
-            }
-            if (source_is(t, ";")) {
-                d = (declaration){ 0 };
-            }
-            i = source_is(t, "[") ? skip_brackets(file, i) : i + 1;
-        } else {
-            i++;
-        }
+        require(times == (is_template(&files[i]) ? 0 : 1), &files[i], 1, "must be in exl2_impl.h, once", files[i].path);
     }
 }
 
@@ -410,6 +182,10 @@ static void check_manual(void)
     source_names users = { 0 };
     source_list(&users, "demo", ".c", ".h");
     source_list(&users, "tests", ".c", ".h");
+    source_file *texts = calloc(users.count + 1, sizeof *texts);
+    for (size_t u = 0; u < users.count; u++) {
+        texts[u] = source_read(users.paths[u]);
+    }
     for (size_t i = 0; i < header.token_count; i++) {
         const source_token *t = &header.tokens[i];
         if (!source_starts(t, "exl2_") || !source_is(t + 1, "(") || source_is(t + 2, "*")) {
@@ -420,7 +196,7 @@ static void check_manual(void)
         }
         bool used = false;
         for (size_t u = 0; u < users.count && !used; u++) {
-            used = has_word(source_read(users.paths[u]).text, t);
+            used = has_word(texts[u].text, t);
         }
         if (!used) {
             broken(&header, t->line, "no demo and no test uses", t->text, t->bytes);

@@ -2,7 +2,7 @@
    takes: paths relative to the root of the tree.
    gives: source_list, source_read, source_tokens, source_includes.
    owns:  texts and arrays live until the program ends.
-   next:  layers.c */
+   next:  names.h */
 #ifndef SOURCE_H
 #define SOURCE_H
 

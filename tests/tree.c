@@ -100,6 +100,24 @@ static void check_good_tree(void)
     free(text);
 }
 
+/* Both uses of a template reach the single header; the list does not name it. */
+static void check_template(void)
+{
+    char path[1200];
+    write_tree();
+    write_file("exl2_impl/1_load/t_template.h", HEAD("t_template.h", "b.h") "static inline int EXL2__T_NAME(void)\n{\n    return 1;\n}\n");
+    write_file("exl2_impl/1_load/b.h",
+               HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\n#define EXL2__T_NAME exl2__first\n#include \"t_template.h\"\n"
+               "#define EXL2__T_NAME exl2__second\n#include \"t_template.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n#endif\n");
+    CHECK_INT(run(layers), 0);
+    CHECK_INT(run(amalgamate), 0);
+    snprintf(path, sizeof path, "%s/out/exl2.h", folder);
+    char *text = check_read(path, NULL);
+    const char *first = strstr(text, "begin exl2_impl/1_load/t_template.h");
+    CHECK(first != NULL && strstr(first + 1, "begin exl2_impl/1_load/t_template.h") != NULL);
+    free(text);
+}
+
 static const struct {
     const char *path, *text, *says; /* one file of the good tree, replaced; what the tool must say */
 } amalgam_cases[] = {
@@ -169,6 +187,7 @@ int main(int argc, char **argv)
     layers = argv[2];
     folder = argv[3];
     check_good_tree();
+    check_template();
     for (size_t i = 0; i < sizeof amalgam_cases / sizeof amalgam_cases[0]; i++) {
         write_tree();
         write_file(amalgam_cases[i].path, amalgam_cases[i].text);

@@ -1,5 +1,5 @@
 /* amalgamate.c: writes the single header. exl2.h and everything that it includes by "..." become one file; each file
-   is inlined once, where it is first included. System includes stay.
+   is inlined once, where it is first included (x_template.h: wherever it is included). System includes stay.
    takes: amalgamate ROOT COMMIT_FILE OUT [STAMP DEPFILE], or amalgamate ROOT COMMIT_FILE --install PATH under Meson.
    gives: OUT; stops with one sentence and exit code 1 on a cycle, an include from a higher folder, or a file that
           exl2_impl/exl2_impl.h does not list.
@@ -27,7 +27,7 @@
 
 typedef struct source { /* a file of the amalgam; paths are relative to the root, with '/' */
     char path[PATH_BYTES];
-    bool listed; /* in exl2_impl.h */
+    bool listed; /* in exl2_impl.h, or a template */
     bool open;   /* being written: its own includes are not done yet */
     bool done;
 } source;
@@ -162,6 +162,14 @@ static int folder_number(const char *path)
     return numbered ? folder[0] - '0' : -1;
 }
 
+/* A template is inlined wherever it is included: each time the includer's macros make other functions of it. */
+static bool is_template(const char *path)
+{
+    const char *ending = "_template.h";
+    size_t bytes = strlen(path);
+    return bytes > strlen(ending) && strcmp(path + bytes - strlen(ending), ending) == 0;
+}
+
 /* The name in a line `#include "name"`, or false. */
 static bool quoted_include(const char *line, size_t bytes, char *name)
 {
@@ -265,7 +273,7 @@ static void write_source(const char *from, source *s)
     if (s->open) {
         stop("%s includes %s, which includes it (a cycle)", from, s->path);
     }
-    if (s->done) {
+    if (s->done && !is_template(s->path)) {
         return;
     }
     s->open = true;
@@ -293,6 +301,10 @@ static void write_line(const char *path, const char *line, size_t bytes, const c
         return; /* the declarations stand above the implementation */
     }
     source *s = find_source(target);
+    if (!s && is_template(target)) {
+        s = add_source(target);
+        s->listed = true;
+    }
     if (!s || (!s->listed && strcmp(path, HEADER) != 0)) {
         stop("%s includes %s, which " LIST " does not list", path, target);
     }
