@@ -8,6 +8,7 @@
 #include "memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void samples_add(samples *s, double value)
 {
@@ -16,7 +17,6 @@ void samples_add(samples *s, double value)
         s->values = memory_grow(s->values, s->cap, sizeof *s->values);
     }
     s->values[s->count++] = value;
-    s->sorted = false;
 }
 
 static int ascending(const void *left, const void *right)
@@ -25,12 +25,14 @@ static int ascending(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-void samples_sort(samples *s)
+static void sort(samples *s)
 {
-    if (!s->sorted && s->count) {
-        qsort(s->values, s->count, sizeof *s->values, ascending);
+    if (s->sorted_count != s->count) {
+        s->sorted = memory_grow(s->sorted, s->count, sizeof *s->sorted);
+        memcpy(s->sorted, s->values, s->count * sizeof *s->sorted);
+        qsort(s->sorted, s->count, sizeof *s->sorted, ascending);
+        s->sorted_count = s->count;
     }
-    s->sorted = true;
 }
 
 double samples_percentile(samples *s, double percent)
@@ -38,14 +40,14 @@ double samples_percentile(samples *s, double percent)
     if (s->count == 0) {
         return 0;
     }
-    samples_sort(s);
+    sort(s);
     double rank = percent / 100.0 * (double)s->count;
     size_t at = rank > 0 ? (size_t)rank : 0;
     if ((double)at < rank) {
         at++; /* nearest rank: the smallest value with at least `percent` of all at or below it */
     }
     at = at > 0 ? at - 1 : 0;
-    return s->values[at < s->count ? at : s->count - 1];
+    return s->sorted[at < s->count ? at : s->count - 1];
 }
 
 double samples_median(samples *s)
@@ -53,12 +55,13 @@ double samples_median(samples *s)
     if (s->count == 0) {
         return 0;
     }
-    samples_sort(s);
-    return (s->values[(s->count - 1) / 2] + s->values[s->count / 2]) / 2;
+    sort(s);
+    return (s->sorted[(s->count - 1) / 2] + s->sorted[s->count / 2]) / 2;
 }
 
 void samples_free(samples *s)
 {
     free(s->values);
+    free(s->sorted);
     *s = (samples){ 0 };
 }

@@ -1,0 +1,39 @@
+/* chart.h: frame times as a histogram in text and as a panel of a picture.
+   takes: milliseconds a frame, in order.
+   gives: chart_histogram, chart_panel, chart colours.
+   owns:  nothing.
+   next:  host.h */
+#ifndef DEMO_CHART_H
+#define DEMO_CHART_H
+
+#include "picture.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define CHART_BACKGROUND 0x12161Cu
+#define CHART_PANEL 0x1B222Bu
+#define CHART_GRID 0x303A46u
+#define CHART_TEXT 0xD8DEE6u
+#define CHART_DIM 0x8A96A3u
+#define CHART_OFF 0x6F7C8Au  /* frames without the engine */
+#define CHART_ON 0x3FA7D6u   /* frames with it */
+#define CHART_LATE 0xE4572Eu /* frames above the limit */
+#define CHART_LIMIT 0xF2C14Eu
+
+typedef struct chart {
+    const char *title, *limit_name; /* ASCII */
+    const double *ms;               /* [count] */
+    size_t count;
+    size_t on_from;                 /* first frame with the engine */
+    double limit_ms;                /* drawn as a line */
+    double top_ms;                  /* upper edge of the panel */
+    double late_ms;                 /* above it a frame is marked as late */
+} chart;
+
+/* Twelve buckets of bucket_ms from 0 on, the last one open. */
+void chart_histogram(FILE *file, const double *ms, size_t count, double bucket_ms);
+/* One column a frame; where frames share a column, the slowest shows. */
+void chart_panel(picture *p, int x, int y, int width, int height, const chart *c);
+
+#endif

@@ -1,0 +1,214 @@
+/* frame.c: a 60 Hz loop with the engine inside it. The first third of the time the engine has nothing to do, then it
+   writes text; each frame gives it --cpu-us. Prints the frame times and draws them.
+   takes: a model folder, a budget a frame.
+   gives: main.
+   owns:  nothing beyond main.
+   next:  common/host.h */
+#include "common/chart.h"
+#include "common/clock.h"
+#include "common/host.h"
+#include "common/interrupt.h"
+#include "common/samples.h"
+
+#include <stdio.h>
+
+#define FRAME_NS 16666667u
+#define GAME_NS 6000000u /* what the game itself computes in a frame */
+#define LATE_MS 18.0     /* a frame above it missed its display refresh */
+
+typedef struct frame_options {
+    const char *path, *png;
+    uint32_t cpu_us, seconds;
+    host_options host;
+} frame_options;
+
+typedef struct frame_run {
+    const frame_options *options;
+    host host;
+    samples frames, steps; /* ms of every frame */
+    samples frames_off, frames_on, steps_on;
+    size_t on_from; /* first frame with work for the engine */
+    uint64_t on_ns;
+    bool job_open;
+    exl2_result result;
+    char error[sizeof(((exl2_error *)0)->text)];
+} frame_run;
+
+static exl2_flow on_event(void *user, const exl2_event *event)
+{
+    frame_run *r = user;
+    if (event->kind == EXL2_EVENT_DONE) {
+        r->job_open = false;
+        r->result = event->result;
+        snprintf(r->error, sizeof r->error, "%s", event->error ? event->error : "");
+    }
+    return EXL2_CONTINUE;
+}
+
+static bool start_job(frame_run *r)
+{
+    static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
+    exl2_job job;
+    exl2_job_desc d = { .model = r->host.model, .max_tokens = 256, .sampler = { .seed = 1 }, .on_event = on_event, .user = r };
+    if (r->host.info.has_tokenizer) {
+        d.prompt = "It was a dark night at the lighthouse, and the keeper said:";
+    } else {
+        d.tokens = ids;
+        d.token_count = sizeof ids / sizeof ids[0];
+    }
+    r->job_open = exl2_job_start(r->host.engine, &d, &job) >= 0;
+    return r->job_open;
+}
+
+static void wait_until(uint64_t ns, uint64_t nap_ns)
+{
+    uint64_t now = clock_ns();
+    if (ns > now + nap_ns) {
+        clock_sleep_us((ns - now - nap_ns) / 1000);
+    }
+    while (clock_ns() < ns) {
+    }
+}
+
+/* One frame as a game has it: its own work, the engine's slice, then the display. False with a sentence. */
+static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
+{
+    exl2_step_desc slice = { .cpu_us = r->options->cpu_us };
+    uint64_t start = clock_ns();
+    if (on && !r->job_open && !start_job(r)) {
+        host_failed(&r->host);
+        return false;
+    }
+    wait_until(start + GAME_NS, GAME_NS);
+    uint64_t step_start = clock_ns();
+    if (exl2_step(r->host.engine, &slice) < 0) {
+        host_failed(&r->host);
+        return false;
+    }
+    double step_ms = (double)(clock_ns() - step_start) * 1e-6;
+    *display_ns += FRAME_NS;
+    wait_until(*display_ns, 300000);
+    uint64_t end = clock_ns();
+    *display_ns = end > *display_ns + FRAME_NS ? end : *display_ns; /* a lost refresh is lost */
+    double frame_ms = (double)(end - start) * 1e-6;
+    samples_add(&r->frames, frame_ms);
+    samples_add(&r->steps, step_ms);
+    samples_add(on ? &r->frames_on : &r->frames_off, frame_ms);
+    if (on) {
+        samples_add(&r->steps_on, step_ms);
+        r->on_ns += end - start;
+    }
+    if (r->result < 0) {
+        fprintf(stderr, "%s\n", r->error);
+    }
+    return r->result >= 0;
+}
+
+static bool run_frames(frame_run *r)
+{
+    size_t count = (size_t)r->options->seconds * 60;
+    uint64_t display_ns = clock_ns();
+    bool good = true;
+    r->on_from = count / 3;
+    for (size_t i = 0; good && i < count && !interrupted(); i++) {
+        good = run_frame(r, i >= r->on_from, &display_ns);
+    }
+    return good;
+}
+
+static void format_line(char *text, size_t cap, const char *what, samples *s)
+{
+    snprintf(text, cap, "%-24s p50 %6.2f   p99 %6.2f   max %6.2f ms", what, samples_percentile(s, 50), samples_percentile(s, 99),
+             samples_percentile(s, 100));
+}
+
+/* The lines that the terminal and the picture show. */
+static void print_figures(frame_run *r, char lines[4][128])
+{
+    exl2_engine_stats stats;
+    exl2_stats(r->host.engine, &stats);
+    double seconds = (double)r->on_ns * 1e-9;
+    format_line(lines[0], 128, "frame, engine idle", &r->frames_off);
+    format_line(lines[1], 128, "frame, engine at work", &r->frames_on);
+    format_line(lines[2], 128, "inside exl2_step", &r->steps_on);
+    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", seconds > 0 ? (double)stats.tokens_out / seconds : 0,
+             r->options->cpu_us * 1e-3, pool_width(r->host.pool), pool_width(r->host.pool) == 1 ? "" : "s");
+    for (int i = 0; i < 4; i++) {
+        puts(lines[i]);
+    }
+    double bucket = r->options->cpu_us * 1e-3 / 8;
+    puts("\ntime inside exl2_step, frames with the engine at work:");
+    chart_histogram(stdout, r->steps_on.values, r->steps_on.count, bucket);
+}
+
+static bool save_picture(const frame_run *r, char lines[4][128])
+{
+    double budget = r->options->cpu_us * 1e-3;
+    chart frames = { "frame time in ms; grey: engine idle, blue: at work, red: late", "60 Hz", r->frames.values, r->frames.count,
+                     r->on_from, FRAME_NS * 1e-6, 2 * FRAME_NS * 1e-6, LATE_MS };
+    chart steps = { "time inside exl2_step in ms", "budget", r->steps.values, r->steps.count, r->on_from, budget,
+                    budget * 2, budget + 0.5 };
+    picture p = picture_open(900, 470, CHART_BACKGROUND);
+    for (int i = 0; i < 4; i++) {
+        picture_text(&p, 40, 16 + i * 14, 1, i == 3 ? CHART_LIMIT : CHART_TEXT, lines[i]);
+    }
+    chart_panel(&p, 40, 100, 840, 150, &frames);
+    chart_panel(&p, 40, 290, 840, 150, &steps);
+    picture_text(&p, 40, 450, 1, CHART_DIM, "frames, left to right");
+    bool saved = picture_save_png(&p, r->options->png);
+    picture_close(&p);
+    return saved;
+}
+
+static int report(frame_run *r)
+{
+    char lines[4][128];
+    print_figures(r, lines);
+    if (!r->options->png) {
+        return 0;
+    }
+    if (!picture_can_save()) {
+        printf("\nno picture: this build has no stb_image_write\n");
+        return 0;
+    }
+    if (!save_picture(r, lines)) {
+        fprintf(stderr, "%s cannot be written\n", r->options->png);
+        return 1;
+    }
+    printf("\n%s: picture of the frame times\n", r->options->png);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    frame_options o = { .cpu_us = 4000, .seconds = 10 };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg flags[] = {
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N    microseconds a frame for the engine (4000)", NULL, false },
+        { "--seconds", ARG_U32, &o.seconds, "N    how long; the engine is idle in the first third (10)", NULL, false },
+        { "--png", ARG_TEXT, &o.png, "F    picture of the frame times", NULL, false },
+        HOST_ARGS(o.host),
+    };
+    const args_desc d = { "frame", "Runs a 60 Hz loop with the engine inside and shows the frame times.", positional, ARGS_COUNT(positional),
+                          flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc - 1, argv + 1);
+    if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0)) {
+        parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us at least 1");
+    }
+    if (parsed != ARGS_OK) {
+        return parsed == ARGS_HELP ? 0 : 2;
+    }
+    frame_run r = { .options = &o };
+    exl2_model_desc model = { .path = o.path };
+    int code = 1;
+    if (host_open(&r.host, &o.host) && host_load(&r.host, &model, 1) && run_frames(&r)) {
+        code = report(&r);
+    }
+    host_close(&r.host);
+    samples_free(&r.frames);
+    samples_free(&r.steps);
+    samples_free(&r.frames_off);
+    samples_free(&r.frames_on);
+    samples_free(&r.steps_on);
+    return code;
+}
