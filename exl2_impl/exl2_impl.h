@@ -22,6 +22,8 @@
 #include "0_base/half.h"
 /* defines: string hash, string table */
 #include "0_base/hash.h"
+/* defines: sorting without libc */
+#include "0_base/sort.h"
 /* defines: log lines, profiler zones */
 #include "0_base/log.h"
 /* defines: clock, entropy, default allocator, default files */
@@ -29,10 +31,124 @@
 
 /* ---- 1_load: files of a model, checked as they are read ---- */
 
-/* defines: what a matrix of the model is, EXL2 or dense */
+/* defines: numbers of JSON without a locale */
+#include "1_load/json_number.h"
+/* defines: the grammar of JSON */
+#include "1_load/json_scan.h"
+/* defines: JSON text as a flat array of tokens */
+#include "1_load/json.h"
+/* defines: small files, whole */
+#include "1_load/file.h"
+/* defines: typed, bounded fields of a config file */
+#include "1_load/fields.h"
+/* defines: frequencies of RoPE and their scalings */
+#include "1_load/model_rope.h"
+/* defines: config.json and generation_config.json, checked */
+#include "1_load/model_config.h"
+/* defines: the safetensors files of a folder, open */
+#include "1_load/tensor_files.h"
+/* defines: the table of all tensors */
+#include "1_load/safetensors.h"
+/* defines: a linear layer as a backend packs it, EXL2 or dense */
 #include "1_load/exl2_matrix.h"
 
 /* ---- 2_graph: the forward pass ---- */
 
 /* defines: the backend boundary */
 #include "2_graph/phases.h"
+/* defines: one row per architecture: names of its tensors */
+#include "2_graph/arch.h"
+/* defines: shapes, limits and bytes of a model, before anything is allocated */
+#include "2_graph/plan.h"
+/* defines: tensors, slice by slice, into a backend's packing */
+#include "2_graph/weights.h"
+/* defines: a forward pass that can stop at any unit */
+#include "2_graph/forward.h"
+
+/* ---- 3_backend: who computes it ---- */
+
+/* defines: weights in strips of 32 columns */
+#include "3_backend/cpu_matrix.h"
+/* defines: the meaning of every operation: the reference */
+#include "3_backend/cpu_phases.h"
+/* defines: the integer arithmetic of sampling */
+#include "3_backend/cpu_weight.h"
+/* defines: a row of logits -> a token, or log-probabilities */
+#include "3_backend/cpu_sample.h"
+/* defines: one model on the CPU, and how its work is spread over threads */
+#include "3_backend/cpu_device.h"
+/* defines: K and V into pages, attention over them */
+#include "3_backend/cpu_attend.h"
+/* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
+#include "3_backend/cpu_vector.h"
+/* defines: products and attention in eight lanes */
+#include "3_backend/cpu_avx2.h"
+/* defines: products and attention in sixteen lanes */
+#include "3_backend/cpu_avx512.h"
+/* defines: the CPU backend */
+#include "3_backend/cpu.h"
+
+/* ---- 4_cache: K and V in pages ---- */
+
+/* defines: the pool of KV pages */
+#include "4_cache/pages.h"
+/* defines: a session's list of pages: append, rewind, fork */
+#include "4_cache/table.h"
+
+/* ---- 5_generate: several jobs in one pass ---- */
+
+/* defines: presets and sampler settings, resolved */
+#include "5_generate/sampler.h"
+/* defines: what scheduling knows about a job */
+#include "5_generate/sequence.h"
+/* defines: who may start, and how many rows each gets */
+#include "5_generate/schedule.h"
+/* defines: rows of several sequences as one pass */
+#include "5_generate/batch.h"
+
+/* ---- 7_engine: the public functions and the one step ---- */
+
+/* defines: the ring of events that the host pulls */
+#include "7_engine/events.h"
+/* defines: the engine and its objects, and how a handle becomes one */
+#include "7_engine/objects.h"
+/* defines: a running job's life */
+#include "7_engine/jobs.h"
+/* defines: exl2_job_desc -> a queued job */
+#include "7_engine/starting.h"
+/* defines: a model's way from folder to ready */
+#include "7_engine/loading.h"
+/* defines: exl2_step */
+#include "7_engine/step.h"
+/* defines: public functions of engine, events, models and text */
+#include "7_engine/api.h"
+/* defines: public functions of sessions, sampling and jobs */
+#include "7_engine/api_jobs.h"
+
+#ifdef EXL2_CONVERT
+/* ---- 8_convert: making models ---- */
+
+/* defines: an output folder, whole or not at all */
+#include "8_convert/folder.h"
+/* defines: tensor types of GGUF */
+#include "8_convert/gguf_types.h"
+/* defines: a GGUF file, checked */
+#include "8_convert/gguf.h"
+/* defines: codes and scales -> words of an EXL2 file */
+#include "8_convert/pack.h"
+/* defines: numbers -> scales and codes of a group */
+#include "8_convert/quantize.h"
+/* defines: text files, written through a buffer */
+#include "8_convert/write.h"
+/* defines: safetensors files, written in any order */
+#include "8_convert/shards.h"
+/* defines: GGUF keys -> config.json */
+#include "8_convert/import_config.h"
+/* defines: GGUF keys -> tokenizer files */
+#include "8_convert/import_text.h"
+/* defines: GGUF tensors -> EXL2 tensors */
+#include "8_convert/import_model.h"
+/* defines: exl2_import_gguf */
+#include "8_convert/import.h"
+
+#endif
