@@ -1,0 +1,259 @@
+/* demo_common.c: the parts that the programs share: arguments, JSON both ways, percentiles, the thread pool. */
+#include "../../demo/common/pool.c"
+
+#include "../../demo/common/args.c"
+#include "../../demo/common/json_in.c"
+#include "../../demo/common/json_out.c"
+#include "../../demo/common/memory.c"
+#include "../../demo/common/samples.c"
+#include "../check.h"
+
+#include <math.h>
+
+/* ---- json_out ---- */
+
+static void json_out_is_ascii(void)
+{
+    char got[1024];
+    FILE *file = tmpfile();
+    json_out j = { .file = file };
+    const int32_t list[] = { 1, -2, 3 };
+    json_out_object(&j, NULL);
+    json_out_string(&j, "a\"\\", "tab\t nul\\ \x01 \x7F");
+    json_out_text(&j, "utf", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", 11);       /* U+E9, U+20AC, U+1F600 */
+    json_out_text(&j, "bad", "\xC3|\xED\xA0\x80|\xC0\xAF|\xF5|\0", 12);           /* cut, surrogate, overlong, too large */
+    json_out_text(&j, "none", NULL, 0);
+    json_out_uint(&j, "u", UINT64_MAX);
+    json_out_int(&j, "i", INT64_MIN);
+    json_out_number(&j, "f", (double)0.1f);
+    json_out_number(&j, "nan", (double)NAN);
+    json_out_number(&j, "inf", (double)-INFINITY);
+    json_out_bool(&j, "b", true);
+    json_out_ids(&j, "ids", list, 3);
+    json_out_array(&j, "empty");
+    json_out_end(&j);
+    json_out_end(&j);
+    rewind(file);
+    got[fread(got, 1, sizeof got - 1, file)] = 0;
+    fclose(file);
+    CHECK_TEXT(got, "{\"a\\\"\\\\\": \"tab\\t nul\\\\ \\u0001 \\u007f\", \"utf\": \"\\u00e9 \\u20ac \\ud83d\\ude00\", "
+                    "\"bad\": \"\\ufffd|\\ufffd\\ufffd\\ufffd|\\ufffd\\ufffd|\\ufffd|\\u0000\", \"none\": null, "
+                    "\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"f\": 0.100000001, \"nan\": null, \"inf\": null, "
+                    "\"b\": true, \"ids\": [1, -2, 3], \"empty\": []}\n");
+}
+
+/* ---- json_in ---- */
+
+static void json_in_reads(void)
+{
+    const char *text = " {\"m\": [{\"role\": \"a\\u00e9\\ud83d\\ude00\\n\", \"n\": -1.5e2}, null, true], \"t\": [ {\"x\":1} ], \"z\": null, "
+                       "\"lone\": \"\\ud800x\\udc00\", \"d\": 1, \"d\": 2} ";
+    const char *error;
+    json_value *root = json_read(text, strlen(text), &error);
+    if (!CHECK(root != NULL)) {
+        return;
+    }
+    const json_value *list = json_member(root, "m");
+    CHECK_INT(list->child_count, 3);
+    CHECK_TEXT(json_member(list->child, "role")->text, "a\xC3\xA9\xF0\x9F\x98\x80\n");
+    CHECK_INT(json_member(list->child, "role")->text_bytes, 8);
+    CHECK(json_member(list->child, "n")->number <= -150 && json_member(list->child, "n")->number >= -150);
+    CHECK(json_member(root, "z") == NULL);
+    CHECK_TEXT(json_member(root, "lone")->text, "\xEF\xBF\xBDx\xEF\xBF\xBD");
+    CHECK_INT(json_member(root, "t")->raw_bytes, 11);
+    CHECK(memcmp(json_member(root, "t")->raw, "[ {\"x\":1} ]", 11) == 0);
+    CHECK_INT(json_member(root, "d")->number, 2); /* the last one counts */
+    json_free(root);
+}
+
+static void json_in_refuses(void)
+{
+    static const char *const bad[] = { "", " ", "{", "[1,", "[1 2]", "{\"a\" 1}", "{1: 2}", "\"a", "\"\\x\"", "\"\\u12g4\"", "\"\\", "nul", "1x",
+                                       "--1", "[1]]", "\"\n\"", "{\"a\":}", "[,]" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *error = NULL;
+        json_value *root = json_read(bad[i], strlen(bad[i]), &error);
+        CHECK(root == NULL && error != NULL && *error);
+        json_free(root);
+    }
+    char deep[4096];
+    const char *error;
+    memset(deep, '[', sizeof deep);
+    CHECK(json_read(deep, sizeof deep, &error) == NULL);
+    CHECK_TEXT(error, "it is nested too deeply");
+}
+
+/* ---- args ---- */
+
+typedef struct parsed {
+    const char *model, *out;
+    bool json;
+    uint32_t max, backend;
+    uint64_t seed;
+    float top_p;
+    arg_texts stops;
+    arg_numbers batch;
+} parsed;
+
+/* Parses up to eight words; NULL ends them. */
+static args_result parse(parsed *p, const char *const words[8])
+{
+    static const char *const backends[] = { "auto", "cpu", NULL };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &p->model, "", NULL, false }, { "OUT", ARG_TEXT, &p->out, "", NULL, true } };
+    const arg flags[] = {
+        { "--json", ARG_BOOL, &p->json, "", NULL, false },
+        { "--max", ARG_U32, &p->max, "", NULL, false },
+        { "--seed", ARG_U64, &p->seed, "", NULL, false },
+        { "--top-p", ARG_FLOAT, &p->top_p, "", NULL, false },
+        { "--stop", ARG_TEXTS, &p->stops, "", NULL, false },
+        { "--batch", ARG_NUMBERS, &p->batch, "", NULL, false },
+        { "--backend", ARG_CHOICE, &p->backend, "", backends, false },
+    };
+    const args_desc d = { "test", "", positional, ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    char copies[8][64], *argv[8];
+    int argc = 0;
+    for (; argc < 8 && words[argc]; argc++) {
+        snprintf(copies[argc], sizeof copies[argc], "%s", words[argc]);
+        argv[argc] = copies[argc];
+    }
+    *p = (parsed){ .max = 7 };
+    args_result result = args_parse(&d, argc, argv);
+    p->out = p->out && strcmp(p->out, "--json") == 0 ? "--json" : NULL; /* the words die here */
+    p->stops.items[0] = p->stops.count == 2 && strcmp(p->stops.items[1], "b") == 0 ? "kept" : NULL;
+    return result;
+}
+
+static void args_read(void)
+{
+    parsed p;
+    CHECK_INT(parse(&p, (const char *const[8]){ "m", "--max", "12", "--seed=18446744073709551615", "--top-p", "0.5", "--json" }), ARGS_OK);
+    CHECK(p.json && p.max == 12 && p.seed == UINT64_MAX && p.top_p >= 0.5f && p.top_p <= 0.5f);
+    CHECK_INT(parse(&p, (const char *const[8]){ "--batch", "1,8,16", "m", "--backend", "cpu", "--stop=a", "--stop", "b" }), ARGS_OK);
+    CHECK(p.batch.count == 3 && p.batch.items[0] == 1 && p.batch.items[1] == 8 && p.batch.items[2] == 16);
+    CHECK_INT(p.backend, 1);
+    CHECK_TEXT(p.stops.items[0], "kept");
+    CHECK_INT(p.max, 7);
+    CHECK_INT(parse(&p, (const char *const[8]){ "m", "--", "--json" }), ARGS_OK);
+    CHECK_TEXT(p.out, "--json");
+    CHECK(!p.json);
+}
+
+static void args_refuse(void)
+{
+    static const char *const wrong[][8] = {
+        { NULL },
+        { "m", "--max" },
+        { "m", "--max", "x" },
+        { "m", "--max", "-1" },
+        { "m", "--max", "1.5" },
+        { "m", "--max", "4294967296" },
+        { "m", "--max=" },
+        { "m", "--seed", "18446744073709551616" },
+        { "m", "--top-p", "nan" },
+        { "m", "--top-p", "0x1" },
+        { "m", "--batch", "1,,2" },
+        { "m", "--batch", "1," },
+        { "m", "--batch", "" },
+        { "m", "--backend", "gpu" },
+        { "m", "--json=1" },
+        { "m", "--maximum", "1" },
+        { "m", "--ma", "1" },
+        { "m", "o", "third" },
+    };
+    fflush(stdout);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        parsed p;
+        CHECK_INT(parse(&p, wrong[i]), ARGS_USAGE);
+    }
+}
+
+/* ---- samples ---- */
+
+static bool is(double got, double wanted)
+{
+    return fabs(got - wanted) < 1e-12;
+}
+
+static void percentiles(void)
+{
+    samples s = { 0 };
+    CHECK(is(samples_percentile(&s, 50), 0) && is(samples_median(&s), 0));
+    for (int i = 1000; i > 0; i--) {
+        samples_add(&s, i);
+    }
+    CHECK(is(samples_percentile(&s, 50), 500));
+    CHECK(is(samples_percentile(&s, 99), 990));
+    CHECK(is(samples_percentile(&s, 100), 1000));
+    CHECK(is(samples_percentile(&s, 0), 1));
+    CHECK(is(samples_median(&s), 500.5));
+    CHECK(is(s.values[0], 1000)); /* the order of arrival stays */
+    samples_add(&s, 5000);
+    CHECK(is(samples_percentile(&s, 100), 5000) && is(samples_median(&s), 501));
+    samples_free(&s);
+}
+
+/* ---- pool ---- */
+
+typedef struct tally {
+    uint32_t hits[4096]; /* each index belongs to one task: a torn count is a defect */
+    uint64_t round;
+} tally;
+
+static void count_task(void *user, uint32_t index)
+{
+    tally *t = user;
+    t->hits[index]++;
+    if ((index + t->round) % 97 == 0) {
+        sched_yield(); /* let others run ahead */
+    }
+}
+
+static void pool_runs_each_index_once(uint32_t width, uint32_t rounds)
+{
+    static const uint32_t counts[] = { 1, 2, 3, 7, 64, 0, 1000, 4096 };
+    static tally t;
+    pool *p = pool_open(width);
+    if (!CHECK(p != NULL)) {
+        return;
+    }
+    exl2_parallel hook = pool_hook(p);
+    CHECK_INT(hook.width, width);
+    bool good = true;
+    for (uint32_t round = 0; round < rounds; round++) {
+        uint32_t count = counts[round % (sizeof counts / sizeof counts[0])];
+        memset(t.hits, 0, sizeof t.hits);
+        t.round = round;
+        hook.run(hook.user, count, count_task, &t);
+        for (uint32_t i = 0; i < 4096; i++) {
+            good = good && t.hits[i] == (i < count);
+        }
+        if (round % 500 == 499) {
+            usleep(3000); /* the threads fall asleep */
+        }
+    }
+    CHECK(good);
+    pool_close(p);
+}
+
+static void pool_of_one_is_serial(void)
+{
+    pool *p = pool_open(1);
+    CHECK(p && pool_hook(p).run == NULL && pool_width(p) == 1);
+    pool_close(p);
+    CHECK(pool_hook(NULL).run == NULL && pool_width(NULL) == 1 && pool_processors() >= 1);
+    pool_close(NULL);
+}
+
+int main(void)
+{
+    json_out_is_ascii();
+    json_in_reads();
+    json_in_refuses();
+    args_read();
+    args_refuse();
+    percentiles();
+    pool_runs_each_index_once(2, 4000);
+    pool_runs_each_index_once(5, 2000);
+    pool_of_one_is_serial();
+    return check_done();
+}
