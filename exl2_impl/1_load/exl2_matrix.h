@@ -182,11 +182,7 @@ static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t,
     desc->in = in;
     desc->out = (uint32_t)rows;
     desc->out_stored = (uint32_t)exl2__align_up(rows, 32);
-    EXL2__TRY(exl2__matrix_find_dense(c, t, desc));
-    if (rows != vocab) {
-        exl2__log(c, EXL2_LOG_WARN, "%s has %u rows for vocabulary %u", key, desc->out, vocab);
-    }
-    return EXL2_OK;
+    return exl2__matrix_find_dense(c, t, desc);
 }
 
 /* The matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
@@ -275,7 +271,7 @@ static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t
         }
         if ((g == 0 && word != 0) || word >= end || end > desc->words) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
-                              "%s: %s: group %u starts at packed row %u, the next at %u (not increasing, or past end %u)",
+                              "%s: %s: group %u starts at packed row %u, the next at %u (not rising, or past end %u)",
                               file, key, g, word, end, desc->words);
         }
         uint32_t stream = (end - word) * 32; /* bits of one column */
