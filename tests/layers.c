@@ -21,7 +21,7 @@ static bool exists(const char *path)
 static void check_head(const source_file *file)
 {
     static const char *const labels[] = { "   takes: ", "   gives: ", "   owns:  ", "   next:  " };
-    char first[SOURCE_PATH_BYTES], next[SOURCE_PATH_BYTES], path[SOURCE_PATH_BYTES];
+    char first[SOURCE_PATH_BYTES + 8], next[SOURCE_PATH_BYTES], path[SOURCE_PATH_BYTES];
     snprintf(first, sizeof first, "/* %s: ", source_base(file->path));
     require(strncmp(file->text, first, strlen(first)) == 0, file, 1, "the file must begin with", first);
     const char *end = strstr(file->text, "*/"), *at = file->text;
