@@ -73,8 +73,8 @@ typedef struct exl2__sample_work {
 static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
 {
     uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
+    *w = (exl2__sample_work){ 0 };
     w->vocab = vocab;
-    w->slope = 0;
     w->block_keys = (int32_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_keys);
     w->block_sums = (uint64_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_sums);
     w->touched = (uint32_t *)exl2__arena_take(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
@@ -143,8 +143,8 @@ typedef struct exl2__sample_cut {
 
 /* The shortest prefix that measures at least `need`: the sum of `weights`, or the number of tokens if weights is
    NULL. 1 <= need <= measure of all. Four passes, a byte of the distance to `top_key` in each. */
-static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count, int32_t top_key,
-                                            uint64_t need)
+static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
+                                            int32_t top_key, uint64_t need)
 {
     uint32_t distance = 0, mask = 0; /* of the last key of the prefix: the bytes that are known */
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -219,7 +219,8 @@ static float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
 }
 
 /* The likeliest tokens, at most `wanted`, descending, ties by lowest id. */
-static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted, exl2__logit_result *result)
+static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted,
+                                      exl2__logit_result *result)
 {
     exl2__sample_first(w, s->top_key, exl2__min32(wanted, EXL2_ALTS_MAX));
     exl2__sample_list *list = &w->list;
@@ -327,18 +328,31 @@ static exl2_token exl2__sample_draw_list(const exl2__sample_list *list, uint64_t
     return (exl2_token)list->ids[i];
 }
 
+/* What the prefix of top-p must weigh; share: top_p * 2^64. */
+static inline uint64_t exl2__sample_need(uint64_t sum, uint64_t share)
+{
+    return exl2__max64(1, exl2__weight_scale(sum, share));
+}
+
+/* Leaves the shortest prefix that weighs at least `need`, which the list does. */
+static void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, uint64_t need)
+{
+    exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, top_key, need);
+    exl2__sample_keep_prefix(list, cut, true);
+}
+
 /* Steps 6 and 7 over the whole row: looks for the end of the prefix among ever smaller weights. The list becomes
    the prefix, or the tokens of at least `least_weight` if the prefix holds all of them. */
-static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t need, uint64_t least_weight)
+static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t share,
+                                 uint64_t least_weight)
 {
+    uint64_t need = exl2__sample_need(exl2__sample_sum(w, curve), share);
     for (int places = 10;; places += 10) {
         uint64_t weight = places < EXL2__WEIGHT_ONE_LOG2 ? EXL2__WEIGHT_ONE >> places : 1;
         weight = exl2__max64(weight, least_weight);
         exl2__sample_collect(w, exl2__weight_least_key(curve, weight));
         if (exl2__sample_weigh(w, curve) >= need) {
-            const exl2__sample_list *list = &w->list;
-            exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, curve->top_key, need);
-            exl2__sample_keep_prefix(&w->list, cut, true);
+            exl2__sample_keep_weight(&w->list, curve->top_key, need);
             return;
         }
         if (weight == exl2__max64(least_weight, 1)) {
@@ -355,7 +369,7 @@ static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, c
     uint64_t share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
     exl2__sample_list *list = &w->list;
     if (s->top_k == 0 && s->top_p < 1) {
-        exl2__sample_nucleus(w, curve, exl2__max64(1, exl2__weight_scale(exl2__sample_sum(w, curve), share)), least_weight);
+        exl2__sample_nucleus(w, curve, share, least_weight);
         return;
     }
     if (s->top_k == 0) {
@@ -366,8 +380,7 @@ static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, c
     exl2__sample_first(w, curve->top_key, s->top_k);
     uint64_t sum = exl2__sample_weigh(w, curve);
     if (s->top_p < 1) {
-        uint64_t need = exl2__max64(1, exl2__weight_scale(sum, share));
-        exl2__sample_keep_prefix(list, exl2__sample_prefix(list->keys, list->weights, list->count, curve->top_key, need), true);
+        exl2__sample_keep_weight(list, curve->top_key, exl2__sample_need(sum, share));
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < list->count; i++) {

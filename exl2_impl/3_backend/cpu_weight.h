@@ -81,7 +81,8 @@ static inline exl2__weight_curve exl2__weight_curve_make(int32_t top_key, float 
     exl2__weight_curve curve;
     curve.top_key = top_key;
     curve.top = exl2__weight_key_logit(top_key);
-    curve.slope = (float)(48408812.646245942 / (double)temperature); /* double: -ffast-math approximates float quotients */
+    /* A double quotient, because -ffast-math approximates float ones. */
+    curve.slope = (float)(48408812.646245942 / (double)temperature);
     return curve;
 }
 
@@ -201,7 +202,8 @@ static inline __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i 
 
 /* curve->top is finite. */
 EXL2__TARGET_AVX2
-static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks, uint64_t *block_sums)
+static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
+                                   uint64_t *block_sums)
 {
     const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
     const __m256i far_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_FAR_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
@@ -217,7 +219,8 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
             __m256i t = _mm256_slli_epi32(steps, 10);
             __m256i eighth = _mm256_permutevar8x32_epi32(eighths, _mm256_srli_epi32(steps, 22));
             __m256i shift = _mm256_add_epi32(_mm256_srli_epi32(steps, EXL2__WEIGHT_STEP_LOG2), unit_shift);
-            __m256i even = exl2__weight_exp2_avx2(t, eighth, _mm256_slli_epi64(eighth, 32), _mm256_and_si256(shift, low));
+            __m256i even = exl2__weight_exp2_avx2(t, eighth, _mm256_slli_epi64(eighth, 32),
+                                                  _mm256_and_si256(shift, low));
             __m256i odd = exl2__weight_exp2_avx2(_mm256_srli_epi64(t, 32), _mm256_srli_epi64(eighth, 32),
                                                  _mm256_andnot_si256(low, eighth), _mm256_srli_epi64(shift, 32));
             sum = _mm256_add_epi64(sum, _mm256_add_epi64(even, odd));
@@ -248,7 +251,8 @@ static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t 
 }
 
 /* Writes the sum of the weights of each block, and returns the row's. */
-static uint64_t exl2__weight_sums(const exl2__weight_curve *curve, const float *logits, uint32_t vocab, uint64_t *block_sums)
+static uint64_t exl2__weight_sums(const exl2__weight_curve *curve, const float *logits, uint32_t vocab,
+                                  uint64_t *block_sums)
 {
     uint32_t begin = 0;
 #if EXL2__X86_SIMD

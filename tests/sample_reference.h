@@ -1,0 +1,271 @@
+/* sample_reference.h: what the tests of sampling share: odd numbers, logits, the chain written out in double, and a
+   comparison of the two chains. */
+#ifndef SAMPLE_REFERENCE_H
+#define SAMPLE_REFERENCE_H
+
+#include "../exl2_impl/3_backend/cpu_sample.h"
+#include "check.h"
+
+#include <math.h>
+
+#define NOT_A_NUMBER exl2__bits_float(0x7FC00000u)
+#define NEGATIVE_NAN exl2__bits_float(0xFFC00001u)
+#define MINUS_ZERO exl2__bits_float(0x80000000u)
+#define PLUS_INF exl2__bits_float(0x7F800000u)
+#define MINUS_INF exl2__bits_float(0xFF800000u)
+
+static uint64_t mix(uint64_t *state)
+{
+    uint64_t x = *state += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static double uniform(uint64_t *state)
+{
+    return (double)(mix(state) >> 11) / 9007199254740992.0;
+}
+
+static void *take(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!memory) {
+        exit(1);
+    }
+    return memory;
+}
+
+/* Logits as a model gives them: about normal, a few far above the rest. */
+static void fill_logits(float *logits, uint32_t vocab, double spread, uint64_t seed)
+{
+    for (uint32_t i = 0; i < vocab; i++) {
+        double sum = 0;
+        for (int j = 0; j < 6; j++) {
+            sum += uniform(&seed) - 0.5;
+        }
+        logits[i] = (float)(sum * spread + (mix(&seed) % 997 == 0 ? 2 * spread : 0));
+    }
+}
+
+static exl2__sampling settings(float temperature, uint32_t top_k, float top_p, float min_p, float repeat_penalty)
+{
+    exl2__sampling s = { 0 };
+    s.temperature = temperature;
+    s.top_k = top_k;
+    s.top_p = top_p;
+    s.min_p = min_p;
+    s.repeat_penalty = repeat_penalty;
+    return s;
+}
+
+/* ---- the chain in double ---- */
+
+typedef struct candidate {
+    double logit, p; /* p: share of the survivors; 0 = out */
+    double edge;     /* relative distance to the threshold that decided on it */
+    uint32_t id;
+} candidate;
+
+static int by_order(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->logit != y->logit) {
+        return x->logit > y->logit ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* As ExLlamaV2's top-k leaves them. */
+static int by_order_ids_down(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    return x->logit == y->logit ? by_order(b, a) : by_order(a, b);
+}
+
+static void shares(candidate *c, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += c[i].p;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        c[i].p /= sum;
+    }
+}
+
+/* ExLlamaV2's top-p, which is no nucleus: a streamed heap that drops its smallest while the sum is above the mark. */
+static void streamed_top_p(candidate *c, uint32_t count, double top_p)
+{
+    double sum = 0;
+    uint32_t kept = 0;
+    candidate *heap = take((count + 1) * sizeof *heap);
+    for (uint32_t i = 0; i < count; i++) {
+        if (c[i].p < 1e-6) {
+            continue;
+        }
+        uint32_t at = kept++;
+        for (; at > 0 && heap[at - 1].p < c[i].p; at--) {
+            heap[at] = heap[at - 1];
+        }
+        heap[at] = c[i];
+        sum += c[i].p;
+        while (sum > top_p && kept > 1) {
+            sum -= heap[--kept].p;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        bool in = false;
+        for (uint32_t j = 0; j < kept; j++) {
+            in |= heap[j].id == c[i].id;
+        }
+        c[i].p = in ? c[i].p : 0;
+    }
+    free(heap);
+}
+
+/* Survivors in c, which has room for the vocabulary, in order; returns their number. Logits of the history are
+   penalised once each; none are NaN or infinite but -infinity. `streamed`: as ExLlamaV2 does it. */
+static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
+                          uint32_t history_count, bool streamed, candidate *c)
+{
+    char *seen = take(vocab + 1);
+    memset(seen, 0, vocab);
+    for (uint32_t i = 0; i < history_count; i++) {
+        if (history[i] >= 0 && (uint32_t)history[i] < vocab) {
+            seen[history[i]] = 1;
+        }
+    }
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < vocab; i++) {
+        double x = logits[i], r = s->repeat_penalty;
+        x = !seen[i] ? x : x > 0 ? x / r : x * r;
+        for (uint32_t j = 0; j < s->bias_count; j++) {
+            x += (uint32_t)s->bias[j].token == i ? s->bias[j].add : 0;
+        }
+        if (x > -1e30) {
+            c[count++] = (candidate){ x, 0, 1, i };
+        }
+    }
+    free(seen);
+    bool sorted = !streamed || s->top_k > 0; /* ExLlamaV2 streams in id order if top-k did not sort */
+    double top = -1e300;
+    for (uint32_t i = 0; i < count; i++) {
+        top = c[i].logit > top ? c[i].logit : top;
+    }
+    if (sorted) {
+        qsort(c, count, sizeof *c, by_order);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        c[i].p = exp((c[i].logit - top) / (double)s->temperature);
+    }
+    if (s->top_k > 0 && s->top_k < count) {
+        count = s->top_k;
+    }
+    shares(c, count);
+    if (sorted && streamed) {
+        qsort(c, count, sizeof *c, by_order_ids_down);
+    }
+    if (s->top_p < 1 && streamed) {
+        streamed_top_p(c, count, (double)s->top_p);
+        shares(c, count);
+    } else if (s->top_p < 1) {
+        double sum = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            double before = sum;
+            sum += c[i].p;
+            c[i].p = i > 0 && before >= (double)s->top_p ? 0 : c[i].p;
+            c[i].edge = fabs(before - (double)s->top_p);
+        }
+        shares(c, count);
+    }
+    if (s->min_p > 0) {
+        double most = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            most = c[i].p > most ? c[i].p : most;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            double edge = fabs(c[i].p / (most * (double)s->min_p) - 1);
+            c[i].p = c[i].p < most * (double)s->min_p ? 0 : c[i].p;
+            c[i].edge = edge < c[i].edge ? edge : c[i].edge;
+        }
+        shares(c, count);
+    }
+    return count;
+}
+
+/* ---- the implementation, looked into ---- */
+
+/* shares[vocab]: probability with which each token would be drawn. The logits are adjusted as by exl2__sample_row. */
+static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
+                    uint32_t history_count, double *p)
+{
+    uint64_t scratch_bytes = exl2__sample_scratch_bytes(vocab);
+    exl2__arena arena = { take(scratch_bytes), scratch_bytes, 0, EXL2_MEM_SCRATCH };
+    exl2__logit_row row = { 0 };
+    exl2__sample_work w;
+    row.sampling = s;
+    row.history = history;
+    row.history_count = history_count;
+    exl2__sample_layout(&arena, vocab, &w);
+    w.logits = logits;
+    int32_t top_key = exl2__sample_adjust(&w, logits, &row, exl2__weight_maxima(logits, vocab, w.block_keys));
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) {
+        exl2__sample_collect(&w, EXL2__WEIGHT_KEY_LEAST);
+        CHECK(exl2__sample_weigh(&w, &curve) == exl2__sample_sum(&w, &curve));
+    } else {
+        exl2__sample_filter(&w, s, &curve);
+    }
+    uint64_t sum = 0;
+    uint32_t disorder = 0;
+    memset(p, 0, vocab * sizeof *p);
+    for (uint32_t i = 0; i < w.list.count; i++) {
+        sum += w.list.weights[i];
+    }
+    for (uint32_t i = 0; i < w.list.count; i++) {
+        disorder += i > 0 && w.list.ids[i] <= w.list.ids[i - 1];
+        p[w.list.ids[i]] = (double)w.list.weights[i] / (double)sum;
+    }
+    CHECK_INT(disorder, 0);
+    free(arena.base);
+}
+
+/* Survivors equal but for those within 1e-6 of a threshold, probabilities within 1e-6 of their value. */
+static void compare(const float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
+                    uint32_t history_count)
+{
+    candidate *c = take((vocab + 1) * sizeof *c);
+    double *p = take((vocab + 1) * sizeof *p);
+    float *copy = take((vocab + 1) * sizeof *copy);
+    memcpy(copy, logits, vocab * sizeof *copy);
+    uint32_t count = reference(logits, vocab, s, history, history_count, false, c), survivors = 0, strays = 0;
+    implied(copy, vocab, s, history, history_count, p);
+    double outside = 0; /* what a token at the threshold moves all others by */
+    for (uint32_t i = 0; i < count; i++) {
+        bool in = p[c[i].id] > 0;
+        if (in != (c[i].p > 0) && c[i].p > 0x1p-37) {
+            CHECK(c[i].edge < 1e-6);
+            outside += c[i].p + p[c[i].id];
+        }
+        survivors += in;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (p[c[i].id] > 0 && c[i].p > 0 && outside == 0) {
+            double logit_rounding = s->repeat_penalty != 1 ? fabs(c[i].logit) * 0x1p-22 / (double)s->temperature : 0;
+            double bound = 1e-6 + 0x1p-39 / c[i].p + log2(c[0].p / c[i].p) * 0x1p-23 + logit_rounding;
+            strays += fabs(p[c[i].id] / c[i].p - 1) > bound;
+        }
+        p[c[i].id] = 0;
+    }
+    for (uint32_t i = 0; i < vocab; i++) {
+        strays += p[i] > 0; /* drawn, though not a candidate */
+    }
+    CHECK_INT(strays, 0);
+    CHECK(survivors > 0);
+    free(c);
+    free(p);
+    free(copy);
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* What settings become: presets, the model's defaults, EXL2_OFF, refusals. */
+#include "../../exl2_impl/5_generate/sampler.h"
+#include "../check.h"
+
+#define OFF EXL2_OFF
+
+static exl2__ctx context;
+
+/* By fields: padding is nobody's. */
+static int same(const exl2_sampler_desc *a, const exl2_sampler_desc *b)
+{
+    return a->preset == b->preset && a->seed == b->seed && a->top_k == b->top_k && a->temperature == b->temperature
+        && a->top_p == b->top_p && a->min_p == b->min_p && a->repeat_penalty == b->repeat_penalty
+        && a->penalty_range == b->penalty_range && a->bias == b->bias && a->bias_count == b->bias_count;
+}
+
+static exl2_sampler_desc resolve(const exl2__config_defaults *model, exl2_sampler_desc d)
+{
+    const exl2__config_defaults silent = { 0 };
+    exl2_sampler_desc out, again;
+    CHECK_INT(exl2__sampler_resolve(&context, model ? model : &silent, &d, &out), EXL2_OK);
+    CHECK_INT(exl2__sampler_resolve(&context, model ? model : &silent, &out, &again), EXL2_OK);
+    CHECK(same(&out, &again)); /* nothing is left to resolve */
+    return out;
+}
+
+static void check_numbers(const exl2_sampler_desc *d, float temperature, int32_t top_k, float top_p, float min_p,
+                          float repeat_penalty, int32_t penalty_range)
+{
+    CHECK(d->temperature == temperature);
+    CHECK_INT(d->top_k, top_k);
+    CHECK(d->top_p == top_p);
+    CHECK(d->min_p == min_p);
+    CHECK(d->repeat_penalty == repeat_penalty);
+    CHECK_INT(d->penalty_range, penalty_range);
+}
+
+static void test_presets(void)
+{
+    exl2_sampler_desc d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL });
+    check_numbers(&d, 1, OFF, OFF, OFF, OFF, 256);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_GREEDY });
+    check_numbers(&d, 1, 1, OFF, OFF, OFF, 256);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .seed = 77 });
+    check_numbers(&d, 0.8f, OFF, OFF, 0.05f, 1.1f, 256);
+    CHECK(d.seed == 77 && d.preset == EXL2_PRESET_BALANCED);
+    d = resolve(NULL, (exl2_sampler_desc){ 0 }); /* MODEL, and the model says nothing */
+    check_numbers(&d, 0.8f, OFF, OFF, 0.05f, 1.1f, 256);
+    exl2_sampler_desc of_null;
+    exl2__config_defaults silent = { 0 };
+    CHECK_INT(exl2__sampler_resolve(&context, &silent, NULL, &of_null), EXL2_OK);
+    CHECK(same(&d, &of_null));
+    CHECK_INT(exl2__sampler_resolve(&context, &silent, &of_null, &of_null), EXL2_OK); /* in place */
+    CHECK(same(&d, &of_null));
+}
+
+static void test_fields_over_presets(void)
+{
+    exl2_sampler_desc given = { .preset = EXL2_PRESET_BALANCED, .temperature = 1.5f, .top_k = 40, .top_p = 0.9f,
+                                .min_p = OFF, .repeat_penalty = 1.3f, .penalty_range = -1 };
+    exl2_sampler_desc d = resolve(NULL, given);
+    check_numbers(&d, 1.5f, 40, 0.9f, OFF, 1.3f, -1);
+    CHECK_INT(exl2__sampler_penalty_range(&d), -1);
+    given = (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .temperature = OFF, .top_k = OFF, .top_p = OFF,
+                                 .min_p = OFF, .repeat_penalty = OFF };
+    d = resolve(NULL, given);
+    check_numbers(&d, 1, OFF, OFF, OFF, OFF, 256);
+    CHECK_INT(exl2__sampler_penalty_range(&d), 0);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .top_p = 1, .repeat_penalty = 1 });
+    check_numbers(&d, 0.8f, OFF, OFF, 0.05f, OFF, 256);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .penalty_range = OFF });
+    check_numbers(&d, 0.8f, OFF, OFF, 0.05f, 1.1f, OFF);
+    CHECK_INT(exl2__sampler_penalty_range(&d), 0);
+    given = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .repeat_penalty = 1.2f, .penalty_range = 64 };
+    d = resolve(NULL, given);
+    CHECK_INT(exl2__sampler_penalty_range(&d), 64);
+}
+
+static void test_model_defaults(void)
+{
+    exl2__config_defaults m = { 0 };
+    m.has_do_sample = m.do_sample = m.has_temperature = m.has_top_p = true;
+    m.temperature = 0.6f;
+    m.top_p = 0.9f;
+    exl2_sampler_desc d = resolve(&m, (exl2_sampler_desc){ 0 });
+    check_numbers(&d, 0.6f, OFF, 0.9f, 0.05f, 1.1f, 256);
+    d = resolve(&m, (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL });
+    check_numbers(&d, 1, OFF, OFF, OFF, OFF, 256);
+    d = resolve(&m, (exl2_sampler_desc){ .temperature = 1.1f, .top_p = OFF });
+    check_numbers(&d, 1.1f, OFF, OFF, 0.05f, 1.1f, 256);
+
+    m = (exl2__config_defaults){ 0 }; /* in the file 0 is a value */
+    m.has_top_k = m.has_top_p = m.has_min_p = m.has_repeat_penalty = true;
+    m.repeat_penalty = 1;
+    d = resolve(&m, (exl2_sampler_desc){ 0 });
+    check_numbers(&d, 0.8f, OFF, OFF, OFF, OFF, 256);
+    m.top_k = 20;
+    m.top_p = 1;
+    m.min_p = 0.1f;
+    m.repeat_penalty = 1.05f;
+    d = resolve(&m, (exl2_sampler_desc){ 0 });
+    check_numbers(&d, 0.8f, 20, OFF, 0.1f, 1.05f, 256);
+
+    m.has_do_sample = m.has_temperature = true; /* do_sample false: greedy, with the model's own penalty */
+    m.temperature = 0.7f;
+    d = resolve(&m, (exl2_sampler_desc){ 0 });
+    check_numbers(&d, 1, 1, OFF, OFF, 1.05f, 256);
+    m.has_repeat_penalty = false;
+    d = resolve(&m, (exl2_sampler_desc){ 0 });
+    check_numbers(&d, 1, 1, OFF, OFF, OFF, 256);
+    m.do_sample = true;
+    m.temperature = 0;
+    d = resolve(&m, (exl2_sampler_desc){ 0 });
+    CHECK_INT(d.top_k, 1);
+}
+
+static void test_refusals(void)
+{
+    const float nan = exl2__bits_float(0x7FC00000u), infinity = exl2__bits_float(0x7F800000u);
+    const exl2_bias below[] = { { 3, 1 }, { -1, 2 } }, no_number[] = { { 3, nan } };
+    const struct {
+        exl2_sampler_desc d;
+        const char *text;
+    } refused[] = {
+        { { .temperature = -0.1f }, "sampler: temperature must lie in 0 to 1000, or be EXL2_OFF" },
+        { { .temperature = nan }, "sampler: temperature must lie in 0 to 1000, or be EXL2_OFF" },
+        { { .temperature = infinity }, "sampler: temperature must lie in 0 to 1000, or be EXL2_OFF" },
+        { { .top_k = -1 }, "sampler: top_k is -1; it must be positive, or EXL2_OFF" },
+        { { .top_p = 1.01f }, "sampler: top_p must lie in 0 to 1, or be EXL2_OFF" },
+        { { .top_p = -1 }, "sampler: top_p must lie in 0 to 1, or be EXL2_OFF" },
+        { { .min_p = nan }, "sampler: min_p must lie in 0 to 1, or be EXL2_OFF" },
+        { { .min_p = 2 }, "sampler: min_p must lie in 0 to 1, or be EXL2_OFF" },
+        { { .repeat_penalty = -2 }, "sampler: repeat_penalty must lie in 0.01 to 100, or be EXL2_OFF" },
+        { { .repeat_penalty = infinity }, "sampler: repeat_penalty must lie in 0.01 to 100, or be EXL2_OFF" },
+        { { .penalty_range = -2 }, "sampler: penalty_range is -2; it must be positive, -1 for all, or EXL2_OFF" },
+        { { .preset = (exl2_preset)9 }, "sampler: there is no preset 9" },
+        { { .bias_count = 2 }, "sampler: bias is NULL, but bias_count is 2" },
+        { { .bias = below, .bias_count = 2 }, "sampler: bias 1 is for token -1; ids begin at 0" },
+        { { .bias = no_number, .bias_count = 1 }, "sampler: bias 0, for token 3, is not a number" },
+    };
+    const exl2__config_defaults silent = { 0 };
+    for (size_t i = 0; i < EXL2__COUNT(refused); i++) {
+        exl2_sampler_desc out, zeroed = { 0 };
+        memset(&out, 0x55, sizeof out);
+        CHECK_INT(exl2__sampler_resolve(&context, &silent, &refused[i].d, &out), EXL2_ERR_ARG);
+        CHECK_TEXT(context.error.text, refused[i].text);
+        CHECK(same(&out, &zeroed));
+    }
+}
+
+static void test_make(void)
+{
+    const exl2_bias ban[] = { { 3, exl2__bits_float(0xFF800000u) } };
+    exl2__sampling s;
+    exl2_sampler_desc given = { .preset = EXL2_PRESET_NEUTRAL, .bias = ban, .bias_count = 1 };
+    exl2_sampler_desc d = resolve(NULL, given);
+    exl2__sampler_make(&d, 99, &s);
+    CHECK(!s.greedy && s.top_k == 0 && s.temperature == 1 && s.top_p == 1 && s.min_p == 0 && s.repeat_penalty == 1);
+    CHECK(s.seed == 99 && s.bias == ban && s.bias_count == 1);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_GREEDY });
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.greedy);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .top_k = 40, .top_p = 0.9f });
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(!s.greedy && s.top_k == 40 && s.temperature == 0.8f && s.top_p == 0.9f && s.min_p == 0.05f);
+    CHECK(s.repeat_penalty == 1.1f);
+    d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .penalty_range = OFF });
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.repeat_penalty == 1);
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f }); /* colder than 0.01 is the likeliest token */
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.greedy);
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.01f });
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(!s.greedy);
+}
+
+int main(void)
+{
+    test_presets();
+    test_fields_over_presets();
+    test_model_defaults();
+    test_refusals();
+    test_make();
+    return check_done();
+}
