@@ -1,0 +1,118 @@
+/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (shared
+   fixtures README). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference path with
+   F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
+#ifdef GOLDEN_EXACT
+#define EXL2_NO_SIMD
+#define EXL2__TEST_F16_WEIGHTS
+#define EXL2__TEST_F32_KV
+#define LOGIT_BOUND 5e-4
+#define LOGSUMEXP_BOUND 5e-4
+#define NLL_BOUND 1e-4
+#else
+#define LOGIT_BOUND 0.15
+#define LOGSUMEXP_BOUND 0.1
+#define NLL_BOUND 0.03
+#endif
+#include "rig.h"
+
+static double worst_logit, worst_logsumexp;
+
+static void check_scores(const rig *r, const char *golden, uint32_t sequence)
+{
+    static double numbers[2048], ids[2048], sums[256];
+    static rig_said said;
+    memset(&said, 0, sizeof said);
+    exl2_token tokens[256];
+    uint32_t count = rig_json_row(golden, "tokens", sequence, numbers, 256);
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (exl2_token)numbers[i];
+    }
+    exl2_job_desc d = rig_job(r, tokens, count, 1, &said);
+    d.score_prompt = true;
+    d.prefill_only = true;
+    d.alts_per_token = EXL2_ALTS_MAX;
+    rig_run(r, &d);
+    CHECK_INT(said.scored, count - 1);
+    rig_json_row(golden, "top_logits", sequence, numbers, 2048);
+    rig_json_row(golden, "top_ids", sequence, ids, 2048);
+    rig_json_row(golden, "logsumexp", sequence, sums, 256);
+    double nll = 0;
+    for (uint32_t p = 0; p + 1 < count && p < said.scored; p++) {
+        nll -= (double)said.scores[p] / (count - 1);
+        worst_logsumexp = fmax(worst_logsumexp, fabs((double)said.logsumexp[p] - sums[p]));
+        for (uint32_t k = 0; k < 8; k++) {
+            bool found = false;
+            for (uint32_t a = 0; a < EXL2_ALTS_MAX; a++) {
+                if (said.alts[p][a].token == (exl2_token)ids[p * 8 + k]) {
+                    double logit = (double)said.alts[p][a].logprob + (double)said.logsumexp[p];
+                    worst_logit = fmax(worst_logit, fabs(logit - numbers[p * 8 + k]));
+                    found = true;
+                }
+            }
+            CHECK(found);
+        }
+    }
+    double wanted[2];
+    const char *at = rig_json(golden, "nll");
+    rig_json_numbers(&at, wanted, 2);
+    CHECK(fabs(nll - wanted[sequence]) <= NLL_BOUND);
+}
+
+static void check_greedy(const rig *r, const char *golden, uint32_t sequence)
+{
+    static double numbers[256];
+    static rig_said said;
+    memset(&said, 0, sizeof said);
+    exl2_token tokens[256];
+    uint32_t count = rig_json_row(golden, "tokens", sequence, numbers, 256);
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (exl2_token)numbers[i];
+    }
+    exl2_job_desc d = rig_job(r, tokens, count, 12, &said);
+    rig_run(r, &d);
+    uint32_t wanted = rig_json_row(golden, "greedy", sequence, numbers, 256);
+    CHECK_INT(said.count, wanted);
+    for (uint32_t i = 0; i < wanted && i < said.count; i++) {
+        CHECK_INT(said.ids[i], numbers[i]);
+    }
+}
+
+static void golden_model(const char *path)
+{
+    char file[1200];
+    snprintf(file, sizeof file, "%s/golden.json", path);
+    char *golden = check_read(file, NULL);
+    rig r = rig_load(path);
+    worst_logit = worst_logsumexp = 0;
+    for (uint32_t sequence = 0; sequence < 2; sequence++) {
+        check_scores(&r, golden, sequence);
+        check_greedy(&r, golden, sequence);
+    }
+    printf("%s: logits within %.2g, logsumexp within %.2g\n", path, worst_logit, worst_logsumexp);
+    CHECK(worst_logit <= LOGIT_BOUND);
+    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND);
+    rig_close(&r);
+    free(golden);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
+    static const char *const shared[] = { "exl2/exl2-2bit", "exl2/exl2-3bit", "exl2/exl2-5bit", "exl2/exl2-6bit", "exl2/exl2-8bit",
+                                          "exl2/exl2-ragged", "exl2/exl2-attn-bias", "exl2/exl2-odd-vocab", "arch/llama" };
+    if (argc > 1 && strcmp(argv[1], "shared") == 0) {
+        for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+            char relative[128];
+            snprintf(relative, sizeof relative, "fixtures/%s/config.json", shared[i]);
+            char path[1024];
+            snprintf(path, sizeof path, "%s", check_shared(relative));
+            *strrchr(path, '/') = 0;
+            golden_model(path);
+        }
+    } else {
+        for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
+            golden_model(rig_golden(stored[i]));
+        }
+    }
+    return check_done();
+}

@@ -1,0 +1,208 @@
+/* rig.h: what the engine tests share: an engine, a model, jobs that collect what they say, JSON of the goldens.
+   A test includes it once; it brings the whole implementation. */
+#ifndef RIG_H
+#define RIG_H
+
+#define EXL2_IMPLEMENTATION
+#include "../../exl2.h"
+
+#include "../check.h"
+
+#include <math.h>
+
+/* ---- an engine with one model ---- */
+
+typedef struct rig {
+    exl2_engine *engine;
+    exl2_model model;
+} rig;
+
+static inline void rig_fail(exl2_engine *e, const char *what, exl2_result r)
+{
+    exl2_error error = { 0 };
+    exl2_last_error(e, &error);
+    printf("%s: %s: %s\n", what, exl2_result_name(r), error.text);
+    exit(1);
+}
+
+static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
+{
+    rig r = { 0 };
+    exl2_result result = exl2_open(d, &r.engine);
+    if (result < 0) {
+        printf("exl2_open: %s\n", exl2_result_name(result));
+        exit(1);
+    }
+    result = exl2_model_load(r.engine, m, &r.model);
+    if (result < 0) {
+        rig_fail(r.engine, m->path, result);
+    }
+    return r;
+}
+
+static inline rig rig_load(const char *path)
+{
+    exl2_model_desc m = { 0 };
+    m.path = path;
+    return rig_open(NULL, &m);
+}
+
+static inline void rig_close(rig *r)
+{
+    exl2_close(r->engine);
+    r->engine = NULL;
+}
+
+/* Path of a tiny model in tests/golden/models. */
+static inline const char *rig_golden(const char *name)
+{
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/models/%s", EXL2_GOLDEN_DIR, name);
+    return path;
+}
+
+/* ---- a job that collects ---- */
+
+#define RIG_TOKENS 1024
+
+typedef struct rig_said {
+    exl2_token ids[RIG_TOKENS];
+    float logprobs[RIG_TOKENS];
+    uint32_t count;
+    char text[16384];
+    uint32_t bytes, text_events, done_events, prefill_events;
+    exl2_stop stop;
+    exl2_result result;
+    char error[256];
+    exl2_job_stats stats;
+    /* Scored prompt tokens, from the second on: */
+    float scores[RIG_TOKENS], logsumexp[RIG_TOKENS];
+    exl2_alt alts[RIG_TOKENS][EXL2_ALTS_MAX];
+    uint32_t scored, alts_per_token;
+    /* What to answer: */
+    uint32_t stop_after; /* TEXT events; 0 = never */
+    exl2_flow flow;      /* then */
+} rig_said;
+
+static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
+{
+    rig_said *said = (rig_said *)user;
+    if (ev->kind == EXL2_EVENT_TEXT) {
+        said->text_events++;
+        CHECK(strlen(ev->text) == ev->bytes);
+        for (uint32_t i = 0; i < ev->token_count && said->count < RIG_TOKENS; i++) {
+            said->logprobs[said->count] = ev->tokens[i].logprob;
+            said->ids[said->count++] = ev->tokens[i].token;
+        }
+        if (said->bytes + ev->bytes < sizeof said->text) {
+            memcpy(said->text + said->bytes, ev->text, ev->bytes);
+            said->bytes += (uint32_t)ev->bytes;
+        }
+        if (said->stop_after && said->text_events == said->stop_after) {
+            return said->flow;
+        }
+    } else if (ev->kind == EXL2_EVENT_PREFILL) {
+        said->prefill_events++;
+        said->alts_per_token = ev->alts_per_token;
+        for (uint32_t i = 0; i < ev->token_count && said->scored < RIG_TOKENS; i++) {
+            said->scores[said->scored] = ev->tokens[i].logprob;
+            said->logsumexp[said->scored] = ev->logsumexp[i];
+            memcpy(said->alts[said->scored], ev->alts + (size_t)i * ev->alts_per_token, ev->alts_per_token * sizeof(exl2_alt));
+            said->scored++;
+        }
+    } else if (ev->kind == EXL2_EVENT_DONE) {
+        said->done_events++;
+        said->stop = ev->stop;
+        said->result = ev->result;
+        said->stats = ev->stats;
+        snprintf(said->error, sizeof said->error, "%s", ev->error ? ev->error : "");
+    }
+    return EXL2_CONTINUE;
+}
+
+/* A greedy job on ids that tells `said`. */
+static inline exl2_job_desc rig_job(const rig *r, const exl2_token *ids, uint32_t count, uint32_t max_tokens, rig_said *said)
+{
+    exl2_job_desc d = { 0 };
+    d.model = r->model;
+    d.tokens = ids;
+    d.token_count = count;
+    d.max_tokens = max_tokens;
+    d.sampler.preset = EXL2_PRESET_GREEDY;
+    d.on_event = rig_hear;
+    d.user = said;
+    return d;
+}
+
+static inline void rig_run(const rig *r, const exl2_job_desc *d)
+{
+    exl2_result result = exl2_generate(r->engine, d);
+    if (result < 0) {
+        rig_fail(r->engine, "exl2_generate", result);
+    }
+}
+
+/* Steps until nothing moves any more. */
+static inline void rig_drain(const rig *r, uint32_t cpu_us)
+{
+    exl2_step_desc step = { cpu_us };
+    for (uint32_t i = 0; i < 10000000 && exl2_step(r->engine, &step) != EXL2_IDLE; i++) {
+    }
+}
+
+/* ---- JSON of goldens: [[1,2],[3]] and the like, no strings inside ---- */
+
+/* Text behind "key":, or NULL. */
+static inline const char *rig_json(const char *text, const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(text, quoted);
+    return at ? at + strlen(quoted) : NULL;
+}
+
+/* Numbers from *at up to the bracket that closes the array which begins there; *at moves behind it. */
+static inline uint32_t rig_json_numbers(const char **at, double *out, uint32_t cap)
+{
+    uint32_t count = 0;
+    int depth = 0;
+    const char *p = *at;
+    for (; *p; p++) {
+        if (*p == '[') {
+            depth++;
+        } else if (*p == ']') {
+            if (--depth == 0) {
+                p++;
+                break;
+            }
+        } else if (depth && (*p == '-' || (*p >= '0' && *p <= '9'))) {
+            char *end;
+            double value = strtod(p, &end);
+            if (count < cap) {
+                out[count++] = value;
+            }
+            p = end - 1;
+        }
+    }
+    *at = p;
+    return count;
+}
+
+/* The i-th array inside the array behind key. */
+static inline uint32_t rig_json_row(const char *text, const char *key, uint32_t i, double *out, uint32_t cap)
+{
+    const char *at = rig_json(text, key);
+    if (!at || !(at = strchr(at, '['))) {
+        printf("golden has no %s\n", key);
+        exit(1);
+    }
+    at++;
+    uint32_t count = 0;
+    for (uint32_t row = 0; row <= i; row++) {
+        at = strchr(at, '[');
+        count = rig_json_numbers(&at, out, cap);
+    }
+    return count;
+}
+
+#endif
