@@ -1,0 +1,93 @@
+/* merges.h: model.merges of tokenizer.json -> the table that words are merged with.
+   takes: the parsed file, pieces that can be found by their bytes.
+   gives: exl2__merges_read.
+   owns:  nothing.
+   next:  added.h */
+#ifndef EXL2__MERGES_H
+#define EXL2__MERGES_H
+
+#include "../1_load/json.h"
+#include "bpe.h"
+#include "pieces.h"
+
+#define EXL2__MERGES_LABEL "tokenizer.json: merge"
+
+typedef struct exl2__merges_reader {
+    exl2__ctx *c;
+    const exl2__json *j;
+    const exl2__pieces *pieces;
+    char *buffer; /* room for two strings of the file */
+} exl2__merges_reader;
+
+/* The bytes of one merge: left, then right, in the reader's buffer. */
+typedef struct exl2__merges_sides {
+    size_t left, both;
+    bool reachable; /* merging starts from byte characters; a side with others never comes about */
+} exl2__merges_sides;
+
+/* Where the right side begins in the buffer, and where it ends; 0 = malformed. */
+static inline size_t exl2__merges_load(const exl2__merges_reader *r, uint32_t token, size_t *left, size_t *end)
+{
+    const exl2__json_token *t = &r->j->tokens[token];
+    if (t->kind == EXL2__JSON_ARRAY) { /* ["a", "b"] */
+        uint32_t a = exl2__json_first(r->j, token), b = a ? exl2__json_next(r->j, token, a) : 0;
+        if (t->count != 2 || r->j->tokens[a].kind != EXL2__JSON_STRING || r->j->tokens[b].kind != EXL2__JSON_STRING) {
+            return 0;
+        }
+        *left = exl2__json_text(r->j, a, r->buffer, SIZE_MAX);
+        *end = *left + exl2__json_text(r->j, b, r->buffer + *left, SIZE_MAX);
+        return *left;
+    }
+    *end = exl2__json_text(r->j, token, r->buffer, SIZE_MAX); /* "a b" */
+    const char *space = *end ? (const char *)memchr(r->buffer, ' ', *end) : NULL;
+    *left = space ? (size_t)(space - r->buffer) : 0;
+    return space && !memchr(space + 1, ' ', *end - *left - 1) ? *left + 1 : 0;
+}
+
+static inline exl2_result exl2__merges_sides_of(const exl2__merges_reader *r, uint32_t token, uint32_t rank,
+                                                exl2__merges_sides *out)
+{
+    bool left_mapped, right_mapped;
+    size_t left = 0, end = 0, begin = exl2__merges_load(r, token, &left, &end);
+    if (begin == 0) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                          EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two", rank);
+    }
+    size_t right = exl2__pieces_unmap(r->buffer + begin, end - begin, &right_mapped);
+    out->left = exl2__pieces_unmap(r->buffer, left, &left_mapped);
+    memmove(r->buffer + out->left, r->buffer + begin, right);
+    out->both = out->left + right;
+    out->reachable = left_mapped && right_mapped;
+    return EXL2_OK;
+}
+
+/* Fills `out`, which has room for every element of the list. `buffer` has room for any two strings of the file. */
+static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t list, const exl2__pieces *pieces,
+                                     char *buffer, exl2__bpe *out)
+{
+    exl2__merges_reader r = { c, j, pieces, buffer };
+    uint32_t rank = 0;
+    for (uint32_t item = exl2__json_first(j, list); item; item = exl2__json_next(j, list, item)) {
+        const exl2__json_token *t = &j->tokens[item];
+        exl2__merges_sides sides = { 0 };
+        if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
+            continue; /* a line of the text file that the list was made from */
+        }
+        EXL2__TRY(exl2__merges_sides_of(&r, item, rank, &sides));
+        exl2__bpe_merge merge = { exl2__pieces_find(pieces, buffer, sides.left),
+                                  exl2__pieces_find(pieces, buffer + sides.left, sides.both - sides.left),
+                                  exl2__pieces_find(pieces, buffer, sides.both) };
+        bool sides_known = merge.left != EXL2__PIECES_NONE && merge.right != EXL2__PIECES_NONE;
+        if (sides.reachable && (!sides_known || merge.id == EXL2__PIECES_NONE)) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL " %u (%.*s) needs a token that does not exist", rank,
+                              (int)exl2__min32(t->end - t->begin, 80), j->text + t->begin);
+        }
+        if (sides.reachable && !exl2__bpe_add(out, rank, merge)) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", rank);
+        }
+        rank++;
+    }
+    return EXL2_OK;
+}
+
+#endif

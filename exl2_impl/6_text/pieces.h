@@ -1,0 +1,118 @@
+/* pieces.h: the bytes of every token id, and the way back from bytes to ids.
+   takes: token strings of tokenizer.json, in which each character stands for one byte.
+   gives: exl2__pieces, exl2__pieces_unmap, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
+   owns:  nothing; the arrays come from the caller's arenas.
+   next:  bpe.h */
+#ifndef EXL2__PIECES_H
+#define EXL2__PIECES_H
+
+#include "../0_base/hash.h"
+#include "unicode.h"
+
+#define EXL2__PIECES_NONE UINT32_MAX
+
+typedef enum exl2__pieces_flag {
+    EXL2__PIECES_USED = 1,    /* the id has a piece */
+    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary and made of byte characters: merging can reach it */
+    EXL2__PIECES_SPECIAL = 4,
+    EXL2__PIECES_PLANNED = 8  /* an added token's content may become the id's piece */
+} exl2__pieces_flag;
+
+typedef struct exl2__pieces {
+    char *text;          /* all pieces, in order of id */
+    uint32_t *starts;    /* [count + 1] piece i is text[starts[i] .. starts[i + 1]) */
+    uint8_t *flags;      /* [count] exl2__pieces_flag */
+    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1; 0 = empty. NULL: no way back */
+    uint32_t count, mask, longest;
+    uint64_t probes;     /* steps that adding took beyond the first slot */
+} exl2__pieces;
+
+/* GPT-2's byte map, backwards: the byte that a character stands for, or UINT32_MAX. 'A' is 0x41, U+0120 is ' ',
+   U+010A is '\n', U+00E9 is 0xE9 alone. */
+static inline uint32_t exl2__pieces_byte(uint32_t code)
+{
+    if ((code >= 0x21 && code <= 0x7E) || (code >= 0xA1 && code <= 0xFF && code != 0xAD)) {
+        return code;
+    }
+    uint32_t n = code - 0x100; /* the other 68 bytes in order: 00-20, 7F-A0, AD */
+    if (n <= 0x20) {
+        return n;
+    }
+    return n <= 0x42 ? n - 0x21 + 0x7F : n == 0x43 ? 0xAD : UINT32_MAX;
+}
+
+/* Turns a token string into the bytes it stands for, in place, and returns how many; *mapped: every character was in
+   the byte map. If not, the text stays as it is: so ByteLevel decodes, "<a b>" (with a space) included. */
+static inline size_t exl2__pieces_unmap(char *text, size_t bytes, bool *mapped)
+{
+    uint32_t code;
+    *mapped = true;
+    for (size_t at = 0; at < bytes && *mapped;) {
+        at += exl2__unicode_next(text + at, bytes - at, &code);
+        *mapped = exl2__pieces_byte(code) != UINT32_MAX;
+    }
+    if (!*mapped) {
+        return bytes;
+    }
+    size_t used = 0;
+    for (size_t at = 0; at < bytes; used++) {
+        at += exl2__unicode_next(text + at, bytes - at, &code);
+        text[used] = (char)exl2__pieces_byte(code);
+    }
+    return used;
+}
+
+/* NULL for an id without a piece. */
+static inline const char *exl2__pieces_text(const exl2__pieces *p, uint32_t id, size_t *bytes)
+{
+    if (id >= p->count || !(p->flags[id] & EXL2__PIECES_USED)) {
+        *bytes = 0;
+        return NULL;
+    }
+    *bytes = p->starts[id + 1] - p->starts[id];
+    return p->text + p->starts[id];
+}
+
+/* Room for the way back; with a dry arena it only counts. */
+static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, uint32_t entries)
+{
+    uint64_t slots = 16;
+    while (slots < (uint64_t)entries * 2) {
+        slots *= 2;
+    }
+    p->mask = (uint32_t)(slots - 1);
+    p->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *p->slots);
+}
+
+/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
+static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t *probes)
+{
+    uint32_t at = (uint32_t)exl2__hash(text, bytes) & p->mask;
+    while (p->slots[at]) {
+        uint32_t id = p->slots[at] - 1;
+        if (p->starts[id + 1] - p->starts[id] == bytes && memcmp(p->text + p->starts[id], text, bytes) == 0) {
+            break;
+        }
+        at = (at + 1) & p->mask;
+        (*probes)++;
+    }
+    return at;
+}
+
+/* Makes a piece findable. false: its text is taken, or the texts of the file were made to collide in the table. */
+static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
+{
+    uint32_t at = exl2__pieces_slot(p, p->text + p->starts[id], p->starts[id + 1] - p->starts[id], &p->probes);
+    bool taken = p->slots[at] != 0;
+    p->slots[at] = id + 1;
+    return !taken && p->probes <= 16u * (uint64_t)p->mask + 4096;
+}
+
+/* Id of the BYTES piece that reads so, or EXL2__PIECES_NONE. */
+static inline uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
+{
+    uint64_t probes = 0;
+    return bytes > p->longest ? EXL2__PIECES_NONE : p->slots[exl2__pieces_slot(p, text, bytes, &probes)] - 1;
+}
+
+#endif
