@@ -223,7 +223,7 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
 
 static void resize(maker_tensor *t, size_t bytes)
 {
-    t->data = (uint8_t *)realloc(t->data, bytes);
+    t->data = (uint8_t *)realloc(t->data, bytes ? bytes : 1);
     memset(t->data, 0, bytes);
     t->bytes = bytes;
 }
