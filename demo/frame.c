@@ -49,7 +49,8 @@ static bool start_job(frame_run *r)
 {
     static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
     exl2_job job;
-    exl2_job_desc d = { .model = r->host.model, .max_tokens = 256, .sampler = { .seed = 1 }, .on_event = on_event, .user = r };
+    exl2_job_desc d = { .model = r->host.model, .max_tokens = 256, .on_event = on_event, .user = r };
+    d.sampler.seed = 1;
     if (r->host.info.has_tokenizer) {
         d.prompt = "It was a dark night at the lighthouse, and the keeper said:";
     } else {
@@ -118,8 +119,8 @@ static bool run_frames(frame_run *r)
 
 static void format_line(char *text, size_t cap, const char *what, samples *s)
 {
-    snprintf(text, cap, "%-24s p50 %6.2f   p99 %6.2f   max %6.2f ms", what, samples_percentile(s, 50), samples_percentile(s, 99),
-             samples_percentile(s, 100));
+    snprintf(text, cap, "%-24s p50 %6.2f   p99 %6.2f   max %6.2f ms", what, samples_percentile(s, 50),
+             samples_percentile(s, 99), samples_percentile(s, 100));
 }
 
 /* The lines that the terminal and the picture show. */
@@ -127,12 +128,13 @@ static void print_figures(frame_run *r, char lines[4][128])
 {
     exl2_engine_stats stats;
     exl2_stats(r->host.engine, &stats);
-    double seconds = (double)r->on_ns * 1e-9;
+    double seconds = (double)r->on_ns * 1e-9, speed = seconds > 0 ? (double)stats.tokens_out / seconds : 0;
+    uint32_t threads = pool_width(r->host.pool);
     format_line(lines[0], 128, "frame, engine idle", &r->frames_off);
     format_line(lines[1], 128, "frame, engine at work", &r->frames_on);
     format_line(lines[2], 128, "inside exl2_step", &r->steps_on);
-    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", seconds > 0 ? (double)stats.tokens_out / seconds : 0,
-             r->options->cpu_us * 1e-3, pool_width(r->host.pool), pool_width(r->host.pool) == 1 ? "" : "s");
+    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", speed, r->options->cpu_us * 1e-3, threads,
+             threads == 1 ? "" : "s");
     for (int i = 0; i < 4; i++) {
         puts(lines[i]);
     }
@@ -144,10 +146,12 @@ static void print_figures(frame_run *r, char lines[4][128])
 static bool save_picture(const frame_run *r, char lines[4][128])
 {
     double budget = r->options->cpu_us * 1e-3;
-    chart frames = { "frame time in ms; grey: engine idle, blue: at work, red: late", "60 Hz", r->frames.values, r->frames.count,
-                     r->on_from, FRAME_NS * 1e-6, 2 * FRAME_NS * 1e-6, LATE_MS };
-    chart steps = { "time inside exl2_step in ms", "budget", r->steps.values, r->steps.count, r->on_from, budget,
-                    budget * 2, budget + 0.5 };
+    chart frames = { .title = "frame time in ms; grey: engine idle, blue: at work, red: late", .limit_name = "60 Hz",
+                     .ms = r->frames.values, .count = r->frames.count, .on_from = r->on_from,
+                     .limit_ms = FRAME_NS * 1e-6, .top_ms = 2 * FRAME_NS * 1e-6, .late_ms = LATE_MS };
+    chart steps = { .title = "time inside exl2_step in ms", .limit_name = "budget",
+                    .ms = r->steps.values, .count = r->steps.count, .on_from = r->on_from,
+                    .limit_ms = budget, .top_ms = budget * 2, .late_ms = budget + 0.5 };
     picture p = picture_open(900, 470, CHART_BACKGROUND);
     for (int i = 0; i < 4; i++) {
         picture_text(&p, 40, 16 + i * 14, 1, i == 3 ? CHART_LIMIT : CHART_TEXT, lines[i]);
@@ -182,15 +186,16 @@ static int report(frame_run *r)
 int main(int argc, char **argv)
 {
     frame_options o = { .cpu_us = 4000, .seconds = 10 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--cpu-us", ARG_U32, &o.cpu_us, "N    microseconds a frame for the engine (4000)", NULL, false },
-        { "--seconds", ARG_U32, &o.seconds, "N    how long; the engine is idle in the first third (10)", NULL, false },
-        { "--png", ARG_TEXT, &o.png, "F    picture of the frame times", NULL, false },
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
+        { "--seconds", ARG_U32, &o.seconds, "N", "how long; the engine is idle in the first third (10)" },
+        { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times" },
         HOST_ARGS(o.host),
     };
-    const args_desc d = { "frame", "Runs a 60 Hz loop with the engine inside and shows the frame times.", positional, ARGS_COUNT(positional),
-                          flags, ARGS_COUNT(flags) };
+    const args_desc d = { "frame",
+                          "Runs a 60 Hz loop with the engine inside and shows the frame times.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
     if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0)) {
         parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us at least 1");

@@ -63,8 +63,9 @@ static bool start(bench *b, exl2_session session, uint32_t prompt_tokens, uint32
 {
     exl2_job job;
     exl2_bias no_end = { b->host.info.eos, -INFINITY };
-    exl2_job_desc d = { .session = session, .tokens = b->ids, .token_count = prompt_tokens, .prefill_only = new_tokens == 0,
-                        .max_tokens = new_tokens, .sampler = { .preset = EXL2_PRESET_GREEDY }, .on_event = on_event, .user = b };
+    exl2_job_desc d = { .session = session, .tokens = b->ids, .token_count = prompt_tokens, .max_tokens = new_tokens,
+                        .prefill_only = new_tokens == 0, .on_event = on_event, .user = b };
+    d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->host.info.eos >= 0) {
         d.sampler.bias = &no_end;
         d.sampler.bias_count = 1;
@@ -97,7 +98,8 @@ static void add_run(bench *b, bool prefill, uint32_t tokens, uint32_t batch, uin
 {
     uint32_t threads = pool_width(b->host.pool);
     if (!b->options->json && b->run_count == 0) {
-        printf("loaded in %.2f s\n%-8s %7s %6s %8s %7s %10s\n", b->host.load_seconds, "", "tokens", "batch", "context", "threads", "tokens/s");
+        printf("loaded in %.2f s\n", b->host.load_seconds);
+        printf("%-8s %7s %6s %8s %7s %10s\n", "", "tokens", "batch", "context", "threads", "tokens/s");
     }
     b->runs[b->run_count++] = (bench_run){ prefill, tokens, batch, context, speed };
     progress_end(&b->host.bar);
@@ -233,8 +235,8 @@ static int run(bench *b)
         return 1;
     }
     if (need > b->host.info.context_max) {
-        fprintf(stderr, "%llu tokens are asked for in one sequence and the model's context holds %u\n", (unsigned long long)need,
-                b->host.info.context_max);
+        fprintf(stderr, "%llu tokens are asked for in one sequence and the model's context holds %u\n",
+                (unsigned long long)need, b->host.info.context_max);
         return 1;
     }
     make_ids(b, (prefill > context ? prefill : context) + 1);
@@ -267,17 +269,18 @@ static args_result check(const args_desc *d, const bench_options *o)
 int cli_bench(int argc, char **argv)
 {
     bench_options o = { .prefill = { { 512 }, 1 }, .context = { { 0 }, 1 }, .batch = { { 1 }, 1 }, .decode = 128 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--prefill", ARG_NUMBERS, &o.prefill, "N,.. prompt lengths to measure; 0 = none (512)", NULL, false },
-        { "--decode", ARG_U32, &o.decode, "N    tokens each sequence writes; 0 = none (128)", NULL, false },
-        { "--context", ARG_NUMBERS, &o.context, "N,.. tokens before them (0)", NULL, false },
-        { "--batch", ARG_NUMBERS, &o.batch, "N,.. sequences side by side (1)", NULL, false },
+        { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
+        { "--decode", ARG_U32, &o.decode, "N", "tokens each sequence writes; 0 = none (128)" },
+        { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens before them (0)" },
+        { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences side by side (1)" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, "     for machines", NULL, false },
+        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
     };
-    const args_desc d = { "exl2 bench", "Measures load time and tokens a second (median of five).", positional, ARGS_COUNT(positional),
-                          flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 bench",
+                          "Measures load time and tokens a second (median of five).",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
         parsed = check(&d, &o);

@@ -83,8 +83,8 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static bool reply(chat *c)
 {
     exl2_job job;
-    exl2_job_desc d = { .session = c->session, .messages = c->messages, .message_count = c->count, .max_tokens = c->max_tokens,
-                        .sampler = c->sampler, .on_event = on_event, .user = c };
+    exl2_job_desc d = { .session = c->session, .messages = c->messages, .message_count = c->count,
+                        .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
     c->reply_bytes = 0;
     c->done = false;
     interrupt_watch();
@@ -150,15 +150,16 @@ int cli_chat(int argc, char **argv)
     uint32_t max_tokens = 0;
     sampling_options sampling = SAMPLING_DEFAULTS;
     host_options options = { 0 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--system", ARG_TEXT, &system, "T    system message", NULL, false },
-        { "--max", ARG_U32, &max_tokens, "N    tokens of a reply (512)", NULL, false },
+        { "--system", ARG_TEXT, &system, "T", "system message" },
+        { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply (512)" },
         SAMPLING_ARGS(sampling),
         HOST_ARGS(options),
     };
-    const args_desc d = { "exl2 chat", "Talks in the terminal. /reset begins anew, /quit ends, Ctrl-C ends a reply.", positional,
-                          ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 chat",
+                          "Talks in the terminal. /reset begins anew, /quit ends, Ctrl-C ends a reply.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     chat c = { 0 };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {

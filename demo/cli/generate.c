@@ -199,21 +199,22 @@ static bool read_prompt(generation *g)
 int cli_generate(int argc, char **argv)
 {
     generate_options o = { .sampling = SAMPLING_DEFAULTS };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--prompt", ARG_TEXT, &o.prompt, "T    text to go on with; markers such as <|im_start|> count", NULL, false },
-        { "--prompt-file", ARG_TEXT, &o.prompt_file, "F    the same from a file", NULL, false },
-        { "--ids", ARG_TEXT, &o.ids, "1,2  token ids to go on with", NULL, false },
-        { "--chat", ARG_BOOL, &o.chat, "     the prompt is a user's message, for the chat template", NULL, false },
-        { "--system", ARG_TEXT, &o.system, "T    system message, with --chat", NULL, false },
-        { "--max", ARG_U32, &o.max_tokens, "N    tokens to write (512)", NULL, false },
+        { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
+        { "--prompt-file", ARG_TEXT, &o.prompt_file, "F", "the same from a file" },
+        { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to go on with" },
+        { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
+        { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
+        { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write (512)" },
         SAMPLING_ARGS(o.sampling),
-        { "--stop", ARG_TEXTS, &o.stops, "T    text that ends the reply; may be repeated", NULL, false },
+        { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, "     one JSON object instead of the text", NULL, false },
+        { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
-    const args_desc d = { "exl2 generate", "Goes on with a text, with ids, or answers a message.", positional,
-                          ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 generate",
+                          "Goes on with a text, with ids, or answers a message.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     exl2_sampler_desc sampler;
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {

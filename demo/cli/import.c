@@ -25,16 +25,18 @@ int cli_import(int argc, char **argv)
     exl2_import_desc import = { 0 };
     uint32_t threads = 0;
     const arg positional[] = {
-        { "FILE.gguf", ARG_TEXT, &import.gguf_path, "what to read", NULL, false },
-        { "OUT", ARG_TEXT, &import.out_dir, "folder to make", NULL, false },
+        { "FILE.gguf", ARG_TEXT, &import.gguf_path, NULL, "what to read" },
+        { "OUT", ARG_TEXT, &import.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bits", ARG_U32, &import.bits, "B    2, 3, 4, 5, 6 or 8 bits a weight (8)", NULL, false },
-        { "--group", ARG_U32, &import.group, "G    32, 64 or 128 rows share a scale (32)", NULL, false },
-        { "--head-bits", ARG_U32, &import.head_bits, "B    bits of the output head (8)", NULL, false },
-        { "--threads", ARG_U32, &threads, "N    threads, this one included (one a processor)", NULL, false },
+        { "--bits", ARG_U32, &import.bits, "B", "2, 3, 4, 5, 6 or 8 bits a weight (8)" },
+        { "--group", ARG_U32, &import.group, "G", "32, 64 or 128 rows share a scale (32)" },
+        { "--head-bits", ARG_U32, &import.head_bits, "B", "bits of the output head (8)" },
+        { "--threads", ARG_U32, &threads, "N", "threads, this one included (one a processor)" },
     };
-    const args_desc d = { "exl2 import", "Makes an EXL2 model from a GGUF file.", positional, ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 import",
+                          "Makes an EXL2 model from a GGUF file.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);

@@ -40,29 +40,32 @@ static void print_bytes(const char *what, uint64_t bytes)
 static void print_text(const exl2_model_info *i)
 {
     printf("%-18s %s\n", "architecture", i->arch);
-    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", i->layers, i->hidden, i->heads, i->kv_heads);
-    printf("%-18s %u tokens%s, bos %d, eos %d\n", "vocabulary", i->vocab, i->has_tokenizer ? "" : " (the folder has no tokenizer)",
-           i->bos, i->eos);
+    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", i->layers, i->hidden, i->heads,
+           i->kv_heads);
+    printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", i->vocab, i->bos, i->eos);
+    printf("%-18s %s\n", "tokenizer", i->has_tokenizer ? "yes" : "no");
     printf("%-18s %s\n", "chat template", i->has_chat_template ? "yes" : "no");
     printf("%-18s %.3f\n", "bits per weight", (double)i->bits_per_weight);
     print_bytes("weights", i->weight_bytes);
     print_bytes("scratch", i->scratch_bytes);
     print_bytes("cache", i->cache_bytes);
-    printf("%-18s %u tokens, %llu bytes a token\n", "context", i->context_max, (unsigned long long)i->cache_bytes_per_token);
+    printf("%-18s %u tokens, %llu bytes a token\n", "context", i->context_max,
+           (unsigned long long)i->cache_bytes_per_token);
 }
 
 int cli_info(int argc, char **argv)
 {
     exl2_model_desc model = { 0 };
     bool json = false;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--context", ARG_U32, &model.context_max, "N    tokens a session, for the cache (the model's own, at most 8192)", NULL, false },
-        { "--cache", ARG_U64, &model.cache.tokens, "N    tokens of the cache (4 x context)", NULL, false },
-        { "--json", ARG_BOOL, &json, "     for machines", NULL, false },
+        { "--context", ARG_U32, &model.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
+        { "--cache", ARG_U64, &model.cache.tokens, "N", "tokens of the cache (4 x context)" },
+        { "--json", ARG_BOOL, &json, NULL, "for machines" },
     };
-    const args_desc d = { "exl2 info", "Says what a model is and what it needs in memory; reads file headers alone.", positional,
-                          ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 info",
+                          "Says what a model is and what it needs in memory; reads file headers alone.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);

@@ -76,11 +76,11 @@ static void answer(host *h, const json_value *request, void *user)
 int cli_render(int argc, char **argv)
 {
     const char *path = NULL;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &path, "folder with tokenizer files; no weights are needed", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer files; needs no weights" } };
     const args_desc d = { "exl2 render",
-                          "Turns {\"messages\", \"tools\", \"add_generation_prompt\"} on each line of stdin into {\"rendered\"} or {\"error\"};\n"
-                          "a message's role and content reach the template.",
-                          positional, ARGS_COUNT(positional), NULL, 0 };
+                          "Turns {\"messages\", \"tools\", \"add_generation_prompt\"} on each line of stdin into\n"
+                          "{\"rendered\"} or {\"error\"}; of a message, role and content reach the template.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), NULL, 0 };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);

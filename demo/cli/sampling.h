@@ -22,12 +22,12 @@ typedef struct sampling_options {
 
 /* Rows of a flag table. */
 #define SAMPLING_ARGS(o)                                                                                        \
-    { "--greedy", ARG_BOOL, &(o).greedy, "     always the likeliest token", NULL, false },                      \
-    { "--temperature", ARG_FLOAT, &(o).temperature, "X    0 = greedy (the model's own, as below)", NULL, false }, \
-    { "--top-k", ARG_U32, &(o).top_k, "N    0 = off", NULL, false },                                            \
-    { "--top-p", ARG_FLOAT, &(o).top_p, "X    1 = off", NULL, false },                                          \
-    { "--min-p", ARG_FLOAT, &(o).min_p, "X    0 = off", NULL, false },                                          \
-    { "--seed", ARG_U64, &(o).seed, "N    0 = drawn (0)", NULL, false }
+    { "--greedy", ARG_BOOL, &(o).greedy, NULL, "always the likeliest token" },                      \
+    { "--temperature", ARG_FLOAT, &(o).temperature, "X", "0 = greedy (the model's own, as below)" }, \
+    { "--top-k", ARG_U32, &(o).top_k, "N", "0 = off" },                                            \
+    { "--top-p", ARG_FLOAT, &(o).top_p, "X", "1 = off" },                                          \
+    { "--min-p", ARG_FLOAT, &(o).min_p, "X", "0 = off" },                                          \
+    { "--seed", ARG_U64, &(o).seed, "N", "0 = drawn (0)" }
 
 /* What the flags ask for; a value out of range is ARGS_USAGE, with a sentence on stderr. */
 args_result sampling_desc(const args_desc *d, const sampling_options *o, exl2_sampler_desc *out);

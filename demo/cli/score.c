@@ -87,11 +87,12 @@ static bool check_length(const score *s)
 {
     size_t least = (size_t)s->options->skip + 2;
     if (s->text.count < least) {
-        fprintf(stderr, "the text has %zu tokens; with --skip %u at least %zu are needed\n", s->text.count, s->options->skip, least);
+        fprintf(stderr, "the text has %zu tokens; with --skip %u at least %zu are needed\n", s->text.count,
+                s->options->skip, least);
         return false;
     }
     if (s->text.count > s->host->info.context_max) {
-        fprintf(stderr, "the text has %zu tokens and the model's context holds %u; shorten it, for example with --bytes\n",
+        fprintf(stderr, "the text has %zu tokens and the model's context holds %u; shorten it, with --bytes for one\n",
                 s->text.count, s->host->info.context_max);
         return false;
     }
@@ -101,8 +102,9 @@ static bool check_length(const score *s)
 static int read_with_model(score *s)
 {
     exl2_job job;
-    exl2_job_desc d = { .model = s->host->model, .tokens = s->text.items, .token_count = s->text.count, .prefill_only = true,
-                        .score_prompt = true, .alts_per_token = s->options->top, .on_event = on_event, .user = s };
+    exl2_job_desc d = { .model = s->host->model, .tokens = s->text.items, .token_count = s->text.count,
+                        .prefill_only = true, .score_prompt = true, .alts_per_token = s->options->top,
+                        .on_event = on_event, .user = s };
     s->logprob = memory_take(s->text.count, sizeof *s->logprob);
     s->logsumexp = memory_take(s->text.count, sizeof *s->logsumexp);
     s->top = memory_take(s->text.count * s->options->top, sizeof *s->top);
@@ -189,18 +191,19 @@ static args_result check_flags(const args_desc *d, const score_options *o)
 int cli_score(int argc, char **argv)
 {
     score_options o = { 0 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, "model folder", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--text-file", ARG_TEXT, &o.text_file, "F    text to score", NULL, false },
-        { "--bytes", ARG_U64, &o.bytes, "N    only so many bytes of it (all)", NULL, false },
-        { "--ids-file", ARG_TEXT, &o.ids_file, "F    or token ids, a JSON array", NULL, false },
-        { "--skip", ARG_U32, &o.skip, "N    tokens read before the mean begins (0)", NULL, false },
-        { "--top", ARG_U32, &o.top, "K    with --json: the K largest logits of every position", NULL, false },
+        { "--text-file", ARG_TEXT, &o.text_file, "F", "text to score" },
+        { "--bytes", ARG_U64, &o.bytes, "N", "only so many bytes of it (all)" },
+        { "--ids-file", ARG_TEXT, &o.ids_file, "F", "or token ids, a JSON array" },
+        { "--skip", ARG_U32, &o.skip, "N", "tokens read before the mean begins (0)" },
+        { "--top", ARG_U32, &o.top, "K", "with --json: the K largest logits of every position" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, "     for machines", NULL, false },
+        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
     };
-    const args_desc d = { "exl2 score", "Says how likely the model finds a text: mean negative log-likelihood, perplexity.",
-                          positional, ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 score",
+                          "Says how likely the model finds a text: mean negative log-likelihood, perplexity.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
         parsed = check_flags(&d, &o);

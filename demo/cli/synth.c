@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SHAPES_MAX 16
+#define SHAPE_NAMES "smollm2-135m, tinyllama-1.1b, llama3.2-3b, llama2-7b, llama3-8b, llama2-13b, llama2-70b"
 
 typedef struct synth_options {
     const char *folder;
-    uint32_t shape; /* SHAPES_MAX: not given */
+    const char *shape;
     float bpw;
     uint32_t seed;
     bool json;
@@ -43,8 +43,11 @@ static void report(const synth_options *o, const synth_plan *p, uint64_t file_by
 
 static args_result check(const args_desc *d, const synth_options *o)
 {
-    if (o->shape == SHAPES_MAX) {
+    if (!o->shape) {
         return args_wrong(d, "--shape is missing");
+    }
+    if (!synth_shape_find(o->shape)) {
+        return args_wrong(d, "--shape is one of " SHAPE_NAMES ", not '%s'", o->shape);
     }
     if (!synth_bpw_known((double)o->bpw)) {
         return args_wrong(d, "--bpw is one of 2.5, 3, 4, 4.5, 5, 6, 8");
@@ -54,20 +57,17 @@ static args_result check(const args_desc *d, const synth_options *o)
 
 int cli_synth(int argc, char **argv)
 {
-    synth_options o = { .shape = SHAPES_MAX, .bpw = 4, .seed = 1 };
-    const char *shapes[SHAPES_MAX + 1] = { NULL };
-    for (uint32_t i = 0; i < SHAPES_MAX && synth_shape_at(i); i++) {
-        shapes[i] = synth_shape_at(i)->name;
-    }
-    const arg positional[] = { { "OUT", ARG_TEXT, &o.folder, "folder to make", NULL, false } };
+    synth_options o = { .bpw = 4, .seed = 1 };
+    const arg positional[] = { { "OUT", ARG_TEXT, &o.folder, NULL, "folder to make" } };
     const arg flags[] = {
-        { "--shape", ARG_CHOICE, &o.shape, "S    smollm2-135m, tinyllama-1.1b, llama3.2-3b, llama2-7b, llama3-8b, llama2-13b, llama2-70b", shapes, false },
-        { "--bpw", ARG_FLOAT, &o.bpw, "X    bits a weight: 2.5, 3, 4, 4.5, 5, 6, 8 (4)", NULL, false },
-        { "--seed", ARG_U32, &o.seed, "N    of the random numbers (1)", NULL, false },
-        { "--json", ARG_BOOL, &o.json, "     for machines", NULL, false },
+        { "--shape", ARG_TEXT, &o.shape, "S", SHAPE_NAMES },
+        { "--bpw", ARG_FLOAT, &o.bpw, "X", "bits a weight: 2.5, 3, 4, 4.5, 5, 6, 8 (4)" },
+        { "--seed", ARG_U32, &o.seed, "N", "of the random numbers (1)" },
+        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
     };
-    const args_desc d = { "exl2 synth", "Makes an EXL2 model of random weights; its text is noise.", positional, ARGS_COUNT(positional),
-                          flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 synth",
+                          "Makes an EXL2 model of random weights; its text is noise.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
         parsed = check(&d, &o);
@@ -76,7 +76,7 @@ int cli_synth(int argc, char **argv)
         return cli_exit(parsed);
     }
     uint64_t file_bytes;
-    synth_plan plan = synth_plan_make(synth_shape_at(o.shape), (double)o.bpw, o.seed);
+    synth_plan plan = synth_plan_make(synth_shape_find(o.shape), (double)o.bpw, o.seed);
     interrupt_watch();
     bool good = synth_write(&plan, o.folder, &file_bytes);
     if (good) {

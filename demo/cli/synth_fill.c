@@ -32,7 +32,7 @@ static uint64_t random_word(uint64_t seed, uint64_t counter)
 static float random_normal(uint64_t seed, uint64_t counter)
 {
     uint64_t word = random_word(seed, counter);
-    uint32_t sum = (uint32_t)(word & 0xFFFF) + (uint32_t)(word >> 16 & 0xFFFF) + (uint32_t)(word >> 32 & 0xFFFF) + (uint32_t)(word >> 48);
+    uint64_t sum = (word & 0xFFFF) + (word >> 16 & 0xFFFF) + (word >> 32 & 0xFFFF) + (word >> 48);
     return ((float)sum * (1.0f / 65536.0f) - 2.0f) * 1.7320508f;
 }
 

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const synth_shape shapes[] = {
     { "smollm2-135m", 576, 1536, 30, 9, 3, 64, 49152, 100000 },
@@ -26,26 +27,60 @@ typedef struct rate {
 } rate;
 
 static const rate rates[] = {
-    { 2.5, { { { 3, .1, 64 }, { 2, .9, 64 } } }, { { { 4, .1, 128 }, { 3, .9, 128 } } }, { { { 3, .1, 64 }, { 2, .9, 64 } } },
-      { { { 3, .3, 64 }, { 2, .7, 64 } } }, { { { 5, .05, 32 }, { 3, .95, 32 } } } },
-    { 3.0, { { { 4, .1, 128 }, { 3, .9, 128 } } }, { { { 4, .1, 64 }, { 3, .9, 64 } } }, { { { 3, .3, 64 }, { 2, .7, 64 } } },
-      { { { 4, .25, 128 }, { 3, .75, 128 } } }, { { { 8, .05, 32 }, { 4, .1, 128 }, { 3, .85, 128 } } } },
-    { 4.0, { { { 4, 1, 128 } } }, { { { 4, 1, 64 } } }, { { { 4, .1, 32 }, { 3, .9, 32 } } }, { { { 4, 1, 32 } } },
-      { { { 8, .05, 32 }, { 4, .95, 128 } } } },
-    { 4.5, { { { 5, .1, 64 }, { 4, .9, 64 } } }, { { { 5, 1, 64 } } }, { { { 5, .1, 128 }, { 4, .9, 128 } } },
-      { { { 5, .25, 128 }, { 4, .75, 128 } } }, { { { 8, .05, 32 }, { 5, .1, 128 }, { 4, .85, 128 } } } },
-    { 5.0, { { { 6, .1, 128 }, { 5, .9, 128 } } }, { { { 6, 1, 128 } } }, { { { 5, .1, 32 }, { 4, .9, 32 } } },
-      { { { 5, .25, 32 }, { 4, .75, 32 } } }, { { { 8, .05, 32 }, { 6, .1, 128 }, { 5, .85, 128 } } } },
-    { 6.0, { { { 6, 1, 128 } } }, { { { 6, 1, 128 } } }, { { { 6, 1, 128 } } }, { { { 6, 1, 128 } } },
-      { { { 8, .05, 32 }, { 6, .95, 128 } } } },
-    { 8.0, { { { 8, 1, 128 } } }, { { { 8, 1, 128 } } }, { { { 8, 1, 128 } } }, { { { 8, 1, 128 } } }, { { { 8, 1, 128 } } } },
+    { .bpw = 2.5,
+      .attn = { { { 3, .1, 64 }, { 2, .9, 64 } } },
+      .v = { { { 4, .1, 128 }, { 3, .9, 128 } } },
+      .gate = { { { 3, .1, 64 }, { 2, .9, 64 } } },
+      .up = { { { 3, .3, 64 }, { 2, .7, 64 } } },
+      .down = { { { 5, .05, 32 }, { 3, .95, 32 } } } },
+    { .bpw = 3.0,
+      .attn = { { { 4, .1, 128 }, { 3, .9, 128 } } },
+      .v = { { { 4, .1, 64 }, { 3, .9, 64 } } },
+      .gate = { { { 3, .3, 64 }, { 2, .7, 64 } } },
+      .up = { { { 4, .25, 128 }, { 3, .75, 128 } } },
+      .down = { { { 8, .05, 32 }, { 4, .1, 128 }, { 3, .85, 128 } } } },
+    { .bpw = 4.0,
+      .attn = { { { 4, 1, 128 } } },
+      .v = { { { 4, 1, 64 } } },
+      .gate = { { { 4, .1, 32 }, { 3, .9, 32 } } },
+      .up = { { { 4, 1, 32 } } },
+      .down = { { { 8, .05, 32 }, { 4, .95, 128 } } } },
+    { .bpw = 4.5,
+      .attn = { { { 5, .1, 64 }, { 4, .9, 64 } } },
+      .v = { { { 5, 1, 64 } } },
+      .gate = { { { 5, .1, 128 }, { 4, .9, 128 } } },
+      .up = { { { 5, .25, 128 }, { 4, .75, 128 } } },
+      .down = { { { 8, .05, 32 }, { 5, .1, 128 }, { 4, .85, 128 } } } },
+    { .bpw = 5.0,
+      .attn = { { { 6, .1, 128 }, { 5, .9, 128 } } },
+      .v = { { { 6, 1, 128 } } },
+      .gate = { { { 5, .1, 32 }, { 4, .9, 32 } } },
+      .up = { { { 5, .25, 32 }, { 4, .75, 32 } } },
+      .down = { { { 8, .05, 32 }, { 6, .1, 128 }, { 5, .85, 128 } } } },
+    { .bpw = 6.0,
+      .attn = { { { 6, 1, 128 } } },
+      .v = { { { 6, 1, 128 } } },
+      .gate = { { { 6, 1, 128 } } },
+      .up = { { { 6, 1, 128 } } },
+      .down = { { { 8, .05, 32 }, { 6, .95, 128 } } } },
+    { .bpw = 8.0,
+      .attn = { { { 8, 1, 128 } } },
+      .v = { { { 8, 1, 128 } } },
+      .gate = { { { 8, 1, 128 } } },
+      .up = { { { 8, 1, 128 } } },
+      .down = { { { 8, 1, 128 } } } },
 };
 
 static const synth_mix head_mix = { { { 8, .15, 128 }, { 6, .85, 128 } } };
 
-const synth_shape *synth_shape_at(uint32_t index)
+const synth_shape *synth_shape_find(const char *name)
 {
-    return index < sizeof shapes / sizeof shapes[0] ? &shapes[index] : NULL;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        if (strcmp(shapes[i].name, name) == 0) {
+            return &shapes[i];
+        }
+    }
+    return NULL;
 }
 
 static const rate *find_rate(double bpw)
@@ -80,8 +115,8 @@ uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SY
     return count;
 }
 
-static synth_tensor *add(synth_plan *p, const char *prefix, const char *name, const char *dtype, uint64_t rows, uint64_t columns,
-                         synth_fill fill, uint64_t seed)
+static synth_tensor *add(synth_plan *p, const char *prefix, const char *name, const char *dtype, uint64_t rows,
+                         uint64_t columns, synth_fill fill, uint64_t seed)
 {
     if (p->count == p->cap) {
         p->cap = p->cap ? p->cap * 2 : 512;
@@ -95,8 +130,8 @@ static synth_tensor *add(synth_plan *p, const char *prefix, const char *name, co
 }
 
 /* The five tensors of a matrix; its bits. perm_seed: matrices that read the same rows share their order. */
-static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out, const synth_mix *mix,
-                           uint64_t seed, uint64_t perm_seed)
+static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out,
+                           const synth_mix *mix, uint64_t seed, uint64_t perm_seed)
 {
     synth_group groups[SYNTH_GROUPS_MAX];
     char key[64];

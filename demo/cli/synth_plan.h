@@ -1,6 +1,6 @@
 /* synth_plan.h: which tensors a synthetic EXL2 model has: names, shapes, group tables, before any byte is written.
    takes: a shape, a bit rate, a seed.
-   gives: synth_shape_*, synth_plan_make, synth_groups.
+   gives: synth_shape_find, synth_bpw_known, synth_plan_make, synth_groups.
    owns:  the plan's list of tensors.
    next:  synth_fill.h */
 #ifndef DEMO_CLI_SYNTH_PLAN_H
@@ -56,8 +56,8 @@ typedef struct synth_plan {
     uint64_t layer_bits, layer_weights, head_bits; /* of matrices, with scales, groups and permutations */
 } synth_plan;
 
-const synth_shape *synth_shape_at(uint32_t index); /* NULL behind the last */
-bool synth_bpw_known(double bpw);                  /* 2.5, 3, 4, 4.5, 5, 6, 8 */
+const synth_shape *synth_shape_find(const char *name); /* NULL: none is called so */
+bool synth_bpw_known(double bpw);                      /* 2.5, 3, 4, 4.5, 5, 6, 8 */
 synth_plan synth_plan_make(const synth_shape *shape, double bpw, uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */
 

@@ -69,15 +69,16 @@ static bool put_header(writer *w, uint32_t first, uint32_t end)
     uint64_t offset = 0;
     for (uint32_t i = first; i < end; i++) {
         const synth_tensor *t = &w->plan->tensors[i];
+        unsigned long long begin = offset, stop = offset + t->bytes, rows = t->shape[0], columns = t->shape[1];
         char shape[48];
-        snprintf(shape, sizeof shape, t->shape[1] ? "[%llu, %llu]" : "[%llu]", (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
+        snprintf(shape, sizeof shape, columns ? "[%llu, %llu]" : "[%llu]", rows, columns);
         if (used + 512 > cap) {
             cap = cap ? cap * 2 : 1 << 16;
             text = memory_grow(text, cap, 1);
         }
-        used += (size_t)snprintf(text + used, cap - used, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": %s, \"data_offsets\": [%llu, %llu]}",
-                                 i == first ? "{" : ", ", t->name, t->dtype, shape, (unsigned long long)offset,
-                                 (unsigned long long)(offset + t->bytes));
+        used += (size_t)snprintf(text + used, cap - used,
+                                 "%s\"%s\": {\"dtype\": \"%s\", \"shape\": %s, \"data_offsets\": [%llu, %llu]}",
+                                 i == first ? "{" : ", ", t->name, t->dtype, shape, begin, stop);
         offset += t->bytes;
     }
     text[used++] = '}';

@@ -73,12 +73,13 @@ int cli_tokenize(int argc, char **argv)
 {
     const char *path = NULL;
     bool backwards = false;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &path, "folder with tokenizer.json; no weights are needed", NULL, false } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer.json; needs no weights" } };
     const arg flags[] = {
-        { "--decode", ARG_BOOL, &backwards, "     {\"ids\", \"skip_special\"} to {\"text\"}", NULL, false },
+        { "--decode", ARG_BOOL, &backwards, NULL, "{\"ids\", \"skip_special\"} to {\"text\"}" },
     };
-    const args_desc d = { "exl2 tokenize", "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}.", positional,
-                          ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "exl2 tokenize",
+                          "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);

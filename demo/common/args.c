@@ -25,14 +25,16 @@ static args_result print_help(const args_desc *d)
 {
     printf("%s\n\nusage: %s", d->about, d->program);
     for (size_t i = 0; i < d->positional_count; i++) {
-        printf(d->positional[i].optional ? " [%s]" : " %s", d->positional[i].name);
+        printf(i < d->positional_needed ? " %s" : " [%s]", d->positional[i].name);
     }
     printf(d->flag_count ? " [flags]\n\n" : "\n");
     for (size_t i = 0; i < d->positional_count; i++) {
-        printf("  %-16s %s\n", d->positional[i].name, d->positional[i].help);
+        printf("  %-20s %s\n", d->positional[i].name, d->positional[i].help);
     }
     for (size_t i = 0; i < d->flag_count; i++) {
-        printf("  %-16s %s\n", d->flags[i].name, d->flags[i].help);
+        const arg *a = &d->flags[i];
+        int used = printf("  %s%s%s", a->name, a->value_name ? " " : "", a->value_name ? a->value_name : "");
+        printf("%*s %s\n", used < 22 ? 22 - used : 0, "", a->help);
     }
     return ARGS_HELP;
 }
@@ -76,15 +78,20 @@ static bool read_float(const char *text, float *out)
     return *end == 0;
 }
 
-static args_result wrong_choice(const args_desc *d, const arg *a, const char *text)
+/* Which part of "auto|cpu" the text is; false: none. */
+static bool read_choice(const char *choices, const char *text, uint32_t *out)
 {
-    char list[512];
-    size_t used = 0;
-    list[0] = 0;
-    for (const char *const *choice = a->choices; *choice && used < sizeof list; choice++) {
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *choice);
+    size_t bytes = strlen(text);
+    for (uint32_t index = 0; choices; index++) {
+        const char *bar = strchr(choices, '|');
+        size_t choice_bytes = bar ? (size_t)(bar - choices) : strlen(choices);
+        if (choice_bytes == bytes && memcmp(choices, text, bytes) == 0) {
+            *out = index;
+            return true;
+        }
+        choices = bar ? bar + 1 : NULL;
     }
-    return args_wrong(d, "%s is one of %s, not '%s'", a->name, list, text);
+    return false;
 }
 
 static args_result store_value(const args_desc *d, const arg *a, const char *text)
@@ -126,13 +133,9 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
                    : args_wrong(d, "%s takes at most %d whole numbers with commas between them, not '%s'", a->name,
                                 ARGS_LIST_MAX, text);
     case ARG_CHOICE:
-        for (uint32_t i = 0; a->choices[i]; i++) {
-            if (strcmp(a->choices[i], text) == 0) {
-                *(uint32_t *)a->value = i;
-                return ARGS_OK;
-            }
-        }
-        return wrong_choice(d, a, text);
+        return read_choice(a->value_name, text, a->value)
+                   ? ARGS_OK
+                   : args_wrong(d, "%s is one of %s, not '%s'", a->name, a->value_name, text);
     }
     return ARGS_OK;
 }
@@ -184,7 +187,7 @@ args_result args_parse(const args_desc *d, int argc, char **argv)
             return result;
         }
     }
-    if (positionals < d->positional_count && !d->positional[positionals].optional) {
+    if (positionals < d->positional_needed) {
         return args_wrong(d, "%s is missing", d->positional[positionals].name);
     }
     return ARGS_OK;

@@ -30,23 +30,23 @@ typedef enum arg_kind {
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
-    ARG_CHOICE   /* uint32_t: index into `choices` */
+    ARG_CHOICE   /* uint32_t: which of value_name's parts */
 } arg_kind;
 
 typedef struct arg {
-    const char *name;           /* "--max"; a positional argument: "MODEL" */
-    arg_kind kind;              /* positional: ARG_TEXT or ARG_U32 */
-    void *value;                /* keeps what it holds when the flag is absent */
-    const char *help;           /* "N    tokens to write (256)" */
-    const char *const *choices; /* ARG_CHOICE: texts, NULL behind them */
-    bool optional;              /* positional ones: those behind it are too */
+    const char *name;       /* "--max"; of a positional argument: "MODEL" */
+    arg_kind kind;
+    void *value;            /* keeps what it holds when the argument is absent */
+    const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE; NULL for ARG_BOOL and positional arguments */
+    const char *help;       /* "tokens to write (256)" */
 } arg;
 
 typedef struct args_desc {
     const char *program; /* "exl2 generate" */
-    const char *about;   /* one line for --help */
+    const char *about;   /* for --help */
     const arg *positional;
     size_t positional_count;
+    size_t positional_needed; /* those behind may be left out */
     const arg *flags;
     size_t flag_count;
 } args_desc;

@@ -10,8 +10,6 @@
 
 #include <stdio.h>
 
-const char *const host_backends[] = { "auto", "cpu", NULL };
-
 exl2_backend host_backend(const host_options *o)
 {
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CPU };

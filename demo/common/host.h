@@ -13,17 +13,16 @@
 #include "progress.h"
 
 typedef struct host_options {
-    uint32_t backend; /* index into host_backends */
+    uint32_t backend; /* 0 = auto, 1 = cpu */
     uint32_t threads; /* 0 = one a processor */
 } host_options;
 
-extern const char *const host_backends[]; /* "auto", "cpu", NULL */
 exl2_backend host_backend(const host_options *o);
 
 /* Two rows of a flag table. */
 #define HOST_ARGS(options)                                                                               \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cpu  what computes (auto)", host_backends, false }, \
-    { "--threads", ARG_U32, &(options).threads, "N  threads, this one included (one a processor)", NULL, false }
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cpu", "what computes (auto)" }, \
+    { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included (one a processor)" }
 
 typedef struct host { /* zeroed: closed */
     exl2_engine *engine;
@@ -34,10 +33,11 @@ typedef struct host { /* zeroed: closed */
     double load_seconds;
 } host;
 
-/* These three print one sentence to stderr when they fail. */
+/* These three print one sentence to stderr when they fail. host_load: a cache for `sequences` full contexts, if d names
+   no size; Ctrl-C ends it. host_load_text: tokenizer and template alone. */
 bool host_open(host *h, const host_options *o);
-bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences); /* pool for so many full contexts, if d gives no size; Ctrl-C ends it */
-bool host_load_text(host *h, const char *path);                        /* tokenizer and template alone */
+bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
+bool host_load_text(host *h, const char *path);
 
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step; Ctrl-C cancels the job first */
 int host_failed(const host *h);                                /* prints the newest error's sentence; 1 */

@@ -52,7 +52,8 @@ static void write_quoted(FILE *file, const char *text, size_t bytes)
         } else if (point < 0x10000) {
             fprintf(file, "\\u%04x", (unsigned)point);
         } else {
-            fprintf(file, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((point - 0x10000) >> 10)), (unsigned)(0xDC00 + (point & 0x3FF)));
+            unsigned high = 0xD800 + ((point - 0x10000) >> 10), low = 0xDC00 + (point & 0x3FF);
+            fprintf(file, "\\u%04x\\u%04x", high, low);
         }
         p += length;
     }

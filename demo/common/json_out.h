@@ -23,11 +23,12 @@ typedef struct json_out { /* { .file = stdout } is ready to use */
 void json_out_object(json_out *j, const char *key);
 void json_out_array(json_out *j, const char *key);
 void json_out_end(json_out *j); /* of the innermost; the outermost ends the line */
-void json_out_text(json_out *j, const char *key, const char *text, size_t bytes); /* bad UTF-8 becomes U+FFFD; NULL: null */
-void json_out_string(json_out *j, const char *key, const char *text);             /* as json_out_text, up to the NUL */
+/* text: NULL becomes null, bad UTF-8 U+FFFD. string: the same up to the NUL. */
+void json_out_text(json_out *j, const char *key, const char *text, size_t bytes);
+void json_out_string(json_out *j, const char *key, const char *text);
 void json_out_uint(json_out *j, const char *key, uint64_t value);
 void json_out_int(json_out *j, const char *key, int64_t value);
-void json_out_number(json_out *j, const char *key, double value); /* 9 digits: a float comes back exactly; not finite: null */
+void json_out_number(json_out *j, const char *key, double value); /* 9 digits, so floats come back; not finite: null */
 void json_out_bool(json_out *j, const char *key, bool value);
 void json_out_ids(json_out *j, const char *key, const int32_t *ids, size_t count);
 

@@ -7,6 +7,7 @@
 
 #include "memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,8 +97,7 @@ void picture_line(picture *p, int x0, int y0, int x1, int y1, uint32_t colour)
     int steps = dx > dy ? dx : dy;
     for (int i = 0; i <= steps; i++) {
         double share = steps ? (double)i / steps : 0;
-        set_pixel(p, x0 + (int)((x1 - x0) * share + (x1 > x0 ? 0.5 : -0.5)), y0 + (int)((y1 - y0) * share + (y1 > y0 ? 0.5 : -0.5)),
-                  colour);
+        set_pixel(p, (int)lround(x0 + (x1 - x0) * share), (int)lround(y0 + (y1 - y0) * share), colour);
     }
 }
 

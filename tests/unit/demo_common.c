@@ -21,7 +21,7 @@ static void json_out_is_ascii(void)
     json_out_object(&j, NULL);
     json_out_string(&j, "a\"\\", "tab\t nul\\ \x01 \x7F");
     json_out_text(&j, "utf", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", 11);       /* U+E9, U+20AC, U+1F600 */
-    json_out_text(&j, "bad", "\xC3|\xED\xA0\x80|\xC0\xAF|\xF5|\0", 12);           /* cut, surrogate, overlong, too large */
+    json_out_text(&j, "bad", "\xC3|\xED\xA0\x80|\xC0\xAF|\xF5|\0", 12); /* cut, surrogate, overlong, too large */
     json_out_text(&j, "none", NULL, 0);
     json_out_uint(&j, "u", UINT64_MAX);
     json_out_int(&j, "i", INT64_MIN);
@@ -38,7 +38,8 @@ static void json_out_is_ascii(void)
     fclose(file);
     CHECK_TEXT(got, "{\"a\\\"\\\\\": \"tab\\t nul\\\\ \\u0001 \\u007f\", \"utf\": \"\\u00e9 \\u20ac \\ud83d\\ude00\", "
                     "\"bad\": \"\\ufffd|\\ufffd\\ufffd\\ufffd|\\ufffd\\ufffd|\\ufffd|\\u0000\", \"none\": null, "
-                    "\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"f\": 0.100000001, \"nan\": null, \"inf\": null, "
+                    "\"u\": 18446744073709551615, \"i\": -9223372036854775808, \"f\": 0.100000001, \"nan\": null, "
+                    "\"inf\": null, "
                     "\"b\": true, \"ids\": [1, -2, 3], \"empty\": []}\n");
 }
 
@@ -46,7 +47,8 @@ static void json_out_is_ascii(void)
 
 static void json_in_reads(void)
 {
-    const char *text = " {\"m\": [{\"role\": \"a\\u00e9\\ud83d\\ude00\\n\", \"n\": -1.5e2}, null, true], \"t\": [ {\"x\":1} ], \"z\": null, "
+    const char *text = " {\"m\": [{\"role\": \"a\\u00e9\\ud83d\\ude00\\n\", \"n\": -1.5e2}, null, true], "
+                       "\"t\": [ {\"x\":1} ], \"z\": null, "
                        "\"lone\": \"\\ud800x\\udc00\", \"d\": 1, \"d\": 2} ";
     const char *error;
     json_value *root = json_read(text, strlen(text), &error);
@@ -68,8 +70,8 @@ static void json_in_reads(void)
 
 static void json_in_refuses(void)
 {
-    static const char *const bad[] = { "", " ", "{", "[1,", "[1 2]", "{\"a\" 1}", "{1: 2}", "\"a", "\"\\x\"", "\"\\u12g4\"", "\"\\", "nul", "1x",
-                                       "--1", "[1]]", "\"\n\"", "{\"a\":}", "[,]" };
+    static const char *const bad[] = { "", " ", "{", "[1,", "[1 2]", "{\"a\" 1}", "{1: 2}", "\"a", "\"\\x\"",
+                                       "\"\\u12g4\"", "\"\\", "nul", "1x", "--1", "[1]]", "\"\n\"", "{\"a\":}", "[,]" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *error = NULL;
         json_value *root = json_read(bad[i], strlen(bad[i]), &error);
@@ -98,18 +100,19 @@ typedef struct parsed {
 /* Parses up to eight words; NULL ends them. */
 static args_result parse(parsed *p, const char *const words[8])
 {
-    static const char *const backends[] = { "auto", "cpu", NULL };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &p->model, "", NULL, false }, { "OUT", ARG_TEXT, &p->out, "", NULL, true } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &p->model, NULL, "" }, { "OUT", ARG_TEXT, &p->out, NULL, "" } };
     const arg flags[] = {
-        { "--json", ARG_BOOL, &p->json, "", NULL, false },
-        { "--max", ARG_U32, &p->max, "", NULL, false },
-        { "--seed", ARG_U64, &p->seed, "", NULL, false },
-        { "--top-p", ARG_FLOAT, &p->top_p, "", NULL, false },
-        { "--stop", ARG_TEXTS, &p->stops, "", NULL, false },
-        { "--batch", ARG_NUMBERS, &p->batch, "", NULL, false },
-        { "--backend", ARG_CHOICE, &p->backend, "", backends, false },
+        { "--json", ARG_BOOL, &p->json, NULL, "" },
+        { "--max", ARG_U32, &p->max, NULL, "" },
+        { "--seed", ARG_U64, &p->seed, NULL, "" },
+        { "--top-p", ARG_FLOAT, &p->top_p, NULL, "" },
+        { "--stop", ARG_TEXTS, &p->stops, NULL, "" },
+        { "--batch", ARG_NUMBERS, &p->batch, NULL, "" },
+        { "--backend", ARG_CHOICE, &p->backend, "auto|cpu", "" },
     };
-    const args_desc d = { "test", "", positional, ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    const args_desc d = { "test",
+                          "",
+                          positional, ARGS_COUNT(positional), 1, flags, ARGS_COUNT(flags) };
     char copies[8][64], *argv[8];
     int argc = 0;
     for (; argc < 8 && words[argc]; argc++) {
@@ -123,17 +126,21 @@ static args_result parse(parsed *p, const char *const words[8])
     return result;
 }
 
+#define WORDS(...) ((const char *const[8]){ __VA_ARGS__ })
+
 static void args_read(void)
 {
     parsed p;
-    CHECK_INT(parse(&p, (const char *const[8]){ "m", "--max", "12", "--seed=18446744073709551615", "--top-p", "0.5", "--json" }), ARGS_OK);
+    args_result result = parse(&p, WORDS("m", "--max", "12", "--seed=18446744073709551615", "--top-p", "0.5", "--json"));
+    CHECK_INT(result, ARGS_OK);
     CHECK(p.json && p.max == 12 && p.seed == UINT64_MAX && p.top_p >= 0.5f && p.top_p <= 0.5f);
-    CHECK_INT(parse(&p, (const char *const[8]){ "--batch", "1,8,16", "m", "--backend", "cpu", "--stop=a", "--stop", "b" }), ARGS_OK);
+    result = parse(&p, WORDS("--batch", "1,8,16", "m", "--backend", "cpu", "--stop=a", "--stop", "b"));
+    CHECK_INT(result, ARGS_OK);
     CHECK(p.batch.count == 3 && p.batch.items[0] == 1 && p.batch.items[1] == 8 && p.batch.items[2] == 16);
     CHECK_INT(p.backend, 1);
     CHECK_TEXT(p.stops.items[0], "kept");
     CHECK_INT(p.max, 7);
-    CHECK_INT(parse(&p, (const char *const[8]){ "m", "--", "--json" }), ARGS_OK);
+    CHECK_INT(parse(&p, WORDS("m", "--", "--json")), ARGS_OK);
     CHECK_TEXT(p.out, "--json");
     CHECK(!p.json);
 }
