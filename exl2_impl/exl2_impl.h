@@ -128,10 +128,10 @@
 #ifdef EXL2_CONVERT
 /* ---- 8_convert: making models ---- */
 
-/* defines: an output folder, whole or not at all */
-#include "8_convert/folder.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf_types.h"
+/* defines: the header of a GGUF file */
+#include "8_convert/gguf_header.h"
 /* defines: a GGUF file, checked */
 #include "8_convert/gguf.h"
 /* defines: codes and scales -> words of an EXL2 file */
@@ -142,10 +142,14 @@
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
+/* defines: an output folder, whole or not at all */
+#include "8_convert/folder.h"
 /* defines: GGUF keys -> config.json */
 #include "8_convert/import_config.h"
 /* defines: GGUF keys -> tokenizer files */
 #include "8_convert/import_text.h"
+/* defines: which tensor of GGUF becomes which of EXL2 */
+#include "8_convert/import_plan.h"
 /* defines: GGUF tensors -> EXL2 tensors */
 #include "8_convert/import_model.h"
 /* defines: exl2_import_gguf */

@@ -2,7 +2,7 @@
    takes: stored blocks.
    gives: exl2__gguf_types_find, exl2__gguf_types_read.
    owns:  nothing.
-   next:  gguf.h */
+   next:  gguf_header.h */
 #ifndef EXL2__GGUF_TYPES_H
 #define EXL2__GGUF_TYPES_H
 

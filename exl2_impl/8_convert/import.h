@@ -19,7 +19,7 @@ typedef struct exl2__import {
     exl2__gguf gguf;
     exl2__import_config config;
     exl2__import_text text;
-    exl2__import_model model;
+    exl2__import_plan plan;
     exl2__folder folder;
 } exl2__import;
 
@@ -50,12 +50,11 @@ static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, e
     EXL2__TRY(exl2__gguf_open(c, d->gguf_path, &im->gguf));
     EXL2__TRY(exl2__import_config_read(&im->gguf, &im->config));
     EXL2__TRY(exl2__import_text_read(&im->gguf, im->config.vocab, &im->text));
-    EXL2__TRY(exl2__import_model_plan(&im->gguf, d, &im->config, &im->model));
+    EXL2__TRY(exl2__import_plan_make(&im->gguf, &im->config, &im->plan));
     EXL2__TRY(exl2__folder_begin(c, &im->folder, d->out_dir));
-    EXL2__TRY(exl2__import_model_progress(&im->model, 0, "tokenizer.json"));
     EXL2__TRY(exl2__import_config_write(c, im->folder.work_path, &im->config, &im->text.ids));
     EXL2__TRY(exl2__import_text_write(c, im->folder.work_path, &im->text, im->config.context));
-    EXL2__TRY(exl2__import_model_run(&im->model, im->folder.work_path));
+    EXL2__TRY(exl2__import_model_run(&im->plan, d, im->folder.work_path, EXL2__SHARDS_BYTES));
     return exl2__folder_commit(c, &im->folder);
 }
 
@@ -64,7 +63,7 @@ static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
     exl2__import im;
     memset(&im, 0, sizeof im);
     exl2_result result = exl2__import_steps(c, d, &im);
-    exl2__import_model_close(&im.model);
+    exl2__import_plan_close(&im.plan);
     exl2__import_text_close(&im.text);
     exl2__gguf_close(&im.gguf);
     exl2__folder_abandon(c, &im.folder);

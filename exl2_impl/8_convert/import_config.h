@@ -6,28 +6,36 @@
 #ifndef EXL2__IMPORT_CONFIG_H
 #define EXL2__IMPORT_CONFIG_H
 
+#include "../1_load/model_rope.h"
 #include "gguf.h"
 #include "pack.h"
 #include "write.h"
 
-#include <math.h>
-
-typedef enum exl2__import_rope { EXL2__IMPORT_ROPE_PLAIN, EXL2__IMPORT_ROPE_LINEAR, EXL2__IMPORT_ROPE_LLAMA3 } exl2__import_rope;
-
 typedef struct exl2__import_config {
     uint32_t layers, hidden, inter, heads, kv_heads, head_dim, context, vocab; /* vocab: rows of the embedding */
-    float norm_eps, rope_theta;
-    exl2__import_rope rope;
-    float rope_factor;
-    uint32_t rope_original_context; /* LLAMA3 */
+    float norm_eps;
+    exl2__rope rope;
     bool tied, attention_bias, mlp_bias;
     uint32_t bits, group, head_bits; /* of the folder to make */
 } exl2__import_config;
 
-#define EXL2__IMPORT_LLAMA3_LOW 1.0f /* low_freq_factor and high_freq_factor of every Llama 3.x; GGUF does not keep them */
-#define EXL2__IMPORT_LLAMA3_HIGH 4.0f
-
 /* ---- reading ---- */
+
+static inline bool exl2__import_config_is(exl2__gguf_text text, const char *wanted)
+{
+    return text.bytes == strlen(wanted) && memcmp(text.data, wanted, strlen(wanted)) == 0;
+}
+
+/* A hostile name may hold anything: it is quoted only when it is a short plain word. */
+static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
+{
+    bool plain = text.bytes > 0 && text.bytes < 32;
+    for (uint64_t i = 0; plain && i < text.bytes; i++) {
+        plain = text.data[i] > 0x20 && text.data[i] < 0x7F;
+    }
+    exl2__format(out, 32, "%.*s", plain ? (int)text.bytes : 12, plain ? text.data : "(not a word)");
+    return text.bytes == 0 ? "missing" : out;
+}
 
 /* Keys that change what the model computes, in ways this importer does not follow: absent or neutral, or refused. */
 static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
@@ -93,41 +101,33 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     return EXL2_OK;
 }
 
-/* What a frequency is divided by under Llama 3's scaling (rope_type llama3), frequency i of dims / 2. */
-static double exl2__import_config_llama3_factor(const exl2__import_config *m, uint32_t i, float factor, uint32_t original_context)
-{
-    double frequency = pow((double)m->rope_theta, -2.0 * i / m->head_dim);
-    double turns = original_context * frequency / 6.283185307179586; /* in the original context */
-    double blend = (turns - EXL2__IMPORT_LLAMA3_LOW) / (EXL2__IMPORT_LLAMA3_HIGH - EXL2__IMPORT_LLAMA3_LOW);
-    blend = blend < 0 ? 0 : blend > 1 ? 1 : blend;
-    return 1.0 / ((1.0 - blend) / factor + blend);
-}
-
-/* GGUF keeps Llama 3's scaling as a table of divisors, rope_freqs.weight; find the numbers that it was made from. */
+/* GGUF keeps the scaling of Llama 3 as a table of divisors, rope_freqs.weight, one a frequency; finds the numbers that it
+   was made from. Low and high factor are 1 and 4 in every Llama 3.x, the original context is mostly 8,192. */
 static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tensor *table, exl2__import_config *m)
 {
     uint8_t bytes[512 * 4];
-    float stored[512];
+    float divisors[512];
+    double plain[512], scaled[512];
     uint32_t count = m->head_dim / 2, contexts[2] = { 8192, 8192 };
     table->used = true;
     if (table->type->id != 0 || table->dims[0] != count || table->bytes != count * 4) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: rope_freqs.weight is %s with %llu numbers, expected F32 with %u", g->path,
-                          table->type->name, (unsigned long long)(table->bytes / 4), count);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with %u", g->path,
+                          table->type->name, (unsigned long long)table->dims[0], count);
     }
     EXL2__TRY(exl2__gguf_read(g, table->offset, bytes, table->bytes));
-    exl2__gguf_types_read(table->type, bytes, count, stored);
+    exl2__gguf_types_read(table->type, bytes, count, divisors);
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.scaling.original_context_length", &contexts[0]));
-    float factor = stored[count - 1];
-    for (uint32_t k = 0; k < 2; k++) {
-        bool same = factor >= 1.0f && exl2__float_is_finite(factor);
+    exl2__rope_frequencies(&m->rope, m->head_dim, plain);
+    bool usable = exl2__float_is_finite(divisors[count - 1]) && divisors[count - 1] >= 1;
+    for (uint32_t k = 0; usable && k < 2; k++) {
+        exl2__rope rope = { EXL2__ROPE_LLAMA3, m->rope.theta, (double)divisors[count - 1], 1, 4, contexts[k] };
+        exl2__rope_frequencies(&rope, m->head_dim, scaled);
+        bool same = true;
         for (uint32_t i = 0; same && i < count; i++) {
-            double wanted = exl2__import_config_llama3_factor(m, i, factor, contexts[k]);
-            same = exl2__float_is_finite(stored[i]) && fabs(stored[i] - wanted) < 1e-3 * wanted;
+            same = exl2__float_is_finite(divisors[i]) && fabs((double)divisors[i] * scaled[i] - plain[i]) < 1e-3 * plain[i];
         }
         if (same) {
-            m->rope = factor > 1.0f ? EXL2__IMPORT_ROPE_LLAMA3 : EXL2__IMPORT_ROPE_PLAIN;
-            m->rope_factor = factor;
-            m->rope_original_context = contexts[k];
+            m->rope = rope.factor > 1 ? rope : m->rope;
             return EXL2_OK;
         }
     }
@@ -137,48 +137,37 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
 static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text kind = { "none", 4 };
-    float old_factor = 1;
-    m->rope_theta = 10000;
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.freq_base", &m->rope_theta));
-    if (!(m->rope_theta > 0)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: llama.rope.freq_base is not positive", g->path);
-    }
-    m->rope_factor = 1;
+    float theta = 10000, factor = 1;
+    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.freq_base", &theta));
+    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &factor)); /* older files */
     EXL2__TRY(exl2__gguf_get_text(g, "llama.rope.scaling.type", &kind));
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &old_factor));
-    bool linear = kind.bytes == 6 && memcmp(kind.data, "linear", 6) == 0;
-    if (linear) {
-        EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &m->rope_factor));
-    } else if (kind.bytes != 4 || memcmp(kind.data, "none", 4) != 0) {
+    if (exl2__import_config_is(kind, "linear")) {
+        EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &factor));
+    } else if (!exl2__import_config_is(kind, "none")) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: llama.rope.scaling.type is not linear or none; others are not imported", g->path);
     }
-    m->rope_factor = m->rope_factor == 1 ? old_factor : m->rope_factor;
-    if (!(m->rope_factor >= 1)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the factor of RoPE scaling is below 1", g->path);
+    if (!(theta > 1) || !(factor >= 1)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is below 1", g->path, theta > 1 ? "the factor of RoPE scaling" : "llama.rope.freq_base");
     }
-    m->rope = m->rope_factor != 1 ? EXL2__IMPORT_ROPE_LINEAR : EXL2__IMPORT_ROPE_PLAIN;
+    m->rope.kind = factor != 1 ? EXL2__ROPE_LINEAR : EXL2__ROPE_PLAIN;
+    m->rope.theta = (double)theta;
+    m->rope.factor = (double)factor;
     exl2__gguf_tensor *table = exl2__gguf_tensor_find(g, "rope_freqs.weight");
-    if (!table) {
-        return EXL2_OK;
-    }
-    if (m->rope == EXL2__IMPORT_ROPE_LINEAR) {
+    if (table && m->rope.kind == EXL2__ROPE_LINEAR) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: linear RoPE scaling and rope_freqs.weight at once are not imported", g->path);
     }
-    return exl2__import_config_rope_table(g, table, m);
+    return table ? exl2__import_config_rope_table(g, table, m) : EXL2_OK;
 }
 
-/* Everything but the biases, which exl2__import_model_plan finds. */
+/* Everything but the biases, which exl2__import_plan_make finds. */
 static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text arch = { NULL, 0 };
+    char name[32];
     EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
-    if (arch.bytes != 5 || memcmp(arch.data, "llama", 5) != 0) {
-        bool printable = arch.bytes > 0 && arch.bytes < 32;
-        for (uint64_t i = 0; printable && i < arch.bytes; i++) {
-            printable = arch.data[i] >= 0x20 && arch.data[i] < 0x7F;
-        }
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %.*s; only llama is imported", g->path,
-                          printable ? (int)arch.bytes : 7, printable ? arch.data : "missing");
+    if (!exl2__import_config_is(arch, "llama")) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s; only llama is imported", g->path,
+                          exl2__import_config_show(arch, name));
     }
     EXL2__TRY(exl2__import_config_refuse(g));
     EXL2__TRY(exl2__import_config_size(g, "llama.block_count", 1, 1024, 1, &m->layers));
@@ -262,23 +251,24 @@ static void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids
     }
 }
 
-static void exl2__import_config_write_rope(exl2__write *w, const exl2__import_config *m)
+static void exl2__import_config_write_rope(exl2__write *w, const exl2__rope *rope)
 {
     exl2__write_format(w, ",\n    \"rope_theta\": ");
-    exl2__write_float(w, m->rope_theta);
-    if (m->rope != EXL2__IMPORT_ROPE_PLAIN) {
-        exl2__write_format(w, ",\n    \"rope_scaling\": {\n        \"rope_type\": \"%s\",\n        \"factor\": ",
-                           m->rope == EXL2__IMPORT_ROPE_LINEAR ? "linear" : "llama3");
-        exl2__write_float(w, m->rope_factor);
-        if (m->rope == EXL2__IMPORT_ROPE_LLAMA3) {
-            exl2__write_format(w, ",\n        \"low_freq_factor\": ");
-            exl2__write_float(w, EXL2__IMPORT_LLAMA3_LOW);
-            exl2__write_format(w, ",\n        \"high_freq_factor\": ");
-            exl2__write_float(w, EXL2__IMPORT_LLAMA3_HIGH);
-            exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u", m->rope_original_context);
-        }
-        exl2__write_format(w, "\n    }");
+    exl2__write_float(w, (float)rope->theta);
+    if (rope->kind == EXL2__ROPE_PLAIN) {
+        return;
     }
+    exl2__write_format(w, ",\n    \"rope_scaling\": {\n        \"rope_type\": \"%s\",\n        \"factor\": ",
+                       rope->kind == EXL2__ROPE_LINEAR ? "linear" : "llama3");
+    exl2__write_float(w, (float)rope->factor);
+    if (rope->kind == EXL2__ROPE_LLAMA3) {
+        exl2__write_format(w, ",\n        \"low_freq_factor\": ");
+        exl2__write_float(w, (float)rope->low);
+        exl2__write_format(w, ",\n        \"high_freq_factor\": ");
+        exl2__write_float(w, (float)rope->high);
+        exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u", (uint32_t)rope->original_context_max);
+    }
+    exl2__write_format(w, "\n    }");
 }
 
 static void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m, const exl2__import_ids *ids)
@@ -288,7 +278,7 @@ static void exl2__import_config_write_model(exl2__write *w, const exl2__import_c
     exl2__write_format(w, ",\n    \"num_attention_heads\": %u,\n    \"num_key_value_heads\": %u,\n    \"head_dim\": %u", m->heads, m->kv_heads, m->head_dim);
     exl2__write_format(w, ",\n    \"vocab_size\": %u,\n    \"max_position_embeddings\": %u,\n    \"rms_norm_eps\": ", m->vocab, m->context);
     exl2__write_float(w, m->norm_eps);
-    exl2__import_config_write_rope(w, m);
+    exl2__import_config_write_rope(w, &m->rope);
     exl2__write_format(w, ",\n    \"hidden_act\": \"silu\",\n    \"tie_word_embeddings\": %s", m->tied ? "true" : "false");
     exl2__write_format(w, ",\n    \"attention_bias\": %s,\n    \"mlp_bias\": %s", m->attention_bias ? "true" : "false", m->mlp_bias ? "true" : "false");
     exl2__import_config_write_ids(w, ids);

@@ -1,35 +1,17 @@
-/* import_model.h: the tensors of a Llama in GGUF -> output*.safetensors of an EXL2 folder, one slab at a time.
-   takes: an open GGUF file, its sizes, the output folder.
-   gives: exl2__import_model, exl2__import_model_plan, exl2__import_model_run, exl2__import_model_close.
-   owns:  the list of tensors, scratch for one tensor as stored and one slab of numbers, the output files.
+/* import_model.h: does what a plan says: tensors of GGUF -> output*.safetensors of an EXL2 folder, one slab at a time.
+   takes: a plan, the output folder, progress and parallel hooks.
+   gives: exl2__import_model_run.
+   owns:  while it runs: scratch for one tensor as stored and one slab of numbers, the output files.
    next:  import.h */
 #ifndef EXL2__IMPORT_MODEL_H
 #define EXL2__IMPORT_MODEL_H
 
-#include "import_config.h"
+#include "import_plan.h"
 #include "quantize.h"
-#include "shards.h"
 
 #define EXL2__IMPORT_SLAB_ROWS 256u /* input features of a slab: a multiple of every group and every GGUF block */
 #define EXL2__IMPORT_CHUNK 256u     /* columns of a task */
 #define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* at most, of a slab */
-
-/* One linear layer. GGUF has it as [out, in], which is what a column-wise quantizer reads anyway. */
-typedef struct exl2__import_matrix {
-    char name[EXL2__SHARDS_NAME_MAX]; /* "model.layers.0.self_attn.q_proj" */
-    exl2__gguf_tensor *weight, *bias; /* bias: NULL with has_bias: zeros */
-    uint32_t in, out, stored;         /* stored: out rounded up to 32 */
-    uint32_t pair_dim;                /* not 0: undo the row order of RoPE pairs, heads of this size */
-    uint32_t bits, group;
-    uint32_t group_count, words;
-    bool has_bias;
-    uint32_t entry;                   /* number of its first tensor in the output */
-} exl2__import_matrix;
-
-typedef struct exl2__import_plain { /* embedding and norms, kept in f16 */
-    exl2__gguf_tensor *tensor;
-    uint32_t entry;
-} exl2__import_plain;
 
 typedef struct exl2__import_scratch {
     uint64_t piece;     /* numbers of an embedding or norm at a time */
@@ -48,16 +30,14 @@ typedef struct exl2__import_scratch {
 } exl2__import_scratch;
 
 typedef struct exl2__import_model {
-    exl2__gguf *g;
+    exl2__import_plan *plan;
+    exl2__gguf *g; /* of the plan */
     const exl2_import_desc *desc;
-    exl2__import_config *config;
-    exl2__arena list, memory;
-    exl2__import_matrix *matrices;
-    exl2__import_plain *plains;
-    uint32_t matrix_count, plain_count;
+    exl2__arena memory;
     exl2__import_scratch scratch;
     exl2__shards shards;
-    uint64_t work_done, work_all; /* numbers */
+    uint64_t shard_bytes;
+    uint64_t numbers_done; /* of plan->numbers */
 } exl2__import_model;
 
 /* What the tasks of one slab share. */
@@ -70,186 +50,14 @@ typedef struct exl2__import_slab {
     uint16_t scale_max[EXL2__IMPORT_GROUPS];
 } exl2__import_slab;
 
-/* ---- planning ---- */
-
-/* The tensor of that name with that shape; *out stays NULL when it is absent and optional. dim1 0: a vector. */
-static exl2_result exl2__import_model_want(exl2__gguf *g, const char *name, bool optional, uint32_t dim0, uint32_t dim1, exl2__gguf_tensor **out)
-{
-    exl2__gguf_tensor *t = exl2__gguf_tensor_find(g, name);
-    *out = t;
-    if (!t) {
-        return optional ? EXL2_OK : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s is missing", g->path, name);
-    }
-    if (t->dims[0] != dim0 || t->dims[1] != (dim1 ? dim1 : 1) || t->dims[2] != 1 || t->dims[3] != 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s has the shape %llu x %llu x %llu, expected %u x %u", g->path, name,
-                          (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], dim0, dim1 ? dim1 : 1);
-    }
-    if (!t->type->read) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %s is of type %s, which is not imported", g->path, name, t->type->name);
-    }
-    t->used = true;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__import_model_plan_matrix(exl2__import_model *m, const char *gguf_name, const char *name, uint32_t in, uint32_t out,
-                                                  uint32_t pair_dim, bool with_bias)
-{
-    exl2__import_matrix *x = &m->matrices[m->matrix_count++];
-    bool head = strcmp(name, "lm_head") == 0;
-    char tensor[EXL2__GGUF_NAME_MAX + 1];
-    exl2__format(x->name, sizeof x->name, "%s", name);
-    exl2__format(tensor, sizeof tensor, "%s.weight", gguf_name);
-    EXL2__TRY(exl2__import_model_want(m->g, tensor, false, in, out, &x->weight));
-    if (with_bias) {
-        exl2__format(tensor, sizeof tensor, "%s.bias", gguf_name);
-        EXL2__TRY(exl2__import_model_want(m->g, tensor, true, out, 0, &x->bias));
-        if (out % EXL2__PACK_UNIT != 0) {
-            return exl2__fail(m->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s has a bias and %u outputs, not a multiple of %u", m->g->path, name, out,
-                              EXL2__PACK_UNIT);
-        }
-    }
-    x->in = in;
-    x->out = out;
-    x->stored = (uint32_t)exl2__align_up(out, EXL2__PACK_UNIT);
-    x->pair_dim = pair_dim;
-    x->bits = head ? m->config->head_bits : m->config->bits;
-    x->group = m->config->group;
-    x->has_bias = with_bias;
-    exl2__pack_band band = { x->bits, in, x->group };
-    EXL2__TRY(exl2__pack_layout(m->g->ctx, name, in, &band, 1, NULL, &x->group_count, &x->words));
-    m->work_all += (uint64_t)in * x->stored;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__import_model_plan_plain(exl2__import_model *m, const char *gguf_name, uint32_t dim0, uint32_t dim1)
-{
-    exl2__import_plain *p = &m->plains[m->plain_count++];
-    m->work_all += (uint64_t)dim0 * (dim1 ? dim1 : 1);
-    return exl2__import_model_want(m->g, gguf_name, false, dim0, dim1, &p->tensor);
-}
-
-static exl2_result exl2__import_model_plan_layer(exl2__import_model *m, uint32_t layer)
-{
-    exl2__import_config *f = m->config;
-    uint32_t q = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;
-    const struct {
-        const char *from, *to;
-        uint32_t in, out, pair_dim;
-        bool with_bias;
-    } linears[7] = {
-        { "attn_q", "self_attn.q_proj", f->hidden, q, f->head_dim, f->attention_bias },
-        { "attn_k", "self_attn.k_proj", f->hidden, kv, f->head_dim, f->attention_bias },
-        { "attn_v", "self_attn.v_proj", f->hidden, kv, 0, f->attention_bias },
-        { "attn_output", "self_attn.o_proj", q, f->hidden, 0, f->attention_bias },
-        { "ffn_gate", "mlp.gate_proj", f->hidden, f->inter, 0, f->mlp_bias },
-        { "ffn_up", "mlp.up_proj", f->hidden, f->inter, 0, f->mlp_bias },
-        { "ffn_down", "mlp.down_proj", f->inter, f->hidden, 0, f->mlp_bias },
-    };
-    char from[EXL2__GGUF_NAME_MAX + 1], to[EXL2__SHARDS_NAME_MAX];
-    for (uint32_t i = 0; i < 7; i++) {
-        exl2__format(from, sizeof from, "blk.%u.%s", layer, linears[i].from);
-        exl2__format(to, sizeof to, "model.layers.%u.%s", layer, linears[i].to);
-        EXL2__TRY(exl2__import_model_plan_matrix(m, from, to, linears[i].in, linears[i].out, linears[i].pair_dim, linears[i].with_bias));
-    }
-    exl2__format(from, sizeof from, "blk.%u.attn_norm.weight", layer);
-    EXL2__TRY(exl2__import_model_plan_plain(m, from, f->hidden, 0));
-    exl2__format(from, sizeof from, "blk.%u.ffn_norm.weight", layer);
-    return exl2__import_model_plan_plain(m, from, f->hidden, 0);
-}
-
-/* attention_bias and mlp_bias of config.json stand for all layers at once: one bias anywhere turns them on. */
-static void exl2__import_model_find_biases(exl2__import_model *m)
-{
-    static const char *const names[7] = { "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down" };
-    for (uint32_t i = 0; i < m->config->layers * 7; i++) {
-        char name[EXL2__GGUF_NAME_MAX + 1];
-        exl2__format(name, sizeof name, "blk.%u.%s.bias", i / 7, names[i % 7]);
-        if (exl2__gguf_tensor_find(m->g, name)) {
-            *(i % 7 < 4 ? &m->config->attention_bias : &m->config->mlp_bias) = true;
-        }
-    }
-}
-
-/* Tensors of the output, in the order in which they are made. */
-static exl2_result exl2__import_model_plan_output(exl2__import_model *m)
-{
-    exl2__shards *s = &m->shards;
-    exl2__import_config *f = m->config;
-    EXL2__TRY(exl2__shards_begin(m->g->ctx, s, m->plain_count + m->matrix_count * 6, EXL2__SHARDS_BYTES));
-    for (uint32_t i = 0; i < m->plain_count; i++) {
-        char name[EXL2__SHARDS_NAME_MAX];
-        exl2__import_plain *p = &m->plains[i];
-        p->entry = s->count;
-        if (i < 2) { /* embedding, final norm */
-            exl2__shards_add(s, i == 0 ? "model.embed_tokens" : "model.norm", ".weight", EXL2__SHARDS_F16, i == 0 ? 2 : 1,
-                             i == 0 ? f->vocab : f->hidden, f->hidden);
-            continue;
-        }
-        exl2__format(name, sizeof name, "model.layers.%u.%s", (i - 2) / 2, i % 2 == 0 ? "input_layernorm" : "post_attention_layernorm");
-        exl2__shards_add(s, name, ".weight", EXL2__SHARDS_F16, 1, f->hidden, 0);
-    }
-    for (uint32_t i = 0; i < m->matrix_count; i++) {
-        exl2__import_matrix *x = &m->matrices[i];
-        x->entry = s->count;
-        exl2__shards_add(s, x->name, ".q_weight", EXL2__SHARDS_I32, 2, x->words, x->stored);
-        exl2__shards_add(s, x->name, ".q_scale", EXL2__SHARDS_I32, 2, x->group_count, x->stored / 8);
-        exl2__shards_add(s, x->name, ".q_scale_max", EXL2__SHARDS_F16, 1, x->group_count, 0);
-        exl2__shards_add(s, x->name, ".q_groups", EXL2__SHARDS_I16, 1, x->group_count * 2, 0);
-        exl2__shards_add(s, x->name, ".q_invperm", EXL2__SHARDS_I32, 1, x->in, 0);
-        if (x->has_bias) {
-            exl2__shards_add(s, x->name, ".bias", EXL2__SHARDS_F16, 1, x->stored, 0);
-        }
-    }
-    return EXL2_OK;
-}
-
-/* Finds every tensor, fills the list and the biases of the config. *m is to be closed, also after a failure. */
-static exl2_result exl2__import_model_plan(exl2__gguf *g, const exl2_import_desc *desc, exl2__import_config *config, exl2__import_model *m)
-{
-    *m = (exl2__import_model){ 0 };
-    m->g = g;
-    m->desc = desc;
-    m->config = config;
-    exl2__import_model_find_biases(m);
-    uint64_t matrix_bytes = ((uint64_t)config->layers * 7 + 1) * sizeof *m->matrices;
-    uint64_t plain_bytes = ((uint64_t)config->layers * 2 + 2) * sizeof *m->plains;
-    EXL2__TRY(exl2__arena_open(g->ctx, &m->list, exl2__align_up(matrix_bytes, EXL2__ARENA_ALIGN) + exl2__align_up(plain_bytes, EXL2__ARENA_ALIGN),
-                               EXL2_MEM_GENERAL));
-    m->matrices = (exl2__import_matrix *)exl2__arena_take_zeroed(&m->list, matrix_bytes);
-    m->plains = (exl2__import_plain *)exl2__arena_take_zeroed(&m->list, plain_bytes);
-    EXL2__TRY(exl2__import_model_plan_plain(m, "token_embd.weight", config->hidden, config->vocab));
-    EXL2__TRY(exl2__import_model_plan_plain(m, "output_norm.weight", config->hidden, 0));
-    for (uint32_t i = 0; i < config->layers; i++) {
-        EXL2__TRY(exl2__import_model_plan_layer(m, i));
-    }
-    EXL2__TRY(exl2__import_model_plan_matrix(m, config->tied ? "token_embd" : "output", "lm_head", config->hidden, config->vocab, 0, false));
-    for (uint32_t i = 0; i < g->tensor_count; i++) {
-        if (!g->tensors[i].used) {
-            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s is not part of a Llama as it is imported here", g->path,
-                              EXL2__GGUF_NAME(g->tensors[i].name));
-        }
-    }
-    return exl2__import_model_plan_output(m);
-}
-
-static void exl2__import_model_close(exl2__import_model *m)
-{
-    exl2__shards_close(&m->shards);
-    if (m->g) {
-        exl2__arena_close(m->g->ctx, &m->list);
-        exl2__arena_close(m->g->ctx, &m->memory);
-    }
-    *m = (exl2__import_model){ 0 };
-}
-
 /* ---- scratch, progress, tasks ---- */
 
 static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a)
 {
     exl2__import_scratch *s = &m->scratch;
-    uint64_t raw = 0, stored = 0, in = m->config->hidden, groups = 0;
-    for (uint32_t i = 0; i < m->matrix_count; i++) {
-        const exl2__import_matrix *x = &m->matrices[i];
+    uint64_t raw = 0, stored = 0, in = m->plan->config->hidden, groups = 0;
+    for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
+        const exl2__import_matrix *x = &m->plan->matrices[i];
         raw = exl2__max64(raw, x->weight->bytes);
         raw = exl2__max64(raw, x->bias ? x->bias->bytes : 0);
         stored = exl2__max64(stored, x->stored);
@@ -277,8 +85,8 @@ static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a
 static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t numbers, const char *what)
 {
     const exl2_import_desc *d = m->desc;
-    m->work_done += numbers;
-    if (d->progress && !d->progress(d->user, (float)((double)m->work_done / (double)m->work_all), what)) {
+    m->numbers_done += numbers;
+    if (d->progress && !d->progress(d->user, (float)((double)m->numbers_done / (double)m->plan->numbers), what)) {
         return exl2__fail(m->g->ctx, EXL2_ERR_CANCELLED, "the import of %s was cancelled", m->g->path);
     }
     return EXL2_OK;
@@ -516,21 +324,36 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
     return x->has_bias ? exl2__import_model_run_bias(m, x) : EXL2_OK;
 }
 
-/* Makes every tensor of the plan, in files in `dir`. */
-static exl2_result exl2__import_model_run(exl2__import_model *m, const char *dir)
+static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char *dir)
 {
     exl2__arena measure = { 0 };
     exl2__import_model_lay_scratch(m, &measure);
     EXL2__TRY(exl2__arena_open(m->g->ctx, &m->memory, measure.used, EXL2_MEM_SCRATCH));
     exl2__import_model_lay_scratch(m, &m->memory);
+    EXL2__TRY(exl2__import_plan_list(m->plan, m->shard_bytes, &m->shards));
     EXL2__TRY(exl2__shards_open(&m->shards, dir));
-    for (uint32_t i = 0; i < m->plain_count; i++) {
-        EXL2__TRY(exl2__import_model_run_plain(m, &m->plains[i]));
+    for (uint32_t i = 0; i < m->plan->plain_count; i++) {
+        EXL2__TRY(exl2__import_model_run_plain(m, &m->plan->plains[i]));
     }
-    for (uint32_t i = 0; i < m->matrix_count; i++) {
-        EXL2__TRY(exl2__import_model_run_matrix(m, &m->matrices[i]));
+    for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
+        EXL2__TRY(exl2__import_model_run_matrix(m, &m->plan->matrices[i]));
     }
     return exl2__shards_finish(&m->shards);
+}
+
+/* Makes every tensor of the plan, in files in `dir` of at most shard_bytes of data each. */
+static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir, uint64_t shard_bytes)
+{
+    exl2__import_model m;
+    memset(&m, 0, sizeof m);
+    m.plan = plan;
+    m.g = plan->g;
+    m.desc = desc;
+    m.shard_bytes = shard_bytes;
+    exl2_result result = exl2__import_model_run_all(&m, dir);
+    exl2__shards_close(&m.shards);
+    exl2__arena_close(m.g->ctx, &m.memory);
+    return result;
 }
 
 #endif

@@ -2,7 +2,7 @@
    takes: an open GGUF file.
    gives: exl2__import_text, exl2__import_text_read, exl2__import_text_write, exl2__import_text_close.
    owns:  the token table, until exl2__import_text_close.
-   next:  import_model.h */
+   next:  import_plan.h */
 #ifndef EXL2__IMPORT_TEXT_H
 #define EXL2__IMPORT_TEXT_H
 
@@ -52,27 +52,11 @@ static inline bool exl2__import_text_is_added(const exl2__import_text *t, uint32
     return type == EXL2__IMPORT_TEXT_UNKNOWN || type == EXL2__IMPORT_TEXT_CONTROL || type == EXL2__IMPORT_TEXT_USER;
 }
 
-static inline bool exl2__import_text_is(exl2__gguf_text text, const char *wanted)
-{
-    return text.bytes == strlen(wanted) && memcmp(text.data, wanted, strlen(wanted)) == 0;
-}
-
 static const char *exl2__import_text_name(const void *owner, uint32_t entry, size_t *bytes)
 {
     const exl2__gguf_text *token = &((const exl2__import_text *)owner)->tokens[entry];
     *bytes = (size_t)token->bytes;
     return token->data;
-}
-
-/* A hostile name may hold anything: it is quoted only when it is a short plain word. */
-static const char *exl2__import_text_show(exl2__gguf_text text, char out[32])
-{
-    bool plain = text.bytes > 0 && text.bytes < 32;
-    for (uint64_t i = 0; plain && i < text.bytes; i++) {
-        plain = text.data[i] > 0x20 && text.data[i] < 0x7F;
-    }
-    exl2__format(out, 32, "%.*s", plain ? (int)text.bytes : 12, plain ? text.data : "(not a word)");
-    return text.bytes == 0 ? "missing" : out;
 }
 
 static exl2_result exl2__import_text_find_family(exl2__import_text *t)
@@ -92,21 +76,21 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
     char name[32];
     EXL2__TRY(exl2__gguf_get_text(g, "tokenizer.ggml.model", &model));
     EXL2__TRY(exl2__gguf_get_text(g, "tokenizer.ggml.pre", &pre));
-    if (model.bytes == 0 || exl2__import_text_is(model, "none") || exl2__import_text_is(model, "no_vocab")) {
+    if (model.bytes == 0 || exl2__import_config_is(model, "none") || exl2__import_config_is(model, "no_vocab")) {
         return EXL2_OK;
     }
-    if (!exl2__import_text_is(model, "gpt2")) {
+    if (!exl2__import_config_is(model, "gpt2")) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is %s; only gpt2 (byte-level BPE) is imported", g->path,
-                          exl2__import_text_show(model, name));
+                          exl2__import_config_show(model, name));
     }
     for (size_t i = 0; i < EXL2__COUNT(families); i++) {
-        if (exl2__import_text_is(pre, families[i].pre)) {
+        if (exl2__import_config_is(pre, families[i].pre)) {
             t->family = &families[i];
             return EXL2_OK;
         }
     }
     return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tokenizer.ggml.pre is %s; smollm, starcoder, refact, gpt-2, llama-bpe and qwen2 are imported",
-                      g->path, exl2__import_text_show(pre, name));
+                      g->path, exl2__import_config_show(pre, name));
 }
 
 static void exl2__import_text_lay(exl2__import_text *t, exl2__arena *a)

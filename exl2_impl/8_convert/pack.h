@@ -53,7 +53,7 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
             word += (uint64_t)rows * band->bits / 32;
         }
     }
-    if (row != in || in == 0 || in > UINT16_MAX) { /* the reference keeps permutations as u16 (4.9) */
+    if (row != in || in == 0 || in > EXL2__MATRIX_IN_MAX) {
         return exl2__fail(c, EXL2_ERR_ARG, "%s: the bands cover %u of %u rows; 32 to 65504 rows are possible", name,
                           row, in);
     }

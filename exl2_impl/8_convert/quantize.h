@@ -54,7 +54,7 @@ static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks
 }
 
 /* tries [EXL2__QUANTIZE_TRIES] f16: values of q_scale_max worth trying for a group whose largest size is `peak`.
-   All 0 for a group of zeros. */
+   Never 0, also for a group of zeros: readers warn of 0. */
 static void exl2__quantize_tries(float peak, uint32_t bits, uint16_t *tries)
 {
     exl2__quantize_range range = exl2__quantize_range_of(bits);
@@ -62,11 +62,11 @@ static void exl2__quantize_tries(float peak, uint32_t bits, uint16_t *tries)
         float factor = range.lowest + (range.highest - range.lowest) * (float)i / (float)(EXL2__QUANTIZE_TRIES - 1);
         float scale = exl2__quantize_wide_step(peak, bits) * factor;
         float least = 256.0f / (float)(1u << 24); /* below it, q_scale_max / 256 could be 0 in fp16 */
-        tries[i] = peak > 0 ? exl2__f32_to_f16(scale > least ? scale : least) : 0;
+        tries[i] = exl2__f32_to_f16(scale > least ? scale : least);
     }
 }
 
-/* steps [17]: decoder's step at level 1..16 of a group. */
+/* steps [17]: decoder's step at level 1..16 of a group; not 0 for a scale_max from exl2__quantize_tries. */
 static inline void exl2__quantize_steps(uint16_t scale_max, float *steps)
 {
     steps[0] = 0;
@@ -91,7 +91,7 @@ static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES], sum[EXL2__QUANTIZE_LANES] = { 0 };
     for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-        inverse[k] = steps[k] > 0 ? 1.0f / steps[k] : 0.0f;
+        inverse[k] = 1.0f / steps[k];
     }
     for (uint32_t r = 0; r < rows; r++) {
         const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
@@ -174,8 +174,7 @@ static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES];
     for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-        float step = exl2__pack_scale(scale_max, levels[k]);
-        inverse[k] = step > 0 ? 1.0f / step : 0.0f;
+        inverse[k] = 1.0f / exl2__pack_scale(scale_max, levels[k]);
     }
     for (uint32_t r = 0; r < rows; r++) {
         const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
