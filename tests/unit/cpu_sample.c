@@ -127,6 +127,8 @@ static void test_ties_and_greedy(void)
     b->sampling.top_p = 1;
     b->sampling.min_p = 1;
     check_shares(b, (const double[]){ 0, 1 / 3.0, 1 / 3.0, 0, 1 / 3.0, 0 });
+    b->sampling.top_k = 4;
+    check_shares(b, (const double[]){ 0, 1 / 3.0, 1 / 3.0, 0, 1 / 3.0, 0 });
     b->row.alts = 4;
     run(b);
     CHECK_INT(b->result.alt_count, 4);
@@ -155,6 +157,13 @@ static void test_top_p_table(void)
             implied(copy, 4, &s, NULL, 0, p);
             CHECK_INT((p[0] > 0) + (p[1] > 0) + (p[2] > 0) + (p[3] > 0), table[i].kept);
         }
+    }
+    for (uint32_t top_k = 0; top_k <= 2; top_k += 2) { /* reached exactly: a half of four is two, of two one */
+        float equal[4] = { 1, 1, 1, 1 };
+        double p[4];
+        exl2__sampling s = settings(1, top_k, 0.5f, 0, 1);
+        implied(equal, 4, &s, NULL, 0, p);
+        CHECK(p[0] > 0 && (p[1] > 0) == (top_k == 0) && p[2] <= 0 && p[3] <= 0);
     }
 }
 
@@ -225,6 +234,7 @@ static void test_bias_and_penalty(void)
     b->sampling.bias_count = 1;
     b->sampling.top_k = 1;
     CHECK_INT(run(b), 2);
+    CHECK(fabs((double)b->result.logprob - (2 - raw_sum)) < 1e-6); /* not of the biased logit */
     free(b);
 
     /* spec 15.3, repetition alone: tokens seen twice are penalised once, 0 stays, tokens outside are passed over. */
@@ -357,6 +367,55 @@ static void check_draws(uint32_t vocab, exl2__sampling s, uint64_t seed)
     free(c);
 }
 
+/* The smallest and the largest random number give the first and the last token that weighs anything. */
+static void test_draw_edges(void)
+{
+    float logits[] = { MINUS_INF, -99, 1, 2, 1, -99, NOT_A_NUMBER };
+    uint64_t block_sums[1], weights[7];
+    uint32_t ids[7];
+    exl2__sample_work w = { 0 };
+    w.logits = logits;
+    w.vocab = 7;
+    w.block_sums = block_sums;
+    w.list.ids = ids;
+    w.list.weights = weights;
+    w.list.count = 7;
+    exl2__weight_curve curve = exl2__weight_curve_make(exl2__weight_key(2), 1);
+    for (uint32_t i = 0; i < 7; i++) {
+        ids[i] = i;
+        weights[i] = exl2__weight_of(&curve, logits[i]);
+    }
+    CHECK_INT(exl2__sample_draw_all(&w, &curve, 0), 2);
+    CHECK_INT(exl2__sample_draw_all(&w, &curve, UINT64_MAX), 4);
+    CHECK_INT(exl2__sample_draw_list(&w.list, 0), 2);
+    CHECK_INT(exl2__sample_draw_list(&w.list, UINT64_MAX), 4);
+    float far[128]; /* a block that weighs nothing, then one that does */
+    uint64_t far_sums[2];
+    exl2__sample_work blocks = { 0 };
+    for (uint32_t i = 0; i < 128; i++) {
+        far[i] = i < 70 ? -99.0f : 2.0f;
+    }
+    blocks.logits = far;
+    blocks.vocab = 128;
+    blocks.block_sums = far_sums;
+    CHECK_INT(exl2__sample_draw_all(&blocks, &curve, 0), 70);
+    CHECK_INT(exl2__sample_draw_all(&blocks, &curve, UINT64_MAX), 127);
+    /* The border of tokens 2 and 3: the largest number that gives 2, and the next. */
+    uint64_t sum = exl2__sample_sum(&w, &curve), low = 0, high = UINT64_MAX;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (exl2__weight_scale(middle, sum) >= weights[2]) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    CHECK_INT(exl2__sample_draw_all(&w, &curve, low), 3);
+    CHECK_INT(exl2__sample_draw_all(&w, &curve, low - 1), 2);
+    CHECK_INT(exl2__sample_draw_list(&w.list, low), 3);
+    CHECK_INT(exl2__sample_draw_list(&w.list, low - 1), 2);
+}
+
 /* With filters that let all pass, the path over a list draws what the path over blocks draws. */
 static void test_draw_paths(void)
 {
@@ -396,6 +455,7 @@ int main(void)
     check_draws(1000, settings(0.8f, 0, 1, 0.05f, 1.1f), 12);
     check_draws(300, settings(1.3f, 40, 0.9f, 0, 1), 13);
     check_draws(2, settings(1, 0, 1, 0, 1), 14);
+    test_draw_edges();
     test_draw_paths();
     return check_done();
 }
