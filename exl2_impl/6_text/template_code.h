@@ -1,0 +1,241 @@
+/* template_code.h: what a parsed chat template is: a flat program for a stack machine, and the tables of the names
+   (filters, tests, methods, functions) that this interpreter knows.
+   takes: nothing.
+   gives: exl2__template, exl2__template_ins, the operations, the signatures, exl2__template_place.
+   owns:  nothing; template.h makes and frees the program.
+   next:  template_lex.h */
+#ifndef EXL2__TEMPLATE_CODE_H
+#define EXL2__TEMPLATE_CODE_H
+
+#include "../0_base/arena.h"
+
+#define EXL2__TEMPLATE_SOURCE_MAX (512u << 10) /* bytes; published templates have at most 20 KiB */
+#define EXL2__TEMPLATE_NAMES_MAX 512u          /* variables of one template */
+#define EXL2__TEMPLATE_DEPTH_MAX 64u           /* statements and expressions inside each other */
+#define EXL2__TEMPLATE_ARGS_MAX 7u             /* of one filter, test, method or function */
+
+/* One instruction. Expressions push and pop values; jumps are relative to their own instruction, so that finished
+   code can be moved. */
+typedef struct exl2__template_ins {
+    uint8_t op;     /* exl2__template_op */
+    uint8_t id;     /* which comparison, filter, test, method, function, slice bounds */
+    uint16_t count; /* arguments pushed; frames that stay open */
+    uint32_t a, b;  /* operands: see exl2__template_op */
+    uint32_t at;    /* offset in the source, for messages */
+} exl2__template_ins;
+
+typedef enum exl2__template_op {
+    /* output: a, b = offset and bytes in exl2__template.text */
+    EXL2__TEMPLATE_WRITE, /* constant text */
+    EXL2__TEMPLATE_PRINT, /* pop */
+    /* constants */
+    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes */
+    EXL2__TEMPLATE_INT,   /* a, b = low and high half */
+    EXL2__TEMPLATE_REAL,  /* a, b = low and high half of the double */
+    EXL2__TEMPLATE_NONE,
+    EXL2__TEMPLATE_BOOL,  /* a */
+    EXL2__TEMPLATE_NO_ELSE, /* what `x if false` is */
+    /* variables: a = index in exl2__template.names */
+    EXL2__TEMPLATE_LOAD,
+    EXL2__TEMPLATE_LOOP,   /* the innermost loop; a, b = its name in the text */
+    EXL2__TEMPLATE_BIND,   /* pop into the innermost scope */
+    EXL2__TEMPLATE_BIND_ATTR, /* pop into the namespace in the variable a; b = attribute, as a name */
+    EXL2__TEMPLATE_UNPACK, /* pop, push its a elements, the first on top */
+    /* parts of values */
+    EXL2__TEMPLATE_ATTR,  /* a, b = name */
+    EXL2__TEMPLATE_ITEM,
+    EXL2__TEMPLATE_SLICE, /* id: bit 0, 1, 2 = start, stop, step were pushed */
+    /* literals: a = elements (pairs) that were pushed */
+    EXL2__TEMPLATE_LIST,
+    EXL2__TEMPLATE_TUPLE,
+    EXL2__TEMPLATE_DICT,
+    EXL2__TEMPLATE_NAMESPACE,
+    /* operators */
+    EXL2__TEMPLATE_NEGATE,
+    EXL2__TEMPLATE_POSITIVE,
+    EXL2__TEMPLATE_NOT,
+    EXL2__TEMPLATE_ADD,
+    EXL2__TEMPLATE_SUBTRACT,
+    EXL2__TEMPLATE_MULTIPLY,
+    EXL2__TEMPLATE_DIVIDE,
+    EXL2__TEMPLATE_FLOOR_DIVIDE,
+    EXL2__TEMPLATE_MODULO,
+    EXL2__TEMPLATE_POWER,
+    EXL2__TEMPLATE_CONCAT,  /* a values */
+    EXL2__TEMPLATE_COMPARE, /* id = exl2__template_compare */
+    EXL2__TEMPLATE_CHAIN,   /* a < b < c: compare, jump a with False on top, or go on with b on top */
+    /* calls: id = row of the table, count = values pushed, b = four bits for each: which parameter it is */
+    EXL2__TEMPLATE_FILTER,
+    EXL2__TEMPLATE_TEST,   /* a = 1: negated */
+    EXL2__TEMPLATE_METHOD,
+    EXL2__TEMPLATE_CALL,
+    /* control: a = jump, relative */
+    EXL2__TEMPLATE_JUMP,
+    EXL2__TEMPLATE_UNLESS, /* pop, jump when false */
+    EXL2__TEMPLATE_AND,    /* jump when false and keep it, else pop */
+    EXL2__TEMPLATE_OR,
+    EXL2__TEMPLATE_FOR,    /* pop what is iterated over, open a frame */
+    EXL2__TEMPLATE_NEXT,   /* close inner frames down to `count`, push the next element, or jump */
+    EXL2__TEMPLATE_ENTER,  /* the element is taken: count it */
+    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop took an element */
+    EXL2__TEMPLATE_SCOPE,  /* open a frame whose variables end with it */
+    EXL2__TEMPLATE_CAPTURE, /* open a frame whose output becomes a text */
+    EXL2__TEMPLATE_CAPTURED, /* close it and push the text */
+    EXL2__TEMPLATE_LEAVE,  /* close frames down to `count` */
+    EXL2__TEMPLATE_END
+} exl2__template_op;
+
+typedef enum exl2__template_compare {
+    EXL2__TEMPLATE_EQ, EXL2__TEMPLATE_NE, EXL2__TEMPLATE_LT, EXL2__TEMPLATE_LE,
+    EXL2__TEMPLATE_GT, EXL2__TEMPLATE_GE, EXL2__TEMPLATE_IN, EXL2__TEMPLATE_NOT_IN
+} exl2__template_compare;
+
+typedef struct exl2__template_name {
+    uint32_t at, bytes; /* in exl2__template.text */
+} exl2__template_name;
+
+typedef struct exl2__template {
+    bool present;       /* there is a template, even if it is refused */
+    uint64_t bytes;     /* of the block */
+    void *block;        /* code, names, text */
+    const exl2__template_ins *code;
+    const exl2__template_name *names; /* [name_count] variables */
+    const char *text;   /* the source with line ends as "\n", then the string literals that have escapes */
+    uint32_t code_count, name_count, source_bytes, text_bytes;
+    uint32_t stack_max; /* values that expressions hold at a time */
+    exl2_error refused; /* code 0: fine; else what every render of this template returns */
+} exl2__template;
+
+/* ---- names ---- */
+
+/* What stands in a call: X(id, name, parameters, mandatory). Parameters are in order, separated by spaces; "-" has
+   no name of its own. The value on the left of a filter or test and the object of a method do not count. */
+#define EXL2__TEMPLATE_FILTERS(X)                     \
+    X(COUNT, "count", "", 0)                          \
+    X(D, "d", "default_value boolean", 0)             \
+    X(DEFAULT, "default", "default_value boolean", 0) \
+    X(FIRST, "first", "", 0)                          \
+    X(JOIN, "join", "d", 0)                           \
+    X(LAST, "last", "", 0)                            \
+    X(LENGTH, "length", "", 0)                        \
+    X(LIST, "list", "", 0)                            \
+    X(REPLACE, "replace", "old new count", 2)         \
+    X(STRING, "string", "", 0)                        \
+    X(TOJSON, "tojson", "ensure_ascii indent", 0)     \
+    X(TRIM, "trim", "chars", 0)
+
+#define EXL2__TEMPLATE_TESTS(X)             \
+    X(BOOLEAN, "boolean", "", 0)            \
+    X(DEFINED, "defined", "", 0)            \
+    X(DIVISIBLEBY, "divisibleby", "num", 1) \
+    X(EQ, "eq", "-", 1)                     \
+    X(EQUALTO, "equalto", "-", 1)           \
+    X(EVEN, "even", "", 0)                  \
+    X(FALSE, "false", "", 0)                \
+    X(FLOAT, "float", "", 0)                \
+    X(IN, "in", "seq", 1)                   \
+    X(INTEGER, "integer", "", 0)            \
+    X(ITERABLE, "iterable", "", 0)          \
+    X(MAPPING, "mapping", "", 0)            \
+    X(NE, "ne", "-", 1)                     \
+    X(NONE, "none", "", 0)                  \
+    X(NUMBER, "number", "", 0)              \
+    X(ODD, "odd", "", 0)                    \
+    X(SEQUENCE, "sequence", "", 0)          \
+    X(STRING, "string", "", 0)              \
+    X(TRUE, "true", "", 0)                  \
+    X(UNDEFINED, "undefined", "", 0)
+
+#define EXL2__TEMPLATE_METHODS(X)         \
+    X(ENDSWITH, "endswith", "-", 1)       \
+    X(GET, "get", "- -", 1)               \
+    X(ITEMS, "items", "", 0)              \
+    X(JOIN, "join", "-", 1)               \
+    X(KEYS, "keys", "", 0)                \
+    X(LSTRIP, "lstrip", "-", 0)           \
+    X(REPLACE, "replace", "- - -", 2)     \
+    X(RSTRIP, "rstrip", "-", 0)           \
+    X(SPLIT, "split", "sep maxsplit", 0)  \
+    X(STARTSWITH, "startswith", "-", 1)   \
+    X(STRIP, "strip", "-", 0)             \
+    X(VALUES, "values", "", 0)
+
+#define EXL2__TEMPLATE_FUNCTIONS(X)                     \
+    X(RAISE_EXCEPTION, "raise_exception", "message", 1) \
+    X(RANGE, "range", "- - -", 1)
+
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FILTER_##id,
+typedef enum exl2__template_filter { EXL2__TEMPLATE_FILTERS(X) } exl2__template_filter;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_TEST_##id,
+typedef enum exl2__template_test { EXL2__TEMPLATE_TESTS(X) } exl2__template_test;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_METHOD_##id,
+typedef enum exl2__template_method { EXL2__TEMPLATE_METHODS(X) } exl2__template_method;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FUNCTION_##id,
+typedef enum exl2__template_function { EXL2__TEMPLATE_FUNCTIONS(X) } exl2__template_function;
+#undef X
+
+typedef struct exl2__template_signature {
+    const char *name, *parameters;
+    uint8_t mandatory, id;
+} exl2__template_signature;
+
+static inline bool exl2__template_same(const char *text, size_t bytes, const char *word)
+{
+    return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
+}
+
+/* The row called so in the table of `op` (FILTER, TEST, METHOD, CALL), or NULL. */
+static inline const exl2__template_signature *exl2__template_signature_find(exl2__template_op op, const char *name,
+                                                                            size_t bytes)
+{
+#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_FILTER_##id },
+    static const exl2__template_signature filters[] = { EXL2__TEMPLATE_FILTERS(X) };
+#undef X
+#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_TEST_##id },
+    static const exl2__template_signature tests[] = { EXL2__TEMPLATE_TESTS(X) };
+#undef X
+#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_METHOD_##id },
+    static const exl2__template_signature methods[] = { EXL2__TEMPLATE_METHODS(X) };
+#undef X
+#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_FUNCTION_##id },
+    static const exl2__template_signature functions[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
+#undef X
+    const exl2__template_signature *rows = functions;
+    size_t count = EXL2__COUNT(functions);
+    if (op == EXL2__TEMPLATE_FILTER) {
+        rows = filters;
+        count = EXL2__COUNT(filters);
+    } else if (op == EXL2__TEMPLATE_TEST) {
+        rows = tests;
+        count = EXL2__COUNT(tests);
+    } else if (op == EXL2__TEMPLATE_METHOD) {
+        rows = methods;
+        count = EXL2__COUNT(methods);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (exl2__template_same(name, bytes, rows[i].name)) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* Line and column, from 1, of an offset in the source; columns count code points. */
+static inline void exl2__template_place(const char *source, uint32_t at, uint32_t *line, uint32_t *column)
+{
+    *line = 1;
+    *column = 1;
+    for (uint32_t i = 0; i < at; i++) {
+        if (source[i] == '\n') {
+            (*line)++;
+            *column = 1;
+        } else {
+            *column += ((uint8_t)source[i] & 0xC0) != 0x80;
+        }
+    }
+}
+
+#endif

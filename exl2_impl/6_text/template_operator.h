@@ -1,0 +1,438 @@
+/* template_operator.h: what + - * / // % ** == < in do to values, by Python's rules.
+   takes: exl2__template_run and values.
+   gives: exl2__template_arithmetic, sign, comparison, equal, contains, sequence.
+   owns:  nothing.
+   next:  template_part.h */
+#ifndef EXL2__TEMPLATE_OPERATOR_H
+#define EXL2__TEMPLATE_OPERATOR_H
+
+#include "template_text.h"
+
+#include <math.h>
+
+/* ---- equality and order ---- */
+
+static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                        uint32_t depth, bool *out);
+
+/* The entry with this key, or NULL. 1, 1.0 and True are the same key. */
+static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__template_entry *entries, uint32_t count,
+                                             const exl2__template_value *key, const exl2__template_entry **out)
+{
+    *out = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        bool same = false;
+        EXL2__TRY(exl2__template_equal(r, &entries[i].key, key, 0, &same));
+        if (same) {
+            *out = &entries[i];
+            return EXL2_OK;
+        }
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                              uint32_t depth, bool *out)
+{
+    *out = a->count == b->count;
+    for (uint32_t i = 0; *out && i < a->count; i++) {
+        const exl2__template_entry *other;
+        EXL2__TRY(exl2__template_entry_find(r, b->as.entries, b->count, &a->as.entries[i].key, &other));
+        *out = other != NULL;
+        if (other) {
+            EXL2__TRY(exl2__template_equal(r, &a->as.entries[i].value, &other->value, depth + 1, out));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* a == b, deeply. */
+static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                        uint32_t depth, bool *out)
+{
+    *out = false;
+    EXL2__TRY(exl2__template_step(r, 1));
+    if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
+        return exl2__template_refuse(r, "a value nested that deeply");
+    }
+    if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
+        bool real = a->kind == EXL2__TEMPLATE_KIND_REAL || b->kind == EXL2__TEMPLATE_KIND_REAL;
+        *out = real ? exl2__template_as_real(a) == exl2__template_as_real(b) : a->as.integer == b->as.integer;
+        return EXL2_OK;
+    }
+    if (a->kind != b->kind) {
+        return EXL2_OK;
+    }
+    switch (a->kind) {
+    case EXL2__TEMPLATE_KIND_UNDEFINED:
+    case EXL2__TEMPLATE_KIND_NONE:
+        *out = true;
+        return EXL2_OK;
+    case EXL2__TEMPLATE_KIND_TEXT:
+        EXL2__TRY(exl2__template_step(r, a->count / 16));
+        *out = a->count == b->count && (a->count == 0 || memcmp(a->as.text, b->as.text, a->count) == 0);
+        return EXL2_OK;
+    case EXL2__TEMPLATE_KIND_LIST:
+    case EXL2__TEMPLATE_KIND_TUPLE:
+    case EXL2__TEMPLATE_KIND_RANGE:
+        *out = a->count == b->count;
+        for (uint32_t i = 0; *out && i < a->count; i++) {
+            EXL2__TRY(exl2__template_equal(r, &a->as.items[i], &b->as.items[i], depth + 1, out));
+        }
+        return EXL2_OK;
+    case EXL2__TEMPLATE_KIND_DICT:
+        return exl2__template_equal_dicts(r, a, b, depth, out);
+    case EXL2__TEMPLATE_KIND_NAMESPACE:
+        *out = a->as.space == b->as.space;
+        return EXL2_OK;
+    default:
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "comparing a %s is not supported", exl2__template_type(a));
+    }
+}
+
+/* Sign of a - b, for numbers and texts. */
+static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                        const char *sign, int *out)
+{
+    if (exl2__template_is_integer(a) && exl2__template_is_integer(b)) {
+        *out = (a->as.integer > b->as.integer) - (a->as.integer < b->as.integer);
+        return EXL2_OK;
+    }
+    if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
+        double x = exl2__template_as_real(a), y = exl2__template_as_real(b);
+        *out = (x > y) - (x < y);
+        return EXL2_OK;
+    }
+    if (a->kind == EXL2__TEMPLATE_KIND_TEXT && b->kind == EXL2__TEMPLATE_KIND_TEXT) { /* UTF-8 sorts as code points do */
+        uint32_t common = exl2__min32(a->count, b->count);
+        EXL2__TRY(exl2__template_step(r, common / 16));
+        *out = common ? memcmp(a->as.text, b->as.text, common) : 0;
+        *out = *out ? *out : (a->count > b->count) - (a->count < b->count);
+        return EXL2_OK;
+    }
+    if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
+    }
+    if (a->kind == b->kind && exl2__template_is_sequence(a)) {
+        return exl2__template_refuse(r, "the order of lists");
+    }
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' not supported between instances of '%s' and '%s'", sign,
+                               exl2__template_type(a), exl2__template_type(b));
+}
+
+/* ---- going through a value ---- */
+
+/* The elements of anything that can be gone through, as a list: characters, keys, elements. */
+static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+{
+    if (exl2__template_is_sequence(v)) {
+        *out = *v;
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_characters(r, v, out);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED || v->kind == EXL2__TEMPLATE_KIND_DICT) {
+        uint32_t count = v->kind == EXL2__TEMPLATE_KIND_DICT ? v->count : 0;
+        exl2__template_value *keys = NULL;
+        EXL2__TRY(exl2__template_take_values(r, count, &keys));
+        for (uint32_t i = 0; i < count; i++) {
+            keys[i] = v->as.entries[i].key;
+        }
+        *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, keys, count);
+        out->marked = v->marked;
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
+        return exl2__template_refuse(r, "going through a loop object");
+    }
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not iterable", exl2__template_type(v));
+}
+
+/* part in whole */
+static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__template_value *part, const exl2__template_value *whole,
+                                           bool *out)
+{
+    *out = false;
+    if (whole->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        if (part->kind != EXL2__TEMPLATE_KIND_TEXT) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "'in <string>' requires string as left operand, not %s",
+                                       exl2__template_type(part));
+        }
+        size_t at = 0;
+        if (part->count) {
+            EXL2__TRY(exl2__template_find(r, whole, part, 0, &at));
+        }
+        *out = at <= whole->count;
+        return EXL2_OK;
+    }
+    if (whole->kind == EXL2__TEMPLATE_KIND_DICT) {
+        const exl2__template_entry *entry;
+        if (part->kind == EXL2__TEMPLATE_KIND_LIST || part->kind == EXL2__TEMPLATE_KIND_DICT) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(part));
+        }
+        EXL2__TRY(exl2__template_entry_find(r, whole->as.entries, whole->count, part, &entry));
+        *out = entry != NULL;
+        return EXL2_OK;
+    }
+    if (!exl2__template_is_sequence(whole) && whole->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "argument of type '%s' is not iterable", exl2__template_type(whole));
+    }
+    for (uint32_t i = 0; exl2__template_is_sequence(whole) && !*out && i < whole->count; i++) {
+        EXL2__TRY(exl2__template_equal(r, &whole->as.items[i], part, 0, out));
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_comparison(exl2__template_run *r, exl2__template_compare compare, const exl2__template_value *a,
+                                             const exl2__template_value *b, bool *out)
+{
+    static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" };
+    int order = 0;
+    switch (compare) {
+    case EXL2__TEMPLATE_EQ:
+    case EXL2__TEMPLATE_NE:
+        EXL2__TRY(exl2__template_equal(r, a, b, 0, out));
+        *out = *out == (compare == EXL2__TEMPLATE_EQ);
+        return EXL2_OK;
+    case EXL2__TEMPLATE_IN:
+    case EXL2__TEMPLATE_NOT_IN:
+        EXL2__TRY(exl2__template_contains(r, a, b, out));
+        *out = *out == (compare == EXL2__TEMPLATE_IN);
+        return EXL2_OK;
+    default:
+        EXL2__TRY(exl2__template_order(r, a, b, signs[compare], &order));
+        *out = compare == EXL2__TEMPLATE_LT   ? order < 0
+               : compare == EXL2__TEMPLATE_LE ? order <= 0
+               : compare == EXL2__TEMPLATE_GT ? order > 0
+                                              : order >= 0;
+        return EXL2_OK;
+    }
+}
+
+/* ---- arithmetic ---- */
+
+static exl2_result exl2__template_real_result(exl2__template_run *r, double real, exl2__template_value *out)
+{
+    uint64_t bits;
+    memcpy(&bits, &real, sizeof bits);
+    if ((bits >> 52 & 0x7FF) == 0x7FF) {
+        return exl2__template_refuse(r, "a number beyond the range of double");
+    }
+    *out = exl2__template_real(real);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, int64_t integer, exl2__template_value *out)
+{
+    if (!fits) {
+        return exl2__template_refuse(r, "an integer beyond 64 bits");
+    }
+    *out = exl2__template_int(integer);
+    return EXL2_OK;
+}
+
+static bool exl2__template_multiply_fits(int64_t a, int64_t b, int64_t *out)
+{
+    uint64_t size_a = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, size_b = b < 0 ? 0 - (uint64_t)b : (uint64_t)b, size;
+    if (!exl2__mul64(size_a, size_b, &size) || size > INT64_MAX) {
+        return false;
+    }
+    *out = (a < 0) != (b < 0) ? -(int64_t)size : (int64_t)size;
+    return true;
+}
+
+static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template_op op, int64_t a, int64_t b, exl2__template_value *out)
+{
+    int64_t result = 0;
+    bool fits = true;
+    switch (op) {
+    case EXL2__TEMPLATE_ADD:
+        fits = b >= 0 ? a <= INT64_MAX - b : a >= INT64_MIN - b;
+        result = fits ? a + b : 0;
+        break;
+    case EXL2__TEMPLATE_SUBTRACT:
+        fits = b >= 0 ? a >= INT64_MIN + b : a <= INT64_MAX + b;
+        result = fits ? a - b : 0;
+        break;
+    case EXL2__TEMPLATE_MULTIPLY:
+        fits = exl2__template_multiply_fits(a, b, &result);
+        break;
+    case EXL2__TEMPLATE_POWER:
+        result = 1;
+        if (b > 64 && (a > 1 || a < -1)) {
+            fits = false;
+        } else if (b > 64) { /* 0, 1 and -1 */
+            result = a == 0 ? 0 : a == 1 || b % 2 == 0 ? 1 : -1;
+        }
+        for (int64_t i = 0; fits && b <= 64 && i < b; i++) {
+            fits = exl2__template_multiply_fits(result, a, &result);
+        }
+        break;
+    default: /* // and %: towards minus infinity, the remainder has the sign of the divisor */
+        if (b == 0) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, op == EXL2__TEMPLATE_MODULO ? "integer modulo by zero"
+                                                                                       : "integer division or modulo by zero");
+        }
+        fits = b != -1 || a != INT64_MIN;
+        if (fits) {
+            int64_t quotient = a / b, rest = a % b;
+            bool lower = rest != 0 && (rest < 0) != (b < 0);
+            result = op == EXL2__TEMPLATE_MODULO ? (lower ? rest + b : rest) : quotient - lower;
+        }
+        break;
+    }
+    return exl2__template_int_result(r, fits, result, out);
+}
+
+static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op op, double a, double b, exl2__template_value *out)
+{
+    if (b == 0 && (op == EXL2__TEMPLATE_DIVIDE || op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO)) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, op == EXL2__TEMPLATE_DIVIDE ? "division by zero" : "float modulo");
+    }
+    if (op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO) { /* as CPython's float_divmod */
+        double rest = fmod(a, b), quotient = (a - rest) / b;
+        if (rest != 0) {
+            bool lower = (rest < 0) != (b < 0);
+            rest = lower ? rest + b : rest;
+            quotient = lower ? quotient - 1 : quotient;
+        } else {
+            rest = copysign(0, b);
+        }
+        double whole = floor(quotient);
+        whole = quotient - whole > 0.5 ? whole + 1 : whole;
+        whole = quotient != 0 ? whole : copysign(0, a / b);
+        return exl2__template_real_result(r, op == EXL2__TEMPLATE_MODULO ? rest : whole, out);
+    }
+    if (op == EXL2__TEMPLATE_POWER && ((a < 0 && floor(b) != b) || (a == 0 && b < 0))) {
+        return exl2__template_refuse(r, "this power");
+    }
+    return exl2__template_real_result(r, op == EXL2__TEMPLATE_ADD        ? a + b
+                                         : op == EXL2__TEMPLATE_SUBTRACT ? a - b
+                                         : op == EXL2__TEMPLATE_MULTIPLY ? a * b
+                                         : op == EXL2__TEMPLATE_DIVIDE   ? a / b
+                                                                         : pow(a, b),
+                                      out);
+}
+
+/* [1] + [2], (1,) + (2,) */
+static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                             exl2__template_value *out)
+{
+    exl2__template_value *items = NULL;
+    EXL2__TRY(exl2__template_take_values(r, (uint64_t)a->count + b->count, &items));
+    if (a->count) {
+        memcpy(items, a->as.items, a->count * sizeof *items);
+    }
+    if (b->count) {
+        memcpy(items + a->count, b->as.items, b->count * sizeof *items);
+    }
+    *out = exl2__template_items((exl2__template_kind)a->kind, items, a->count + b->count);
+    out->marked = a->marked || b->marked;
+    return EXL2_OK;
+}
+
+/* 'ab' * 3, [1] * 3 */
+static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__template_value *v, int64_t times, exl2__template_value *out)
+{
+    uint64_t count = 0;
+    size_t start = r->used;
+    if (times > 0 && !exl2__mul64(v->count, (uint64_t)times, &count)) {
+        count = UINT64_MAX / 64;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        exl2__template_value unused;
+        char *text = NULL;
+        EXL2__TRY(exl2__template_take_text(r, count, &unused, &text));
+        for (uint64_t at = 0; at < count; at += v->count) {
+            exl2__template_copy(r, text + at, v->as.text, v->count);
+        }
+        *out = exl2__template_since(r, start);
+        return EXL2_OK;
+    }
+    exl2__template_value *items = NULL;
+    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    for (uint64_t i = 0; i < count; i++) {
+        items[i] = v->as.items[i % v->count];
+    }
+    *out = exl2__template_items((exl2__template_kind)v->kind, items, (uint32_t)count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__template_op op, const exl2__template_value *a,
+                                                  const exl2__template_value *b)
+{
+    static const char *const signs[] = { "+", "-", "*", "/", "//", "%", "** or pow()" }; /* in the order of the operations */
+    const char *sign = signs[op - EXL2__TEMPLATE_ADD];
+    if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
+    }
+    bool appends = op == EXL2__TEMPLATE_ADD &&
+                   (a->kind == EXL2__TEMPLATE_KIND_TEXT || a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE);
+    if (appends) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "can only concatenate %s (not \"%s\") to %s", exl2__template_type(a),
+                                   exl2__template_type(b), exl2__template_type(a));
+    }
+    if (op == EXL2__TEMPLATE_MODULO && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_refuse(r, "formatting with %");
+    }
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", sign, exl2__template_type(a),
+                               exl2__template_type(b));
+}
+
+/* a op b, for the operations ADD .. POWER. */
+static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__template_op op, const exl2__template_value *a,
+                                             const exl2__template_value *b, exl2__template_value *out)
+{
+    bool integers = exl2__template_is_integer(a) && exl2__template_is_integer(b);
+    if (integers && op != EXL2__TEMPLATE_DIVIDE && !(op == EXL2__TEMPLATE_POWER && b->as.integer < 0)) {
+        EXL2__TRY(exl2__template_integers(r, op, a->as.integer, b->as.integer, out));
+        out->marked = a->marked || b->marked;
+        return EXL2_OK;
+    }
+    if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
+        EXL2__TRY(exl2__template_reals(r, op, exl2__template_as_real(a), exl2__template_as_real(b), out));
+        out->marked = a->marked || b->marked;
+        return EXL2_OK;
+    }
+    bool list = a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE;
+    if (op == EXL2__TEMPLATE_ADD && a->kind == b->kind && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_append(r, a, b, out);
+    }
+    if (op == EXL2__TEMPLATE_ADD && a->kind == b->kind && list) {
+        return exl2__template_join_lists(r, a, b, out);
+    }
+    if (op == EXL2__TEMPLATE_MULTIPLY && exl2__template_is_integer(a)) {
+        const exl2__template_value *swap = a;
+        a = b;
+        b = swap;
+        list = a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE;
+    }
+    if (op == EXL2__TEMPLATE_MULTIPLY && exl2__template_is_integer(b) && (list || a->kind == EXL2__TEMPLATE_KIND_TEXT)) {
+        return exl2__template_repeat(r, a, b->as.integer, out);
+    }
+    return exl2__template_arithmetic_fail(r, op, a, b);
+}
+
+/* -v and +v */
+static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v, exl2__template_value *out)
+{
+    bool marked = v->marked;
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
+    if (!exl2__template_is_number(v)) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+', exl2__template_type(v));
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_REAL) {
+        *out = exl2__template_real(minus ? -v->as.real : v->as.real);
+    } else {
+        bool fits = !minus || v->as.integer != INT64_MIN;
+        EXL2__TRY(exl2__template_int_result(r, fits, minus && fits ? -v->as.integer : v->as.integer, out));
+    }
+    out->marked = marked;
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* template_part.h: parts of values: a.b, a['b'], a[0], a[1:], and the fields of `loop`. As in Jinja, a.b looks for a
+   method before it looks for a key, a['b'] the other way round, and what is not there is undefined.
+   takes: exl2__template_run and values.
+   gives: exl2__template_attribute, exl2__template_item, exl2__template_slice, exl2__template_entry_put.
+   owns:  nothing.
+   next:  template_json.h */
+#ifndef EXL2__TEMPLATE_PART_H
+#define EXL2__TEMPLATE_PART_H
+
+#include "template_operator.h"
+
+/* The public attributes that Python gives a value of this kind, separated by spaces. */
+static const char *exl2__template_attributes(const exl2__template_value *v)
+{
+    switch (v->kind) {
+    case EXL2__TEMPLATE_KIND_TEXT:
+        return "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum isalpha "
+               "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower "
+               "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split "
+               "splitlines startswith strip swapcase title translate upper zfill";
+    case EXL2__TEMPLATE_KIND_LIST:
+        return "append clear copy count extend index insert pop remove reverse sort";
+    case EXL2__TEMPLATE_KIND_TUPLE:
+        return "count index";
+    case EXL2__TEMPLATE_KIND_RANGE:
+        return "count index start step stop";
+    case EXL2__TEMPLATE_KIND_VIEW:
+        return "isdisjoint mapping";
+    case EXL2__TEMPLATE_KIND_DICT:
+        return "clear copy fromkeys get items keys pop popitem setdefault update values";
+    case EXL2__TEMPLATE_KIND_BOOL:
+    case EXL2__TEMPLATE_KIND_INT:
+        return "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real to_bytes";
+    case EXL2__TEMPLATE_KIND_REAL:
+        return "as_integer_ratio conjugate fromhex hex imag is_integer real";
+    default:
+        return "";
+    }
+}
+
+/* Is `word` one of the words of `list`? */
+static bool exl2__template_listed(const char *list, const char *word, size_t bytes)
+{
+    while (*list) {
+        size_t length = strcspn(list, " ");
+        if (length == bytes && memcmp(list, word, bytes) == 0) {
+            return true;
+        }
+        list += length + (list[length] == ' ');
+    }
+    return false;
+}
+
+/* ---- dicts ---- */
+
+/* Sets a key; `entries` has room for one more. Keys keep the order of their first appearance. */
+static exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__template_entry *entries, uint32_t *count,
+                                            const exl2__template_value *key, const exl2__template_value *value)
+{
+    const exl2__template_entry *found;
+    if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
+    }
+    EXL2__TRY(exl2__template_entry_find(r, entries, *count, key, &found));
+    if (found) {
+        entries[found - entries].value = *value;
+    } else {
+        entries[*count].key = *key;
+        entries[(*count)++].value = *value;
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_take_entries(exl2__template_run *r, uint64_t count, exl2__template_entry **out)
+{
+    void *memory = NULL;
+    EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
+    EXL2__TRY(exl2__template_take(r, count * sizeof **out, 8, &memory));
+    *out = (exl2__template_entry *)memory;
+    return EXL2_OK;
+}
+
+/* namespace.name = value */
+static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__template_space_of *space, const exl2__template_value *name,
+                                            const exl2__template_value *value)
+{
+    if (space->count == space->room) {
+        exl2__template_entry *grown = NULL;
+        EXL2__TRY(exl2__template_take_entries(r, (uint64_t)space->room * 2 + 4, &grown));
+        if (space->count) {
+            memcpy(grown, space->entries, space->count * sizeof *grown);
+        }
+        space->entries = grown;
+        space->room = space->room * 2 + 4;
+    }
+    return exl2__template_entry_put(r, space->entries, &space->count, name, value);
+}
+
+/* ---- loop.name ---- */
+
+static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l, const exl2__template_value *name,
+                                            exl2__template_value *out)
+{
+    static const char *const names[] = { "index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem",
+                                         "nextitem", "depth", "depth0" };
+    size_t field = 0;
+    while (field < EXL2__COUNT(names) && !exl2__template_same(name->as.text, name->count, names[field])) {
+        field++;
+    }
+    bool looks_ahead = field >= 3 && field <= 8 && field != 7;
+    if (field == EXL2__COUNT(names) || (looks_ahead && l->filtered)) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s'%s is not supported", (int)name->count, name->as.text,
+                                   looks_ahead ? " in a loop with a condition" : "");
+    }
+    exl2__template_value absent = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, NULL, name->as.text, name->count);
+    absent.owner = EXL2__TEMPLATE_KIND_LOOP;
+    switch (field) {
+    case 0: *out = exl2__template_int(l->taken); break;
+    case 1: *out = exl2__template_int((int64_t)l->taken - 1); break;
+    case 2: *out = exl2__template_bool(l->taken == 1); break;
+    case 3: *out = exl2__template_bool(l->taken == l->count); break;
+    case 4: *out = exl2__template_int(l->count); break;
+    case 5: *out = exl2__template_int((int64_t)l->count - l->taken + 1); break;
+    case 6: *out = exl2__template_int((int64_t)l->count - l->taken); break;
+    case 7: *out = l->taken > 1 ? l->previous : absent; break;
+    case 8: *out = l->at < l->count ? l->items[l->at] : absent; break;
+    case 9: *out = exl2__template_int((int64_t)l->depth + 1); break;
+    default: *out = exl2__template_int(l->depth); break;
+    }
+    return EXL2_OK;
+}
+
+/* ---- v.name and v[key] ---- */
+
+/* The key of a dict or the attribute of a namespace, else undefined. */
+static exl2_result exl2__template_key(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *key,
+                                      exl2__template_value *out)
+{
+    const exl2__template_entry *entry = NULL;
+    bool text = key->kind == EXL2__TEMPLATE_KIND_TEXT;
+    if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
+        EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, key, &entry));
+    } else if (v->kind == EXL2__TEMPLATE_KIND_NAMESPACE) {
+        EXL2__TRY(exl2__template_entry_find(r, v->as.space->entries, v->as.space->count, key, &entry));
+    }
+    if (entry) {
+        *out = entry->value;
+    } else {
+        *out = exl2__template_undefined(text ? EXL2__TEMPLATE_NO_ATTRIBUTE : EXL2__TEMPLATE_NO_ELEMENT, v, text ? key->as.text : "",
+                                        text ? key->count : 0);
+    }
+    return EXL2_OK;
+}
+
+/* Methods as values, and Python's inner attributes, are beyond this interpreter. */
+static exl2_result exl2__template_refuse_attribute(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *name)
+{
+    if (exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count) ||
+        (name->count > 0 && name->as.text[0] == '_')) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)name->count,
+                                   name->as.text, exl2__template_type(v));
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name, uint32_t bytes,
+                                            exl2__template_value *out)
+{
+    exl2__template_value key = exl2__template_text(name, bytes);
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
+        return exl2__template_loop_part(r, v->as.loop, &key, out);
+    }
+    EXL2__TRY(exl2__template_refuse_attribute(r, v, &key));
+    return exl2__template_key(r, v, &key, out);
+}
+
+/* Place of an index in `count` elements (negative: from the end), or `count` when it is outside. */
+static uint32_t exl2__template_index(int64_t index, uint32_t count)
+{
+    index += index < 0 ? count : 0;
+    return index < 0 || index >= count ? count : (uint32_t)index;
+}
+
+static exl2_result exl2__template_item(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *key,
+                                       exl2__template_value *out)
+{
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
+        return exl2__template_refuse(r, "a loop object with []");
+    }
+    bool indexed = (exl2__template_is_sequence(v) && v->kind != EXL2__TEMPLATE_KIND_VIEW) || v->kind == EXL2__TEMPLATE_KIND_TEXT;
+    if (indexed && exl2__template_is_integer(key)) {
+        exl2__template_value items = *v;
+        if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+            EXL2__TRY(exl2__template_characters(r, v, &items));
+        }
+        uint32_t at = exl2__template_index(key->as.integer, items.count);
+        *out = at < items.count ? items.as.items[at] : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_key(r, v, key, out));
+    if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED && key->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_refuse_attribute(r, v, key);
+    }
+    return EXL2_OK;
+}
+
+/* ---- v[start:stop:step] ---- */
+
+/* One bound as Python adjusts it: from the end when negative, cut to [low, high]. */
+static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent, int64_t low, int64_t high,
+                                        uint32_t count, int64_t *out)
+{
+    *out = absent;
+    if (!bound || bound->kind == EXL2__TEMPLATE_KIND_NONE) {
+        return EXL2_OK;
+    }
+    if (!exl2__template_is_integer(bound)) {
+        return exl2__template_refuse(r, "a slice with these bounds");
+    }
+    int64_t at = bound->as.integer;
+    at += at < 0 ? count : 0;
+    *out = at < low ? low : at > high ? high : at;
+    return EXL2_OK;
+}
+
+/* NULL: left out. */
+static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *start,
+                                        const exl2__template_value *stop, const exl2__template_value *step, exl2__template_value *out)
+{
+    exl2__template_value items = *v, *picked = NULL;
+    int64_t by = 1, first, last;
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        EXL2__TRY(exl2__template_characters(r, v, &items));
+    } else if (v->kind != EXL2__TEMPLATE_KIND_LIST && v->kind != EXL2__TEMPLATE_KIND_TUPLE) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "a slice of a %s is not supported", exl2__template_type(v));
+    }
+    if (step && step->kind != EXL2__TEMPLATE_KIND_NONE) {
+        if (!exl2__template_is_integer(step)) {
+            return exl2__template_refuse(r, "a slice with this step");
+        }
+        by = step->as.integer;
+    }
+    if (by == 0 || by == INT64_MIN) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "slice step cannot be zero");
+    }
+    int64_t count = items.count, low = by < 0 ? -1 : 0, high = by < 0 ? count - 1 : count;
+    EXL2__TRY(exl2__template_bound(r, start, by < 0 ? high : low, low, high, items.count, &first));
+    EXL2__TRY(exl2__template_bound(r, stop, by < 0 ? low : high, low, high, items.count, &last));
+    int64_t span = by < 0 ? first - last : last - first, pace = by < 0 ? -by : by;
+    uint32_t taken = span > 0 ? (uint32_t)((span - 1) / pace + 1) : 0;
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT && by == 1) { /* a view */
+        const char *end = v->as.text + v->count;
+        const char *from = first < count ? items.as.items[first].as.text : end;
+        const char *to = taken ? items.as.items[first + taken - 1].as.text + items.as.items[first + taken - 1].count : from;
+        *out = exl2__template_text(from, (size_t)(to - from));
+        out->marked = v->marked;
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_take_values(r, taken, &picked));
+    for (uint32_t i = 0; i < taken; i++) {
+        picked[i] = items.as.items[first + (int64_t)i * by];
+    }
+    *out = exl2__template_items((exl2__template_kind)items.kind, picked, taken);
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        size_t begin = r->used;
+        for (uint32_t i = 0; i < taken; i++) {
+            EXL2__TRY(exl2__template_put_copy(r, picked[i].as.text, picked[i].count));
+        }
+        *out = exl2__template_since(r, begin);
+    }
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+#endif

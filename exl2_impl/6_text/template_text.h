@@ -1,0 +1,343 @@
+/* template_text.h: what Python's str does, on UTF-8 whose bytes carry marks: printing values, strip, find, split,
+   replace, slices. Parts of a text are views of it; only what is really new is written.
+   takes: exl2__template_run and values.
+   gives: exl2__template_string, exl2__template_repr, exl2__template_put and the operations below.
+   owns:  nothing.
+   next:  template_operator.h */
+#ifndef EXL2__TEMPLATE_TEXT_H
+#define EXL2__TEMPLATE_TEXT_H
+
+#include "template_lex.h"
+#include "template_number.h"
+#include "template_value.h"
+
+/* ---- a text that grows at the end of the used room: remember r->used, put pieces, then exl2__template_since ---- */
+
+static exl2_result exl2__template_put(exl2__template_run *r, const char *text, size_t bytes, bool mark)
+{
+    exl2__template_value unused;
+    return exl2__template_copy_text(r, text, bytes, mark, &unused);
+}
+
+/* With the marks that it has. */
+static exl2_result exl2__template_put_copy(exl2__template_run *r, const char *text, size_t bytes)
+{
+    exl2__template_value unused;
+    char *to = NULL;
+    EXL2__TRY(exl2__template_take_text(r, bytes, &unused, &to));
+    exl2__template_copy(r, to, text, bytes);
+    return EXL2_OK;
+}
+
+static exl2__template_value exl2__template_since(const exl2__template_run *r, size_t start)
+{
+    return exl2__template_text((const char *)r->block + start, r->used - start);
+}
+
+static bool exl2__template_marked(const exl2__template_run *r, const char *text)
+{
+    size_t at = (size_t)(text - (const char *)r->block);
+    return exl2__template_owned(r, text) && (r->marks[at / 8] >> at % 8 & 1);
+}
+
+/* ---- values as text ---- */
+
+static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__template_value *v)
+{
+    char text[EXL2__TEMPLATE_NUMBER_BYTES];
+    size_t bytes = v->kind == EXL2__TEMPLATE_KIND_REAL ? exl2__template_number_print(v->as.real, text)
+                                                       : exl2__format(text, sizeof text, "%lld", (long long)v->as.integer);
+    return exl2__template_put(r, text, bytes, v->marked);
+}
+
+/* 'text' as Python's repr writes it. Which characters beyond ASCII it would escape is a table that is not here. */
+static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__template_value *v)
+{
+    const char *quote = memchr(v->as.text, '\'', v->count) && !memchr(v->as.text, '"', v->count) ? "\"" : "'";
+    EXL2__TRY(exl2__template_put(r, quote, 1, v->marked));
+    for (uint32_t i = 0; i < v->count; i++) {
+        const char *at = v->as.text + i;
+        uint8_t c = (uint8_t)*at;
+        bool mark = exl2__template_marked(r, at);
+        const char *escape = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : c == '\\' ? "\\\\" : NULL;
+        if (c >= 0x80) {
+            return exl2__template_refuse(r, "printing a list or dict with text beyond ASCII in it");
+        }
+        if (escape) {
+            EXL2__TRY(exl2__template_put(r, escape, 2, mark));
+        } else if (c == (uint8_t)*quote) {
+            EXL2__TRY(exl2__template_put(r, "\\'", 2, mark));
+        } else if (c < 0x20 || c == 0x7F) {
+            char hex[5] = { '\\', 'x', "0123456789abcdef"[c >> 4], "0123456789abcdef"[c & 15], 0 };
+            EXL2__TRY(exl2__template_put(r, hex, 4, mark));
+        } else {
+            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+        }
+    }
+    return exl2__template_put(r, quote, 1, v->marked);
+}
+
+/* As Python's repr: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
+static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
+{
+    EXL2__TRY(exl2__template_step(r, 1));
+    if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
+        return exl2__template_refuse(r, "a value nested that deeply");
+    }
+    switch (v->kind) {
+    case EXL2__TEMPLATE_KIND_UNDEFINED:
+        return exl2__template_put(r, "Undefined", 9, false);
+    case EXL2__TEMPLATE_KIND_NONE:
+        return exl2__template_put(r, "None", 4, v->marked);
+    case EXL2__TEMPLATE_KIND_BOOL:
+        return exl2__template_put(r, v->as.integer ? "True" : "False", v->as.integer ? 4 : 5, v->marked);
+    case EXL2__TEMPLATE_KIND_INT:
+    case EXL2__TEMPLATE_KIND_REAL:
+        return exl2__template_put_number(r, v);
+    case EXL2__TEMPLATE_KIND_TEXT:
+        return exl2__template_put_quoted(r, v);
+    case EXL2__TEMPLATE_KIND_LIST:
+    case EXL2__TEMPLATE_KIND_TUPLE:
+    case EXL2__TEMPLATE_KIND_DICT:
+        break;
+    default:
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "printing a %s is not supported", exl2__template_type(v));
+    }
+    bool dict = v->kind == EXL2__TEMPLATE_KIND_DICT, tuple = v->kind == EXL2__TEMPLATE_KIND_TUPLE;
+    EXL2__TRY(exl2__template_put(r, dict ? "{" : tuple ? "(" : "[", 1, v->marked));
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (i) {
+            EXL2__TRY(exl2__template_put(r, ", ", 2, v->marked));
+        }
+        if (dict) {
+            EXL2__TRY(exl2__template_put_repr(r, &v->as.entries[i].key, depth + 1));
+            EXL2__TRY(exl2__template_put(r, ": ", 2, v->marked));
+        }
+        EXL2__TRY(exl2__template_put_repr(r, dict ? &v->as.entries[i].value : &v->as.items[i], depth + 1));
+    }
+    if (tuple && v->count == 1) {
+        EXL2__TRY(exl2__template_put(r, ",", 1, v->marked));
+    }
+    return exl2__template_put(r, dict ? "}" : tuple ? ")" : "]", 1, v->marked);
+}
+
+/* What {{ v }} prints, as a text value. */
+static exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+{
+    size_t start = r->used;
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        *out = *v;
+        return EXL2_OK;
+    }
+    if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
+        EXL2__TRY(exl2__template_put_repr(r, v, 0));
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+/* a + b. When a ends where the used room ends, only b is written: a chain of + costs what it is long. */
+static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
+                                         exl2__template_value *out)
+{
+    size_t start = r->used;
+    uint64_t bytes = (uint64_t)a->count + b->count;
+    if (a->count && a->as.text + a->count == (const char *)r->block + r->used && exl2__template_owned(r, a->as.text)) {
+        start = (size_t)(a->as.text - (const char *)r->block);
+    } else {
+        EXL2__TRY(exl2__template_put_copy(r, a->as.text, a->count));
+    }
+    EXL2__TRY(exl2__template_put_copy(r, b->as.text, b->count));
+    *out = exl2__template_text((const char *)r->block + start, (size_t)bytes);
+    return EXL2_OK;
+}
+
+/* ---- code points ---- */
+
+/* Number of code points. */
+static exl2_result exl2__template_text_length(exl2__template_run *r, const exl2__template_value *v, uint32_t *out)
+{
+    size_t step;
+    EXL2__TRY(exl2__template_step(r, v->count / 16 + 1));
+    *out = 0;
+    for (size_t at = 0; at < v->count; at += step) {
+        exl2__template_code_point(v->as.text + at, v->count - at, &step);
+        (*out)++;
+    }
+    return EXL2_OK;
+}
+
+/* Every code point as a text of its own. */
+static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+{
+    uint32_t count = 0;
+    size_t step;
+    exl2__template_value *items = NULL;
+    EXL2__TRY(exl2__template_text_length(r, v, &count));
+    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    for (size_t at = 0, i = 0; at < v->count; at += step, i++) {
+        exl2__template_code_point(v->as.text + at, v->count - at, &step);
+        items[i] = exl2__template_text(v->as.text + at, step);
+        items[i].marked = v->marked;
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* ---- str methods ---- */
+
+static bool exl2__template_in_set(const char *p, size_t bytes, const exl2__template_value *set)
+{
+    size_t step;
+    for (size_t at = 0; at < set->count; at += step) {
+        exl2__template_code_point(set->as.text + at, set->count - at, &step);
+        if (step == bytes && memcmp(set->as.text + at, p, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define EXL2__TEMPLATE_FRONT 1u
+#define EXL2__TEMPLATE_BACK 2u
+
+/* Without white space, or without the code points of `set` (NULL: white space), at these sides. */
+static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *set,
+                                        uint32_t sides, exl2__template_value *out)
+{
+    size_t begin = 0, end = v->count, step;
+    EXL2__TRY(exl2__template_step(r, v->count / 16 + 1));
+    if (!set) {
+        begin = sides & EXL2__TEMPLATE_FRONT ? exl2__template_space_front(v->as.text, v->count) : 0;
+        end = sides & EXL2__TEMPLATE_BACK ? begin + exl2__template_space_back(v->as.text + begin, v->count - begin) : end;
+    }
+    while (set && (sides & EXL2__TEMPLATE_FRONT) && begin < end) {
+        exl2__template_code_point(v->as.text + begin, end - begin, &step);
+        EXL2__TRY(exl2__template_step(r, set->count / 16 + 1));
+        if (!exl2__template_in_set(v->as.text + begin, step, set)) {
+            break;
+        }
+        begin += step;
+    }
+    while (set && (sides & EXL2__TEMPLATE_BACK) && begin < end) {
+        size_t last = end - 1;
+        while (last > begin && end - last < 4 && ((uint8_t)v->as.text[last] & 0xC0) == 0x80) {
+            last--;
+        }
+        EXL2__TRY(exl2__template_step(r, set->count / 16 + 1));
+        if (!exl2__template_in_set(v->as.text + last, end - last, set)) {
+            break;
+        }
+        end = last;
+    }
+    *out = exl2__template_text(v->as.text + begin, end - begin);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* *at: offset of the first `part` in v from `from`, or v->count + 1 when there is none. `part` is not empty. */
+static exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *part,
+                                       size_t from, size_t *at)
+{
+    *at = (size_t)v->count + 1;
+    EXL2__TRY(exl2__template_step(r, (v->count - from) / 16 + 1));
+    while (from + part->count <= v->count) {
+        const char *hit = (const char *)memchr(v->as.text + from, part->as.text[0], v->count - part->count - from + 1);
+        if (!hit) {
+            return EXL2_OK;
+        }
+        from = (size_t)(hit - v->as.text);
+        EXL2__TRY(exl2__template_step(r, part->count / 16 + 1));
+        if (memcmp(hit, part->as.text, part->count) == 0) {
+            *at = from;
+            return EXL2_OK;
+        }
+        from++;
+    }
+    return EXL2_OK;
+}
+
+/* The pieces between separators (NULL: runs of white space), at most `limit` cuts. Writes at most `room` of them. */
+static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *separator,
+                                               uint64_t limit, exl2__template_value *items, uint32_t *count)
+{
+    size_t at = separator ? 0 : exl2__template_space_front(v->as.text, v->count);
+    for (*count = 0; separator || at < v->count; (*count)++) {
+        size_t end = v->count, next = (size_t)v->count + 1;
+        EXL2__TRY(exl2__template_step(r, 1));
+        if (*count < limit && separator) {
+            EXL2__TRY(exl2__template_find(r, v, separator, at, &end));
+            next = end <= v->count ? end + separator->count : end;
+            end = end <= v->count ? end : v->count;
+        } else if (*count < limit) {
+            size_t step;
+            for (end = at; end < v->count; end += step) {
+                if (exl2__template_space(exl2__template_code_point(v->as.text + end, v->count - end, &step))) {
+                    break;
+                }
+            }
+            next = end + exl2__template_space_front(v->as.text + end, v->count - end);
+        }
+        if (items) {
+            items[*count] = exl2__template_text(v->as.text + at, end - at);
+            items[*count].marked = v->marked;
+        }
+        at = next;
+        if (at > v->count) {
+            (*count)++;
+            break;
+        }
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_split(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *separator,
+                                        uint64_t limit, exl2__template_value *out)
+{
+    uint32_t count = 0;
+    exl2__template_value *items = NULL;
+    if (separator && separator->count == 0) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "empty separator");
+    }
+    EXL2__TRY(exl2__template_split_pieces(r, v, separator, limit, NULL, &count));
+    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_split_pieces(r, v, separator, limit, items, &count));
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* Puts `after` for every `before`, at most `limit` times. An empty `before` stands between all code points. */
+static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *before,
+                                          const exl2__template_value *after, uint64_t limit, exl2__template_value *out)
+{
+    size_t start = r->used, at = 0;
+    for (; limit > 0; limit--) {
+        size_t hit = at;
+        if (before->count) {
+            EXL2__TRY(exl2__template_find(r, v, before, at, &hit));
+            if (hit > v->count) {
+                break;
+            }
+        }
+        EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, hit - at));
+        EXL2__TRY(exl2__template_put_copy(r, after->as.text, after->count));
+        EXL2__TRY(exl2__template_step(r, 1));
+        at = hit + before->count;
+        if (before->count == 0) {
+            size_t step = 0;
+            if (at == v->count) {
+                break;
+            }
+            exl2__template_code_point(v->as.text + at, v->count - at, &step);
+            EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, step));
+            at += step;
+        }
+    }
+    EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, v->count - at));
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+#endif
