@@ -183,7 +183,7 @@ static inline uint32_t exl2__json_key_hash(const exl2__json *j, uint32_t object,
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* false: the key was there before, or the table is under attack. */
+/* false: the key was there before, or probes passed probes_max. */
 static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, uint32_t object, uint32_t key)
 {
     uint32_t at = exl2__json_key_hash(j, object, key) & k->mask;
@@ -195,6 +195,17 @@ static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, 
     k->slots[at] = key;
     k->objects[at] = object;
     return true;
+}
+
+static inline exl2_result exl2__json_refuse_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key, bool twice)
+{
+    const exl2__json_token *t = &j->tokens[key];
+    uint32_t bytes = t->end - t->begin;
+    bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
+    return exl2__fail(c, EXL2_ERR_FORMAT,
+                      twice ? "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)"
+                            : "%s: the key \"%.*s\" and those before byte %u (line %u) are made to collide",
+                      label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
 }
 
 /* Refuses an object that has the same key twice. Linear: texts made to collide in the table are refused too. */
@@ -220,13 +231,7 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
         uint32_t end = j->tokens[object].after;
         for (uint32_t key = object + 1; key < end && result == EXL2_OK; key = j->tokens[key + 1].after) {
             if (!exl2__json_keys_add(j, &keys, object, key)) {
-                const exl2__json_token *t = &j->tokens[key];
-                uint32_t bytes = t->end - t->begin;
-                bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
-                result = exl2__fail(c, EXL2_ERR_FORMAT,
-                                    "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)",
-                                    label, (int)bytes, j->text + t->begin, t->begin,
-                                    exl2__json_line(j->text, t->begin));
+                result = exl2__json_refuse_key(c, label, j, key, keys.probes <= keys.probes_max);
             }
         }
     }
