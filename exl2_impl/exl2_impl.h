@@ -106,6 +106,65 @@
 /* defines: rows of several sequences as one pass */
 #include "5_generate/batch.h"
 
+/* ---- 6_text: text to ids and back, chat templates ---- */
+
+/* defines: code points and their classes */
+#include "6_text/unicode.h"
+/* defines: the bytes of every token */
+#include "6_text/pieces.h"
+/* defines: added tokens in text */
+#include "6_text/added.h"
+/* defines: byte-pair merging */
+#include "6_text/bpe.h"
+/* defines: text cut into words */
+#include "6_text/words.h"
+/* defines: the merges of tokenizer.json */
+#include "6_text/merges.h"
+/* defines: tokenizer_config.json */
+#include "6_text/vocab_names.h"
+/* defines: the components that tokenizer.json asks for */
+#include "6_text/vocab_rules.h"
+/* defines: a model's tokenizer in memory */
+#include "6_text/vocab.h"
+/* defines: text -> ids */
+#include "6_text/encode.h"
+/* defines: ids, one at a time -> whole code points */
+#include "6_text/stream.h"
+/* defines: stop strings in text that comes piece by piece */
+#include "6_text/stops.h"
+/* defines: a parsed chat template */
+#include "6_text/template_code.h"
+/* defines: template text -> tokens */
+#include "6_text/template_lex.h"
+/* defines: the growing program, and its sentences for what is wrong */
+#include "6_text/template_emit.h"
+/* defines: literals, variables, calls and what follows them -> code */
+#include "6_text/template_operand.h"
+/* defines: expressions -> code */
+#include "6_text/template_expression.h"
+/* defines: statements -> code */
+#include "6_text/template_statement.h"
+/* defines: numbers printed as Python prints them */
+#include "6_text/template_number.h"
+/* defines: values of a running template, marked by origin */
+#include "6_text/template_value.h"
+/* defines: strings as Python has them */
+#include "6_text/template_text.h"
+/* defines: operators as Python has them */
+#include "6_text/template_operator.h"
+/* defines: attributes, items and slices of values */
+#include "6_text/template_part.h"
+/* defines: JSON <-> values */
+#include "6_text/template_json.h"
+/* defines: filters, tests, methods and functions */
+#include "6_text/template_call.h"
+/* defines: frames, loops and output of a running template */
+#include "6_text/template_frame.h"
+/* defines: the stack machine */
+#include "6_text/template_run.h"
+/* defines: chat templates: parse and render */
+#include "6_text/template.h"
+
 /* ---- 7_engine: the public functions and the one step ---- */
 
 /* defines: the ring of events that the host pulls */
@@ -128,9 +187,11 @@
 #ifdef EXL2_CONVERT
 /* ---- 8_convert: making models ---- */
 
+/* defines: an output folder, whole or not at all */
+#include "8_convert/folder.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf_types.h"
-/* defines: the header of a GGUF file */
+/* defines: names, values and shapes as GGUF stores them */
 #include "8_convert/gguf_header.h"
 /* defines: a GGUF file, checked */
 #include "8_convert/gguf.h"
@@ -142,8 +203,6 @@
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
-/* defines: an output folder, whole or not at all */
-#include "8_convert/folder.h"
 /* defines: GGUF keys -> config.json */
 #include "8_convert/import_config.h"
 /* defines: GGUF keys -> tokenizer files */

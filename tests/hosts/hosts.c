@@ -176,11 +176,11 @@ static const char engine_symbols[] =
     " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
     " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround trunc truncf"
     " ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
-    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time"
+    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time nanosleep"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] =
-    " fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof remove rename unlink mkdir rmdir stat ";
+    " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof remove rename unlink mkdir rmdir stat ";
 
 static void check_symbols(const char *define, const char *allowed)
 {

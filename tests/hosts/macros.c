@@ -17,7 +17,6 @@
 #define assert(condition) host_assert(condition, __FILE__, __LINE__)
 #define min(a, b) ((a) < (b) ? (a) : (b))
 #define max(a, b) ((a) > (b) ? (a) : (b))
-#define swap(a, b) host_swap(a, b)
 #define near
 #define far
 #define small char
