@@ -1,0 +1,62 @@
+/* safetensors.c: fuzz target: any bytes as a safetensors file; whatever matrices and vectors it holds are read.
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm; in the suite with
+   run_seeds.c. */
+#include "../memory_files.h"
+
+#include "../../exl2_impl/1_load/exl2_matrix.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+/* The sizes that the file itself claims: what a config.json that fits it would say. */
+static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key)
+{
+    const exl2__tensor *perm = exl2__tensors_find_part(t, key, "q_invperm"), *weight = exl2__matrix_data(t, key, perm == NULL);
+    uint64_t in = perm ? perm->dims[0] : weight ? weight->dims[1] : 0, out = weight ? weight->dims[perm ? 1 : 0] : 0;
+    exl2__matrix_desc desc;
+    exl2__matrix_tables tables;
+    if (in > 65536 || out > 65536 || exl2__matrix_find(&m->c, t, key, (uint32_t)in, (uint32_t)out, &desc) < 0 ||
+        exl2__matrix_tables_open(&m->c, t, 1.0f, &desc, &tables) < 0) {
+        return;
+    }
+    uint32_t row = 0, word = 0;
+    for (uint32_t g = 0; g < desc.group_count; g++) { /* groups tile rows and words */
+        const exl2__group *group = &desc.groups[g];
+        require(group->row == row && group->word == word && group->rows % 32 == 0 && group->rows > 0);
+        row += group->rows;
+        word += group->rows * group->bits / 32;
+    }
+    require(desc.dense || (row == desc.in && word == desc.words));
+    exl2__matrix_tables_close(&m->c, &tables);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static memory_files m;
+    exl2__tensors t;
+    memory_make(&m);
+    m.c.host_bytes_max = (uint64_t)64 << 20;
+    memory_add(&m, "model-00001-of-00002.safetensors", data, size);
+    if (exl2__tensors_open(&m.c, "folder", &t) == EXL2_OK) {
+        for (uint32_t i = 0; i < t.count && i < 100; i++) {
+            const exl2__tensor *e = &t.entries[i];
+            float values[64];
+            char key[256];
+            require(e->offset <= size && e->bytes <= size - e->offset && exl2__tensors_find(&t, e->name) == e);
+            const char *dot = strrchr(e->name, '.');
+            snprintf(key, sizeof key, "%.*s", (int)(dot ? dot - e->name : 0), e->name);
+            read_matrix(&m, &t, key);
+            exl2__tensor_floats(&m.c, &t, e->name, e->dims[0] < 64 ? (uint32_t)e->dims[0] : 64, values);
+        }
+        exl2__tensors_close(&m.c, &t);
+    }
+    memory_free(&m);
+    require(check_failures == 0);
+    return 0;
+}
