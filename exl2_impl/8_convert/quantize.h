@@ -24,8 +24,8 @@ typedef struct exl2__quantize_range {
 static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits)
 {
     static const exl2__quantize_range ranges[9] = {
-        { 0, 0, 0 }, { 0, 0, 0 }, { 0.25f, 1.1f, 0.30f }, { 0.40f, 1.1f, 0.45f }, { 0.60f, 1.1f, 0.65f },
-        { 0.70f, 1.1f, 0.78f }, { 0.80f, 1.1f, 0.85f }, { 0, 0, 0 }, { 0.90f, 1.1f, 0.95f },
+        { 0, 0, 0 }, { 0, 0, 0 }, { 0.25f, 1.1f, 0.30f }, { 0.40f, 1.1f, 0.45f }, { 0.60f, 1.1f, 0.60f },
+        { 0.70f, 1.1f, 0.70f }, { 0.80f, 1.1f, 0.78f }, { 0, 0, 0 }, { 0.90f, 1.1f, 0.92f },
     };
     return ranges[bits];
 }
