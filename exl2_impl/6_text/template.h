@@ -49,8 +49,8 @@ static size_t exl2__template_normalize(const char *source, size_t bytes, char *o
 }
 
 /* Parses normalized source; with code NULL it only counts. What is wrong with it is in p->error. */
-static exl2_result exl2__template_parse(exl2__template_parser *p, const char *source, uint32_t bytes, exl2__template_ins *code,
-                                        char *pool, exl2_error *error)
+static exl2_result exl2__template_parse(exl2__template_parser *p, const char *source, uint32_t bytes,
+                                        exl2__template_ins *code, char *pool, exl2_error *error)
 {
     memset(p, 0, sizeof *p);
     p->lex.source = source;
@@ -63,7 +63,8 @@ static exl2_result exl2__template_parse(exl2__template_parser *p, const char *so
 }
 
 /* Parses twice: dry into `p`, to learn the size of the block, then into the block. */
-static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, const char *source, uint32_t bytes, exl2__template *out)
+static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, const char *source, uint32_t bytes,
+                                        exl2__template *out)
 {
     uint64_t code_bytes, name_bytes, text_bytes;
     if (exl2__template_parse(p, source, bytes, NULL, NULL, &out->refused) < 0) {
@@ -104,8 +105,9 @@ static exl2_result exl2__template_make(exl2__ctx *c, const char *source, size_t 
     size_t normal = exl2__template_normalize(source, bytes, NULL);
     if (normal > EXL2__TEMPLATE_SOURCE_MAX) {
         out->refused.code = EXL2_ERR_UNSUPPORTED;
-        exl2__format(out->refused.text, sizeof out->refused.text, "chat template: %llu bytes are more than the supported %u",
-                     (unsigned long long)normal, EXL2__TEMPLATE_SOURCE_MAX);
+        exl2__format(out->refused.text, sizeof out->refused.text,
+                     "chat template: %llu bytes are more than the supported %u", (unsigned long long)normal,
+                     EXL2__TEMPLATE_SOURCE_MAX);
         return EXL2_OK;
     }
     uint64_t scratch_bytes = sizeof(exl2__template_parser) + normal;
@@ -122,8 +124,8 @@ static exl2_result exl2__template_make(exl2__ctx *c, const char *source, size_t 
     return result;
 }
 
-/* Parses a template; `source` is copied. EXL2_ERR_UNSUPPORTED or EXL2_ERR_FORMAT with line and column when it is refused;
-   *out is then zeroed. */
+/* Parses a template; `source` is copied. EXL2_ERR_UNSUPPORTED or EXL2_ERR_FORMAT with line and column when it is
+ *refused; out is then zeroed. */
 static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     EXL2__TRY(exl2__template_make(c, source, bytes, out));
@@ -135,7 +137,8 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
     return EXL2_OK;
 }
 
-/* The token of the template in tokenizer_config.json: chat_template itself, or the one called "default" in its list; 0 = none. */
+/* The token of the template in tokenizer_config.json: chat_template itself, or the one called "default" in its list; 0
+ * = none. */
 static uint32_t exl2__template_config_token(const exl2__json *j)
 {
     uint32_t token = exl2__json_get(j, 0, "chat_template");
@@ -195,7 +198,8 @@ static exl2_result exl2__template_from_config(exl2__ctx *c, const char *dir, exl
 /* ---- rendering ---- */
 
 /* {"role": .., "content": .. or none} for each message; all of it is marked. */
-static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in, exl2__template_value *out)
+static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in,
+                                           exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     EXL2__TRY(exl2__template_take_values(r, in->message_count, &items));
@@ -228,43 +232,45 @@ static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__t
     const char *const names[4] = { "bos_token", "eos_token", "unk_token", "pad_token" };
     const char *const tokens[4] = { in->bos_token, in->eos_token, in->unk_token, in->pad_token };
     exl2__template_value value = exl2__template_bool(in->add_generation_prompt);
-    exl2__template_run_set(r, "add_generation_prompt", &value);
+    exl2__template_frame_set(r, "add_generation_prompt", &value);
     value = exl2__template_none();
-    exl2__template_run_set(r, "documents", &value);
+    exl2__template_frame_set(r, "documents", &value);
     if (in->tools) {
         EXL2__TRY(exl2__template_parse_json(r, "tools", in->tools, strlen(in->tools), &value));
     }
-    exl2__template_run_set(r, "tools", &value);
+    exl2__template_frame_set(r, "tools", &value);
     EXL2__TRY(exl2__template_messages(r, in, &value));
-    exl2__template_run_set(r, "messages", &value);
+    exl2__template_frame_set(r, "messages", &value);
     for (uint32_t i = 0; i < 4; i++) {
         if (tokens[i]) {
             value = exl2__template_text(tokens[i], strlen(tokens[i]));
-            exl2__template_run_set(r, names[i], &value);
+            exl2__template_frame_set(r, names[i], &value);
         }
     }
     return EXL2_OK;
 }
 
 /* Runs and hands out the output. */
-static exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes, const uint8_t **from_message)
+static exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes,
+                                         const uint8_t **from_message)
 {
     exl2__template_value out;
     EXL2__TRY(exl2__template_run_all(r));
-    EXL2__TRY(exl2__template_run_gather(r, 0, &out));
+    EXL2__TRY(exl2__template_frame_gather(r, 0, &out));
     *text = out.as.text;
     *bytes = out.count;
     *from_message = r->marks + (size_t)(out.as.text - (const char *)r->block) / 8;
     return EXL2_OK;
 }
 
-/* Renders into the caller's block; *text (a NUL follows it) and *from_message point into it. *from_message has one bit a
-   byte of *text, lowest first: set when the byte came from a message or tool, whatever the template did to it, so that no
-   such text can pass for a control token. EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is needed; a first
-   guess that rarely fails: 64 KiB and 8 times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is EXL2_ERR_BUDGET instead.
-   Allocates nothing. */
-static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in, void *block,
-                                         size_t block_bytes, const char **text, size_t *bytes, const uint8_t **from_message)
+/* Renders into the caller's block; *text (a NUL follows it) and *from_message point into it. *from_message has one bit
+   a byte of *text, lowest first: set when the byte came from a message or tool, whatever the template did to it, so
+   that no such text can pass for a control token. EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is
+   needed; a first guess that rarely fails: 64 KiB and 8 times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is
+   EXL2_ERR_BUDGET instead. Allocates nothing. */
+static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
+                                         void *block, size_t block_bytes, const char **text, size_t *bytes,
+                                         const uint8_t **from_message)
 {
     exl2__template_run *run;
     if (!t->present) {
@@ -273,7 +279,7 @@ static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, 
     if (t->refused.code < 0) {
         return exl2__fail(c, t->refused.code, "%s", t->refused.text);
     }
-    EXL2__TRY(exl2__template_run_open(c, t, block, block_bytes, &run));
+    EXL2__TRY(exl2__template_frame_open(c, t, block, block_bytes, &run));
     EXL2__TRY(exl2__template_set_input(run, in));
     return exl2__template_finish(run, text, bytes, from_message);
 }

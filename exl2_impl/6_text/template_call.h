@@ -2,7 +2,7 @@
    takes: exl2__template_run, the value in question and its arguments (NULL: left out).
    gives: exl2__template_filter_call, test_call, method_call, function_call.
    owns:  nothing.
-   next:  template_run.h */
+   next:  template_frame.h */
 #ifndef EXL2__TEMPLATE_CALL_H
 #define EXL2__TEMPLATE_CALL_H
 
@@ -21,7 +21,8 @@ static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char
 }
 
 /* A count that is left out, None or negative means all. */
-static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v, uint64_t *out)
+static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
+                                        uint64_t *out)
 {
     *out = UINT64_MAX;
     if (v && v->kind != EXL2__TEMPLATE_KIND_NONE) {
@@ -34,7 +35,8 @@ static exl2_result exl2__template_limit(exl2__template_run *r, const char *what,
 }
 
 /* *out: the characters to strip, or NULL for white space. */
-static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value **out)
+static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v,
+                                            const exl2__template_value **out)
 {
     *out = v && v->kind == EXL2__TEMPLATE_KIND_TEXT ? v : NULL;
     return !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE ? EXL2_OK : exl2__template_bad_argument(r, "strip", v);
@@ -42,7 +44,8 @@ static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__t
 
 /* ---- shared by filters and methods ---- */
 
-static exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
 {
     uint32_t count = 0;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -57,8 +60,8 @@ static exl2_result exl2__template_length(exl2__template_run *r, const exl2__temp
 }
 
 /* The elements with a separator between them; `strict`: they must be texts, else they are printed. */
-static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *separator,
-                                       bool strict, exl2__template_value *out)
+static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
+                                       const exl2__template_value *separator, bool strict, exl2__template_value *out)
 {
     exl2__template_value items, *texts = NULL;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -83,14 +86,17 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
 
 /* ---- filters ---- */
 
-static exl2_result exl2__template_filter_default(const exl2__template_value *v, exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_filter_default(const exl2__template_value *v, exl2__template_args args,
+                                                 exl2__template_value *out)
 {
-    bool replaced = v->kind == EXL2__TEMPLATE_KIND_UNDEFINED || (args[1] && exl2__template_truth(args[1]) && !exl2__template_truth(v));
+    bool replaced = v->kind == EXL2__TEMPLATE_KIND_UNDEFINED ||
+                    (args[1] && exl2__template_truth(args[1]) && !exl2__template_truth(v));
     *out = !replaced ? *v : args[0] ? *args[0] : exl2__template_text("", 0);
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_value *v, bool last, exl2__template_value *out)
+static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_value *v, bool last,
+                                             exl2__template_value *out)
 {
     exl2__template_value items;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -99,8 +105,8 @@ static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                                 exl2__template_value *out)
+static exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_value *v,
+                                                 exl2__template_args args, exl2__template_value *out)
 {
     exl2__template_value text, before, after;
     uint64_t limit;
@@ -111,8 +117,8 @@ static exl2_result exl2__template_filter_replace(exl2__template_run *r, const ex
     return exl2__template_replace(r, &text, &before, &after, limit, out);
 }
 
-static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                                exl2__template_value *out)
+static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_args args, exl2__template_value *out)
 {
     exl2__template_json_style style = { -1, args[0] && exl2__template_truth(args[0]) };
     if (args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE) {
@@ -124,8 +130,9 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
     return exl2__template_to_json(r, v, &style, out);
 }
 
-static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id, const exl2__template_value *v,
-                                              exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
 {
     exl2__template_value text, separator = exl2__template_text("", 0);
     const exl2__template_value *set;
@@ -165,20 +172,21 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
 /* ---- tests ---- */
 
 /* v % divisor == wanted */
-static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *divisor,
-                                              int64_t wanted, bool *out)
+static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *divisor, int64_t wanted, bool *out)
 {
     exl2__template_value rest, number = exl2__template_int(wanted);
     EXL2__TRY(exl2__template_arithmetic(r, EXL2__TEMPLATE_MODULO, v, divisor, &rest));
     return exl2__template_equal(r, &rest, &number, 0, out);
 }
 
-static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id, const exl2__template_value *v,
-                                            exl2__template_args args, bool *out)
+static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
+                                            const exl2__template_value *v, exl2__template_args args, bool *out)
 {
     exl2__template_value two = exl2__template_int(2);
-    bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP, listed = exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT ||
-                v->kind == EXL2__TEMPLATE_KIND_TEXT || v->kind == EXL2__TEMPLATE_KIND_UNDEFINED;
+    bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP,
+         listed = exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT ||
+                  v->kind == EXL2__TEMPLATE_KIND_TEXT || v->kind == EXL2__TEMPLATE_KIND_UNDEFINED;
     switch (id) {
     case EXL2__TEMPLATE_TEST_BOOLEAN:
         *out = v->kind == EXL2__TEMPLATE_KIND_BOOL;
@@ -239,8 +247,8 @@ static exl2_result exl2__template_text_argument(exl2__template_run *r, const cha
 }
 
 /* startswith and endswith: one text, or a tuple of which one must fit. */
-static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *affix,
-                                               bool end, exl2__template_value *out)
+static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *affix, bool end, exl2__template_value *out)
 {
     const exl2__template_value *texts = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->as.items : affix;
     uint32_t count = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->count : 1;
@@ -249,14 +257,16 @@ static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2
         EXL2__TRY(exl2__template_text_argument(r, end ? "endswith" : "startswith", &texts[i]));
         EXL2__TRY(exl2__template_step(r, texts[i].count / 16 + 1));
         const char *at = v->as.text + (end ? v->count - texts[i].count : 0);
-        found = texts[i].count <= v->count && (texts[i].count == 0 || memcmp(at, texts[i].as.text, texts[i].count) == 0);
+        found =
+            texts[i].count <= v->count && (texts[i].count == 0 || memcmp(at, texts[i].as.text, texts[i].count) == 0);
     }
     *out = exl2__template_bool(found);
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id, const exl2__template_value *v,
-                                              exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
 {
     const exl2__template_value *set;
     uint64_t limit;
@@ -287,8 +297,9 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
     }
 }
 
-static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id, const exl2__template_value *v,
-                                              exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
 {
     exl2__template_value *items = NULL, *pairs = NULL;
     if (id == EXL2__TEMPLATE_METHOD_GET) {
@@ -317,8 +328,9 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_method_call(exl2__template_run *r, exl2__template_method id, const exl2__template_value *v,
-                                              exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_method_call(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
 {
 #define X(id, name, parameters, mandatory) name,
     static const char *const names[] = { EXL2__TEMPLATE_METHODS(X) };
@@ -340,7 +352,8 @@ static exl2_result exl2__template_method_call(exl2__template_run *r, exl2__templ
 
 /* ---- functions ---- */
 
-static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
+                                                 exl2__template_value *out)
 {
     int64_t bounds[3] = { 0, 0, 1 }; /* start, stop, step */
     exl2__template_value *items = NULL;
@@ -357,12 +370,14 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
     if (bounds[2] == 0) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "range() arg 3 must not be zero");
     }
-    uint64_t span = bounds[2] > 0 ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : (uint64_t)bounds[0] - (uint64_t)bounds[1];
+    uint64_t span =
+        bounds[2] > 0 ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : (uint64_t)bounds[0] - (uint64_t)bounds[1];
     uint64_t pace = bounds[2] > 0 ? (uint64_t)bounds[2] : 0 - (uint64_t)bounds[2];
     bool empty = bounds[2] > 0 ? bounds[1] <= bounds[0] : bounds[0] <= bounds[1];
     uint64_t count = empty ? 0 : (span - 1) / pace + 1;
     if (count > EXL2__TEMPLATE_RANGE_MAX) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                                    EXL2__TEMPLATE_RANGE_MAX);
     }
     EXL2__TRY(exl2__template_take_values(r, count, &items));
@@ -381,8 +396,8 @@ static exl2_result exl2__template_function_raise(exl2__template_run *r, const ex
     return exl2__fail(r->c, EXL2_ERR_FORMAT, "%.*s", (int)text.count, text.as.text);
 }
 
-static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id, exl2__template_args args,
-                                                exl2__template_value *out)
+static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id,
+                                                exl2__template_args args, exl2__template_value *out)
 {
     return id == EXL2__TEMPLATE_FUNCTION_RANGE ? exl2__template_function_range(r, args, out)
                                                : exl2__template_function_raise(r, args[0]);

@@ -3,7 +3,7 @@
    takes: exl2__template_lex.
    gives: exl2__template_parser and its token, name, code and text helpers.
    owns:  nothing; code, names and text are the caller's.
-   next:  template_expression.h */
+   next:  template_operand.h */
 #ifndef EXL2__TEMPLATE_EMIT_H
 #define EXL2__TEMPLATE_EMIT_H
 
@@ -37,11 +37,13 @@ typedef struct exl2__template_parser {
 /* ---- failing ---- */
 
 EXL2__PRINTF(4, 5)
-static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_result code, uint32_t at, const char *format, ...)
+static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_result code, uint32_t at, const char *format,
+                                            ...)
 {
     uint32_t line, column;
     exl2__template_place(p->lex.source, at, &line, &column);
-    size_t used = exl2__format(p->error->text, sizeof p->error->text, "chat template line %u, column %u: ", line, column);
+    size_t used =
+        exl2__format(p->error->text, sizeof p->error->text, "chat template line %u, column %u: ", line, column);
     va_list args;
     va_start(args, format);
     exl2__format_list(p->error->text + used, sizeof p->error->text - used, format, args);
@@ -63,7 +65,8 @@ static exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, cons
     const exl2__template_token *t = &p->token;
     switch (t->kind) {
     case EXL2__TEMPLATE_TOKEN_END:
-        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found the end of the template", wanted);
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found the end of the template",
+                                        wanted);
     case EXL2__TEMPLATE_TOKEN_DATA:
         return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found text", wanted);
     case EXL2__TEMPLATE_TOKEN_STRING:
@@ -109,7 +112,8 @@ static bool exl2__template_emit_then(const exl2__template_parser *p, exl2__templ
            exl2__template_same(p->lex.source + t.begin, t.bytes, word);
 }
 
-static exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__template_token_kind kind, const char *word)
+static exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__template_token_kind kind,
+                                              const char *word)
 {
     if (!exl2__template_emit_is(p, kind, word)) {
         char quoted[24];
@@ -128,8 +132,8 @@ static exl2_result exl2__template_emit_operator(exl2__template_parser *p, const 
 static exl2_result exl2__template_emit_down(exl2__template_parser *p)
 {
     if (p->depth == EXL2__TEMPLATE_DEPTH_MAX) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at, "nesting deeper than %u levels is not supported",
-                                        EXL2__TEMPLATE_DEPTH_MAX);
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
+                                        "nesting deeper than %u levels is not supported", EXL2__TEMPLATE_DEPTH_MAX);
     }
     p->depth++;
     return EXL2_OK;
@@ -266,12 +270,14 @@ static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl
     for (uint32_t i = 0; i < digits; i++) {
         uint32_t digit = *at + 2 + i < t->bytes ? exl2__json_scan_hex((uint8_t)text[*at + 2 + i]) : 16;
         if (digit == 16) {
-            return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->begin + *at, "\\%c needs %u hexadecimal digits", kind, digits);
+            return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->begin + *at, "\\%c needs %u hexadecimal digits",
+                                            kind, digits);
         }
         code = code << 4 | digit;
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point %x is not supported", code);
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point %x is not supported",
+                                        code);
     }
     exl2__template_emit_code_point(p, code);
     *at += 2 + digits;
@@ -374,7 +380,7 @@ static exl2_result exl2__template_emit_number(exl2__template_parser *p)
             return exl2__template_emit_refuse(p, &t, "integer");
         }
     } else {
-        char plain[48]; /* without underscores */
+        char plain[48] = { 0 }; /* without underscores */
         uint32_t bytes = 0;
         for (uint32_t i = 0; i < t.bytes && bytes < sizeof plain; i++) {
             plain[bytes] = text[i];
@@ -387,8 +393,8 @@ static exl2_result exl2__template_emit_number(exl2__template_parser *p)
         }
         memcpy(&bits, &value, sizeof bits);
     }
-    exl2__template_emit(p, t.kind == EXL2__TEMPLATE_TOKEN_INT ? EXL2__TEMPLATE_INT : EXL2__TEMPLATE_REAL, (uint32_t)bits,
-                        (uint32_t)(bits >> 32), t.at, 1);
+    exl2__template_emit(p, t.kind == EXL2__TEMPLATE_TOKEN_INT ? EXL2__TEMPLATE_INT : EXL2__TEMPLATE_REAL,
+                        (uint32_t)bits, (uint32_t)(bits >> 32), t.at, 1);
     return exl2__template_emit_advance(p);
 }
 

@@ -11,7 +11,8 @@
 
 /* ---- reading ---- */
 
-static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2__json *j, uint32_t token, exl2__template_value *out)
+static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                              exl2__template_value *out)
 {
     char *text = NULL;
     size_t bytes = exl2__json_text(j, token, NULL, 0);
@@ -21,7 +22,8 @@ static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2__json *j, uint32_t token, exl2__template_value *out)
+static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                              exl2__template_value *out)
 {
     const exl2__json_token *t = &j->tokens[token];
     const char *text = j->text + t->begin;
@@ -35,13 +37,15 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
         return EXL2_OK;
     }
     if (!real || number.cut || !exl2__json_number_f64(&number, &value)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "the number %.*s in JSON is not supported", (int)exl2__min64(bytes, 60), text);
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "the number %.*s in JSON is not supported",
+                                   (int)exl2__min64(bytes, 60), text);
     }
     *out = exl2__template_real(value);
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token, exl2__template_value *out)
+static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                             exl2__template_value *out)
 {
     const exl2__json_token *t = &j->tokens[token];
     switch (t->kind) {
@@ -126,7 +130,8 @@ static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t co
     return exl2__template_put(r, text, 6, mark);
 }
 
-static exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl2__template_value *v, const exl2__template_json_style *style)
+static exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_json_style *style)
 {
     static const char letters[] = "\"\"\\\\\nn\rr\tt\bb\ff"; /* pairs: byte, letter */
     size_t step;
@@ -153,7 +158,8 @@ static exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl
     return exl2__template_put(r, "\"", 1, v->marked);
 }
 
-static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__template_json_style *style, uint32_t depth, bool mark)
+static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__template_json_style *style,
+                                            uint32_t depth, bool mark)
 {
     if (style->indent < 0) {
         return EXL2_OK;
@@ -166,8 +172,8 @@ static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v, const exl2__template_json_style *style,
-                                           uint32_t depth)
+static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
+                                           const exl2__template_json_style *style, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
@@ -188,7 +194,8 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
     case EXL2__TEMPLATE_KIND_DICT:
         break;
     default:
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "Object of type %s is not JSON serializable", exl2__template_type(v));
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "Object of type %s is not JSON serializable",
+                                   exl2__template_type(v));
     }
     bool dict = v->kind == EXL2__TEMPLATE_KIND_DICT;
     EXL2__TRY(exl2__template_put(r, dict ? "{" : "[", 1, v->marked));
@@ -212,8 +219,8 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
     return exl2__template_put(r, dict ? "}" : "]", 1, v->marked);
 }
 
-static exl2_result exl2__template_to_json(exl2__template_run *r, const exl2__template_value *v, const exl2__template_json_style *style,
-                                          exl2__template_value *out)
+static exl2_result exl2__template_to_json(exl2__template_run *r, const exl2__template_value *v,
+                                          const exl2__template_json_style *style, exl2__template_value *out)
 {
     size_t start = r->used;
     EXL2__TRY(exl2__template_json_put(r, v, style, 0));

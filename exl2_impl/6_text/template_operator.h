@@ -12,8 +12,8 @@
 
 /* ---- equality and order ---- */
 
-static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                        uint32_t depth, bool *out);
+static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
+                                        const exl2__template_value *b, uint32_t depth, bool *out);
 
 /* The entry with this key, or NULL. 1, 1.0 and True are the same key. */
 static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__template_entry *entries, uint32_t count,
@@ -31,8 +31,8 @@ static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                              uint32_t depth, bool *out)
+static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2__template_value *a,
+                                              const exl2__template_value *b, uint32_t depth, bool *out)
 {
     *out = a->count == b->count;
     for (uint32_t i = 0; *out && i < a->count; i++) {
@@ -47,8 +47,8 @@ static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2_
 }
 
 /* a == b, deeply. */
-static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                        uint32_t depth, bool *out)
+static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
+                                        const exl2__template_value *b, uint32_t depth, bool *out)
 {
     *out = false;
     EXL2__TRY(exl2__template_step(r, 1));
@@ -91,8 +91,8 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
 }
 
 /* Sign of a - b, for numbers and texts. */
-static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                        const char *sign, int *out)
+static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
+                                        const exl2__template_value *b, const char *sign, int *out)
 {
     if (exl2__template_is_integer(a) && exl2__template_is_integer(b)) {
         *out = (a->as.integer > b->as.integer) - (a->as.integer < b->as.integer);
@@ -103,7 +103,8 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
         *out = (x > y) - (x < y);
         return EXL2_OK;
     }
-    if (a->kind == EXL2__TEMPLATE_KIND_TEXT && b->kind == EXL2__TEMPLATE_KIND_TEXT) { /* UTF-8 sorts as code points do */
+    if (a->kind == EXL2__TEMPLATE_KIND_TEXT &&
+        b->kind == EXL2__TEMPLATE_KIND_TEXT) { /* UTF-8 sorts as code points do */
         uint32_t common = exl2__min32(a->count, b->count);
         EXL2__TRY(exl2__template_step(r, common / 16));
         *out = common ? memcmp(a->as.text, b->as.text, common) : 0;
@@ -123,7 +124,8 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
 /* ---- going through a value ---- */
 
 /* The elements of anything that can be gone through, as a list: characters, keys, elements. */
-static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v,
+                                           exl2__template_value *out)
 {
     if (exl2__template_is_sequence(v)) {
         *out = *v;
@@ -150,8 +152,8 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
 }
 
 /* part in whole */
-static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__template_value *part, const exl2__template_value *whole,
-                                           bool *out)
+static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__template_value *part,
+                                           const exl2__template_value *whole, bool *out)
 {
     *out = false;
     if (whole->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -176,7 +178,8 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
         return EXL2_OK;
     }
     if (!exl2__template_is_sequence(whole) && whole->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "argument of type '%s' is not iterable", exl2__template_type(whole));
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "argument of type '%s' is not iterable",
+                                   exl2__template_type(whole));
     }
     for (uint32_t i = 0; exl2__template_is_sequence(whole) && !*out && i < whole->count; i++) {
         EXL2__TRY(exl2__template_equal(r, &whole->as.items[i], part, 0, out));
@@ -184,8 +187,8 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_comparison(exl2__template_run *r, exl2__template_compare compare, const exl2__template_value *a,
-                                             const exl2__template_value *b, bool *out)
+static exl2_result exl2__template_comparison(exl2__template_run *r, exl2__template_compare compare,
+                                             const exl2__template_value *a, const exl2__template_value *b, bool *out)
 {
     static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" };
     int order = 0;
@@ -223,7 +226,8 @@ static exl2_result exl2__template_real_result(exl2__template_run *r, double real
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, int64_t integer, exl2__template_value *out)
+static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, int64_t integer,
+                                             exl2__template_value *out)
 {
     if (!fits) {
         return exl2__template_refuse(r, "an integer beyond 64 bits");
@@ -242,7 +246,8 @@ static bool exl2__template_multiply_fits(int64_t a, int64_t b, int64_t *out)
     return true;
 }
 
-static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template_op op, int64_t a, int64_t b, exl2__template_value *out)
+static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template_op op, int64_t a, int64_t b,
+                                           exl2__template_value *out)
 {
     int64_t result = 0;
     bool fits = true;
@@ -271,8 +276,9 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
         break;
     default: /* // and %: towards minus infinity, the remainder has the sign of the divisor */
         if (b == 0) {
-            return exl2__template_fail(r, EXL2_ERR_FORMAT, op == EXL2__TEMPLATE_MODULO ? "integer modulo by zero"
-                                                                                       : "integer division or modulo by zero");
+            return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                       op == EXL2__TEMPLATE_MODULO ? "integer modulo by zero"
+                                                                   : "integer division or modulo by zero");
         }
         fits = b != -1 || a != INT64_MIN;
         if (fits) {
@@ -285,10 +291,12 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
     return exl2__template_int_result(r, fits, result, out);
 }
 
-static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op op, double a, double b, exl2__template_value *out)
+static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op op, double a, double b,
+                                        exl2__template_value *out)
 {
     if (b == 0 && (op == EXL2__TEMPLATE_DIVIDE || op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO)) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, op == EXL2__TEMPLATE_DIVIDE ? "division by zero" : "float modulo");
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   op == EXL2__TEMPLATE_DIVIDE ? "division by zero" : "float modulo");
     }
     if (op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO) { /* as CPython's float_divmod */
         double rest = fmod(a, b), quotient = (a - rest) / b;
@@ -316,8 +324,8 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
 }
 
 /* [1] + [2], (1,) + (2,) */
-static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                             exl2__template_value *out)
+static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__template_value *a,
+                                             const exl2__template_value *b, exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     EXL2__TRY(exl2__template_take_values(r, (uint64_t)a->count + b->count, &items));
@@ -333,7 +341,8 @@ static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__
 }
 
 /* 'ab' * 3, [1] * 3 */
-static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__template_value *v, int64_t times, exl2__template_value *out)
+static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__template_value *v, int64_t times,
+                                         exl2__template_value *out)
 {
     uint64_t count = 0;
     size_t start = r->used;
@@ -360,25 +369,28 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__template_op op, const exl2__template_value *a,
-                                                  const exl2__template_value *b)
+static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__template_op op,
+                                                  const exl2__template_value *a, const exl2__template_value *b)
 {
-    static const char *const signs[] = { "+", "-", "*", "/", "//", "%", "** or pow()" }; /* in the order of the operations */
+    static const char *const signs[] = {
+        "+", "-", "*", "/", "//", "%", "** or pow()"
+    }; /* in the order of the operations */
     const char *sign = signs[op - EXL2__TEMPLATE_ADD];
     if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
     }
-    bool appends = op == EXL2__TEMPLATE_ADD &&
-                   (a->kind == EXL2__TEMPLATE_KIND_TEXT || a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE);
+    bool appends =
+        op == EXL2__TEMPLATE_ADD && (a->kind == EXL2__TEMPLATE_KIND_TEXT || a->kind == EXL2__TEMPLATE_KIND_LIST ||
+                                     a->kind == EXL2__TEMPLATE_KIND_TUPLE);
     if (appends) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "can only concatenate %s (not \"%s\") to %s", exl2__template_type(a),
-                                   exl2__template_type(b), exl2__template_type(a));
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "can only concatenate %s (not \"%s\") to %s",
+                                   exl2__template_type(a), exl2__template_type(b), exl2__template_type(a));
     }
     if (op == EXL2__TEMPLATE_MODULO && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_refuse(r, "formatting with %");
     }
-    return exl2__template_fail(r, EXL2_ERR_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", sign, exl2__template_type(a),
-                               exl2__template_type(b));
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", sign,
+                               exl2__template_type(a), exl2__template_type(b));
 }
 
 /* a op b, for the operations ADD .. POWER. */
@@ -409,21 +421,24 @@ static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__templa
         b = swap;
         list = a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE;
     }
-    if (op == EXL2__TEMPLATE_MULTIPLY && exl2__template_is_integer(b) && (list || a->kind == EXL2__TEMPLATE_KIND_TEXT)) {
+    if (op == EXL2__TEMPLATE_MULTIPLY && exl2__template_is_integer(b) &&
+        (list || a->kind == EXL2__TEMPLATE_KIND_TEXT)) {
         return exl2__template_repeat(r, a, b->as.integer, out);
     }
     return exl2__template_arithmetic_fail(r, op, a, b);
 }
 
 /* -v and +v */
-static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v,
+                                       exl2__template_value *out)
 {
     bool marked = v->marked;
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
     }
     if (!exl2__template_is_number(v)) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+', exl2__template_type(v));
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
+                                   exl2__template_type(v));
     }
     if (v->kind == EXL2__TEMPLATE_KIND_REAL) {
         *out = exl2__template_real(minus ? -v->as.real : v->as.real);

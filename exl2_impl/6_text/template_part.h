@@ -14,10 +14,10 @@ static const char *exl2__template_attributes(const exl2__template_value *v)
 {
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_TEXT:
-        return "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum isalpha "
-               "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower "
-               "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split "
-               "splitlines startswith strip swapcase title translate upper zfill";
+        return "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum "
+               "isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper "
+               "join ljust lower lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust "
+               "rpartition rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill";
     case EXL2__TEMPLATE_KIND_LIST:
         return "append clear copy count extend index insert pop remove reverse sort";
     case EXL2__TEMPLATE_KIND_TUPLE:
@@ -30,7 +30,8 @@ static const char *exl2__template_attributes(const exl2__template_value *v)
         return "clear copy fromkeys get items keys pop popitem setdefault update values";
     case EXL2__TEMPLATE_KIND_BOOL:
     case EXL2__TEMPLATE_KIND_INT:
-        return "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real to_bytes";
+        return "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real "
+               "to_bytes";
     case EXL2__TEMPLATE_KIND_REAL:
         return "as_integer_ratio conjugate fromhex hex imag is_integer real";
     default:
@@ -81,8 +82,8 @@ static exl2_result exl2__template_take_entries(exl2__template_run *r, uint64_t c
 }
 
 /* namespace.name = value */
-static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__template_space_of *space, const exl2__template_value *name,
-                                            const exl2__template_value *value)
+static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__template_space_of *space,
+                                            const exl2__template_value *name, const exl2__template_value *value)
 {
     if (space->count == space->room) {
         exl2__template_entry *grown = NULL;
@@ -98,21 +99,22 @@ static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__templat
 
 /* ---- loop.name ---- */
 
-static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l, const exl2__template_value *name,
-                                            exl2__template_value *out)
+static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l,
+                                            const exl2__template_value *name, exl2__template_value *out)
 {
-    static const char *const names[] = { "index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem",
-                                         "nextitem", "depth", "depth0" };
+    static const char *const names[] = { "index", "index0", "first", "last", "length", "revindex", "revindex0",
+                                         "previtem", "nextitem", "depth", "depth0" };
     size_t field = 0;
     while (field < EXL2__COUNT(names) && !exl2__template_same(name->as.text, name->count, names[field])) {
         field++;
     }
     bool looks_ahead = field >= 3 && field <= 8 && field != 7;
     if (field == EXL2__COUNT(names) || (looks_ahead && l->filtered)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s'%s is not supported", (int)name->count, name->as.text,
-                                   looks_ahead ? " in a loop with a condition" : "");
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s'%s is not supported", (int)name->count,
+                                   name->as.text, looks_ahead ? " in a loop with a condition" : "");
     }
-    exl2__template_value absent = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, NULL, name->as.text, name->count);
+    exl2__template_value absent =
+        exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, NULL, name->as.text, name->count);
     absent.owner = EXL2__TEMPLATE_KIND_LOOP;
     switch (field) {
     case 0: *out = exl2__template_int(l->taken); break;
@@ -133,8 +135,8 @@ static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__t
 /* ---- v.name and v[key] ---- */
 
 /* The key of a dict or the attribute of a namespace, else undefined. */
-static exl2_result exl2__template_key(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *key,
-                                      exl2__template_value *out)
+static exl2_result exl2__template_key(exl2__template_run *r, const exl2__template_value *v,
+                                      const exl2__template_value *key, exl2__template_value *out)
 {
     const exl2__template_entry *entry = NULL;
     bool text = key->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -146,25 +148,26 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
     if (entry) {
         *out = entry->value;
     } else {
-        *out = exl2__template_undefined(text ? EXL2__TEMPLATE_NO_ATTRIBUTE : EXL2__TEMPLATE_NO_ELEMENT, v, text ? key->as.text : "",
-                                        text ? key->count : 0);
+        *out = exl2__template_undefined(text ? EXL2__TEMPLATE_NO_ATTRIBUTE : EXL2__TEMPLATE_NO_ELEMENT, v,
+                                        text ? key->as.text : "", text ? key->count : 0);
     }
     return EXL2_OK;
 }
 
 /* Methods as values, and Python's inner attributes, are beyond this interpreter. */
-static exl2_result exl2__template_refuse_attribute(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *name)
+static exl2_result exl2__template_refuse_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                   const exl2__template_value *name)
 {
     if (exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count) ||
         (name->count > 0 && name->as.text[0] == '_')) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)name->count,
-                                   name->as.text, exl2__template_type(v));
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported",
+                                   (int)name->count, name->as.text, exl2__template_type(v));
     }
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name, uint32_t bytes,
-                                            exl2__template_value *out)
+static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name,
+                                            uint32_t bytes, exl2__template_value *out)
 {
     exl2__template_value key = exl2__template_text(name, bytes);
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
@@ -184,8 +187,8 @@ static uint32_t exl2__template_index(int64_t index, uint32_t count)
     return index < 0 || index >= count ? count : (uint32_t)index;
 }
 
-static exl2_result exl2__template_item(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *key,
-                                       exl2__template_value *out)
+static exl2_result exl2__template_item(exl2__template_run *r, const exl2__template_value *v,
+                                       const exl2__template_value *key, exl2__template_value *out)
 {
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
@@ -193,7 +196,8 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_refuse(r, "a loop object with []");
     }
-    bool indexed = (exl2__template_is_sequence(v) && v->kind != EXL2__TEMPLATE_KIND_VIEW) || v->kind == EXL2__TEMPLATE_KIND_TEXT;
+    bool indexed =
+        (exl2__template_is_sequence(v) && v->kind != EXL2__TEMPLATE_KIND_VIEW) || v->kind == EXL2__TEMPLATE_KIND_TEXT;
     if (indexed && exl2__template_is_integer(key)) {
         exl2__template_value items = *v;
         if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -213,8 +217,8 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
 /* ---- v[start:stop:step] ---- */
 
 /* One bound as Python adjusts it: from the end when negative, cut to [low, high]. */
-static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent, int64_t low, int64_t high,
-                                        uint32_t count, int64_t *out)
+static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent,
+                                        int64_t low, int64_t high, uint32_t count, int64_t *out)
 {
     *out = absent;
     if (!bound || bound->kind == EXL2__TEMPLATE_KIND_NONE) {
@@ -230,8 +234,9 @@ static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__templ
 }
 
 /* NULL: left out. */
-static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *start,
-                                        const exl2__template_value *stop, const exl2__template_value *step, exl2__template_value *out)
+static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v,
+                                        const exl2__template_value *start, const exl2__template_value *stop,
+                                        const exl2__template_value *step, exl2__template_value *out)
 {
     exl2__template_value items = *v, *picked = NULL;
     int64_t by = 1, first, last;
@@ -260,7 +265,8 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT && by == 1) { /* a view */
         const char *end = v->as.text + v->count;
         const char *from = first < count ? items.as.items[first].as.text : end;
-        const char *to = taken ? items.as.items[first + taken - 1].as.text + items.as.items[first + taken - 1].count : from;
+        const char *to =
+            taken ? items.as.items[first + taken - 1].as.text + items.as.items[first + taken - 1].count : from;
         *out = exl2__template_text(from, (size_t)(to - from));
         out->marked = v->marked;
         return EXL2_OK;

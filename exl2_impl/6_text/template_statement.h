@@ -53,11 +53,11 @@ static exl2_result exl2__template_statement_target_name(exl2__template_parser *p
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
     uint32_t index, attribute;
-    if (t.kind != EXL2__TEMPLATE_TOKEN_NAME || exl2__template_expression_keyword(word, t.bytes)) {
+    if (t.kind != EXL2__TEMPLATE_TOKEN_NAME || exl2__template_operand_keyword(word, t.bytes)) {
         return exl2__template_emit_unexpected(p, "a variable");
     }
-    if (exl2__template_expression_global(word, t.bytes) ||
-        exl2__template_expression_parameter("loop true false none True False None", word, t.bytes) != UINT32_MAX) {
+    if (exl2__template_operand_global(word, t.bytes) ||
+        exl2__template_operand_parameter("loop true false none True False None", word, t.bytes) != UINT32_MAX) {
         return exl2__template_emit_refuse(p, &t, "assigning to");
     }
     EXL2__TRY(exl2__template_emit_name(p, &t, &index));
@@ -256,7 +256,8 @@ static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
 static exl2_result exl2__template_statement_jump(exl2__template_parser *p, const exl2__template_token *t, bool is_break)
 {
     if (!p->loop) {
-        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "'%s' outside of a loop", is_break ? "break" : "continue");
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "'%s' outside of a loop",
+                                        is_break ? "break" : "continue");
     }
     uint32_t jump = exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, t->at, 0);
     if (is_break) {
@@ -288,7 +289,7 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     if (exl2__template_same(word, t.bytes, "break") || exl2__template_same(word, t.bytes, "continue")) {
         return exl2__template_statement_jump(p, &t, word[0] == 'b');
     }
-    bool closes = (t.bytes > 3 && memcmp(word, "end", 3) == 0) || exl2__template_expression_keyword(word, t.bytes);
+    bool closes = (t.bytes > 3 && memcmp(word, "end", 3) == 0) || exl2__template_operand_keyword(word, t.bytes);
     if (closes) {
         return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t.at, "'%.*s' closes nothing", (int)t.bytes, word);
     }
@@ -316,7 +317,8 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
         exl2__template_token t = p->token;
         if (t.kind == EXL2__TEMPLATE_TOKEN_END) {
             if (stops[0]) {
-                return exl2__template_emit_unexpected(p, stops + (strrchr(stops, ' ') ? strrchr(stops, ' ') - stops + 1 : 0));
+                return exl2__template_emit_unexpected(p, stops + (strrchr(stops, ' ') ? strrchr(stops, ' ') - stops + 1
+                                                                                      : 0));
             }
             break;
         }
@@ -329,7 +331,8 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
             EXL2__TRY(exl2__template_statement_print(p));
         } else if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
             return exl2__template_emit_unexpected(p, "the name of a statement");
-        } else if (exl2__template_expression_parameter(stops, p->lex.source + p->token.begin, p->token.bytes) != UINT32_MAX) {
+        } else if (exl2__template_operand_parameter(stops, p->lex.source + p->token.begin, p->token.bytes) !=
+                   UINT32_MAX) {
             break;
         } else {
             EXL2__TRY(exl2__template_statement(p));

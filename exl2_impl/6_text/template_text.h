@@ -45,8 +45,9 @@ static bool exl2__template_marked(const exl2__template_run *r, const char *text)
 static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__template_value *v)
 {
     char text[EXL2__TEMPLATE_NUMBER_BYTES];
-    size_t bytes = v->kind == EXL2__TEMPLATE_KIND_REAL ? exl2__template_number_print(v->as.real, text)
-                                                       : exl2__format(text, sizeof text, "%lld", (long long)v->as.integer);
+    size_t bytes = v->kind == EXL2__TEMPLATE_KIND_REAL
+                       ? exl2__template_number_print(v->as.real, text)
+                       : exl2__format(text, sizeof text, "%lld", (long long)v->as.integer);
     return exl2__template_put(r, text, bytes, v->marked);
 }
 
@@ -122,7 +123,8 @@ static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__te
 }
 
 /* What {{ v }} prints, as a text value. */
-static exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
 {
     size_t start = r->used;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -137,8 +139,8 @@ static exl2_result exl2__template_string(exl2__template_run *r, const exl2__temp
 }
 
 /* a + b. When a ends where the used room ends, only b is written: a chain of + costs what it is long. */
-static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a, const exl2__template_value *b,
-                                         exl2__template_value *out)
+static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a,
+                                         const exl2__template_value *b, exl2__template_value *out)
 {
     size_t start = r->used;
     uint64_t bytes = (uint64_t)a->count + b->count;
@@ -168,7 +170,8 @@ static exl2_result exl2__template_text_length(exl2__template_run *r, const exl2_
 }
 
 /* Every code point as a text of its own. */
-static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v,
+                                             exl2__template_value *out)
 {
     uint32_t count = 0;
     size_t step;
@@ -203,14 +206,15 @@ static bool exl2__template_in_set(const char *p, size_t bytes, const exl2__templ
 #define EXL2__TEMPLATE_BACK 2u
 
 /* Without white space, or without the code points of `set` (NULL: white space), at these sides. */
-static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *set,
-                                        uint32_t sides, exl2__template_value *out)
+static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v,
+                                        const exl2__template_value *set, uint32_t sides, exl2__template_value *out)
 {
     size_t begin = 0, end = v->count, step;
     EXL2__TRY(exl2__template_step(r, v->count / 16 + 1));
     if (!set) {
         begin = sides & EXL2__TEMPLATE_FRONT ? exl2__template_space_front(v->as.text, v->count) : 0;
-        end = sides & EXL2__TEMPLATE_BACK ? begin + exl2__template_space_back(v->as.text + begin, v->count - begin) : end;
+        end =
+            sides & EXL2__TEMPLATE_BACK ? begin + exl2__template_space_back(v->as.text + begin, v->count - begin) : end;
     }
     while (set && (sides & EXL2__TEMPLATE_FRONT) && begin < end) {
         exl2__template_code_point(v->as.text + begin, end - begin, &step);
@@ -237,8 +241,8 @@ static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__templ
 }
 
 /* *at: offset of the first `part` in v from `from`, or v->count + 1 when there is none. `part` is not empty. */
-static exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *part,
-                                       size_t from, size_t *at)
+static exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v,
+                                       const exl2__template_value *part, size_t from, size_t *at)
 {
     *at = (size_t)v->count + 1;
     EXL2__TRY(exl2__template_step(r, (v->count - from) / 16 + 1));
@@ -259,8 +263,9 @@ static exl2_result exl2__template_find(exl2__template_run *r, const exl2__templa
 }
 
 /* The pieces between separators (NULL: runs of white space), at most `limit` cuts. Writes at most `room` of them. */
-static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *separator,
-                                               uint64_t limit, exl2__template_value *items, uint32_t *count)
+static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *separator, uint64_t limit,
+                                               exl2__template_value *items, uint32_t *count)
 {
     size_t at = separator ? 0 : exl2__template_space_front(v->as.text, v->count);
     for (*count = 0; separator || at < v->count; (*count)++) {
@@ -292,8 +297,9 @@ static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_split(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *separator,
-                                        uint64_t limit, exl2__template_value *out)
+static exl2_result exl2__template_split(exl2__template_run *r, const exl2__template_value *v,
+                                        const exl2__template_value *separator, uint64_t limit,
+                                        exl2__template_value *out)
 {
     uint32_t count = 0;
     exl2__template_value *items = NULL;
@@ -309,8 +315,9 @@ static exl2_result exl2__template_split(exl2__template_run *r, const exl2__templ
 }
 
 /* Puts `after` for every `before`, at most `limit` times. An empty `before` stands between all code points. */
-static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v, const exl2__template_value *before,
-                                          const exl2__template_value *after, uint64_t limit, exl2__template_value *out)
+static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v,
+                                          const exl2__template_value *before, const exl2__template_value *after,
+                                          uint64_t limit, exl2__template_value *out)
 {
     size_t start = r->used, at = 0;
     for (; limit > 0; limit--) {

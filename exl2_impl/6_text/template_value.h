@@ -33,7 +33,7 @@ typedef enum exl2__template_why { /* why a value is undefined; text = the name, 
     EXL2__TEMPLATE_NO_VARIABLE,
     EXL2__TEMPLATE_NO_ATTRIBUTE,
     EXL2__TEMPLATE_NO_ELEMENT,
-    EXL2__TEMPLATE_NO_BRANCH
+    EXL2__TEMPLATE_NO_BRANCH /* `x if false`; count = offset in the source */
 } exl2__template_why;
 
 typedef struct exl2__template_entry exl2__template_entry;
@@ -42,7 +42,7 @@ typedef struct exl2__template_loop exl2__template_loop;
 
 typedef struct exl2__template_value {
     uint8_t kind;   /* exl2__template_kind */
-    bool marked;    /* from a message or tool: digits and brackets that print it are marked too. Text has its own marks */
+    bool marked; /* from a message or tool: digits and brackets that print it are marked too. Text has its own marks */
     uint8_t why, owner;
     uint32_t count; /* bytes, elements, entries */
     union {
@@ -110,7 +110,7 @@ typedef struct exl2__template_run {
     exl2__template_value *stack;       /* [program->stack_max] */
     exl2__template_binding *variables; /* [program->name_count] */
     exl2__template_undo *free_undo;
-    exl2__template_frame frame[EXL2__TEMPLATE_DEPTH_MAX * 2 + 1]; /* frame 0: the template's own */
+    exl2__template_frame frame[EXL2__TEMPLATE_DEPTH_MAX + 1]; /* frame 0: the template's own */
 } exl2__template_run;
 
 /* ---- failing ---- */
@@ -152,7 +152,8 @@ static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
 static exl2_result exl2__template_full(exl2__template_run *r)
 {
     if (r->largest) {
-        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB", EXL2__TEMPLATE_BLOCK_MAX >> 20);
+        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB",
+                                   EXL2__TEMPLATE_BLOCK_MAX >> 20);
     }
     return EXL2_ERR_TOO_SMALL; /* quietly: the caller comes back with a larger block */
 }
@@ -256,7 +257,8 @@ static inline exl2__template_value exl2__template_text(const char *text, size_t 
     return v;
 }
 
-static inline exl2__template_value exl2__template_items(exl2__template_kind kind, const exl2__template_value *items, uint32_t count)
+static inline exl2__template_value exl2__template_items(exl2__template_kind kind, const exl2__template_value *items,
+                                                        uint32_t count)
 {
     exl2__template_value v = { (uint8_t)kind, false, 0, 0, count, { 0 } };
     v.as.items = items;
@@ -274,7 +276,8 @@ static inline exl2__template_value exl2__template_undefined(exl2__template_why w
 }
 
 /* Room for a text of exactly `bytes`, for the caller to fill and mark. */
-static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out, char **text)
+static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
+                                            char **text)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16, UINT32_MAX)));
@@ -312,22 +315,28 @@ static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const ex
     exl2__template_value owner = { v->owner, false, 0, 0, 0, { 0 } };
     const char *type = v->owner == EXL2__TEMPLATE_KIND_NONE ? "None" : exl2__template_type(&owner);
     const char *object = v->owner == EXL2__TEMPLATE_KIND_NONE ? "" : " object";
+    uint32_t line, column;
     switch (v->why) {
     case EXL2__TEMPLATE_NO_VARIABLE:
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%.*s' is undefined", (int)v->count, v->as.text);
     case EXL2__TEMPLATE_NO_ATTRIBUTE:
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s%s' has no attribute '%.*s'", type, object, (int)v->count, v->as.text);
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s%s' has no attribute '%.*s'", type, object, (int)v->count,
+                                   v->as.text);
     case EXL2__TEMPLATE_NO_ELEMENT:
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s%s has no such element", type, object);
     default:
+        exl2__template_place(r->program->text, v->count, &line, &column);
         return exl2__template_fail(r, EXL2_ERR_FORMAT,
-                                   "the inline if-expression evaluated to false and no else section was defined.");
+                                   "the inline if-expression on line %u evaluated to false and no else section was "
+                                   "defined.",
+                                   line);
     }
 }
 
 static bool exl2__template_is_number(const exl2__template_value *v)
 {
-    return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT || v->kind == EXL2__TEMPLATE_KIND_REAL;
+    return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT ||
+           v->kind == EXL2__TEMPLATE_KIND_REAL;
 }
 
 static bool exl2__template_is_integer(const exl2__template_value *v)

@@ -1,7 +1,7 @@
 /* template.c: the chat template interpreter against renders of Jinja2 and transformers, and against hostile input. */
-#include "../check.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/template.h"
+#include "../check.h"
 
 #define LINE_COUNT_MAX 512
 
@@ -59,14 +59,15 @@ static exl2_result set_members(exl2__template_run *r, const exl2__json *j, uint3
         size_t bytes;
         EXL2__TRY(exl2__template_json_value(r, j, key + 1, &value));
         char *name = json_string(j, key, &bytes);
-        exl2__template_run_set(r, name, &value);
+        exl2__template_frame_set(r, name, &value);
         free(name);
     }
     return EXL2_OK;
 }
 
 /* Renders with the members of these objects as variables, in blocks that grow from 512 bytes. */
-static outcome render_json(const char *source, size_t source_bytes, const exl2__json *const *json, const uint32_t *objects, size_t count)
+static outcome render_json(const char *source, size_t source_bytes, const exl2__json *const *json,
+                           const uint32_t *objects, size_t count)
 {
     outcome o = { EXL2_OK, NULL, 0 };
     exl2__template t = { 0 };
@@ -76,7 +77,7 @@ static outcome render_json(const char *source, size_t source_bytes, const exl2__
         void *block = malloc(bytes);
         const char *text;
         const uint8_t *marks;
-        exl2_result code = exl2__template_run_open(&ctx, &t, block, bytes, &run);
+        exl2_result code = exl2__template_frame_open(&ctx, &t, block, bytes, &run);
         for (size_t i = 0; i < count && code == EXL2_OK; i++) {
             code = set_members(run, json[i], objects[i]);
         }
@@ -96,28 +97,26 @@ static outcome render_json(const char *source, size_t source_bytes, const exl2__
     return o;
 }
 
-/* Equal, refused by name, or (counted as a failure) different. A golden error must be an error; its words, ours or a refusal. */
-static void compare(const char *what, size_t line, const exl2__json *row, const outcome *o, size_t *equal, size_t *refused)
+/* Equal, refused by name, or (counted as a failure) different. A golden error must be an error; its words, ours or a
+ * refusal. */
+static void compare(const char *what, size_t line, const exl2__json *row, const outcome *o, size_t *equal,
+                    size_t *refused)
 {
     uint32_t rendered = exl2__json_get(row, 0, "rendered"), error = exl2__json_get(row, 0, "error");
     size_t bytes;
     char *wanted = json_string(row, rendered ? rendered : error, &bytes);
-    bool same = rendered ? o->code == EXL2_OK && o->bytes == bytes && memcmp(o->text, wanted, bytes) == 0 : o->code == EXL2_ERR_FORMAT;
+    bool same = rendered ? o->code == EXL2_OK && o->bytes == bytes && memcmp(o->text, wanted, bytes) == 0
+                         : o->code == EXL2_ERR_FORMAT;
     CHECK(rendered || error);
     if (same) {
         (*equal)++;
-        if (error && getenv("SHOW")) {
-            printf("%s %zu: \"%s\" / \"%s\"\n", what, line, ctx.error.text, wanted);
-        }
     } else if (o->code == EXL2_ERR_UNSUPPORTED) {
         (*refused)++;
         CHECK(strstr(ctx.error.text, "not supported"));
-        if (getenv("SHOW")) {
-            printf("%s %zu: %s\n", what, line, ctx.error.text);
-        }
     } else {
-        CHECK(!"a render differs");
-        printf("%s line %zu: got %d %s\n  wanted %s\n", what, line, o->code, o->text ? o->text : ctx.error.text, wanted);
+        CHECK(same /* or refused */);
+        printf("%s line %zu: got %d %s\n  wanted %s\n", what, line, o->code, o->text ? o->text : ctx.error.text,
+               wanted);
     }
     free(wanted);
 }
@@ -152,7 +151,8 @@ static void test_cases(void)
 }
 
 /* chat.jsonl of one template: each row is an object with messages, tools, ..., and maybe kwargs. */
-static void test_rows(const char *name, const char *source, const char *rows_path, const char *tokens_text, size_t wanted_equal)
+static void test_rows(const char *name, const char *source, const char *rows_path, const char *tokens_text,
+                      size_t wanted_equal)
 {
     lines l = lines_read(rows_path);
     exl2__json tokens, nulls, row;
@@ -180,8 +180,362 @@ static void test_rows(const char *name, const char *source, const char *rows_pat
 static void test_smollm2(void)
 {
     char *source = check_read(golden("smollm2.jinja"), NULL);
-    test_rows("smollm2", source, golden("smollm2.jsonl"), "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\"}", 38);
+    test_rows("smollm2", source, golden("smollm2.jsonl"),
+              "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\"}", 38);
     free(source);
+}
+
+/* The twelve templates of the shared fixtures; those of `wanted` must render every row. */
+static void test_shared_templates(void)
+{
+    static const struct {
+        const char *name;
+        size_t wanted;
+    } rows[] = {
+        { "alpaca", 0 },       { "chatml", 38 },     { "gemma_turns", 38 }, { "granite_docs", 0 },
+        { "hermes_tools", 0 }, { "llama2_inst", 38 }, { "llama3_tools", 0 }, { "mistral_v7", 0 },
+        { "phi3", 38 },        { "qwen_think_tools", 38 }, { "torture", 0 }, { "vicuna", 0 },
+        { "zephyr", 38 },
+    };
+    const char *root = getenv("EXL2_TEST_DATA");
+    for (size_t i = 0; root && i < EXL2__COUNT(rows); i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/fixtures/templates/%s/template.jinja", root, rows[i].name);
+        char *source = check_read(path, NULL);
+        snprintf(path, sizeof path, "%s/fixtures/templates/%s/tokens.json", root, rows[i].name);
+        char *tokens = check_read(path, NULL);
+        snprintf(path, sizeof path, "%s/fixtures/templates/%s/chat.jsonl", root, rows[i].name);
+        test_rows(rows[i].name, source, path, tokens, rows[i].wanted);
+        free(tokens);
+        free(source);
+    }
+}
+
+/* ---- the interface ---- */
+
+static const exl2_message talk[] = {
+    { "system", "Be brief." }, { "user", " <|end|>\xC3\xA9 " }, { "assistant", NULL }, { "user", "" },
+};
+
+/* Renders for `talk` in a block of 64 KiB; the texts live until the next call. */
+static exl2_result render(const char *source, const char *tools, const char **text, size_t *bytes,
+                          const uint8_t **marks)
+{
+    static _Alignas(16) char block[1 << 16];
+    exl2__template t;
+    exl2__template_input in = { talk, EXL2__COUNT(talk), tools, true, "<s>", "</s>", NULL, NULL };
+    *text = "";
+    *bytes = 0;
+    exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);
+    if (result == EXL2_OK) {
+        result = exl2__template_render(&ctx, &t, &in, block, sizeof block, text, bytes, marks);
+    }
+    exl2__template_close(&ctx, &t);
+    return result;
+}
+
+/* The template renders to `wanted`; `marks` has an 'm' under each byte that comes from a message or tool. */
+static void check_marks(const char *source, const char *tools, const char *wanted, const char *wanted_marks)
+{
+    const char *text;
+    const uint8_t *marks;
+    size_t bytes;
+    char got[512];
+    CHECK_INT(render(source, tools, &text, &bytes, &marks), EXL2_OK);
+    CHECK_TEXT(text, wanted);
+    for (size_t i = 0; i < bytes && i < sizeof got - 1; i++) {
+        got[i] = marks[i / 8] >> i % 8 & 1 ? 'm' : '.';
+    }
+    got[bytes] = 0;
+    CHECK_TEXT(got, wanted_marks);
+}
+
+/* Whatever a template does to the text of a message, the bytes stay marked. */
+static void test_marks(void)
+{
+    check_marks("a{{ messages[0].content }}b", NULL, "aBe brief.b", ".mmmmmmmmm.");
+    check_marks("{{ messages[0].role + '|' + messages[0]['content'][3:5] }}", NULL, "system|br", "mmmmmm.mm");
+    check_marks("{{ messages[1].content | trim }}<|end|>", NULL, "<|end|>\xC3\xA9<|end|>", "mmmmmmmmm.......");
+    check_marks("{{ messages[0].content[::-1] ~ bos_token }}", NULL, ".feirb eB<s>", "mmmmmmmmm...");
+    check_marks("{% set x %}({{ messages[0].content.split('r')[0] }}){% endset %}{{ x * 2 }}", NULL, "(Be b)(Be b)",
+                ".mmmm..mmmm.");
+    check_marks("{{ messages[0].content.replace('brief', 'Z' ~ messages[0].role) }}", NULL, "Be Zsystem.",
+                "mmm.mmmmmmm");
+    check_marks("{% for c in messages[0].content[:2] %}{{ c }}-{% endfor %}", NULL, "B-e-", "m.m.");
+    check_marks("{{ messages | length }}{{ messages[0].content | length }}", NULL, "49", "..");
+    check_marks("{{ [messages[0].content, 'q'] | join('+') }}", NULL, "Be brief.+q", "mmmmmmmmm..");
+    check_marks("{{ messages[0].content | first }}{{ 'abc' if messages[0].content }}", NULL, "Babc", "m...");
+    check_marks("{{ messages[:1] }}", NULL, "[{'role': 'system', 'content': 'Be brief.'}]",
+                "mm......mmmmmmmmmmmm.........mmmmmmmmmmmmmmm");
+    check_marks("{{ tools | tojson }}!{{ tools[0].n + 1 }}", "[{\"n\": 41, \"t\": \"\\n\"}]",
+                "[{\"n\": 41, \"t\": \"\\n\"}]!42", "mmmmmmmmmmmmmmmmmmmmmm.mm");
+    check_marks("{{ messages[2].content is none }}{{ messages[3].content }}{{ pad_token is defined }}", NULL,
+                "TrueFalse", ".........");
+}
+
+static void check_error(const char *source, exl2_result code, const char *sentence)
+{
+    const char *text;
+    const uint8_t *marks;
+    size_t bytes;
+    CHECK_INT(render(source, NULL, &text, &bytes, &marks), code);
+    CHECK_TEXT(ctx.error.text, sentence);
+}
+
+static void test_errors(void)
+{
+    check_error("a\nb\n{{ 'x' }}{{ y | nope }}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 3, column 17: filter 'nope' is not supported");
+    check_error("\xC3\xA9{% macro x() %}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 1, column 5: statement 'macro' is not supported");
+    check_error("{{ x.shout() }}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 1, column 6: method 'shout' is not supported");
+    check_error("{{ x is nice }}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 1, column 9: test 'nice' is not supported");
+    check_error("{{ f(1) }}", EXL2_ERR_UNSUPPORTED, "chat template line 1, column 4: function 'f' is not supported");
+    check_error("{{ x | join(attribute='n') }}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 1, column 13: filter 'join' with the argument 'attribute' is not supported");
+    check_error("{% if x %}", EXL2_ERR_FORMAT,
+                "chat template line 1, column 11: expected endif, found the end of the template");
+    check_error("{% if x %}{% endfor %}", EXL2_ERR_FORMAT, "chat template line 1, column 14: 'endfor' closes nothing");
+    check_error("\r\n{{ (1 }}", EXL2_ERR_FORMAT, "chat template line 2, column 7: this bracket closes nothing");
+    check_error("{# x", EXL2_ERR_FORMAT, "chat template line 1, column 1: this comment has no end");
+    check_error("{{ raise_exception('No ' ~ messages[0].role) }}", EXL2_ERR_FORMAT, "No system");
+    check_error("{{ 'a' + messages[2].content }}", EXL2_ERR_FORMAT,
+                "chat template line 1, column 8: can only concatenate str (not \"NoneType\") to str");
+    check_error("{{ messages[9].role }}", EXL2_ERR_FORMAT,
+                "chat template line 1, column 16: list object has no such element");
+    const char *text;
+    const uint8_t *marks;
+    size_t bytes;
+    CHECK_INT(render("{{ tools }}", "[1,", &text, &bytes, &marks), EXL2_ERR_ARG);
+    CHECK_TEXT(ctx.error.text, "chat template: tools is not valid JSON: expected a value at byte 3");
+}
+
+/* ---- hostile templates ---- */
+
+/* `count` times `piece` between the two ends; free it. */
+static char *repeated(const char *front, const char *piece, size_t count, const char *back)
+{
+    size_t bytes = strlen(piece);
+    char *text = malloc(strlen(front) + bytes * count + strlen(back) + 1), *at = text;
+    at += sprintf(at, "%s", front);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(at, piece, bytes);
+        at += bytes;
+    }
+    sprintf(at, "%s", back);
+    return text;
+}
+
+static outcome render_plain(const char *source)
+{
+    return render_json(source, strlen(source), NULL, NULL, 0);
+}
+
+static void check_ends(char *source, exl2_result code)
+{
+    outcome o = render_plain(source);
+    CHECK_INT(o.code, code);
+    CHECK(code == EXL2_OK || strlen(ctx.error.text) > 20);
+    free(o.text);
+    free(source);
+}
+
+static void test_limits(void)
+{
+    check_ends(repeated("{{ ", "(", 100000, "1"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ ", "-", 100000, "1 }}"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ ", "not ", 100000, "1 }}"), EXL2_OK);
+    check_ends(repeated("{{ 1", " + 1", 100000, " }}"), EXL2_OK);
+    check_ends(repeated("{{ 'a'", " ~ 'a'", 60000, " }}"), EXL2_OK);
+    check_ends(repeated("{{ 'a'", " + 'a'", 60000, " }}"), EXL2_OK);
+    check_ends(repeated("{{ x", ".a", 100000, " }}"), EXL2_ERR_FORMAT);
+    check_ends(repeated("{{ 1", " if 1", 100000, " }}"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ 1", " if 1 else 1", 30000, " }}"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("", "{% if 1 %}", 40000, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ [", "1,", 200000, "] | length }}"), EXL2_OK);
+    check_ends(repeated("{{ {", "1:1,", 100000, "} | length }}"), EXL2_OK);
+    check_ends(repeated("", "x", 600000, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% for a in range(100000) %}{% for b in range(100000) %}", "x", 1, "{% endfor %}{% endfor %}"),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ 'x'", " * 999999", 3, " }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{% set n = namespace(a=[]) %}{% for i in range(1000) %}{% set n.a = [n.a] %}{% endfor %}",
+                        "{{ n.a }}", 1, ""),
+               EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% set n = namespace(a='aa') %}{% for i in range(100) %}{% set n.a = n.a ~ n.a %}", "", 0,
+                        "{% endfor %}"),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{% set a = 'a' * 4000000 %}{{ ", "(a ~ 'b') in a or ", 40, "1 }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ 9", " ** 9", 30, " }}"), EXL2_ERR_UNSUPPORTED);
+}
+
+/* A block that is too small says so quietly, whatever its size; a larger one then gives the same text. */
+static void test_small_blocks(void)
+{
+    const char *source =
+        "{% set n = namespace(a='') %}{% for m in messages %}{% set n.a = n.a ~ m.role %}{{ m }}{% endfor %}{{ n.a }}";
+    exl2_message plain[] = { { "system", "Be" }, { "user", "Go" } };
+    exl2__template_input in = { plain, 2, "[{\"a\": [1, 2.5]}]", true, "<s>", NULL, NULL, NULL };
+    exl2__template t;
+    const char *text;
+    const uint8_t *marks;
+    size_t bytes, fits = 0;
+    CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
+    memset(&ctx.error, 0, sizeof ctx.error);
+    for (size_t size = 0; size < 16384; size += 13) {
+        char *block = malloc(size + 3); /* exact, so that a sanitizer sees every byte beyond it */
+        exl2_result result = exl2__template_render(&ctx, &t, &in, block + 3, size, &text, &bytes, &marks);
+        CHECK(result == EXL2_ERR_TOO_SMALL || result == EXL2_OK);
+        CHECK(result == EXL2_OK || fits == 0);
+        if (result == EXL2_OK) {
+            CHECK_TEXT(text, "{'role': 'system', 'content': 'Be'}{'role': 'user', 'content': 'Go'}systemuser");
+            fits++;
+        }
+        free(block);
+    }
+    CHECK(fits > 0);
+    CHECK_INT(ctx.error.code, 0);
+    exl2__template_close(&ctx, &t);
+}
+
+/* ---- model folders, in memory ---- */
+
+typedef struct folder {
+    const char *jinja, *config; /* NULL: not there */
+    int allocations_left;       /* -1: no limit */
+} folder;
+
+static void *folder_open(void *user, const char *path, uint64_t *bytes)
+{
+    const folder *f = user;
+    const char *text = strstr(path, "chat_template.jinja")     ? f->jinja
+                       : strstr(path, "tokenizer_config.json") ? f->config
+                                                               : NULL;
+    *bytes = text ? strlen(text) : 0;
+    return (void *)(uintptr_t)text;
+}
+
+static int64_t folder_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+{
+    (void)user;
+    memcpy(out, (const char *)file + offset, bytes);
+    return (int64_t)bytes;
+}
+
+static void folder_close(void *user, void *file)
+{
+    (void)user;
+    (void)file;
+}
+
+static void *folder_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    folder *f = user;
+    (void)tag;
+    if (f->allocations_left == 0) {
+        return NULL;
+    }
+    f->allocations_left -= f->allocations_left > 0;
+    return aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+static void folder_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    (void)user;
+    (void)bytes;
+    (void)tag;
+    free(memory);
+}
+
+static exl2_result folder_template(folder *f, exl2__ctx *c, exl2__template *t)
+{
+    memset(c, 0, sizeof *c);
+    c->allocator = (exl2_allocator){ folder_alloc, folder_free, f };
+    c->files = (exl2_files){ folder_open, NULL, folder_read, folder_close, f };
+    return exl2__template_from_config(c, "model", t);
+}
+
+static void test_config(void)
+{
+    static const struct {
+        const char *jinja, *config;
+        bool present;
+        const char *text, *refusal; /* of render */
+    } rows[] = {
+        { NULL, NULL, false, NULL, "the model has no chat template" },
+        { NULL, "{}", false, NULL, "the model has no chat template" },
+        { NULL, "{\"chat_template\": null}", false, NULL, "the model has no chat template" },
+        { NULL, "{\"chat_template\": \"a{{ 1 }}\\n\\n\"}", true, "a1\n", NULL },
+        { "J", "{\"chat_template\": \"C\"}", true, "J", NULL },
+        { NULL,
+          "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"T\"}, {\"name\": \"default\", \"template\": "
+          "\"D\"}]}",
+          true, "D", NULL },
+        { NULL, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"T\"}]}", false, NULL,
+          "the model has no chat template" },
+        { "{{ x | nope }}", NULL, true, NULL, "chat template line 1, column 8: filter 'nope' is not supported" },
+        { "", NULL, true, "", NULL },
+    };
+    char block[1 << 14];
+    exl2__template_input in = { talk, EXL2__COUNT(talk), NULL, true, NULL, NULL, NULL, NULL };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        folder f = { rows[i].jinja, rows[i].config, -1 };
+        exl2__ctx c;
+        exl2__template t;
+        const char *text;
+        const uint8_t *marks;
+        size_t bytes;
+        CHECK_INT(folder_template(&f, &c, &t), EXL2_OK);
+        CHECK_INT(t.present, rows[i].present);
+        CHECK_INT(c.host_bytes, t.bytes);
+        exl2_result result = exl2__template_render(&c, &t, &in, block, sizeof block, &text, &bytes, &marks);
+        CHECK_INT(result == EXL2_OK, rows[i].text != NULL);
+        CHECK_TEXT(result == EXL2_OK ? text : c.error.text, rows[i].text ? rows[i].text : rows[i].refusal);
+        exl2__template_close(&c, &t);
+        exl2__template_close(&c, &t);
+        CHECK_INT(c.host_bytes, 0);
+    }
+}
+
+/* Every allocation fails once: the right code, nothing kept. */
+static void test_faults(void)
+{
+    const char *configs[2] = { NULL,
+                               "{\"chat_template\": \"{% for m in messages %}{{ m.role ~ '\\\\n' }}{% endfor %}\"}" };
+    for (int which = 0; which < 2; which++) {
+        exl2_result result = EXL2_ERR_MEMORY;
+        for (int n = 0; result != EXL2_OK && n < 50; n++) {
+            folder f = { configs[which] ? NULL : "{{ 'a\\n' }}", configs[which], n };
+            exl2__ctx c;
+            exl2__template t;
+            result = folder_template(&f, &c, &t);
+            CHECK(result == EXL2_OK ? n > 1 : result == EXL2_ERR_MEMORY && c.host_bytes == 0 && !t.present);
+            exl2__template_close(&c, &t);
+            CHECK_INT(c.host_bytes, 0);
+        }
+        CHECK_INT(result, EXL2_OK);
+    }
+}
+
+/* Doubles print as Python prints them. */
+static void test_numbers(void)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {
+        { 0.1, "0.1" }, { -0.0, "-0.0" }, { 1e16, "1e+16" }, { 123456789012345680.0, "1.2345678901234568e+17" },
+        { 1e15, "1000000000000000.0" }, { 0.0001, "0.0001" }, { 0.00001, "1e-05" }, { 5e-324, "5e-324" },
+        { 1.7976931348623157e308, "1.7976931348623157e+308" }, { 2.2250738585072014e-308, "2.2250738585072014e-308" },
+        { 5.684341886080802e-14, "5.684341886080802e-14" }, { 9007199254740993.0, "9007199254740992.0" },
+        { 1e23, "1e+23" }, { 2.5, "2.5" }, { 100, "100.0" }, { 1.0 / 3, "0.3333333333333333" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        char text[EXL2__TEMPLATE_NUMBER_BYTES + 1];
+        text[exl2__template_number_print(rows[i].value, text)] = 0;
+        CHECK_TEXT(text, rows[i].text);
+    }
 }
 
 int main(void)
@@ -190,6 +544,14 @@ int main(void)
     ctx.files = exl2__platform_files();
     test_cases();
     test_smollm2();
+    test_shared_templates();
+    test_marks();
+    test_errors();
+    test_limits();
+    test_small_blocks();
+    test_config();
+    test_faults();
+    test_numbers();
     CHECK_INT(ctx.host_bytes, 0);
     return check_done();
 }

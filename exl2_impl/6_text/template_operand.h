@@ -1,0 +1,365 @@
+/* template_operand.h: the operands of expressions -> code: literals, variables, calls, and the . [] | is behind them.
+   takes: exl2__template_parser at the first token of an operand.
+   gives: exl2__template_operand_primary, postfix, filter, test; the words with a meaning of their own.
+   owns:  nothing.
+   next:  template_expression.h */
+#ifndef EXL2__TEMPLATE_OPERAND_H
+#define EXL2__TEMPLATE_OPERAND_H
+
+#include "template_emit.h"
+
+#define EXL2__TEMPLATE_ALLOW_IF 1u    /* `a if b` may stand here */
+#define EXL2__TEMPLATE_ALLOW_EMPTY 2u /* () may stand here */
+
+static exl2_result exl2__template_expression(exl2__template_parser *p);
+static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags);
+
+/* ---- calls ---- */
+
+static uint32_t exl2__template_operand_parameters(const char *parameters)
+{
+    uint32_t count = parameters[0] != 0;
+    for (const char *c = parameters; *c; c++) {
+        count += *c == ' ';
+    }
+    return count;
+}
+
+/* Position of the parameter called so, or UINT32_MAX. */
+static uint32_t exl2__template_operand_parameter(const char *parameters, const char *name, uint32_t bytes)
+{
+    for (uint32_t i = 0; *parameters; i++) {
+        size_t length = strcspn(parameters, " ");
+        if (length == bytes && memcmp(parameters, name, bytes) == 0) {
+            return i;
+        }
+        parameters += length + (parameters[length] == ' ');
+    }
+    return UINT32_MAX;
+}
+
+/* What is called, while its arguments are read. */
+typedef struct exl2__template_call {
+    const char *what; /* "filter" */
+    const exl2__template_signature *signature;
+    exl2__template_token name;
+    uint32_t given, seen, map; /* arguments; bit per parameter that has one; four bits per argument: its parameter */
+    bool keyword;              /* one was given by name: the rest must be too */
+} exl2__template_call;
+
+static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
+{
+    const char *parameters = call->signature->parameters;
+    exl2__template_token t = p->token;
+    uint32_t parameter = call->given;
+    if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
+        return exl2__template_emit_refuse(p, &t, "unpacking with");
+    }
+    if (t.kind == EXL2__TEMPLATE_TOKEN_NAME && exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
+        parameter = exl2__template_operand_parameter(parameters, p->lex.source + t.begin, t.bytes);
+        call->keyword = true;
+        EXL2__TRY(exl2__template_emit_advance(p));
+        EXL2__TRY(exl2__template_emit_advance(p));
+    } else if (call->keyword) {
+        return exl2__template_emit_unexpected(p, "a keyword argument");
+    }
+    if (parameter >= exl2__template_operand_parameters(parameters) || (call->seen >> parameter & 1)) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t.at,
+                                        "%s '%s' with the argument '%.*s' is not supported", call->what,
+                                        call->signature->name, (int)t.bytes, p->lex.source + t.begin);
+    }
+    EXL2__TRY(exl2__template_expression(p));
+    call->seen |= 1u << parameter;
+    call->map |= parameter << 4 * call->given++;
+    return EXL2_OK;
+}
+
+/* "(", arguments, ")". */
+static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, exl2__template_call *call)
+{
+    EXL2__TRY(exl2__template_emit_operator(p, "("));
+    while (!exl2__template_emit_is_operator(p, ")")) {
+        EXL2__TRY(exl2__template_operand_argument(p, call));
+        if (!exl2__template_emit_is_operator(p, ",")) {
+            break;
+        }
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    return exl2__template_emit_operator(p, ")");
+}
+
+/* The call itself, behind its object and arguments. `pushed`: 1 with an object, else 0. */
+static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
+                                               const exl2__template_call *call, uint32_t negated, int pushed)
+{
+    uint32_t needed = (1u << call->signature->mandatory) - 1;
+    if ((call->seen & needed) != needed) {
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, call->name.at, "%s '%s' misses an argument", call->what,
+                                        call->signature->name);
+    }
+    exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given,
+                               negated,     call->map,           call->name.at };
+    exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
+    return EXL2_OK;
+}
+
+/* The signature of the name that is the next token; then goes on behind it. Dotted names are in no table. */
+static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op, const char *what,
+                                                    exl2__template_call *call)
+{
+    exl2__template_call made = { what, NULL, p->token, 0, 0, 0, false };
+    *call = made;
+    if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
+        return exl2__template_emit_unexpected(p, "a name");
+    }
+    EXL2__TRY(exl2__template_emit_advance(p));
+    while (op != EXL2__TEMPLATE_METHOD && exl2__template_emit_is_operator(p, ".")) {
+        EXL2__TRY(exl2__template_emit_advance(p));
+        if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
+            return exl2__template_emit_unexpected(p, "a name");
+        }
+        call->name.bytes = p->token.begin + p->token.bytes - call->name.begin;
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    call->signature = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes);
+    return call->signature ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
+}
+
+/* ---- the parts of an operand ---- */
+
+/* namespace(a=1, b=2): pairs of name and value. */
+static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, uint32_t at)
+{
+    uint32_t count = 0;
+    EXL2__TRY(exl2__template_emit_operator(p, "("));
+    while (!exl2__template_emit_is_operator(p, ")")) {
+        exl2__template_token name = p->token;
+        if (name.kind != EXL2__TEMPLATE_TOKEN_NAME ||
+            !exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
+            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, name.at,
+                                            "namespace with this argument is not supported");
+        }
+        if (p->lex.source[name.begin] == '_') {
+            return exl2__template_emit_refuse(p, &name, "attribute");
+        }
+        exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
+        EXL2__TRY(exl2__template_emit_advance(p));
+        EXL2__TRY(exl2__template_emit_advance(p));
+        EXL2__TRY(exl2__template_expression(p));
+        count++;
+        if (!exl2__template_emit_is_operator(p, ",")) {
+            break;
+        }
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    exl2__template_emit(p, EXL2__TEMPLATE_NAMESPACE, count, 0, at, 1 - 2 * (int)count);
+    return exl2__template_emit_operator(p, ")");
+}
+
+/* Names that Jinja gives a meaning of their own; as plain values they are refused. */
+static bool exl2__template_operand_global(const char *name, uint32_t bytes)
+{
+    static const char globals[] = "cycler dict joiner lipsum namespace raise_exception range self strftime_now super";
+    return exl2__template_operand_parameter(globals, name, bytes) != UINT32_MAX;
+}
+
+static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
+{
+    static const char keywords[] = "and elif else for if in is not or";
+    return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
+}
+
+/* A word: constant, function call or variable. */
+static exl2_result exl2__template_operand_word(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    const char *word = p->lex.source + t.begin;
+    uint32_t index;
+    if (exl2__template_operand_keyword(word, t.bytes)) {
+        return exl2__template_emit_unexpected(p, "an expression");
+    }
+    bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
+    if (called && exl2__template_same(word, t.bytes, "namespace")) {
+        EXL2__TRY(exl2__template_emit_advance(p));
+        return exl2__template_operand_namespace(p, t.at);
+    }
+    if (called) {
+        exl2__template_call call;
+        EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_CALL, "function", &call));
+        EXL2__TRY(exl2__template_operand_arguments(p, &call));
+        return exl2__template_operand_call(p, EXL2__TEMPLATE_CALL, &call, 0, 0);
+    }
+    if (exl2__template_operand_global(word, t.bytes) ||
+        (p->in_loop_filter && exl2__template_same(word, t.bytes, "loop"))) {
+        return exl2__template_emit_refuse(p, &t, "this use of");
+    }
+    bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
+    bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
+    if (is_true || is_false) {
+        exl2__template_emit(p, EXL2__TEMPLATE_BOOL, is_true, 0, t.at, 1);
+    } else if (exl2__template_same(word, t.bytes, "none") || exl2__template_same(word, t.bytes, "None")) {
+        exl2__template_emit(p, EXL2__TEMPLATE_NONE, 0, 0, t.at, 1);
+    } else if (exl2__template_same(word, t.bytes, "loop")) {
+        exl2__template_emit(p, EXL2__TEMPLATE_LOOP, t.begin, t.bytes, t.at, 1);
+    } else {
+        EXL2__TRY(exl2__template_emit_name(p, &t, &index));
+        exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t.at, 1);
+    }
+    return exl2__template_emit_advance(p);
+}
+
+/* [a, b] and {k: v}, at the opening bracket. */
+static exl2_result exl2__template_operand_literal(exl2__template_parser *p, bool dict)
+{
+    const char *close = dict ? "}" : "]";
+    uint32_t at = p->token.at, count = 0;
+    EXL2__TRY(exl2__template_emit_advance(p));
+    while (!exl2__template_emit_is_operator(p, close)) {
+        EXL2__TRY(exl2__template_expression(p));
+        if (dict) {
+            EXL2__TRY(exl2__template_emit_operator(p, ":"));
+            EXL2__TRY(exl2__template_expression(p));
+        }
+        count++;
+        if (!exl2__template_emit_is_operator(p, ",")) {
+            break;
+        }
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    exl2__template_emit(p, dict ? EXL2__TEMPLATE_DICT : EXL2__TEMPLATE_LIST, count, 0, at,
+                        1 - (int)count * (dict ? 2 : 1));
+    return exl2__template_emit_operator(p, close);
+}
+
+static exl2_result exl2__template_operand_primary(exl2__template_parser *p)
+{
+    switch (p->token.kind) {
+    case EXL2__TEMPLATE_TOKEN_NAME:
+        return exl2__template_operand_word(p);
+    case EXL2__TEMPLATE_TOKEN_STRING:
+        return exl2__template_emit_string(p);
+    case EXL2__TEMPLATE_TOKEN_INT:
+    case EXL2__TEMPLATE_TOKEN_REAL:
+        return exl2__template_emit_number(p);
+    default:
+        break;
+    }
+    if (exl2__template_emit_is_operator(p, "(")) {
+        EXL2__TRY(exl2__template_emit_advance(p));
+        EXL2__TRY(exl2__template_expression_tuple(p, EXL2__TEMPLATE_ALLOW_IF | EXL2__TEMPLATE_ALLOW_EMPTY));
+        return exl2__template_emit_operator(p, ")");
+    }
+    if (exl2__template_emit_is_operator(p, "[") || exl2__template_emit_is_operator(p, "{")) {
+        return exl2__template_operand_literal(p, exl2__template_emit_is_operator(p, "{"));
+    }
+    return exl2__template_emit_unexpected(p, "an expression");
+}
+
+/* .name  .name(arguments)  .0, behind the dot. */
+static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    if (t.kind == EXL2__TEMPLATE_TOKEN_INT) {
+        EXL2__TRY(exl2__template_emit_number(p));
+        exl2__template_emit(p, EXL2__TEMPLATE_ITEM, 0, 0, t.at, -1);
+        return EXL2_OK;
+    }
+    if (t.kind != EXL2__TEMPLATE_TOKEN_NAME) {
+        return exl2__template_emit_unexpected(p, "a name or a number");
+    }
+    if (exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(")) {
+        exl2__template_call call;
+        EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_METHOD, "method", &call));
+        EXL2__TRY(exl2__template_operand_arguments(p, &call));
+        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, 0, 1);
+    }
+    if (p->lex.source[t.begin] == '_') {
+        return exl2__template_emit_refuse(p, &t, "attribute");
+    }
+    exl2__template_emit(p, EXL2__TEMPLATE_ATTR, t.begin, t.bytes, t.at, 0);
+    return exl2__template_emit_advance(p);
+}
+
+/* [key] and [start:stop:step], at the bracket. */
+static exl2_result exl2__template_operand_subscript(exl2__template_parser *p)
+{
+    uint32_t at = p->token.at, given = 0, part = 0;
+    EXL2__TRY(exl2__template_emit_advance(p));
+    for (;;) {
+        if (exl2__template_emit_is_operator(p, ":") && part < 2) {
+            part++;
+            EXL2__TRY(exl2__template_emit_advance(p));
+        } else if (exl2__template_emit_is_operator(p, "]") && (part > 0 || given)) {
+            break;
+        } else if (given >> part) {
+            return exl2__template_emit_unexpected(p, "']'");
+        } else {
+            EXL2__TRY(exl2__template_expression(p));
+            given |= 1u << part;
+        }
+    }
+    if (part == 0) {
+        exl2__template_emit(p, EXL2__TEMPLATE_ITEM, 0, 0, at, -1);
+    } else {
+        exl2__template_ins ins = { EXL2__TEMPLATE_SLICE, (uint8_t)given, 0, 0, 0, at };
+        exl2__template_emit_ins(p, ins, -(int)((given & 1) + (given >> 1 & 1) + (given >> 2)));
+    }
+    return exl2__template_emit_operator(p, "]");
+}
+
+static exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
+{
+    for (;;) {
+        if (exl2__template_emit_is_operator(p, ".")) {
+            EXL2__TRY(exl2__template_emit_advance(p));
+            EXL2__TRY(exl2__template_operand_attribute(p));
+        } else if (exl2__template_emit_is_operator(p, "[")) {
+            EXL2__TRY(exl2__template_operand_subscript(p));
+        } else if (exl2__template_emit_is_operator(p, "(")) {
+            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at, "calling a value is not supported");
+        } else {
+            return EXL2_OK;
+        }
+    }
+}
+
+/* | name(arguments), behind the bar. */
+static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
+{
+    exl2__template_call call;
+    EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_FILTER, "filter", &call));
+    if (exl2__template_emit_is_operator(p, "(")) {
+        EXL2__TRY(exl2__template_operand_arguments(p, &call));
+    }
+    return exl2__template_operand_call(p, EXL2__TEMPLATE_FILTER, &call, 0, 1);
+}
+
+/* is [not] name [argument], behind `is`. One argument may stand without parentheses. */
+static exl2_result exl2__template_operand_test(exl2__template_parser *p)
+{
+    exl2__template_call call;
+    uint32_t negated = 0;
+    if (exl2__template_emit_is_name(p, "not")) {
+        negated = 1;
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_TEST, "test", &call));
+    bool word = p->token.kind == EXL2__TEMPLATE_TOKEN_NAME && !exl2__template_emit_is_name(p, "else") &&
+                !exl2__template_emit_is_name(p, "or") && !exl2__template_emit_is_name(p, "and");
+    if (exl2__template_emit_is_operator(p, "(")) {
+        EXL2__TRY(exl2__template_operand_arguments(p, &call));
+    } else if (word || p->token.kind == EXL2__TEMPLATE_TOKEN_STRING || p->token.kind == EXL2__TEMPLATE_TOKEN_INT ||
+               p->token.kind == EXL2__TEMPLATE_TOKEN_REAL || exl2__template_emit_is_operator(p, "[") ||
+               exl2__template_emit_is_operator(p, "{")) {
+        if (call.signature->parameters[0] == 0) {
+            return exl2__template_emit_unexpected(p, "the end of this test");
+        }
+        EXL2__TRY(exl2__template_operand_primary(p));
+        EXL2__TRY(exl2__template_operand_postfix(p));
+        call.given = 1;
+        call.seen = 1;
+    }
+    return exl2__template_operand_call(p, EXL2__TEMPLATE_TEST, &call, negated, 1);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* template.c: fuzz target of the chat template interpreter: the bytes are a template, the conversation is fixed.
+   takes: bytes.
+   gives: LLVMFuzzerTestOneInput.
+   owns:  what one run allocates.
+   next:  ../unit/template.c */
+#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/6_text/template.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define BLOCK_BYTES ((size_t)1 << 18)
+
+static void require(bool holds)
+{
+    if (!holds) {
+        (abort)();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const exl2_message messages[] = {
+        { "system", "Be brief." }, { "user", "  caf\xC3\xA9 <|im_end|>\n" }, { "assistant", NULL }, { "user", "" },
+    };
+    static const char tools[] = "[{\"name\": \"add\", \"parameters\": {\"a\": [1, 2.5, null, true, \"\\u00e9\"]}}]";
+    exl2__template_input in = { messages, EXL2__COUNT(messages), tools, true, "<s>", "</s>", NULL, NULL };
+    exl2__ctx c = { 0 };
+    exl2__template t;
+    const char *text;
+    const uint8_t *marks;
+    size_t bytes;
+    c.allocator = exl2__platform_allocator();
+    exl2_result result = exl2__template_open(&c, (const char *)data, size, &t);
+    if (result == EXL2_OK) {
+        void *block = (malloc)(BLOCK_BYTES);
+        result = exl2__template_render(&c, &t, &in, block, BLOCK_BYTES, &text, &bytes, &marks);
+        require(result != EXL2_OK || (text[bytes] == 0 && bytes < BLOCK_BYTES));
+        (free)(block);
+    }
+    require(result == EXL2_OK || result == EXL2_ERR_TOO_SMALL || c.error.code == result);
+    exl2__template_close(&c, &t);
+    require(c.host_bytes == 0);
+    return 0;
+}
