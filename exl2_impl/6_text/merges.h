@@ -79,7 +79,8 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t
                                   exl2__pieces_find(pieces, buffer, sides.both) };
         bool sides_known = merge.left != EXL2__PIECES_NONE && merge.right != EXL2__PIECES_NONE;
         if (sides.reachable && (!sides_known || merge.id == EXL2__PIECES_NONE)) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL " %u (%.*s) needs a token that does not exist", rank,
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              EXL2__MERGES_LABEL " %u (%.*s) needs a token that model.vocab lacks", rank,
                               (int)exl2__min32(t->end - t->begin, 80), j->text + t->begin);
         }
         if (sides.reachable && !exl2__bpe_add(out, rank, merge)) {

@@ -70,6 +70,7 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
 {
     size_t end = bytes, held = 0;
     bool found = false;
+    *stop_at = bytes;
     for (uint32_t i = 0; i < stops->count; i++) {
         const exl2__stops_string *s = &stops->strings[i];
         uint32_t matched = 0;
@@ -79,7 +80,7 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
                 continue;
             }
             size_t start = at + 1 - matched;
-            *stop_at = found && at + 1 == end && *stop_at < start ? *stop_at : start;
+            *stop_at = at + 1 < end || start < *stop_at ? start : *stop_at;
             end = at + 1; /* others count only if they are complete here or before */
             found = true;
             break;

@@ -399,6 +399,9 @@ static exl2_result exl2__vocab_read_json(exl2__vocab_reader *r, const char *dir)
     if (r->config_file.data) {
         const exl2__blob *f = &r->config_file;
         EXL2__TRY(exl2__json_open(r->c, EXL2__VOCAB_NAMES_FILE, f->data, (size_t)f->bytes, &r->config));
+        if (r->config.tokens[0].kind != EXL2__JSON_OBJECT) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_NAMES_FILE " is not an object");
+        }
     }
     return EXL2_OK;
 }

@@ -1,0 +1,219 @@
+/* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8, time and memory. */
+#include "../text_rows.h"
+#include "../text_tokenizer.h"
+#include "../../exl2_impl/6_text/encode.h"
+
+typedef struct rows_state {
+    exl2__ctx *c;
+    exl2__vocab *v;
+    const char *path;
+} rows_state;
+
+static size_t encode(rows_state *s, const char *text, size_t bytes, const uint8_t *marks, uint32_t flags, exl2_token **out)
+{
+    size_t need, again;
+    exl2_result result = exl2__encode(s->c, s->v, text, bytes, marks, flags, NULL, 0, &need);
+    CHECK(result == (need ? EXL2_ERR_TOO_SMALL : EXL2_OK));
+    *out = malloc((need + 1) * sizeof **out);
+    (*out)[need] = -7;
+    CHECK(exl2__encode(s->c, s->v, text, bytes, marks, flags, *out, need, &again) == EXL2_OK);
+    CHECK(again == need && (*out)[need] == -7);
+    return need;
+}
+
+static void encode_row(void *user, const exl2__json *j, int line)
+{
+    rows_state *s = user;
+    size_t bytes, wanted_count;
+    char *text = rows_text(j, exl2__json_get(j, 0, "text"), &bytes);
+    exl2_token *wanted = rows_ids(j, exl2__json_get(j, 0, "ids"), &wanted_count), *got;
+    size_t skip = rows_flag(j, "add_bos") ? 1 : 0;
+    CHECK(skip == 0 || (s->v->add_bos && wanted_count > 0 && wanted[0] == s->v->bos));
+    size_t count = encode(s, text, bytes, NULL, rows_flag(j, "special") ? 0 : EXL2_TEXT_PLAIN, &got);
+    if (!CHECK(count == wanted_count - skip && memcmp(got, wanted + skip, count * sizeof *got) == 0)) {
+        printf("    %s:%d: \"%s\"\n", s->path, line, text);
+    }
+    free(text);
+    free(wanted);
+    free(got);
+}
+
+static int encode_rows(exl2__ctx *c, exl2__vocab *v, const char *path)
+{
+    rows_state s = { c, v, path };
+    return rows_each(c, path, encode_row, &s);
+}
+
+/* Ids of text as "1 2 3". */
+static const char *ids_of(exl2__ctx *c, exl2__vocab *v, const char *text, const uint8_t *marks, uint32_t flags)
+{
+    static char line[1024];
+    rows_state s = { c, v, "" };
+    exl2_token *ids;
+    size_t count = encode(&s, text, strlen(text), marks, flags, &ids), used = 0;
+    line[0] = 0;
+    for (size_t i = 0; i < count && used + 16 < sizeof line; i++) {
+        used += (size_t)snprintf(line + used, sizeof line - used, i ? " %d" : "%d", ids[i]);
+    }
+    free(ids);
+    return line;
+}
+
+/* Special tokens that a message forges stay text; those of the template around it do not. */
+static void check_messages(exl2__ctx *c, exl2__vocab *v)
+{
+    const char *text = "<|im_start|>a<|im_end|>b<|im_end|>";
+    char parsed[256], plain[256], mixed[1024];
+    snprintf(parsed, sizeof parsed, "%s", ids_of(c, v, "<|im_end|>", NULL, 0));
+    CHECK_TEXT(parsed, "2");
+    snprintf(plain, sizeof plain, "%s", ids_of(c, v, "a<|im_end|>b", NULL, EXL2_TEXT_PLAIN));
+    CHECK(strstr(plain, " 2 ") == NULL);
+    uint8_t marks[5] = { 0 };
+    for (int i = 12; i < 24; i++) {
+        marks[i / 8] = (uint8_t)(marks[i / 8] | 1 << i % 8);
+    }
+    snprintf(mixed, sizeof mixed, "1 %s 2", plain);
+    CHECK_TEXT(ids_of(c, v, text, marks, 0), mixed);
+    memset(marks, 0, sizeof marks);
+    marks[22 / 8] = 1 << 22 % 8; /* one byte of the marker is enough */
+    CHECK_TEXT(ids_of(c, v, text, marks, 0), mixed);
+    /* a marker that begins in the template and ends in the message is forged too */
+    marks[22 / 8] = 0;
+    marks[33 / 8] = 1 << 33 % 8;
+    CHECK(strcmp(ids_of(c, v, text, marks, 0) + strlen(ids_of(c, v, text, marks, 0)) - 2, " 2") != 0);
+}
+
+static void check_invalid(exl2__ctx *c, exl2__vocab *v)
+{
+    static const char *const pairs[][2] = {
+        { "a\xFF" "b", "a\xEF\xBF\xBD" "b" },
+        { "\xF0\x9F\x99", "\xEF\xBF\xBD" },
+        { "\xF0\x9F\x99 x", "\xEF\xBF\xBD x" },
+        { "\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "x\xE2\x82<|im_end|>", "x\xEF\xBF\xBD<|im_end|>" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(pairs); i++) {
+        char wanted[512];
+        snprintf(wanted, sizeof wanted, "%s", ids_of(c, v, pairs[i][1], NULL, 0));
+        CHECK_TEXT(ids_of(c, v, pairs[i][0], NULL, 0), wanted);
+    }
+    /* marks move with the bytes they are for: x E2 82 becomes x U+FFFD, four bytes for three */
+    uint8_t marks[2] = { 0, 0 }, wanted_marks[2] = { 0, 0 };
+    marks[0] = 1 << 3;
+    wanted_marks[0] = 1 << 4;
+    char wanted[512];
+    snprintf(wanted, sizeof wanted, "%s", ids_of(c, v, pairs[5][1], wanted_marks, 0));
+    CHECK_TEXT(ids_of(c, v, pairs[5][0], marks, 0), wanted);
+    CHECK(strstr(wanted, " 2") == NULL || strcmp(strstr(wanted, " 2"), " 2") != 0);
+}
+
+/* Rules that SmolLM2's file does not use; ids by the library. */
+static void check_small(exl2__ctx *c)
+{
+#define WORDS "{\"a\":0,\"b\":1,\"c\":2,\"abc\":3,\"bc\":4,\"\\u0120\":5,\"\\u0120abc\":6}"
+#define PREFIX "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"
+#define TOKEN(id, content, flag) "{\"id\":" #id ",\"content\":\"" content "\",\"normalized\":false,\"" flag "\":true}"
+    static const struct {
+        tokenizer_parts parts;
+        const char *text, *ids;
+    } rows[] = {
+        { { 0 }, "abc abab", "4 5 3 3" },
+        { { 0 }, "axxb", "3" }, /* bytes without a token vanish before merging */
+        { { 0 }, "cab a", "2 3 6" },
+        { { .options = ",\"unk_token\":\"c\"" }, "axxb", "0 2 2 1" },
+        { { .options = ",\"unk_token\":\"c\"" }, "\xC3\xA9" "a", "2 2 0" },
+        { { .options = ",\"unk_token\":\"c\",\"fuse_unk\":true" }, "axxb", "0 2 1" },
+        { { .options = ",\"unk_token\":\"c\",\"fuse_unk\":true" }, "\xC3\xA9" "a x xx", "2 0 5 2 5 2" },
+        { { .vocab = WORDS, .merges = "[\"b c\",\"a bc\",\"b c\"]" }, "abc", "3" },
+        { { .vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4,\"\\u0120\":5}", .merges = "[\"a b\",\"b c\",\"a b\"]" }, "abc", "0 4" },
+        { { .merges = "[\"#version: 0.2\",\"a b\",\"ab c\"]" }, "abc", "4" },
+        { { .merges = "[[\"a\",\"b\"],[\"ab\",\"c\"]]" }, "abc ab", "4 5 3" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]" }, "abc abc", "0 4 5 0 4" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true" }, "abc abc", "3 6" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true" }, "abcb bc", "0 4 1 5 4" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX }, "abc abc", "6 6" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX }, "bc", "5 4" },
+        /* the search goes on behind the token, not behind the space that rstrip took */
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "<x>  abc", "7 8 1 2" },
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "<x>  a a", "7 8 8" },
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "a  <y>b <x> <y>",
+          "0 9 1 5 7 9" },
+        /* tokens with normalized = false are cut out first, wherever they are */
+        { { .added = "[" TOKEN(7, "bc", "x") ",{\"id\":8,\"content\":\"ab\"},{\"id\":9,\"content\":\"abca\"}]" }, "abca", "0 7 0" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        rows_folder folder = { tokenizer_text(rows[i].parts), NULL, 0, 0, 0, 0 };
+        exl2__vocab v;
+        c->files = rows_files(&folder);
+        if (!CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK) || !CHECK_TEXT(ids_of(c, &v, rows[i].text, NULL, 0), rows[i].ids)) {
+            printf("    row %zu: %s\n", i, c->error.text);
+        }
+        exl2__vocab_close(c, &v);
+    }
+}
+
+/* Long inputs of the worst kinds take time near to linear, ordinary text takes no memory. */
+static void check_limits(exl2__ctx *c, exl2__vocab *v)
+{
+    static const char *const kinds[] = { "a", " ", "<", "<|im_end|", "\n ", "\xE4\xBD\xA0", "The cat sat. " };
+    size_t size = 1 << 20, need;
+    char *text = malloc(size + 16);
+    for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
+        size_t unit = strlen(kinds[k]), bytes = 0;
+        for (; bytes < size; bytes += unit) {
+            memcpy(text + bytes, kinds[k], unit);
+        }
+        uint64_t before = c->allocations, start = exl2__platform_ns();
+        CHECK(exl2__encode(c, v, text, bytes, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+        double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
+        printf("1 MiB of \"%s\": %zu tokens, %.3f s, %.1f MB/s\n", k == 4 ? "\\n " : kinds[k], need, seconds, 1.048576 / seconds);
+        CHECK(seconds < 20); /* quadratic would be hours; sanitizers are slow */
+        if (k == 3 || k == 6) {
+            CHECK_INT(c->allocations, before);
+        }
+    }
+    free(text);
+}
+
+static void check_refusals(exl2__ctx *c, exl2__vocab *v)
+{
+    exl2__vocab none = { 0 };
+    size_t need = 5;
+    CHECK(exl2__encode(c, &none, "a", 1, NULL, 0, NULL, 0, &need) == EXL2_ERR_STATE && need == 0);
+    CHECK(strstr(c->error.text, "tokenizer.json") != NULL);
+    CHECK(exl2__encode(c, v, "", (size_t)1 << 29, NULL, 0, NULL, 0, &need) == EXL2_ERR_ARG);
+    exl2_token two[2];
+    CHECK(exl2__encode(c, v, "a b c d e f", 11, NULL, 0, two, 2, &need) == EXL2_ERR_TOO_SMALL);
+    CHECK(need == 6 && two[0] == 81);
+    /* a word longer than the vocabulary's work space, and no memory for it */
+    char word[EXL2__VOCAB_WORD_BYTES + 2];
+    memset(word, 'a', sizeof word);
+    uint64_t used = c->host_bytes;
+    c->host_bytes_max = used + 100;
+    CHECK(exl2__encode(c, v, word, sizeof word, NULL, 0, NULL, 0, &need) == EXL2_ERR_BUDGET);
+    CHECK(exl2__encode(c, v, word, EXL2__VOCAB_WORD_BYTES, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+    c->host_bytes_max = 0;
+    CHECK(exl2__encode(c, v, word, sizeof word, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+    CHECK_INT(c->host_bytes, used);
+}
+
+int main(void)
+{
+    exl2__ctx c = rows_ctx();
+    exl2__vocab v;
+    CHECK(exl2__vocab_open(&c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
+    CHECK_INT(encode_rows(&c, &v, EXL2_GOLDEN_DIR "/tokenizer/encode.jsonl"), 653);
+    check_messages(&c, &v);
+    check_invalid(&c, &v);
+    check_limits(&c, &v);
+    check_refusals(&c, &v);
+    exl2__vocab_close(&c, &v);
+    /* add_prefix_space, a template with BOS, and added tokens with every flag */
+    CHECK(exl2__vocab_open(&c, EXL2_GOLDEN_DIR "/tokenizer/prefix", &v) == EXL2_OK);
+    CHECK(encode_rows(&c, &v, EXL2_GOLDEN_DIR "/tokenizer/prefix/encode.jsonl") == 270);
+    exl2__vocab_close(&c, &v);
+    check_small(&c);
+    CHECK_INT(c.host_bytes, 0);
+    return check_done();
+}
