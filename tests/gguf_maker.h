@@ -114,7 +114,8 @@ static void gguf_pad(gguf_bytes *b, size_t unit)
 }
 
 /* Entry and data, aligned to 32. */
-static void gguf_tensor(gguf_maker *m, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1, const void *data, size_t bytes)
+static void gguf_tensor(gguf_maker *m, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1, const void *data,
+                        size_t bytes)
 {
     gguf_pad(&m->data, 32);
     gguf_info(m, name, type, dim0, dim1, m->data.bytes);

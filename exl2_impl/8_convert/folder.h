@@ -16,7 +16,8 @@ typedef struct exl2__folder {
 /* What a run of ours can have left behind; nothing else is ever deleted. */
 static bool exl2__folder_is_ours(const char *name)
 {
-    static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json" };
+    static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json",
+                                         "tokenizer_config.json" };
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;
@@ -50,10 +51,13 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     }
     *f = (exl2__folder){ { 0 }, { 0 } };
     if (bytes == 0 || bytes + strlen("/output-00000-of-00000.safetensors.unfinished") >= EXL2__FILE_PATH_MAX) {
-        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %d are possible", bytes, EXL2__FILE_PATH_MAX - 46);
+        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %d are possible", bytes,
+                          EXL2__FILE_PATH_MAX - 46);
     }
     if (c->files.list(c->files.user, out_dir, 0, name, sizeof name)) {
-        return exl2__fail(c, EXL2_ERR_STATE, "%s exists and is not empty (it holds %s); remove it or choose another folder", out_dir, name);
+        return exl2__fail(c, EXL2_ERR_STATE,
+                          "%s exists and is not empty (it holds %s); remove it or choose another folder", out_dir,
+                          name);
     }
     uint64_t file_bytes;
     void *file = c->files.open(c->files.user, out_dir, &file_bytes);
@@ -65,8 +69,10 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     exl2__format(work_path, sizeof work_path, "%.*s.unfinished", (int)bytes, out_dir);
     if (!exl2__platform_make_dir(work_path)) {
         if (!exl2__folder_remove(c, work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made (no such parent folder, no right to write there, or files in it "
-                              "that are not ours)", work_path);
+            return exl2__fail(c, EXL2_ERR_IO,
+                              "%s: cannot be made (no such parent folder, no right to write there, or files in it "
+                              "that are not ours)",
+                              work_path);
         }
         if (!exl2__platform_make_dir(work_path)) {
             return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);

@@ -1,6 +1,6 @@
 /* gguf.h: a GGUF file, versions 2 and 3 -> its keys and tensors, every number checked against the file.
    takes: a path, through the context's files hook.
-   gives: exl2__gguf_open, exl2__gguf_close; exl2__gguf_key and typed reads of keys; exl2__gguf_tensor_find, exl2__gguf_read.
+   gives: exl2__gguf_open, _close, _key and _get_* for typed reads of keys, _tensor_find, _read.
    owns:  the header block, the two tables, the open file, until exl2__gguf_close.
    next:  pack.h */
 #ifndef EXL2__GGUF_H
@@ -21,8 +21,8 @@ static const exl2__gguf_pair *exl2__gguf_key(const exl2__gguf *g, const char *na
 
 static exl2_result exl2__gguf_wrong_kind(const exl2__gguf *g, const exl2__gguf_pair *pair, const char *wanted)
 {
-    return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is of type %s, expected %s", g->path, EXL2__GGUF_NAME(pair->name),
-                      exl2__gguf_kind_name(pair->kind), wanted);
+    return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is of type %s, expected %s", g->path,
+                      EXL2__GGUF_NAME(pair->name), exl2__gguf_kind_name(pair->kind), wanted);
 }
 
 /* Any integer type, as long as its value fits. An absent key leaves *value as it is. */
@@ -103,12 +103,13 @@ static exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, ex
 }
 
 /* *out: NULL when the key is absent; else an array of that kind. */
-static exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, exl2__gguf_kind item_kind, const exl2__gguf_pair **out)
+static exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, exl2__gguf_kind item_kind,
+                                        const exl2__gguf_pair **out)
 {
     *out = exl2__gguf_key(g, name);
     if (*out && ((*out)->kind != EXL2__GGUF_ARRAY || (*out)->item_kind != item_kind)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is of type %s of %s, expected an array of %s", g->path, name,
-                          exl2__gguf_kind_name((*out)->kind), exl2__gguf_kind_name((*out)->item_kind),
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is of type %s of %s, expected an array of %s", g->path,
+                          name, exl2__gguf_kind_name((*out)->kind), exl2__gguf_kind_name((*out)->item_kind),
                           exl2__gguf_kind_name(item_kind));
     }
     return EXL2_OK;
@@ -141,7 +142,8 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
     uint32_t alignment = 32;
     EXL2__TRY(exl2__gguf_get_u32(g, "general.alignment", &alignment));
     if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: general.alignment is %u, not a power of two", g->path, alignment);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: general.alignment is %u, not a power of two", g->path,
+                          alignment);
     }
     uint64_t data_start = exl2__align_up(header_bytes, alignment);
     for (uint32_t i = 0; i < g->tensor_count; i++) {
@@ -151,10 +153,11 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
             return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s begins at %llu, not a multiple of %u", g->path,
                               EXL2__GGUF_NAME(tensor.name), (unsigned long long)tensor.offset, alignment);
         }
-        if (!exl2__add64(tensor.offset, data_start, &tensor.offset) || !exl2__add64(tensor.offset, tensor.bytes, &end) ||
-            end > g->file_bytes) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s ends at %llu, the file has %llu bytes (truncated download?)",
-                              g->path, EXL2__GGUF_NAME(tensor.name), (unsigned long long)end, (unsigned long long)g->file_bytes);
+        if (!exl2__add64(tensor.offset, data_start, &tensor.offset) ||
+            !exl2__add64(tensor.offset, tensor.bytes, &end) || end > g->file_bytes) {
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                              "%s: tensor %.*s ends at %llu, the file has %llu bytes (truncated download?)", g->path,
+                              EXL2__GGUF_NAME(tensor.name), (unsigned long long)end, (unsigned long long)g->file_bytes);
         }
         g->tensors[i].offset = tensor.offset;
     }
@@ -163,8 +166,8 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
     for (uint32_t i = 0; i < g->tensor_count; i++) {
         const exl2__gguf_tensor *t = &g->tensors[i];
         if (i > 0 && t[-1].offset + t[-1].bytes > t->offset) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensors %.*s and %.*s overlap", g->path, EXL2__GGUF_NAME(t[-1].name),
-                              EXL2__GGUF_NAME(t->name));
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensors %.*s and %.*s overlap", g->path,
+                              EXL2__GGUF_NAME(t[-1].name), EXL2__GGUF_NAME(t->name));
         }
         EXL2__TRY(exl2__gguf_enter(g, &g->tensor_names, "tensor", t->name, i));
     }
@@ -196,7 +199,8 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
                               (unsigned long long)bytes);
         }
         if (bytes >= EXL2__GGUF_HEADER_MAX) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the header is longer than %u bytes", g->path, EXL2__GGUF_HEADER_MAX);
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the header is longer than %u bytes", g->path,
+                              EXL2__GGUF_HEADER_MAX);
         }
     }
 }

@@ -16,8 +16,20 @@
 #define EXL2__GGUF_DIMS_MAX 4u
 
 typedef enum exl2__gguf_kind {
-    EXL2__GGUF_U8, EXL2__GGUF_I8, EXL2__GGUF_U16, EXL2__GGUF_I16, EXL2__GGUF_U32, EXL2__GGUF_I32, EXL2__GGUF_F32,
-    EXL2__GGUF_BOOL, EXL2__GGUF_STRING, EXL2__GGUF_ARRAY, EXL2__GGUF_U64, EXL2__GGUF_I64, EXL2__GGUF_F64, EXL2__GGUF_KINDS
+    EXL2__GGUF_U8,
+    EXL2__GGUF_I8,
+    EXL2__GGUF_U16,
+    EXL2__GGUF_I16,
+    EXL2__GGUF_U32,
+    EXL2__GGUF_I32,
+    EXL2__GGUF_F32,
+    EXL2__GGUF_BOOL,
+    EXL2__GGUF_STRING,
+    EXL2__GGUF_ARRAY,
+    EXL2__GGUF_U64,
+    EXL2__GGUF_I64,
+    EXL2__GGUF_F64,
+    EXL2__GGUF_KINDS
 } exl2__gguf_kind;
 
 typedef struct exl2__gguf_text { /* a view into the header; no NUL behind it */
@@ -114,13 +126,14 @@ static exl2_result exl2__gguf_take_name(exl2__gguf_cursor *k, const char *what, 
         if (k->dry && out->bytes == 0) {
             return EXL2_OK;
         }
-        return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT, "%s: the name of %s %u has %llu bytes; 1 to %u are possible", k->g->path,
-                          what, index, (unsigned long long)out->bytes, EXL2__GGUF_NAME_MAX);
+        return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT, "%s: the name of %s %u has %llu bytes; 1 to %u are possible",
+                          k->g->path, what, index, (unsigned long long)out->bytes, EXL2__GGUF_NAME_MAX);
     }
     for (uint64_t i = 0; !k->dry && i < out->bytes; i++) {
         if (out->data[i] < 0x21 || out->data[i] > 0x7E) {
-            return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT, "%s: the name of %s %u is not printable ASCII (byte %u at %llu)",
-                              k->g->path, what, index, (unsigned)(unsigned char)out->data[i], (unsigned long long)i);
+            return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT,
+                              "%s: the name of %s %u is not printable ASCII (byte %u at %llu)", k->g->path, what, index,
+                              (unsigned)(unsigned char)out->data[i], (unsigned long long)i);
         }
     }
     return EXL2_OK;
@@ -160,8 +173,8 @@ static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, e
                           EXL2__GGUF_NAME(pair->name), kind >= EXL2__GGUF_KINDS ? kind : item_kind);
     }
     if (item_kind == EXL2__GGUF_ARRAY) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: key %.*s is an array of arrays; only flat arrays are read", g->path,
-                          EXL2__GGUF_NAME(pair->name));
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: key %.*s is an array of arrays; only flat arrays are read",
+                          g->path, EXL2__GGUF_NAME(pair->name));
     }
     pair->kind = (exl2__gguf_kind)kind;
     pair->item_kind = (exl2__gguf_kind)item_kind;
@@ -201,13 +214,15 @@ static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index,
                           EXL2__GGUF_NAME(t->name), type_id);
     }
     if (!fits || items > UINT64_MAX / 1024) { /* 1024: more than the bytes of any block */
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has the impossible shape %llu x %llu x %llu x %llu", g->path,
-                          EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-                          (unsigned long long)t->dims[2], (unsigned long long)t->dims[3]);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has the impossible shape %llu x %llu x %llu x %llu",
+                          g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0],
+                          (unsigned long long)t->dims[1], (unsigned long long)t->dims[2],
+                          (unsigned long long)t->dims[3]);
     }
     if (t->dims[0] % t->type->items != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has rows of %llu, %s needs a multiple of %u", g->path,
-                          EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0], t->type->name, t->type->items);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has rows of %llu, %s needs a multiple of %u",
+                          g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0], t->type->name,
+                          t->type->items);
     }
     t->bytes = items / t->type->items * t->type->bytes;
     return EXL2_OK;
@@ -224,19 +239,21 @@ static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: not a GGUF file (it does not begin with GGUF)", g->path);
     }
     if (g->version == 0x02000000u || g->version == 0x03000000u) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a big-endian GGUF file; only little-endian ones are read", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a big-endian GGUF file; only little-endian ones are read",
+                          g->path);
     }
     if (k->dry) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the file ends after %llu bytes, inside its header", g->path,
                           (unsigned long long)g->file_bytes);
     }
     if (g->version < 2 || g->version > 3) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: GGUF version %u; versions 2 and 3 are read", g->path, g->version);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: GGUF version %u; versions 2 and 3 are read", g->path,
+                          g->version);
     }
     if (pair_count > EXL2__GGUF_KEYS_MAX || tensor_count > EXL2__GGUF_TENSORS_MAX) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu keys and %llu tensors; at most %u and %u are possible", g->path,
-                          (unsigned long long)pair_count, (unsigned long long)tensor_count, EXL2__GGUF_KEYS_MAX,
-                          EXL2__GGUF_TENSORS_MAX);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu keys and %llu tensors; at most %u and %u are possible",
+                          g->path, (unsigned long long)pair_count, (unsigned long long)tensor_count,
+                          EXL2__GGUF_KEYS_MAX, EXL2__GGUF_TENSORS_MAX);
     }
     g->pair_count = (uint32_t)pair_count;
     g->tensor_count = (uint32_t)tensor_count;
@@ -269,11 +286,13 @@ static void exl2__gguf_lay_tables(exl2__gguf *g, exl2__arena *a)
 }
 
 /* Enters `name` as entry `index`; refuses a second one of that name. */
-static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name, uint32_t index)
+static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name,
+                                    uint32_t index)
 {
     uint32_t slot;
     if (exl2__strtab_find(names, name.data, (size_t)name.bytes, &slot) != UINT32_MAX) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: there are two %ss called %.*s", g->path, what, EXL2__GGUF_NAME(name));
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: there are two %ss called %.*s", g->path, what,
+                          EXL2__GGUF_NAME(name));
     }
     exl2__strtab_put(names, slot, index);
     return EXL2_OK;

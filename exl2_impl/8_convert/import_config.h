@@ -44,34 +44,42 @@ static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
         const char *key;
         float neutral;
     } keys[] = {
-        { "llama.logit_scale", 1 }, { "llama.embedding_scale", 1 }, { "llama.residual_scale", 1 }, { "llama.attention.scale", 0 },
-        { "llama.attn_logit_softcapping", 0 }, { "llama.final_logit_softcapping", 0 }, { "llama.attention.clamp_kqv", 0 },
+        { "llama.logit_scale", 1 },
+        { "llama.embedding_scale", 1 },
+        { "llama.residual_scale", 1 },
+        { "llama.attention.scale", 0 },
+        { "llama.attn_logit_softcapping", 0 },
+        { "llama.final_logit_softcapping", 0 },
+        { "llama.attention.clamp_kqv", 0 },
     };
     uint32_t experts = 0;
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.expert_count", &experts));
     if (experts > 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: llama.expert_count is %u; mixtures of experts are not imported", g->path, experts);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: llama.expert_count is %u; mixtures of experts are not imported", g->path, experts);
     }
     for (size_t i = 0; i < EXL2__COUNT(keys); i++) {
         float value = keys[i].neutral;
         EXL2__TRY(exl2__gguf_get_f32(g, keys[i].key, &value));
         if (value != keys[i].neutral) {
-            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a model with %s is not imported", g->path, keys[i].key);
+            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a model with %s is not imported", g->path,
+                              keys[i].key);
         }
     }
     return EXL2_OK;
 }
 
 /* A required size in [least, most], a multiple of `unit`. */
-static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key, uint32_t least, uint32_t most, uint32_t unit, uint32_t *value)
+static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key, uint32_t least, uint32_t most,
+                                            uint32_t unit, uint32_t *value)
 {
     if (!exl2__gguf_key(g, key) && *value == 0) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is missing", g->path, key);
     }
     EXL2__TRY(exl2__gguf_get_u32(g, key, value));
     if (*value < least || *value > most || *value % unit != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u; %u to %u in steps of %u are possible", g->path, key, *value, least,
-                          most, unit);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u; %u to %u in steps of %u are possible", g->path,
+                          key, *value, least, most, unit);
     }
     return EXL2_OK;
 }
@@ -83,7 +91,8 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     m->kv_heads = m->heads;
     EXL2__TRY(exl2__import_config_size(g, "llama.attention.head_count_kv", 1, m->heads, 1, &m->kv_heads));
     if (m->heads % m->kv_heads != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %u heads cannot share %u KV heads", g->path, m->heads, m->kv_heads);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %u heads cannot share %u KV heads", g->path, m->heads,
+                          m->kv_heads);
     }
     m->head_dim = m->hidden / m->heads;
     EXL2__TRY(exl2__import_config_size(g, "llama.attention.key_length", 2, 1024, 2, &m->head_dim));
@@ -91,18 +100,21 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.attention.value_length", &value_dim));
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.dimension_count", &rope_dim));
     if (value_dim != m->head_dim || rope_dim != m->head_dim) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: keys of %u, values of %u and rotations of %u numbers a head; only equal ones are imported",
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: heads have keys of %u, values of %u and rotations of %u numbers; only equal ones are "
+                          "imported",
                           g->path, m->head_dim, value_dim, rope_dim);
     }
     if (m->heads * m->head_dim % EXL2__PACK_UNIT != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %u heads of %u make an attention width that is not a multiple of %u", g->path,
-                          m->heads, m->head_dim, EXL2__PACK_UNIT);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: %u heads of %u make an attention width that is not a multiple of %u", g->path, m->heads,
+                          m->head_dim, EXL2__PACK_UNIT);
     }
     return EXL2_OK;
 }
 
-/* GGUF keeps the scaling of Llama 3 as a table of divisors, rope_freqs.weight, one a frequency; finds the numbers that it
-   was made from. Low and high factor are 1 and 4 in every Llama 3.x, the original context is mostly 8,192. */
+/* GGUF keeps the scaling of Llama 3 as a table of divisors, rope_freqs.weight, one a frequency; finds the numbers that
+   it was made from. Low and high factor are 1 and 4 in every Llama 3.x, the original context is mostly 8,192. */
 static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tensor *table, exl2__import_config *m)
 {
     uint8_t bytes[512 * 4];
@@ -111,7 +123,8 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
     uint32_t count = m->head_dim / 2, contexts[2] = { 8192, 8192 };
     table->used = true;
     if (table->type->id != 0 || table->dims[0] != count || table->bytes != count * 4) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with %u", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with %u", g->path,
                           table->type->name, (unsigned long long)table->dims[0], count);
     }
     EXL2__TRY(exl2__gguf_read(g, table->offset, bytes, table->bytes));
@@ -124,14 +137,16 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
         exl2__rope_frequencies(&rope, m->head_dim, scaled);
         bool same = true;
         for (uint32_t i = 0; same && i < count; i++) {
-            same = exl2__float_is_finite(divisors[i]) && fabs((double)divisors[i] * scaled[i] - plain[i]) < 1e-3 * plain[i];
+            same = exl2__float_is_finite(divisors[i]) &&
+                   fabs((double)divisors[i] * scaled[i] - plain[i]) < 1e-3 * plain[i];
         }
         if (same) {
             m->rope = rope.factor > 1 ? rope : m->rope;
             return EXL2_OK;
         }
     }
-    return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: rope_freqs.weight is not the scaling of Llama 3; other tables are not imported", g->path);
+    return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                      "%s: rope_freqs.weight is not the scaling of Llama 3; other tables are not imported", g->path);
 }
 
 static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *m)
@@ -144,17 +159,20 @@ static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *
     if (exl2__import_config_is(kind, "linear")) {
         EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &factor));
     } else if (!exl2__import_config_is(kind, "none")) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: llama.rope.scaling.type is not linear or none; others are not imported", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: llama.rope.scaling.type is not linear or none; others are not imported", g->path);
     }
     if (!(theta > 1) || !(factor >= 1)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is below 1", g->path, theta > 1 ? "the factor of RoPE scaling" : "llama.rope.freq_base");
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is below 1", g->path,
+                          theta > 1 ? "the factor of RoPE scaling" : "llama.rope.freq_base");
     }
     m->rope.kind = factor != 1 ? EXL2__ROPE_LINEAR : EXL2__ROPE_PLAIN;
     m->rope.theta = (double)theta;
     m->rope.factor = (double)factor;
     exl2__gguf_tensor *table = exl2__gguf_tensor_find(g, "rope_freqs.weight");
     if (table && m->rope.kind == EXL2__ROPE_LINEAR) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: linear RoPE scaling and rope_freqs.weight at once are not imported", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: linear RoPE scaling and rope_freqs.weight at once are not imported", g->path);
     }
     return table ? exl2__import_config_rope_table(g, table, m) : EXL2_OK;
 }
@@ -166,8 +184,8 @@ static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *
     char name[32];
     EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
     if (!exl2__import_config_is(arch, "llama")) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s; only llama is imported", g->path,
-                          exl2__import_config_show(arch, name));
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s; only llama is imported",
+                          g->path, exl2__import_config_show(arch, name));
     }
     EXL2__TRY(exl2__import_config_refuse(g));
     EXL2__TRY(exl2__import_config_size(g, "llama.block_count", 1, 1024, 1, &m->layers));
@@ -178,7 +196,8 @@ static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *
     EXL2__TRY(exl2__import_config_rope(g, m));
     EXL2__TRY(exl2__gguf_get_f32(g, "llama.attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps > 0)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: llama.attention.layer_norm_rms_epsilon is missing or not positive", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: llama.attention.layer_norm_rms_epsilon is missing or not positive", g->path);
     }
     const exl2__gguf_tensor *embedding = exl2__gguf_tensor_find(g, "token_embd.weight");
     if (!embedding || embedding->dim_count != 2 || embedding->dims[1] > INT32_MAX / 4) {
@@ -201,12 +220,14 @@ static exl2_result exl2__import_config_id(const exl2__gguf *g, const char *key, 
     const exl2__gguf_pair *pair = exl2__gguf_key(g, key);
     uint32_t value = 0;
     *id = -1;
-    if (!pair || ((pair->kind == EXL2__GGUF_U32 || pair->kind == EXL2__GGUF_I32) && exl2__load32(pair->data) == UINT32_MAX)) {
+    if (!pair ||
+        ((pair->kind == EXL2__GGUF_U32 || pair->kind == EXL2__GGUF_I32) && exl2__load32(pair->data) == UINT32_MAX)) {
         return EXL2_OK; /* some writers store -1 for "none" */
     }
     EXL2__TRY(exl2__gguf_get_u32(g, key, &value));
     if (value >= vocab) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %u, the vocabulary has %u tokens", g->path, key, value, vocab);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %u, the vocabulary has %u tokens", g->path, key, value,
+                          vocab);
     }
     *id = (int32_t)value;
     return EXL2_OK;
@@ -266,30 +287,40 @@ static void exl2__import_config_write_rope(exl2__write *w, const exl2__rope *rop
         exl2__write_float(w, (float)rope->low);
         exl2__write_format(w, ",\n        \"high_freq_factor\": ");
         exl2__write_float(w, (float)rope->high);
-        exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u", (uint32_t)rope->original_context_max);
+        exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u",
+                           (uint32_t)rope->original_context_max);
     }
     exl2__write_format(w, "\n    }");
 }
 
 static void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m, const exl2__import_ids *ids)
 {
-    exl2__write_format(w, "{\n    \"architectures\": [\n        \"LlamaForCausalLM\"\n    ],\n    \"model_type\": \"llama\"");
-    exl2__write_format(w, ",\n    \"hidden_size\": %u,\n    \"intermediate_size\": %u,\n    \"num_hidden_layers\": %u", m->hidden, m->inter, m->layers);
-    exl2__write_format(w, ",\n    \"num_attention_heads\": %u,\n    \"num_key_value_heads\": %u,\n    \"head_dim\": %u", m->heads, m->kv_heads, m->head_dim);
-    exl2__write_format(w, ",\n    \"vocab_size\": %u,\n    \"max_position_embeddings\": %u,\n    \"rms_norm_eps\": ", m->vocab, m->context);
+    const char *const yes_no[2] = { "false", "true" };
+    exl2__write_format(w, "{\n    \"architectures\": [\n        \"LlamaForCausalLM\"\n    ]");
+    exl2__write_format(w, ",\n    \"model_type\": \"llama\",\n    \"hidden_act\": \"silu\",\n    \"torch_dtype\": "
+                          "\"float16\"");
+    exl2__write_format(w, ",\n    \"hidden_size\": %u,\n    \"intermediate_size\": %u", m->hidden, m->inter);
+    exl2__write_format(w, ",\n    \"num_hidden_layers\": %u,\n    \"num_attention_heads\": %u", m->layers, m->heads);
+    exl2__write_format(w, ",\n    \"num_key_value_heads\": %u,\n    \"head_dim\": %u", m->kv_heads, m->head_dim);
+    exl2__write_format(w, ",\n    \"vocab_size\": %u,\n    \"max_position_embeddings\": %u", m->vocab, m->context);
+    exl2__write_format(w, ",\n    \"rms_norm_eps\": ");
     exl2__write_float(w, m->norm_eps);
     exl2__import_config_write_rope(w, &m->rope);
-    exl2__write_format(w, ",\n    \"hidden_act\": \"silu\",\n    \"tie_word_embeddings\": %s", m->tied ? "true" : "false");
-    exl2__write_format(w, ",\n    \"attention_bias\": %s,\n    \"mlp_bias\": %s", m->attention_bias ? "true" : "false", m->mlp_bias ? "true" : "false");
+    exl2__write_format(w, ",\n    \"tie_word_embeddings\": %s", yes_no[m->tied]);
+    exl2__write_format(w, ",\n    \"attention_bias\": %s", yes_no[m->attention_bias]);
+    exl2__write_format(w, ",\n    \"mlp_bias\": %s", yes_no[m->mlp_bias]);
     exl2__import_config_write_ids(w, ids);
-    exl2__write_format(w, ",\n    \"torch_dtype\": \"float16\",\n    \"quantization_config\": {\n        \"quant_method\": \"exl2\"");
-    exl2__write_format(w, ",\n        \"version\": \"exl2.h %d.%d.%d\",\n        \"bits\": %u.0,\n        \"head_bits\": %u", EXL2_VERSION / 10000,
-                       EXL2_VERSION / 100 % 100, EXL2_VERSION % 100, m->bits, m->head_bits);
-    exl2__write_format(w, ",\n        \"calibration\": {\n            \"rows\": 0,\n            \"length\": 0,\n            \"dataset\": \"(none)\"\n        }\n    }\n}\n");
+    exl2__write_format(w, ",\n    \"quantization_config\": {\n        \"quant_method\": \"exl2\"");
+    exl2__write_format(w, ",\n        \"version\": \"exl2.h %d.%d.%d\"", EXL2_VERSION / 10000, EXL2_VERSION / 100 % 100,
+                       EXL2_VERSION % 100);
+    exl2__write_format(w, ",\n        \"bits\": %u.0,\n        \"head_bits\": %u", m->bits, m->head_bits);
+    exl2__write_format(w, ",\n        \"calibration\": {\n            \"rows\": 0,\n            \"length\": 0");
+    exl2__write_format(w, ",\n            \"dataset\": \"(none)\"\n        }\n    }\n}\n");
 }
 
 /* config.json and generation_config.json in `dir`. */
-static exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m, const exl2__import_ids *ids)
+static exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m,
+                                             const exl2__import_ids *ids)
 {
     char path[EXL2__FILE_PATH_MAX];
     exl2__write w;

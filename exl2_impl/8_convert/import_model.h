@@ -13,20 +13,21 @@
 #define EXL2__IMPORT_CHUNK 256u     /* columns of a task */
 #define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* at most, of a slab */
 
+/* `stored`: of the widest matrix. */
 typedef struct exl2__import_scratch {
-    uint64_t piece;     /* numbers of an embedding or norm at a time */
-    uint8_t *raw;       /* the tensor as stored */
-    float *slab;        /* [stored / 16][SLAB_ROWS][16] */
-    float *peaks;       /* [GROUPS][stored] */
-    double *errors;     /* [GROUPS][chunks][TRIES] */
-    uint8_t *codes;     /* [SLAB_ROWS][stored] */
-    uint8_t *levels;    /* [GROUPS][stored] */
-    uint32_t *words;    /* [SLAB_ROWS / 4][stored] */
-    uint32_t *scales;   /* [GROUPS][stored / 8] */
-    exl2__group *groups;     /* [most groups of a matrix] */
-    uint16_t *scale_max;     /* the same */
-    uint16_t *group_words;   /* the same, in pairs */
-    uint32_t *inverse;       /* [most in] */
+    uint64_t piece;        /* numbers of an embedding or norm at a time */
+    uint8_t *raw;          /* a matrix as stored, or such a piece */
+    float *slab;           /* [stored / 16][SLAB_ROWS][16] */
+    float *peaks;          /* [GROUPS][stored] */
+    double *errors;        /* [GROUPS][chunks][TRIES] */
+    uint8_t *codes;        /* [SLAB_ROWS][stored] */
+    uint8_t *levels;       /* [GROUPS][stored] */
+    uint32_t *words;       /* [SLAB_ROWS / 4][stored] */
+    uint32_t *scales;      /* [GROUPS][stored / 8] */
+    exl2__group *groups;   /* [most groups of a matrix] */
+    uint16_t *scale_max;   /* the same */
+    uint16_t *group_words; /* the same, in pairs */
+    uint32_t *inverse;     /* [most inputs] */
 } exl2__import_scratch;
 
 typedef struct exl2__import_model {
@@ -92,7 +93,8 @@ static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t n
     return EXL2_OK;
 }
 
-static void exl2__import_model_tasks(const exl2__ctx *c, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+static void exl2__import_model_tasks(const exl2__ctx *c, uint32_t count, void (*task)(void *arg, uint32_t index),
+                                     void *arg)
 {
     if (c->parallel.run && count > 1) {
         c->parallel.run(c->parallel.user, count, task, arg);
@@ -115,8 +117,8 @@ static inline float *exl2__import_model_strip(const exl2__import_slab *b, uint32
     return b->scratch->slab + (size_t)column * EXL2__IMPORT_SLAB_ROWS;
 }
 
-/* GGUF row of output feature n. GGUF rotates neighbours (2i, 2i + 1) of a head, EXL2's Llama rotates (i, i + dim / 2): with
-   heads of 8, feature 1 of a head is GGUF's 2, feature 4 is GGUF's 1. */
+/* GGUF row of output feature n. GGUF rotates neighbours (2i, 2i + 1) of a head, EXL2's Llama rotates
+   (i, i + dim / 2): with heads of 8, feature 1 of a head is GGUF's 2, feature 4 is GGUF's 1. */
 static inline uint32_t exl2__import_model_source_row(const exl2__import_matrix *x, uint32_t n)
 {
     if (x->pair_dim == 0) {
@@ -137,7 +139,8 @@ static void exl2__import_model_load_task(void *arg, uint32_t index)
     exl2__import_model_chunk(b, index, &begin, &end);
     for (uint32_t column = begin; column < end; column++) {
         float numbers[EXL2__IMPORT_SLAB_ROWS] = { 0 };
-        float *strip = exl2__import_model_strip(b, column - column % EXL2__QUANTIZE_LANES) + column % EXL2__QUANTIZE_LANES;
+        uint32_t lane = column % EXL2__QUANTIZE_LANES;
+        float *strip = exl2__import_model_strip(b, column - lane) + lane;
         if (column < x->out) {
             const uint8_t *row = b->scratch->raw + exl2__import_model_source_row(x, column) * row_bytes + skip;
             exl2__gguf_types_read(type, row, b->rows, numbers);
@@ -183,7 +186,8 @@ static void exl2__import_model_pack_task(void *arg, uint32_t index)
     exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
     for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
         const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
-        exl2__quantize_levels(strip, group->rows, s->peaks + (size_t)g * stored + column, group->bits, b->scale_max[g], levels + column);
+        exl2__quantize_levels(strip, group->rows, s->peaks + (size_t)g * stored + column, group->bits, b->scale_max[g],
+                              levels + column);
         exl2__quantize_codes(strip, group->rows, levels + column, group->bits, b->scale_max[g], codes + column, stored);
     }
     exl2__pack_codes(codes + begin, group->rows, end - begin, stored, group->bits,
@@ -203,7 +207,8 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
         for (uint32_t n = 0; n < x->stored; n++) {
             peak = peak > peaks[n] ? peak : peaks[n];
             if (!exl2__float_is_finite(peaks[n]) || peaks[n] > EXL2__QUANTIZE_MAX) {
-                return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has a number in row %u that is not finite or beyond 32752",
+                return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
+                                  "%s: tensor %.*s has a number in row %u that is not finite or beyond 32752",
                                   m->g->path, EXL2__GGUF_NAME(x->weight->name), exl2__import_model_source_row(x, n));
             }
         }
@@ -215,7 +220,8 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
 static void exl2__import_model_slab_pick(exl2__import_slab *b)
 {
     for (uint32_t g = 0; g < b->group_count; g++) {
-        double sums[EXL2__QUANTIZE_TRIES] = { 0 }; /* in the order of chunks, so that threads do not change the result */
+        /* in the order of chunks, so that threads do not change the result */
+        double sums[EXL2__QUANTIZE_TRIES] = { 0 };
         for (uint32_t i = 0; i < b->chunks; i++) {
             const double *errors = b->scratch->errors + ((size_t)g * b->chunks + i) * EXL2__QUANTIZE_TRIES;
             for (uint32_t k = 0; k < EXL2__QUANTIZE_TRIES; k++) {
@@ -227,7 +233,8 @@ static void exl2__import_model_slab_pick(exl2__import_slab *b)
 }
 
 /* Quantizes and writes the groups of one slab; their q_scale_max go to scratch. */
-static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x, uint32_t first_group, uint32_t group_count)
+static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x,
+                                               uint32_t first_group, uint32_t group_count)
 {
     exl2__import_scratch *s = &m->scratch;
     exl2__import_slab b;
@@ -247,18 +254,20 @@ static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2
     memcpy(s->scale_max + first_group, b.scale_max, group_count * sizeof *b.scale_max);
     uint64_t row_bytes = (uint64_t)x->stored * 4, words = (uint64_t)b.rows * x->bits / 32;
     EXL2__TRY(exl2__shards_write(&m->shards, x->entry, b.groups[0].word * row_bytes, s->words, words * row_bytes));
-    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 1, first_group * row_bytes / 8, s->scales, group_count * row_bytes / 8));
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 1, first_group * row_bytes / 8, s->scales,
+                                 group_count * row_bytes / 8));
     return exl2__import_model_progress(m, (uint64_t)b.rows * x->stored, x->name);
 }
 
 /* [count] numbers to f16; `first` is the index of the first one in its tensor, for the message. */
-static exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t, const float *numbers, uint64_t count,
-                                             uint64_t first, uint16_t *halves)
+static exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t,
+                                             const float *numbers, uint64_t count, uint64_t first, uint16_t *halves)
 {
     for (uint64_t i = 0; i < count; i++) {
         halves[i] = exl2__f32_to_f16(numbers[i]);
         if ((halves[i] & 0x7C00) == 0x7C00) {
-            return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has a number at %llu that is not finite or beyond 65504", m->g->path,
+            return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
+                              "%s: tensor %.*s has a number at %llu that is not finite or beyond 65504", m->g->path,
                               EXL2__GGUF_NAME(t->name), (unsigned long long)(first + i));
         }
     }
@@ -274,7 +283,8 @@ static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl
     uint16_t *halves = (uint16_t *)(void *)s->codes;
     for (uint64_t done = 0; done < all; done += piece) {
         piece = exl2__min64(all - done, s->piece);
-        EXL2__TRY(exl2__gguf_read(m->g, t->offset + done / t->type->items * t->type->bytes, s->raw, piece / t->type->items * t->type->bytes));
+        EXL2__TRY(exl2__gguf_read(m->g, t->offset + done / t->type->items * t->type->bytes, s->raw,
+                                  piece / t->type->items * t->type->bytes));
         exl2__gguf_types_read(t->type, s->raw, piece, s->slab);
         EXL2__TRY(exl2__import_model_halves(m, t, s->slab, piece, done, halves));
         EXL2__TRY(exl2__shards_write(&m->shards, p->entry, done * 2, halves, piece * 2));
@@ -342,7 +352,8 @@ static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char 
 }
 
 /* Makes every tensor of the plan, in files in `dir` of at most shard_bytes of data each. */
-static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir, uint64_t shard_bytes)
+static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir,
+                                          uint64_t shard_bytes)
 {
     exl2__import_model m;
     memset(&m, 0, sizeof m);

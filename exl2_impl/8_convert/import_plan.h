@@ -37,7 +37,8 @@ typedef struct exl2__import_plan {
 } exl2__import_plan;
 
 /* The tensor of that name with that shape; *out stays NULL when it is absent and optional. dim1 0: a vector. */
-static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint32_t dim0, uint32_t dim1, exl2__gguf_tensor **out)
+static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint32_t dim0, uint32_t dim1,
+                                          exl2__gguf_tensor **out)
 {
     exl2__gguf_tensor *t = exl2__gguf_tensor_find(g, name);
     *out = t;
@@ -45,18 +46,20 @@ static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool 
         return optional ? EXL2_OK : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s is missing", g->path, name);
     }
     if (t->dims[0] != dim0 || t->dims[1] != (dim1 ? dim1 : 1) || t->dims[2] != 1 || t->dims[3] != 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s has the shape %llu x %llu x %llu, expected %u x %u", g->path, name,
-                          (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], dim0, dim1 ? dim1 : 1);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s has the shape %llu x %llu x %llu, expected %u x %u",
+                          g->path, name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                          (unsigned long long)t->dims[2], dim0, dim1 ? dim1 : 1);
     }
     if (!t->type->read) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %s is of type %s, which is not imported", g->path, name, t->type->name);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %s is of type %s, which is not imported", g->path,
+                          name, t->type->name);
     }
     t->used = true;
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, const char *gguf_name, const char *name, uint32_t in, uint32_t out,
-                                                  uint32_t pair_dim, bool with_bias)
+static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, const char *gguf_name, const char *name,
+                                                uint32_t in, uint32_t out, uint32_t pair_dim, bool with_bias)
 {
     exl2__import_matrix *x = &p->matrices[p->matrix_count++];
     bool head = strcmp(name, "lm_head") == 0;
@@ -68,8 +71,8 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, const char
         exl2__format(tensor, sizeof tensor, "%s.bias", gguf_name);
         EXL2__TRY(exl2__import_plan_want(p->g, tensor, true, out, 0, &x->bias));
         if (out % EXL2__PACK_UNIT != 0) {
-            return exl2__fail(p->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s has a bias and %u outputs, not a multiple of %u", p->g->path, name, out,
-                              EXL2__PACK_UNIT);
+            return exl2__fail(p->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s has a bias and %u outputs, not a multiple of %u",
+                              p->g->path, name, out, EXL2__PACK_UNIT);
         }
     }
     x->in = in;
@@ -85,7 +88,8 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, const char
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, const char *gguf_name, uint32_t dim0, uint32_t dim1)
+static exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, const char *gguf_name, uint32_t dim0,
+                                               uint32_t dim1)
 {
     exl2__import_plain *plain = &p->plains[p->plain_count++];
     p->numbers += (uint64_t)dim0 * (dim1 ? dim1 : 1);
@@ -113,7 +117,8 @@ static exl2_result exl2__import_plan_add_layer(exl2__import_plan *p, uint32_t la
     for (uint32_t i = 0; i < 7; i++) {
         exl2__format(from, sizeof from, "blk.%u.%s", layer, linears[i].from);
         exl2__format(to, sizeof to, "model.layers.%u.%s", layer, linears[i].to);
-        EXL2__TRY(exl2__import_plan_add_matrix(p, from, to, linears[i].in, linears[i].out, linears[i].pair_dim, linears[i].with_bias));
+        EXL2__TRY(exl2__import_plan_add_matrix(p, from, to, linears[i].in, linears[i].out, linears[i].pair_dim,
+                                               linears[i].with_bias));
     }
     exl2__format(from, sizeof from, "blk.%u.attn_norm.weight", layer);
     EXL2__TRY(exl2__import_plan_add_plain(p, from, f->hidden, 0));
@@ -124,7 +129,9 @@ static exl2_result exl2__import_plan_add_layer(exl2__import_plan *p, uint32_t la
 /* attention_bias and mlp_bias of config.json stand for all layers at once: one bias anywhere turns them on. */
 static void exl2__import_plan_find_biases(exl2__import_plan *p)
 {
-    static const char *const names[7] = { "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down" };
+    static const char *const names[7] = {
+        "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"
+    };
     for (uint32_t i = 0; i < p->config->layers * 7; i++) {
         char name[EXL2__GGUF_NAME_MAX + 1];
         exl2__format(name, sizeof name, "blk.%u.%s.bias", i / 7, names[i % 7]);
@@ -143,7 +150,9 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     exl2__import_plan_find_biases(p);
     uint64_t matrix_bytes = ((uint64_t)config->layers * 7 + 1) * sizeof *p->matrices;
     uint64_t plain_bytes = ((uint64_t)config->layers * 2 + 2) * sizeof *p->plains;
-    EXL2__TRY(exl2__arena_open(g->ctx, &p->list, exl2__align_up(matrix_bytes, EXL2__ARENA_ALIGN) + exl2__align_up(plain_bytes, EXL2__ARENA_ALIGN),
+    EXL2__TRY(exl2__arena_open(g->ctx, &p->list,
+                               exl2__align_up(matrix_bytes, EXL2__ARENA_ALIGN) +
+                                   exl2__align_up(plain_bytes, EXL2__ARENA_ALIGN),
                                EXL2_MEM_GENERAL));
     p->matrices = (exl2__import_matrix *)exl2__arena_take_zeroed(&p->list, matrix_bytes);
     p->plains = (exl2__import_plain *)exl2__arena_take_zeroed(&p->list, plain_bytes);
@@ -152,17 +161,20 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     for (uint32_t i = 0; i < config->layers; i++) {
         EXL2__TRY(exl2__import_plan_add_layer(p, i));
     }
-    EXL2__TRY(exl2__import_plan_add_matrix(p, config->tied ? "token_embd" : "output", "lm_head", config->hidden, config->vocab, 0, false));
+    EXL2__TRY(exl2__import_plan_add_matrix(p, config->tied ? "token_embd" : "output", "lm_head", config->hidden,
+                                           config->vocab, 0, false));
     for (uint32_t i = 0; i < g->tensor_count; i++) {
         if (!g->tensors[i].used) {
-            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s is not part of a Llama as it is imported here", g->path,
+            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                              "%s: tensor %.*s is not part of a Llama as it is imported here", g->path,
                               EXL2__GGUF_NAME(g->tensors[i].name));
         }
     }
     return EXL2_OK;
 }
 
-/* Lists the tensors of the output in *s, in the order in which they will be made. *s is to be closed, also after a failure. */
+/* Lists the tensors of the output in *s, in the order in which they will be made. *s is to be closed, also after a
+   failure. */
 static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_bytes, exl2__shards *s)
 {
     exl2__import_config *f = p->config;
@@ -172,11 +184,12 @@ static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_b
         exl2__import_plain *plain = &p->plains[i];
         plain->entry = s->count;
         if (i < 2) { /* embedding, final norm */
-            exl2__shards_add(s, i == 0 ? "model.embed_tokens" : "model.norm", ".weight", EXL2__SHARDS_F16, i == 0 ? 2 : 1,
-                             i == 0 ? f->vocab : f->hidden, f->hidden);
+            exl2__shards_add(s, i == 0 ? "model.embed_tokens" : "model.norm", ".weight", EXL2__SHARDS_F16,
+                             i == 0 ? 2 : 1, i == 0 ? f->vocab : f->hidden, f->hidden);
             continue;
         }
-        exl2__format(name, sizeof name, "model.layers.%u.%s", (i - 2) / 2, i % 2 == 0 ? "input_layernorm" : "post_attention_layernorm");
+        exl2__format(name, sizeof name, "model.layers.%u.%s", (i - 2) / 2,
+                     i % 2 == 0 ? "input_layernorm" : "post_attention_layernorm");
         exl2__shards_add(s, name, ".weight", EXL2__SHARDS_F16, 1, f->hidden, 0);
     }
     for (uint32_t i = 0; i < p->matrix_count; i++) {

@@ -17,9 +17,10 @@ typedef struct exl2__import_text_family {
     const char *regex; /* NULL: ByteLevel's own, that of GPT-2 */
 } exl2__import_text_family;
 
-#define EXL2__IMPORT_TEXT_CL100K(digits)                                                                            \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" \
-    "\\s+(?!\\S)|\\s+"
+/* Llama 3's pattern; `digits` is how many digits make a word. */
+#define EXL2__IMPORT_TEXT_CL100K(digits)                                       \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 typedef struct exl2__import_text {
     exl2__gguf *g;
@@ -36,7 +37,11 @@ typedef struct exl2__import_text {
 } exl2__import_text;
 
 typedef enum exl2__import_text_type { /* tokenizer.ggml.token_type */
-    EXL2__IMPORT_TEXT_NORMAL = 1, EXL2__IMPORT_TEXT_UNKNOWN, EXL2__IMPORT_TEXT_CONTROL, EXL2__IMPORT_TEXT_USER, EXL2__IMPORT_TEXT_UNUSED
+    EXL2__IMPORT_TEXT_NORMAL = 1,
+    EXL2__IMPORT_TEXT_UNKNOWN,
+    EXL2__IMPORT_TEXT_CONTROL,
+    EXL2__IMPORT_TEXT_USER,
+    EXL2__IMPORT_TEXT_UNUSED
 } exl2__import_text_type;
 
 /* ---- reading ---- */
@@ -80,7 +85,8 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
         return EXL2_OK;
     }
     if (!exl2__import_config_is(model, "gpt2")) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is %s; only gpt2 (byte-level BPE) is imported", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: tokenizer.ggml.model is %s; only gpt2 (byte-level BPE) is imported", g->path,
                           exl2__import_config_show(model, name));
     }
     for (size_t i = 0; i < EXL2__COUNT(families); i++) {
@@ -89,7 +95,8 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
             return EXL2_OK;
         }
     }
-    return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tokenizer.ggml.pre is %s; smollm, starcoder, refact, gpt-2, llama-bpe and qwen2 are imported",
+    return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                      "%s: tokenizer.ggml.pre is %s; smollm, starcoder, refact, gpt-2, llama-bpe, qwen2 are imported",
                       g->path, exl2__import_config_show(pre, name));
 }
 
@@ -117,7 +124,8 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
         }
         uint32_t other = exl2__strtab_find(&t->names, t->tokens[id].data, (size_t)t->tokens[id].bytes, &slot);
         if (other != UINT32_MAX) {
-            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.tokens[%u] and [%u] are the same text", t->g->path, other, id);
+            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.tokens[%u] and [%u] are the same text",
+                              t->g->path, other, id);
         }
         exl2__strtab_put(&t->names, slot, id);
     }
@@ -132,11 +140,13 @@ static exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t 
     EXL2__TRY(exl2__gguf_get_array(g, "tokenizer.ggml.token_type", EXL2__GGUF_I32, &types));
     EXL2__TRY(exl2__gguf_get_array(g, "tokenizer.ggml.merges", EXL2__GGUF_STRING, &t->merges));
     if (!tokens || !t->merges) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key tokenizer.ggml.%s is missing", g->path, tokens ? "merges" : "tokens");
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key tokenizer.ggml.%s is missing", g->path,
+                          tokens ? "merges" : "tokens");
     }
     if (tokens->count > vocab || (types && types->count != tokens->count)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu tokens and %llu token types for an embedding of %u rows", g->path,
-                          (unsigned long long)tokens->count, (unsigned long long)(types ? types->count : tokens->count), vocab);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu tokens and %llu token types for an embedding of %u rows",
+                          g->path, (unsigned long long)tokens->count,
+                          (unsigned long long)(types ? types->count : tokens->count), vocab);
     }
     t->count = (uint32_t)tokens->count;
     t->types = types ? types->data : NULL;
@@ -193,17 +203,16 @@ static void exl2__import_text_write_added(exl2__write *w, const exl2__import_tex
     }
     exl2__write_format(w, "\"content\": ");
     exl2__import_text_quote(w, t, id);
-    exl2__write_format(w, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
-                       special ? "true" : "false");
+    exl2__write_format(w, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false");
+    exl2__write_format(w, ", \"special\": %s}", special ? "true" : "false");
 }
 
 static void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_text *t)
 {
     const exl2__import_text_family *family = t->family;
-    const char *prefix_space = t->prefix_space ? "true" : "false";
-    exl2__write_format(w, "  \"normalizer\": %s,\n  \"pre_tokenizer\": ", family->nfc ? "{\"type\": \"NFC\"}" : "null");
     bool sequence = family->digits || family->regex;
-    exl2__write_format(w, "%s", sequence ? "{\"type\": \"Sequence\", \"pretokenizers\": [" : "");
+    exl2__write_format(w, "  \"normalizer\": %s,\n", family->nfc ? "{\"type\": \"NFC\"}" : "null");
+    exl2__write_format(w, "  \"pre_tokenizer\": %s", sequence ? "{\"type\": \"Sequence\", \"pretokenizers\": [" : "");
     if (family->digits) {
         exl2__write_format(w, "{\"type\": \"Digits\", \"individual_digits\": true}, ");
     }
@@ -212,8 +221,17 @@ static void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_
         exl2__write_quoted_z(w, family->regex);
         exl2__write_format(w, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
     }
-    exl2__write_format(w, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": %s}%s,\n", prefix_space,
-                       family->regex ? "false" : "true", sequence ? "]}" : "");
+    exl2__write_format(w, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s", t->prefix_space ? "true" : "false");
+    exl2__write_format(w, ", \"trim_offsets\": true, \"use_regex\": %s}", family->regex ? "false" : "true");
+    exl2__write_format(w, "%s,\n", sequence ? "]}" : "");
+}
+
+/* {"SpecialToken": ...}, {"Sequence": A}: BOS in front of a text, as the post-processor spells it. */
+static void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__import_text *t)
+{
+    exl2__write_format(w, "{\"SpecialToken\": {\"id\": ");
+    exl2__import_text_quote(w, t, (uint32_t)t->ids.bos);
+    exl2__write_format(w, ", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}");
 }
 
 /* BOS in front of raw text, for readers that follow the post-processor. */
@@ -225,12 +243,11 @@ static void exl2__import_text_write_template(exl2__write *w, const exl2__import_
         return;
     }
     uint32_t bos = (uint32_t)t->ids.bos;
-    exl2__write_format(w, "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": ");
-    exl2__import_text_quote(w, t, bos);
-    exl2__write_format(w, ", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [{\"SpecialToken\": {\"id\": ");
-    exl2__import_text_quote(w, t, bos);
-    exl2__write_format(w, ", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], "
-                          "\"special_tokens\": {");
+    exl2__write_format(w, "{\"type\": \"TemplateProcessing\", \"single\": [");
+    exl2__import_text_write_bos_then_text(w, t);
+    exl2__write_format(w, "], \"pair\": [");
+    exl2__import_text_write_bos_then_text(w, t);
+    exl2__write_format(w, ", {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], \"special_tokens\": {");
     exl2__import_text_quote(w, t, bos);
     exl2__write_format(w, ": {\"id\": ");
     exl2__import_text_quote(w, t, bos);
@@ -240,7 +257,8 @@ static void exl2__import_text_write_template(exl2__write *w, const exl2__import_
 }
 
 /* Merge i is "a b"; the vocabulary must hold a, b and ab. */
-static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__import_text *t, uint64_t i, exl2__gguf_text merge)
+static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__import_text *t, uint64_t i,
+                                                 exl2__gguf_text merge)
 {
     char joined[EXL2__IMPORT_TEXT_MERGE_MAX];
     uint64_t left = 1;
@@ -248,7 +266,8 @@ static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__imp
         left++;
     }
     if (left + 1 >= merge.bytes || merge.bytes > sizeof joined) {
-        return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.merges[%llu] is not two tokens with a space between them", t->g->path,
+        return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT,
+                          "%s: tokenizer.ggml.merges[%llu] is not two tokens with a space between them", t->g->path,
                           (unsigned long long)i);
     }
     const char *right = merge.data + left + 1;
@@ -258,7 +277,8 @@ static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__imp
     if (exl2__strtab_find(&t->names, merge.data, (size_t)left, NULL) == UINT32_MAX ||
         exl2__strtab_find(&t->names, right, right_bytes, NULL) == UINT32_MAX ||
         exl2__strtab_find(&t->names, joined, (size_t)merge.bytes - 1, NULL) == UINT32_MAX) {
-        return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.merges[%llu] makes or takes a token that is not in the vocabulary",
+        return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT,
+                          "%s: tokenizer.ggml.merges[%llu] makes or takes a token that is not in the vocabulary",
                           t->g->path, (unsigned long long)i);
     }
     exl2__write_format(w, "%s[", i ? ",\n" : "\n");
@@ -272,7 +292,8 @@ static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__imp
 static exl2_result exl2__import_text_write_tokenizer(exl2__write *w, const exl2__import_text *t)
 {
     const char *comma = "\n";
-    exl2__write_format(w, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [");
+    exl2__write_format(w, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    exl2__write_format(w, "  \"added_tokens\": [");
     for (uint32_t id = 0; id < t->count; id++) {
         if (exl2__import_text_is_added(t, id)) {
             exl2__write_format(w, "%s    ", comma);
@@ -283,9 +304,11 @@ static exl2_result exl2__import_text_write_tokenizer(exl2__write *w, const exl2_
     exl2__write_format(w, "\n  ],\n");
     exl2__import_text_write_splitter(w, t);
     exl2__import_text_write_template(w, t);
-    exl2__write_format(w, "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n"
-                          "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
-                          "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": %s,\n\"vocab\": {",
+    exl2__write_format(w, "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, ");
+    exl2__write_format(w, "\"trim_offsets\": true, \"use_regex\": true},\n");
+    exl2__write_format(w, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, ");
+    exl2__write_format(w, "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, ");
+    exl2__write_format(w, "\"byte_fallback\": false, \"ignore_merges\": %s,\n\"vocab\": {",
                        t->family->ignore_merges ? "true" : "false");
     comma = "\n";
     for (uint32_t id = 0; id < t->count; id++) {
@@ -312,11 +335,17 @@ static void exl2__import_text_write_config(exl2__write *w, const exl2__import_te
     const struct {
         const char *key;
         int32_t id;
-    } named[4] = { { "bos_token", t->ids.bos }, { "eos_token", t->ids.eos }, { "unk_token", t->ids.unk }, { "pad_token", t->ids.pad } };
+    } named[4] = { { "bos_token", t->ids.bos },
+                   { "eos_token", t->ids.eos },
+                   { "unk_token", t->ids.unk },
+                   { "pad_token", t->ids.pad } };
     const char *comma = "\n";
-    exl2__write_format(w, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"model_max_length\": %u,\n", context);
-    exl2__write_format(w, "  \"add_bos_token\": %s,\n  \"add_eos_token\": %s,\n  \"add_prefix_space\": %s,\n  \"clean_up_tokenization_spaces\": false,\n",
-                       t->add_bos ? "true" : "false", t->add_eos ? "true" : "false", t->prefix_space ? "true" : "false");
+    exl2__write_format(w, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"model_max_length\": %u",
+                       context);
+    exl2__write_format(w, ",\n  \"add_bos_token\": %s", t->add_bos ? "true" : "false");
+    exl2__write_format(w, ",\n  \"add_eos_token\": %s", t->add_eos ? "true" : "false");
+    exl2__write_format(w, ",\n  \"add_prefix_space\": %s", t->prefix_space ? "true" : "false");
+    exl2__write_format(w, ",\n  \"clean_up_tokenization_spaces\": false,\n");
     for (uint32_t i = 0; i < 4; i++) {
         if (named[i].id >= 0) {
             exl2__write_format(w, "  \"%s\": ", named[i].key);

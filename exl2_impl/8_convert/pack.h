@@ -25,8 +25,8 @@ static inline bool exl2__pack_bits_valid(uint32_t bits)
 /* The groups of a matrix of `in` rows (4.2): bands in order, bits descending, only the last group of all short.
    groups may be NULL, to learn *group_count and *words (rows of q_weight); else it holds *group_count.
    name: the layer, for messages. */
-static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands, uint32_t band_count,
-                                     exl2__group *groups, uint32_t *group_count, uint32_t *words)
+static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands,
+                                     uint32_t band_count, exl2__group *groups, uint32_t *group_count, uint32_t *words)
 {
     uint32_t row = 0, count = 0;
     uint64_t word = 0;
@@ -34,13 +34,13 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
         const exl2__pack_band *band = &bands[i];
         bool last = i + 1 == band_count;
         if (!exl2__pack_bits_valid(band->bits) || (i > 0 && band->bits > bands[i - 1].bits)) {
-            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u bits cannot follow %u (widths are 8, 6, 5, 4, 3, 2, descending)", name,
-                              band->bits, i ? bands[i - 1].bits : 8u);
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u bits cannot follow %u (widths are 8, 6, 5, 4, 3, 2, descending)",
+                              name, band->bits, i ? bands[i - 1].bits : 8u);
         }
-        if (band->size == 0 || band->size % EXL2__PACK_UNIT != 0 || band->rows > in - row || band->rows % EXL2__PACK_UNIT != 0 ||
-            (!last && band->rows % band->size != 0)) {
-            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u rows in groups of %u do not fit the %u rows that are left", name, band->rows,
-                              band->size, in - row);
+        if (band->size == 0 || band->size % EXL2__PACK_UNIT != 0 || band->rows > in - row ||
+            band->rows % EXL2__PACK_UNIT != 0 || (!last && band->rows % band->size != 0)) {
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u rows in groups of %u do not fit the %u rows that are left", name,
+                              band->rows, band->size, in - row);
         }
         for (uint32_t done = 0; done < band->rows; done += band->size) {
             uint32_t rows = exl2__min32(band->size, band->rows - done);
@@ -74,7 +74,8 @@ static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t colum
         uint32_t first = w * 32 / bits, last = (w * 32 + 31) / bits; /* rows with bits in this word */
         for (uint32_t row = first; row <= last; row++) {
             const uint8_t *in = codes + row * stride;
-            int32_t shift = (int32_t)(row * bits) - (int32_t)(w * 32); /* negative: the low bits are in the word above */
+            int32_t shift =
+                (int32_t)(row * bits) - (int32_t)(w * 32); /* negative: the low bits are in the word above */
             if (shift >= 0) {
                 for (uint32_t n = 0; n < columns; n++) {
                     out[n] |= (uint32_t)in[n] << shift;

@@ -9,8 +9,8 @@
 
 #include "pack.h"
 
-#define EXL2__QUANTIZE_LANES 16u /* columns of a strip: the inner loops have this fixed length, so that compilers vectorize */
-#define EXL2__QUANTIZE_TRIES 16u /* group scales that are tried */
+#define EXL2__QUANTIZE_LANES 16u   /* columns of a strip; inner loops of this fixed length vectorize */
+#define EXL2__QUANTIZE_TRIES 16u   /* group scales that are tried */
 #define EXL2__QUANTIZE_MAX 32752.0f /* half the largest fp16: no code times its step can become infinite */
 
 /* What is worth trying, by width. The scale of the widest column is its peak / (2^(bits - 1) - 1/2), where nothing is
@@ -86,7 +86,8 @@ static inline uint32_t exl2__quantize_level_for(const float *steps, float wanted
 }
 
 /* errors [16]: squared error of each column with steps [16]. */
-static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const float *steps, uint32_t bits, float *errors)
+static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const float *steps, uint32_t bits,
+                                        float *errors)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES], sum[EXL2__QUANTIZE_LANES] = { 0 };
@@ -107,8 +108,8 @@ static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const
 }
 
 /* Best level of each column under the group scale with `steps` [17], and what squared error it leaves. */
-static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, const float *steps,
-                                       uint8_t *levels, float *least)
+static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
+                                       const float *steps, uint8_t *levels, float *least)
 {
     float clip = exl2__quantize_range_of(bits).clip;
     uint32_t low[EXL2__QUANTIZE_LANES], high[EXL2__QUANTIZE_LANES], spread = 0;
@@ -134,8 +135,8 @@ static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const 
 }
 
 /* errors [EXL2__QUANTIZE_TRIES]: adds what each try leaves in these columns of the group. */
-static void exl2__quantize_errors(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, const uint16_t *tries,
-                                  double *errors)
+static void exl2__quantize_errors(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
+                                  const uint16_t *tries, double *errors)
 {
     for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
         float steps[17], least[EXL2__QUANTIZE_LANES];
@@ -159,8 +160,8 @@ static inline uint16_t exl2__quantize_pick(const uint16_t *tries, const double *
 }
 
 /* levels [16], 1..16: the best ones under the chosen q_scale_max. */
-static void exl2__quantize_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits, uint16_t scale_max,
-                                  uint8_t *levels)
+static void exl2__quantize_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
+                                  uint16_t scale_max, uint8_t *levels)
 {
     float steps[17], least[EXL2__QUANTIZE_LANES];
     exl2__quantize_steps(scale_max, steps);
@@ -168,8 +169,8 @@ static void exl2__quantize_levels(const float *strip, uint32_t rows, const float
 }
 
 /* codes [rows, stride], 16 of each row: the nearest representable number, stored as code + 2^(bits - 1). */
-static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits, uint16_t scale_max,
-                                 uint8_t *codes, size_t stride)
+static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits,
+                                 uint16_t scale_max, uint8_t *codes, size_t stride)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES];

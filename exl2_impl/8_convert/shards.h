@@ -46,15 +46,16 @@ static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t ca
     s->ctx = c;
     s->capacity = capacity;
     s->shard_bytes = shard_bytes;
-    EXL2__TRY(exl2__arena_open(c, &s->memory, exl2__align_up((uint64_t)capacity * sizeof *s->entries, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
+    EXL2__TRY(exl2__arena_open(
+        c, &s->memory, exl2__align_up((uint64_t)capacity * sizeof *s->entries, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
     s->entries = (exl2__shards_entry *)exl2__arena_take_zeroed(&s->memory, (uint64_t)capacity * sizeof *s->entries);
     return EXL2_OK;
 }
 
 /* Lists a tensor [dim0] (rank 1) or [dim0, dim1]; its number, in the order of these calls, is what write takes. The
    name is prefix and suffix together. */
-static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__shards_type type, uint32_t rank,
-                             uint64_t dim0, uint64_t dim1)
+static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__shards_type type,
+                             uint32_t rank, uint64_t dim0, uint64_t dim1)
 {
     EXL2__ASSERT(s->count < s->capacity);
     exl2__shards_entry *entry = &s->entries[s->count++];
@@ -173,7 +174,8 @@ static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t
     const exl2__shards_file *f = &s->files[entry->shard];
     EXL2__ASSERT(at + bytes <= entry->bytes);
     if (!exl2__platform_write(f->file, f->data_start + entry->offset + at, data, (size_t)bytes)) {
-        return exl2__fail(s->ctx, EXL2_ERR_IO, "%s: writing %llu bytes failed (disk full?)", f->path, (unsigned long long)bytes);
+        return exl2__fail(s->ctx, EXL2_ERR_IO, "%s: writing %llu bytes failed (disk full?)", f->path,
+                          (unsigned long long)bytes);
     }
     entry->written += bytes;
     return EXL2_OK;

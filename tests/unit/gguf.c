@@ -180,7 +180,8 @@ static void test_good(uint32_t version, size_t piece)
         CHECK_INT(g.version, version);
         CHECK_INT(g.pair_count, 14);
         test_keys(&m.c, &g);
-        const exl2__gguf_tensor *late = exl2__gguf_tensor_find(&g, "late.weight"), *early = exl2__gguf_tensor_find(&g, "early.weight");
+        const exl2__gguf_tensor *late = exl2__gguf_tensor_find(&g, "late.weight"),
+                                *early = exl2__gguf_tensor_find(&g, "early.weight");
         CHECK(early == g.tensors && late == g.tensors + 1);
         CHECK(exl2__gguf_tensor_find(&g, "late") == NULL);
         CHECK_INT(early->bytes, 68);
@@ -256,7 +257,8 @@ static void test_bad_start(void)
     check_refused("70,000 tensors", gguf_finish(&m), EXL2_ERR_FORMAT, "70000 tensors", "8192");
     m = with_key();
     m.add_keys = 1;
-    check_refused("a key too few", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1", "0 bytes"); /* padding is read as a length */
+    check_refused("a key too few", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1",
+                  "0 bytes"); /* padding is read as a length */
     m = with_key();
     m.unpadded = true;
     m.add_tensors = 1;
@@ -274,7 +276,8 @@ static void test_bad_keys(void)
     m = with_key();
     gguf_put64(&m.keys, UINT64_MAX);
     m.key_count++;
-    check_refused("a name of 2^64 bytes", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1", "18446744073709551615 bytes");
+    check_refused("a name of 2^64 bytes", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1",
+                  "18446744073709551615 bytes");
     m = with_key();
     gguf_key_u32(&m, "a\nb", 1);
     check_refused("a line break in a name", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1", "byte 10 at 1");
@@ -323,7 +326,8 @@ static void test_bad_tensors(void)
     check_refused("type 99", gguf_finish(&m), EXL2_ERR_UNSUPPORTED, "tensor t", "GGML type 99");
     m = with_key();
     gguf_info(&m, "t", 0, (uint64_t)1 << 32, (uint64_t)1 << 32, 0);
-    check_refused("2^64 numbers", gguf_finish(&m), EXL2_ERR_FORMAT, "tensor t", "impossible shape 4294967296 x 4294967296");
+    check_refused("2^64 numbers", gguf_finish(&m), EXL2_ERR_FORMAT, "tensor t",
+                  "impossible shape 4294967296 x 4294967296");
     m = with_key();
     gguf_info(&m, "t", 12, (uint64_t)1 << 56, 0, 0);
     check_refused("2^56 numbers", gguf_finish(&m), EXL2_ERR_FORMAT, "tensor t", "impossible shape");

@@ -147,8 +147,10 @@ static void test_random(void)
         exl2__group *groups = (exl2__group *)malloc(group_count * sizeof *groups);
         CHECK_INT(exl2__pack_layout(&c, "x", in, bands, count, groups, &group_count, &word_count), EXL2_OK);
         uint32_t *perm = (uint32_t *)malloc(in * 4), *inverse = (uint32_t *)malloc(in * 4);
-        uint8_t *codes = (uint8_t *)malloc((size_t)in * COLUMNS), *levels = (uint8_t *)malloc((size_t)group_count * COLUMNS);
-        uint32_t *words = (uint32_t *)malloc((size_t)word_count * COLUMNS * 4), *scales = (uint32_t *)malloc((size_t)group_count * COLUMNS / 2);
+        uint8_t *codes = (uint8_t *)malloc((size_t)in * COLUMNS),
+                *levels = (uint8_t *)malloc((size_t)group_count * COLUMNS);
+        uint32_t *words = (uint32_t *)malloc((size_t)word_count * COLUMNS * 4),
+                 *scales = (uint32_t *)malloc((size_t)group_count * COLUMNS / 2);
         uint16_t *units = (uint16_t *)malloc(group_count * 2), *decoded = (uint16_t *)malloc((size_t)in * COLUMNS * 2);
         for (uint32_t i = 0; i < in; i++) {
             uint32_t other = draw(i + 1);
@@ -170,8 +172,8 @@ static void test_random(void)
             units[g] = (uint16_t)(1 + draw(0x2000));
             /* two halves, as tasks would do it */
             for (uint32_t n = 0; n < COLUMNS; n += COLUMNS / 2) {
-                exl2__pack_codes(codes + groups[g].row * COLUMNS + n, groups[g].rows, COLUMNS / 2, COLUMNS, groups[g].bits,
-                                 words + groups[g].word * COLUMNS + n, COLUMNS);
+                exl2__pack_codes(codes + groups[g].row * COLUMNS + n, groups[g].rows, COLUMNS / 2, COLUMNS,
+                                 groups[g].bits, words + groups[g].word * COLUMNS + n, COLUMNS);
                 exl2__pack_levels(levels + g * COLUMNS + n, COLUMNS / 2, scales + (g * COLUMNS + n) / 8);
             }
         }
@@ -191,7 +193,8 @@ static void test_random(void)
                 for (uint32_t n = 0; n < COLUMNS; n++) {
                     int code = codes[r * COLUMNS + n] - (1 << (groups[g].bits - 1));
                     int level = levels[g * COLUMNS + n];
-                    float step = exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(units[g])));
+                    float step =
+                        exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(units[g])));
                     differ += decoded[perm[r] * COLUMNS + n] != exl2__f32_to_f16((float)code * step);
                 }
             }
@@ -231,7 +234,8 @@ static void test_layout_refusals(void)
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         exl2__ctx c = { 0 };
         uint32_t groups, words;
-        CHECK_INT(exl2__pack_layout(&c, "model.layer", rows[i].in, rows[i].bands, rows[i].count, NULL, &groups, &words), EXL2_ERR_ARG);
+        CHECK_INT(exl2__pack_layout(&c, "model.layer", rows[i].in, rows[i].bands, rows[i].count, NULL, &groups, &words),
+                  EXL2_ERR_ARG);
         if (!CHECK(strstr(c.error.text, rows[i].text) && strstr(c.error.text, "model.layer"))) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, rows[i].text);
         }

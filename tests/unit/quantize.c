@@ -77,7 +77,8 @@ static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
     }
     for (uint32_t n = 0; n < COLUMNS; n++) {
         for (uint32_t r = 0; r < rows; r++) {
-            double x = (double)strips[n / LANES][r * LANES + n % LANES], got = decode(scale_max, levels[n], bits, codes[r][n]);
+            double x = (double)strips[n / LANES][r * LANES + n % LANES],
+                   got = decode(scale_max, levels[n], bits, codes[r][n]);
             CHECK(levels[n] >= 1 && levels[n] <= 16 && codes[r][n] < 1u << bits && isfinite(got));
             sum += (got - x) * (got - x);
             power += x * x;
@@ -119,10 +120,13 @@ static void test_errors(void)
                         power += x * x;
                     }
                 }
-                bool good = CHECK(found <= best * 1.02); /* nearly the best levels: those past the first unclipped one are not tried */
+                bool good =
+                    CHECK(found <=
+                          best * 1.02); /* nearly the best levels: those past the first unclipped one are not tried */
                 good = CHECK(kind != 0 || relative <= bounds[bits]) && good;
                 if (!good) {
-                    printf("  %u bits, %u rows, kind %d: %.5f, %.4f of the best\n", bits, rows, kind, relative, found / best);
+                    printf("  %u bits, %u rows, kind %d: %.5f, %.4f of the best\n", bits, rows, kind, relative,
+                           found / best);
                 }
                 CHECK(fabs(sqrt(found / power) - relative) < 1e-12);
             }
@@ -140,7 +144,8 @@ static void test_against_plain(void)
         for (uint32_t n = 0; n < COLUMNS; n++) {
             base[n] = 0;
             for (uint32_t r = 0; r < 64; r++) {
-                base[n] = fmax(base[n], fabs((double)strips[n / LANES][r * LANES + n % LANES]) / (pow(2, bits - 1) - (bits < 4 ? 0.5 : 1)));
+                base[n] = fmax(base[n], fabs((double)strips[n / LANES][r * LANES + n % LANES]) /
+                                            (pow(2, bits - 1) - (bits < 4 ? 0.5 : 1)));
             }
             widest = fmax(widest, base[n]);
         }
