@@ -109,6 +109,17 @@ static inline void memory_add_text(memory_files *m, const char *name, const char
     memory_add(m, name, text, strlen(text));
 }
 
+/* JSON with ' for ", which C strings would have to escape. The copy lives until the next call. */
+static inline const char *json_text(const char *text)
+{
+    static char copy[4096];
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *p = copy; *p; p++) {
+        *p = *p == '\'' ? '"' : *p;
+    }
+    return copy;
+}
+
 /* Also checks that nothing is left open or allocated. */
 static void memory_free(memory_files *m)
 {

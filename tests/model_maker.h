@@ -38,7 +38,8 @@ static inline uint32_t maker_random(maker *m)
 }
 
 /* Adds a tensor with a copy of `data`, or with random bytes when that is NULL. */
-static maker_tensor *maker_add(maker *m, const char *key, const char *part, const char *dtype, uint64_t dim0, uint64_t dim1,
+static maker_tensor *maker_add(maker *m, const char *key, const char *part, const char *dtype, uint64_t dim0,
+                               uint64_t dim1,
                                size_t bytes, const void *data)
 {
     maker_tensor *t = &m->tensors[m->count++];
@@ -156,7 +157,8 @@ static uint8_t *maker_file(const maker *m, size_t *bytes)
         if (t->entry[0]) {
             used += (size_t)snprintf(header + used, cap - used, ",\"%s\":%s", t->name, t->entry);
         } else {
-            used += (size_t)snprintf(header + used, cap - used, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+            used += (size_t)snprintf(header + used, cap - used,
+                                     ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
                                      t->name, t->dtype, shape, offset, offset + t->bytes);
         }
         offset += t->bytes;

@@ -197,7 +197,8 @@ static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, 
     return true;
 }
 
-static inline exl2_result exl2__json_refuse_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key, bool twice)
+static inline exl2_result exl2__json_refuse_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key,
+                                                bool twice)
 {
     const exl2__json_token *t = &j->tokens[key];
     uint32_t bytes = t->end - t->begin;

@@ -2,7 +2,7 @@
    takes: text that the JSON grammar has already accepted.
    gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64.
    owns:  nothing.
-   next:  json.h */
+   next:  json_scan.h */
 #ifndef EXL2__JSON_NUMBER_H
 #define EXL2__JSON_NUMBER_H
 

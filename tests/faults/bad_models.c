@@ -37,8 +37,10 @@ static exl2_result load_layer(exl2__ctx *c, const exl2__config *k, const exl2__t
 {
     uint32_t q = k->heads * k->head_dim, kv = k->kv_heads * k->head_dim;
     const struct { const char *key; uint32_t in, out; } list[7] = {
-        { "self_attn.q_proj", k->hidden, q }, { "self_attn.k_proj", k->hidden, kv }, { "self_attn.v_proj", k->hidden, kv },
-        { "self_attn.o_proj", q, k->hidden }, { "mlp.gate_proj", k->hidden, k->inter }, { "mlp.up_proj", k->hidden, k->inter },
+        { "self_attn.q_proj", k->hidden, q }, { "self_attn.k_proj", k->hidden, kv }, { "self_attn.v_proj", k->hidden,
+                                                                                       kv },
+        { "self_attn.o_proj", q, k->hidden }, { "mlp.gate_proj", k->hidden, k->inter }, { "mlp.up_proj", k->hidden,
+                                                                                          k->inter },
         { "mlp.down_proj", k->inter, k->hidden },
     };
     exl2__matrix_desc descs[7];
@@ -181,7 +183,8 @@ static void write_folder(const folder *f, const char *dir)
 
 static void remove_folder(const char *dir)
 {
-    static const char *const names[] = { "config.json", "generation_config.json", "output.safetensors", "stale.safetensors" };
+    static const char *const names[] = { "config.json", "generation_config.json", "output.safetensors",
+                                         "stale.safetensors" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[1200];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
@@ -251,7 +254,8 @@ CASE(layers_more) { edit_config(f, "\"num_hidden_layers\":1", "\"num_hidden_laye
 CASE(hidden_text) { edit_config(f, "\"hidden_size\":64", "\"hidden_size\":\"64\""); }
 CASE(heads_odd) { edit_config(f, "\"num_key_value_heads\":1", "\"num_key_value_heads\":3"); }
 CASE(act_gelu) { edit_config(f, "silu", "gelu"); }
-CASE(rope_yarn) { edit_config(f, "\"rope_theta\"", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0},\"rope_theta\""); }
+CASE(rope_yarn) { edit_config(f, "\"rope_theta\"",
+                              "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0},\"rope_theta\""); }
 CASE(awq) { edit_config(f, "\"rope_theta\"", "\"quantization_config\":{\"quant_method\":\"awq\"},\"rope_theta\""); }
 CASE(generation_bad) { f->generation = copy_text("{\"temperature\": \"warm\"}"); }
 CASE(generation_cut) { f->generation = copy_text("{\"temperature\": "); }
@@ -263,17 +267,21 @@ CASE(header_2_63) { f->header_length = (uint64_t)1 << 63; }
 CASE(header_no_object) { f->header = "[{\"a\":1}]"; }
 CASE(header_deep) { static char text[10010]; sprintf(text, "{\"a\":%s", deep_text()); f->header = text; }
 CASE(header_no_dtype) { forge(f, "model.norm.weight", "{\"shape\":[64],\"data_offsets\":[0,128]}"); }
-CASE(offsets_backwards) { forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[128,0]}"); }
-CASE(offsets_negative) { forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[-128,0]}"); }
+CASE(offsets_backwards) { forge(f, "model.norm.weight",
+                                "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[128,0]}"); }
+CASE(offsets_negative) { forge(f, "model.norm.weight",
+                               "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[-128,0]}"); }
 CASE(offsets_2_63)
 {
-    forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[9223372036854775808,9223372036854775936]}");
+    forge(f, "model.norm.weight",
+          "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[9223372036854775808,9223372036854775936]}");
 }
 CASE(shape_overflow)
 {
     forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[4294967296,4294967296,64],\"data_offsets\":[0,0]}");
 }
-CASE(shape_2_63) { forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[9223372036854775808],\"data_offsets\":[0,0]}"); }
+CASE(shape_2_63) { forge(f, "model.norm.weight",
+                         "{\"dtype\":\"F16\",\"shape\":[9223372036854775808],\"data_offsets\":[0,0]}"); }
 CASE(overlap) { forge(f, "model.norm.weight", "{\"dtype\":\"F16\",\"shape\":[64],\"data_offsets\":[0,128]}"); }
 CASE(size_mismatch) { maker_find(&f->m, "model.norm.weight")->dims[0] = 65; }
 CASE(name_twice) { strcpy(maker_find(&f->m, "model.norm.weight")->name, "lm_head.q_scale"); }
@@ -304,7 +312,8 @@ CASE(scale_nan) { maker_store(maker_find(&f->m, Q_PROJ "q_scale_max")->data + 2,
 CASE(perm_range) { maker_store(maker_find(&f->m, Q_PROJ "q_invperm")->data, 1u << 31, 4); }
 CASE(perm_repeated) { maker_store(maker_find(&f->m, Q_PROJ "q_invperm")->data, 12, 4); }
 CASE(perm_short) { resized(f, Q_PROJ "q_invperm", 32, 0, 128); }
-CASE(bias_nan) { maker_store(maker_add(&f->m, "model.layers.0.mlp.up_proj", "bias", "F16", 64, 0, 128, NULL)->data, 0x7e00, 2); }
+CASE(bias_nan) { maker_store(maker_add(&f->m, "model.layers.0.mlp.up_proj", "bias", "F16", 64, 0, 128, NULL)->data,
+                             0x7e00, 2); }
 CASE(block_mixed) { to_dense(f, "model.layers.0.self_attn.o_proj"); }
 CASE(gptq)
 {
@@ -353,13 +362,15 @@ static const struct bad_case {
     ROW(header_no_dtype, ERR_FORMAT, "malformed header near 'model.norm.weight'", "dtype")
     ROW(offsets_backwards, ERR_FORMAT, "'model.norm.weight' lies outside the file", "128 to 0")
     ROW(offsets_negative, ERR_FORMAT, "malformed header near 'model.norm.weight'", "two offsets")
-    ROW(offsets_2_63, ERR_FORMAT, "'model.norm.weight' lies outside the file", "9223372036854775808 to 9223372036854775936")
+    ROW(offsets_2_63, ERR_FORMAT, "'model.norm.weight' lies outside the file",
+        "9223372036854775808 to 9223372036854775936")
     ROW(shape_overflow, ERR_FORMAT, "malformed header near 'model.norm.weight'", "product below 2^64")
     ROW(shape_2_63, ERR_FORMAT, "'model.norm.weight' size does not match its shape", "0 bytes")
     ROW(overlap, ERR_FORMAT, "'model.embed_tokens.weight'", "overlap")
     ROW(size_mismatch, ERR_FORMAT, "'model.norm.weight' size does not match its shape", "128 bytes, expected 130")
     ROW(name_twice, ERR_FORMAT, "the header has the key", "\"lm_head.q_scale\" twice")
-    ROW(two_files, ERR_FORMAT, "'model.norm.weight' is in both output.safetensors and stale.safetensors", "stale shards")
+    ROW(two_files, ERR_FORMAT, "'model.norm.weight' is in both output.safetensors and stale.safetensors",
+        "stale shards")
     ROW(tensor_missing, ERR_FORMAT, "'model.layers.0.post_attention_layernorm.weight'", "is missing")
     ROW(matrix_missing, ERR_FORMAT, "model.embed_tokens", "neither .q_weight nor .weight")
     ROW(set_partial, ERR_FORMAT, "model.layers.0.mlp.down_proj: incomplete EXL2 tensor set", "missing q_scale")
@@ -397,7 +408,8 @@ static void run_case(const struct bad_case *bad, const char *dir)
     bad->spoil(&f);
     write_folder(&f, dir);
     exl2_result result = check_folder(dir, error);
-    if (!CHECK_INT(result, bad->code) || (result < 0 && !CHECK(strstr(error, bad->piece) && strstr(error, bad->other)))) {
+    if (!CHECK_INT(result, bad->code) || (result < 0 && !CHECK(strstr(error, bad->piece) &&
+                                                               strstr(error, bad->other)))) {
         printf("  %s: \"%s\" should hold \"%s\" and \"%s\"\n", bad->name, error, bad->piece, bad->other);
     }
     remove_folder(dir);

@@ -22,7 +22,8 @@ static uint32_t draw(uint32_t below)
 /* One change to data [*size, cap >= *size + 8]: a bit, a byte of interest, a cut, a repeated or a removed piece. */
 static void mutate(uint8_t *data, size_t *size)
 {
-    static const uint8_t bytes[] = { 0, 0xFF, 0x80, 0x7F, '"', '\\', '{', '}', '[', ']', ',', ':', '0', '9', '-', 'e', '.', 'u' };
+    static const uint8_t bytes[] = { 0, 0xFF, 0x80, 0x7F, '"', '\\', '{', '}', '[', ']', ',', ':', '0', '9', '-', 'e',
+                                     '.', 'u' };
     if (*size == 0) {
         data[(*size)++] = bytes[draw(sizeof bytes)];
         return;

@@ -17,7 +17,8 @@ static void require(int holds)
 /* The sizes that the file itself claims: what a config.json that fits it would say. */
 static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key)
 {
-    const exl2__tensor *perm = exl2__tensors_find_part(t, key, "q_invperm"), *weight = exl2__matrix_data(t, key, perm == NULL);
+    const exl2__tensor *perm = exl2__tensors_find_part(t, key, "q_invperm"), *weight = exl2__matrix_data(t, key,
+                                                                                                         perm == NULL);
     uint64_t in = perm ? perm->dims[0] : weight ? weight->dims[1] : 0, out = weight ? weight->dims[perm ? 1 : 0] : 0;
     exl2__matrix_desc desc;
     exl2__matrix_tables tables;

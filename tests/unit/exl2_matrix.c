@@ -75,7 +75,8 @@ static void check_copy(void)
     char *lines = check_read(EXL2_GOLDEN_DIR "/exl2-mixed-dequant.txt", NULL), key[128];
     uint32_t in, out, matrices = 0;
     unsigned long long hash;
-    for (char *line = lines; sscanf(line, "%127s %u %u %llx", key, &in, &out, &hash) == 4; line = strchr(line, '\n') + 1) {
+    for (char *line = lines; sscanf(line, "%127s %u %u %llx", key, &in, &out, &hash) == 4; line = strchr(line,
+                                                                                                         '\n') + 1) {
         exl2__matrix_desc desc;
         uint16_t *matrix = matrix_load(&c, &t, key, in, out, &desc);
         if (!CHECK(matrix && exl2__hash(matrix, (size_t)in * out * 2) == hash)) {
@@ -178,7 +179,8 @@ static void check_worked_example(bool short_perm)
 /* ---- checks: one thing wrong each ---- */
 
 /* What happens to the matrix model.layers.0.mlp.gate_proj [64 -> 64] of a maker model. */
-static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl2__matrix_desc *desc, uint16_t *first_scale)
+static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl2__matrix_desc *desc,
+                              uint16_t *first_scale)
 {
     size_t bytes;
     uint8_t *file = maker_file(m, &bytes);
@@ -234,27 +236,38 @@ static void check_headers(void)
     BAD(maker_drop(&m, "mlp.gate_proj.q_weight"), EXL2_ERR_FORMAT, "model.layers.0.mlp.gate_proj", "missing q_weight");
     BAD(strcpy(GATE("q_scale_max")->dtype, "BF16"), EXL2_ERR_FORMAT, "expected F16 of rank 1", "found BF16");
     BAD(strcpy(GATE("q_groups")->dtype, "U16"), EXL2_ERR_FORMAT, "m.safetensors", "q_groups: expected I16");
-    BAD((GATE("q_invperm")->dims[1] = 1, GATE("q_invperm")->rank = 2), EXL2_ERR_FORMAT, "q_invperm: expected I32 of rank 1", "of rank 2");
-    BAD((GATE("q_groups")->dims[0] = 2, resize(GATE("q_groups"), 4)), EXL2_ERR_FORMAT, "group tables disagree", "2 values");
+    BAD((GATE("q_invperm")->dims[1] = 1, GATE("q_invperm")->rank = 2), EXL2_ERR_FORMAT,
+        "q_invperm: expected I32 of rank 1", "of rank 2");
+    BAD((GATE("q_groups")->dims[0] = 2, resize(GATE("q_groups"), 4)), EXL2_ERR_FORMAT, "group tables disagree",
+        "2 values");
     BAD((GATE("q_scale")->dims[1] = 4, resize(GATE("q_scale"), 32)), EXL2_ERR_FORMAT, "scale width 4", "64 columns");
-    BAD((GATE("q_weight")->dims[1] = 32, GATE("q_scale")->dims[1] = 4, resize(GATE("q_weight"), 7 * 32 * 4), resize(GATE("q_scale"), 32)),
+    BAD((GATE("q_weight")->dims[1] = 32, GATE("q_scale")->dims[1] = 4, resize(GATE("q_weight"), 7 * 32 * 4),
+         resize(GATE("q_scale"), 32)),
         EXL2_ERR_FORMAT, "output size 32", "expected 64");
-    BAD((GATE("q_invperm")->dims[0] = 32, resize(GATE("q_invperm"), 128)), EXL2_ERR_FORMAT, "input size 32", "expected 64");
-    BAD((GATE("q_weight")->dims[0] = 17, resize(GATE("q_weight"), 17 * 64 * 4)), EXL2_ERR_FORMAT, "17 word rows", "64 inputs");
-    BAD(strcpy(GATE("q_weight")->name, "model.layers.0.mlp.gate_proj.qweight"), EXL2_ERR_FORMAT, "incomplete", "missing q_weight");
-    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"), maker_drop(&m, "gate_proj.q_scale_max"),
+    BAD((GATE("q_invperm")->dims[0] = 32, resize(GATE("q_invperm"), 128)), EXL2_ERR_FORMAT, "input size 32",
+        "expected 64");
+    BAD((GATE("q_weight")->dims[0] = 17, resize(GATE("q_weight"), 17 * 64 * 4)), EXL2_ERR_FORMAT, "17 word rows",
+        "64 inputs");
+    BAD(strcpy(GATE("q_weight")->name, "model.layers.0.mlp.gate_proj.qweight"), EXL2_ERR_FORMAT, "incomplete",
+        "missing q_weight");
+    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
+         maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm"),
          maker_add(&m, "model.layers.0.mlp.gate_proj", "qweight", "I32", 8, 64, 8 * 64 * 4, NULL)),
         EXL2_ERR_UNSUPPORTED, "GPTQ", "model.layers.0.mlp.gate_proj");
-    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"), maker_drop(&m, "gate_proj.q_scale_max"),
+    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
+         maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm")),
         EXL2_ERR_FORMAT, "neither .q_weight nor .weight", "gate_proj");
-    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"), maker_drop(&m, "gate_proj.q_scale_max"),
+    BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
+         maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm"),
          maker_add_halves(&m, "model.layers.0.mlp.gate_proj", 64, 63)),
         EXL2_ERR_FORMAT, "shape [64, 63]", "[64, 64]");
-    BAD(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "F16", 63, 0, 126, NULL), EXL2_ERR_FORMAT, "gate_proj.bias", "expected [64]");
-    BAD(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "I32", 64, 0, 256, NULL), EXL2_ERR_FORMAT, "gate_proj.bias", "found I32");
+    BAD(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "F16", 63, 0, 126, NULL), EXL2_ERR_FORMAT,
+        "gate_proj.bias", "expected [64]");
+    BAD(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "I32", 64, 0, 256, NULL), EXL2_ERR_FORMAT,
+        "gate_proj.bias", "found I32");
 }
 
 static void check_tables(void)
@@ -262,26 +275,34 @@ static void check_tables(void)
     BAD(GATE("q_groups")->data[0] = 7, EXL2_ERR_FORMAT, "group 0 has unsupported width 7", "gate_proj");
     BAD(GATE("q_groups")->data[1] = 1, EXL2_ERR_FORMAT, "group 0 has unsupported width 260", "gate_proj");
     BAD(GATE("q_groups")->data[4] = 0, EXL2_ERR_FORMAT, "group 1 has unsupported width 0", "gate_proj");
-    BAD((GATE("q_groups")->data[0] = 3, GATE("q_groups")->data[4] = 4), EXL2_ERR_FORMAT, "fractional number of rows", "group 0");
+    BAD((GATE("q_groups")->data[0] = 3, GATE("q_groups")->data[4] = 4), EXL2_ERR_FORMAT, "fractional number of rows",
+        "group 0");
     BAD((GATE("q_groups")->data[0] = 3, GATE("q_groups")->data[4] = 4, GATE("q_groups")->data[6] = 3), EXL2_ERR_FORMAT,
         "not in descending order", "group 1 has 4 after 3");
     BAD(GATE("q_groups")->data[2] = 1, EXL2_ERR_FORMAT, "group 0 starts at packed row 1", "gate_proj");
     BAD(GATE("q_groups")->data[6] = 0, EXL2_ERR_FORMAT, "group 0 starts at packed row 0", "next at 0");
     BAD(GATE("q_groups")->data[6] = 9, EXL2_ERR_FORMAT, "next at 9", "past end 7");
-    BAD((GATE("q_weight")->dims[0] = 4, resize(GATE("q_weight"), 4 * 64 * 4)), EXL2_ERR_FORMAT, "group 1 starts at packed row 4",
+    BAD((GATE("q_weight")->dims[0] = 4, resize(GATE("q_weight"), 4 * 64 * 4)), EXL2_ERR_FORMAT,
+        "group 1 starts at packed row 4",
         "past end 4");
-    BAD(GATE("q_groups")->data[6] = 3, EXL2_ERR_FORMAT, "group 0 covers a fractional number of rows", "3 words of 4-bit");
+    BAD(GATE("q_groups")->data[6] = 3, EXL2_ERR_FORMAT, "group 0 covers a fractional number of rows",
+        "3 words of 4-bit");
     BAD((GATE("q_groups")->data[0] = 2, GATE("q_groups")->data[4] = 2, GATE("q_groups")->data[6] = 2), EXL2_ERR_FORMAT,
         "group 1 covers a fractional number of rows", "gate_proj");
-    BAD((GATE("q_groups")->data[0] = 2, GATE("q_groups")->data[4] = 2, GATE("q_weight")->dims[0] = 6, GATE("q_groups")->data[6] = 2,
+    BAD((GATE("q_groups")->data[0] = 2, GATE("q_groups")->data[4] = 2, GATE("q_weight")->dims[0] = 6,
+         GATE("q_groups")->data[6] = 2,
          resize(GATE("q_weight"), 6 * 64 * 4)), EXL2_ERR_FORMAT, "input size 96 (of q_groups)", "expected 64");
     BAD(maker_store(GATE("q_scale_max")->data + 2, 0x7e00, 2), EXL2_ERR_FORMAT, "scale of group 1 is NaN", "0x7e00");
-    BAD(maker_store(GATE("q_scale_max")->data, 0x7c00, 2), EXL2_ERR_FORMAT, "scale of group 0 is infinite", "gate_proj");
-    BAD(maker_store(GATE("q_scale_max")->data, 0x8001, 2), EXL2_ERR_FORMAT, "scale of group 0 is negative", "gate_proj");
-    BAD(maker_store(GATE("q_invperm")->data + 4 * 3, 64, 4), EXL2_ERR_FORMAT, "not a permutation (value 64 at 3", "out of range");
+    BAD(maker_store(GATE("q_scale_max")->data, 0x7c00, 2), EXL2_ERR_FORMAT, "scale of group 0 is infinite",
+        "gate_proj");
+    BAD(maker_store(GATE("q_scale_max")->data, 0x8001, 2), EXL2_ERR_FORMAT, "scale of group 0 is negative",
+        "gate_proj");
+    BAD(maker_store(GATE("q_invperm")->data + 4 * 3, 64, 4), EXL2_ERR_FORMAT, "not a permutation (value 64 at 3",
+        "out of range");
     BAD(maker_store(GATE("q_invperm")->data + 4 * 3, 0xFFFFFFFF, 4), EXL2_ERR_FORMAT, "value -1 at 3", "out of range");
     BAD(maker_store(GATE("q_invperm")->data + 4 * 63, 7, 4), EXL2_ERR_FORMAT, "value 7 at 63", "seen before");
-    BAD(maker_store(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "F32", 64, 0, 256, NULL)->data, 0x7f800000, 4),
+    BAD(maker_store(maker_add(&m, "model.layers.0.mlp.gate_proj", "bias", "F32", 64, 0, 256, NULL)->data, 0x7f800000,
+                    4),
         EXL2_ERR_FORMAT, "gate_proj.bias", "value 0 is not finite");
 }
 
@@ -350,7 +371,8 @@ static void check_dense(void)
     CHECK(other.dense && other.out == 70 && other.in == 5);
     CHECK_INT(exl2__matrix_find_table(c, &t, "table", 6, 64, &other), EXL2_ERR_FORMAT);
     CHECK_INT(exl2__matrix_find_table(c, &t, "quantized", 64, 64, &other), EXL2_ERR_FORMAT);
-    CHECK(exl2__matrix_exists(&t, "quantized") && exl2__matrix_exists(&t, "half") && !exl2__matrix_exists(&t, "lm_head"));
+    CHECK(exl2__matrix_exists(&t, "quantized") && exl2__matrix_exists(&t, "half") &&
+          !exl2__matrix_exists(&t, "lm_head"));
     CHECK_INT(exl2__matrix_find(c, &t, "quantized", 64, 64, &other), EXL2_OK);
     const exl2__matrix_desc *alike[2] = { &half, &half }, *mixed[2] = { &half, &other };
     CHECK_INT(exl2__matrix_check_block(c, alike, 2), EXL2_OK);
@@ -364,8 +386,10 @@ static void check_dense(void)
 
 int main(void)
 {
-    static const char *const fixtures[] = { "exl2-2bit", "exl2-3bit", "exl2-4bit", "exl2-5bit", "exl2-6bit", "exl2-8bit",
-                                            "exl2-mixed", "exl2-ragged", "exl2-attn-bias", "exl2-odd-vocab", "exl2-qwen3" };
+    static const char *const fixtures[] = { "exl2-2bit", "exl2-3bit", "exl2-4bit", "exl2-5bit", "exl2-6bit",
+                                            "exl2-8bit",
+                                            "exl2-mixed", "exl2-ragged", "exl2-attn-bias", "exl2-odd-vocab",
+                                           "exl2-qwen3" };
     check_worked_example(false);
     check_worked_example(true);
     check_good();

@@ -4,19 +4,20 @@
 
 #include "../../exl2_impl/1_load/model_config.h"
 
-#define LLAMA "\"architectures\":[\"LlamaForCausalLM\"]"
-#define SIZES "\"vocab_size\":320,\"hidden_size\":128,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
-              "\"rms_norm_eps\":1e-05"
+#define LLAMA "'architectures':['LlamaForCausalLM']"
+#define SIZES "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2," \
+              "'num_attention_heads':4,'rms_norm_eps':1e-05"
+#define BASE "{" LLAMA "," SIZES /* a whole config.json but for the brace */
 
-/* One read of these two texts (generation NULL: no file). */
+/* One read of these two texts, in json_text's notation (NULL: no file). */
 static exl2_result read_texts(memory_files *m, const char *config, const char *generation, exl2__config *out)
 {
     memory_make(m);
     if (config) {
-        memory_add_text(m, "config.json", config);
+        memory_add_text(m, "config.json", json_text(config));
     }
     if (generation) {
-        memory_add_text(m, "generation_config.json", generation);
+        memory_add_text(m, "generation_config.json", json_text(generation));
     }
     exl2_result result = exl2__config_read(&m->c, "models/x", out);
     memory_free(m);
@@ -48,9 +49,10 @@ static void read_bad(const char *config, const char *generation, exl2_result cod
 
 static void check_least(void)
 {
-    exl2__config k = read_good("{" LLAMA "," SIZES "}", NULL, 0);
+    exl2__config k = read_good(BASE "}", NULL, 0);
     CHECK_TEXT(k.arch, "LlamaForCausalLM");
-    CHECK(k.vocab == 320 && k.hidden == 128 && k.layers == 2 && k.heads == 4 && k.kv_heads == 4 && k.head_dim == 32 && k.inter == 96);
+    CHECK(k.vocab == 320 && k.hidden == 128 && k.layers == 2 && k.heads == 4 && k.kv_heads == 4 && k.head_dim == 32 &&
+          k.inter == 96);
     CHECK_INT(k.context_max, 2048);
     CHECK(k.norm_eps == 1e-5f);
     CHECK(k.attn_scale == (float)(1 / sqrt(32.0)));
@@ -63,12 +65,14 @@ static void check_least(void)
 static void check_full(void)
 {
     exl2__config k = read_good(
-        "{" LLAMA "," SIZES ",\"num_key_value_heads\":2.0,\"head_dim\":64,\"max_position_embeddings\":131072,\"rope_theta\":500000,"
-        "\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"silu\",\"rope_scaling\":null,"
-        "\"bos_token_id\":1,\"eos_token_id\":[2,7,2],\"quantization_config\":{\"quant_method\":\"exl2\",\"bits\":4.0},"
-        "\"logit_scale\":1.0,\"partial_rotary_factor\":1,\"attn_logit_softcapping\":null,\"use_qk_norm\":false,\"pretraining_tp\":1}",
-        "{\"bos_token_id\":5,\"eos_token_id\":[7,9],\"do_sample\":true,\"temperature\":0.6,\"top_p\":0.95,\"top_k\":40,\"min_p\":0.05,"
-        "\"repetition_penalty\":1.1,\"_from_model_config\":true}", 0);
+        BASE ",'num_key_value_heads':2.0,'head_dim':64,'max_position_embeddings':131072,'rope_theta':500000,"
+        "'tie_word_embeddings':true,'attention_bias':true,'mlp_bias':true,'hidden_act':'silu','rope_scaling':null,"
+        "'bos_token_id':1,'eos_token_id':[2,7,2],'quantization_config':{'quant_method':'exl2','bits':4.0},"
+        "'logit_scale':1.0,'partial_rotary_factor':1,'attn_logit_softcapping':null,'use_qk_norm':false,"
+        "'pretraining_tp':1}",
+        "{'bos_token_id':5,'eos_token_id':[7,9],'do_sample':true,'temperature':0.6,'top_p':0.95,'top_k':40,"
+        "'min_p':0.05,"
+        "'repetition_penalty':1.1,'_from_model_config':true}", 0);
     CHECK(k.kv_heads == 2 && k.head_dim == 64 && k.context_max == 131072 && k.rope.theta == 500000);
     CHECK(k.tie_embeddings && k.attention_bias && k.mlp_bias);
     CHECK(k.attn_scale == 0.125f);
@@ -76,32 +80,38 @@ static void check_full(void)
     CHECK_INT(k.eos_count, 3);
     CHECK(k.eos[0] == 2 && k.eos[1] == 7 && k.eos[2] == 9);
     const exl2__config_defaults *d = &k.defaults;
-    CHECK(d->has_do_sample && d->do_sample && d->has_temperature && d->temperature == 0.6f && d->has_top_p && d->top_p == 0.95f);
-    CHECK(d->has_top_k && d->top_k == 40 && d->has_min_p && d->min_p == 0.05f && d->has_repeat_penalty && d->repeat_penalty == 1.1f);
+    CHECK(d->has_do_sample && d->do_sample && d->has_temperature && d->temperature == 0.6f && d->has_top_p &&
+          d->top_p == 0.95f);
+    CHECK(d->has_top_k && d->top_k == 40 && d->has_min_p && d->min_p == 0.05f && d->has_repeat_penalty &&
+          d->repeat_penalty == 1.1f);
 }
 
 static void check_variants(void)
 {
-    exl2__config k = read_good("{" LLAMA ",\"text_config\":{" SIZES ",\"rope_theta\":7e4,\"max_position_embeddings\":99}}", NULL, 0);
+    exl2__config k = read_good("{" LLAMA ",'text_config':{" SIZES ",'rope_theta':7e4,'max_position_embeddings':99}}",
+                               NULL, 0);
     CHECK(k.hidden == 128 && k.rope.theta == 70000 && k.context_max == 99);
-    k = read_good("{" LLAMA ",\"vocab_size\":320,\"d_model\":96,\"n_inner\":50,\"n_layer\":3,\"head_dim\":48,\"rms_norm_eps\":1}", NULL, 0);
+    k = read_good("{" LLAMA ",'vocab_size':320,'d_model':96,'n_inner':50,'n_layer':3,'head_dim':48,'rms_norm_eps':1}",
+                  NULL, 0);
     CHECK(k.hidden == 96 && k.inter == 50 && k.layers == 3 && k.heads == 2 && k.head_dim == 48);
-    k = read_good("{\"architectures\":[\"SomethingNewForCausalLM\"]," SIZES "}", NULL, 1);
+    k = read_good("{'architectures':['SomethingNewForCausalLM']," SIZES "}", NULL, 1);
     CHECK_TEXT(k.arch, "SomethingNewForCausalLM");
-    k = read_good("{\"architectures\":[\"AnArchitectureWithAVeryLongNameForCausalLM\"]," SIZES "}", NULL, 1);
+    k = read_good("{'architectures':['AnArchitectureWithAVeryLongNameForCausalLM']," SIZES "}", NULL, 1);
     CHECK_TEXT(k.arch, "AnArchitectureWithAVeryLongName");
-    k = read_good("{" LLAMA "," SIZES ",\"model_max_length\":1000000000000000019884624838656}", NULL, 0);
+    k = read_good(BASE ",'model_max_length':1000000000000000019884624838656}", NULL, 0);
     CHECK_INT(k.context_max, 1 << 30);
-    k = read_good("{" LLAMA "," SIZES ",\"attention_multiplier\":0.015625}", NULL, 0);
+    k = read_good(BASE ",'attention_multiplier':0.015625}", NULL, 0);
     CHECK(k.attn_scale == 0.015625f);
-    k = read_good("{" LLAMA "," SIZES ",\"query_pre_attn_scalar\":16}", NULL, 0);
+    k = read_good(BASE ",'query_pre_attn_scalar':16}", NULL, 0);
     CHECK(k.attn_scale == 0.25f);
-    k = read_good("{" LLAMA "," SIZES ",\"bos_token_id\":[3,4],\"eos_token_id\":-1}", "{\"eos_token_id\":319}", 0);
+    k = read_good(BASE ",'bos_token_id':[3,4],'eos_token_id':-1}", "{'eos_token_id':319}", 0);
     CHECK(k.bos == 3 && k.eos_count == 1 && k.eos[0] == 319);
-    k = read_good("{" LLAMA "," SIZES ",\"eos_token_id\":320}", "{\"bos_token_id\":2}", 1); /* beyond the vocabulary: warned of */
+    k = read_good(BASE ",'eos_token_id':320}", "{'bos_token_id':2}",
+                  1); /* beyond the vocabulary: warned of */
     CHECK(k.eos_count == 0 && k.bos == 2);
-    k = read_good("{" LLAMA "," SIZES "}", "{\"temperature\":null,\"top_k\":0,\"do_sample\":false}", 0);
-    CHECK(!k.defaults.has_temperature && k.defaults.has_top_k && k.defaults.top_k == 0 && k.defaults.has_do_sample && !k.defaults.do_sample);
+    k = read_good(BASE "}", "{'temperature':null,'top_k':0,'do_sample':false}", 0);
+    CHECK(!k.defaults.has_temperature && k.defaults.has_top_k && k.defaults.top_k == 0 && k.defaults.has_do_sample &&
+          !k.defaults.do_sample);
 }
 
 /* ---- RoPE ---- */
@@ -116,9 +126,9 @@ static void check_near(double got, double wanted)
 static void check_rope(void)
 {
     double f[64];
-    exl2__config k = read_good("{" LLAMA "," SIZES ",\"head_dim\":128,\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\","
-                               "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
-                               NULL, 0);
+    exl2__config k = read_good(BASE ",'head_dim':128,'rope_theta':500000.0,'rope_scaling':{'rope_type':'llama3',"
+                               "'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0,"
+                               "'original_max_position_embeddings':8192}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LLAMA3);
     exl2__config_rope(&k, f);
     check_near(f[0], 1.0);
@@ -128,18 +138,19 @@ static void check_rope(void)
     check_near(f[34], 0.000178507813);
     check_near(f[35], 9.55621235e-05);
     check_near(f[63], 3.06892599e-07);
-    k = read_good("{" LLAMA "," SIZES ",\"head_dim\":128,\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", NULL, 0);
+    k = read_good(BASE ",'head_dim':128,'rope_theta':500000.0,'rope_scaling':{'type':'linear','factor':4}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
     exl2__config_rope(&k, f);
     check_near(f[0], 0.25);
     check_near(f[28], 0.00321144599 / 4);
-    k = read_good("{" LLAMA "," SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"default\",\"factor\":2}}", NULL, 0);
+    k = read_good(BASE ",'rope_scaling':{'type':'linear','rope_type':'default','factor':2}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
-    k = read_good("{" LLAMA "," SIZES ",\"rope_scaling\":{\"rope_type\":\"linear\",\"type\":\"default\",\"factor\":2}}", NULL, 0);
+    k = read_good(BASE ",'rope_scaling':{'rope_type':'linear','type':'default','factor':2}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
-    k = read_good("{" LLAMA "," SIZES ",\"rope_parameters\":{\"rope_type\":\"linear\",\"rope_theta\":1000,\"factor\":2}}", NULL, 0);
+    k = read_good(BASE ",'rope_parameters':{'rope_type':'linear','rope_theta':1000,'factor':2}}", NULL,
+                  0);
     CHECK(k.rope.kind == EXL2__ROPE_LINEAR && k.rope.theta == 1000);
-    k = read_good("{" LLAMA "," SIZES ",\"rope_scaling\":{\"type\":\"default\"}}", NULL, 0);
+    k = read_good(BASE ",'rope_scaling':{'type':'default'}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_PLAIN);
     exl2__config_rope(&k, f);
     check_near(f[8], 0.01); /* 10000^(-16/32) */
@@ -150,66 +161,76 @@ static void check_rope(void)
 static void refuse(const char *more, exl2_result code, const char *piece, const char *other)
 {
     char text[1024];
-    snprintf(text, sizeof text, "{" LLAMA "," SIZES ",%s}", more);
+    snprintf(text, sizeof text, BASE ",%s}", more);
     read_bad(text, NULL, code, piece, other);
 }
 
 static void check_refused(void)
 {
-    static const char *const foreign[] = { "MistralForCausalLM", "Qwen2ForCausalLM", "Gemma2ForCausalLM", "Phi3ForCausalLM" };
+    static const char *const foreign[] = { "MistralForCausalLM", "Qwen2ForCausalLM", "Gemma2ForCausalLM",
+                                           "Phi3ForCausalLM" };
     for (size_t i = 0; i < EXL2__COUNT(foreign); i++) {
         char text[512];
-        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]," SIZES "}", foreign[i]);
+        snprintf(text, sizeof text, "{'architectures':['%s']," SIZES "}", foreign[i]);
         read_bad(text, NULL, EXL2_ERR_UNSUPPORTED, foreign[i], "config.json: unsupported architecture");
     }
-    refuse("\"hidden_act\":\"gelu\"", EXL2_ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu");
-    refuse("\"logit_scale\":0.0625", EXL2_ERR_UNSUPPORTED, "logit_scale=0.0625", "only 1");
-    refuse("\"logits_scaling\":8", EXL2_ERR_UNSUPPORTED, "logits_scaling=8", "only 1");
-    refuse("\"scale_emb\":12", EXL2_ERR_UNSUPPORTED, "scale_emb=12", "config.json");
-    refuse("\"embedding_multiplier\":12.0", EXL2_ERR_UNSUPPORTED, "embedding_multiplier=12.0", "config.json");
-    refuse("\"residual_multiplier\":0.22", EXL2_ERR_UNSUPPORTED, "residual_multiplier=0.22", "config.json");
-    refuse("\"scale_depth\":1.4", EXL2_ERR_UNSUPPORTED, "scale_depth=1.4", "config.json");
-    refuse("\"final_logit_softcapping\":30.0", EXL2_ERR_UNSUPPORTED, "final_logit_softcapping=30.0", "config.json");
-    refuse("\"partial_rotary_factor\":0.5", EXL2_ERR_UNSUPPORTED, "partial_rotary_factor=0.5", "only 1");
-    refuse("\"norm_head\":true", EXL2_ERR_UNSUPPORTED, "norm_head=true", "only 0");
-    refuse("\"num_local_experts\":8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
-    refuse("\"use_qk_norm\":true", EXL2_ERR_UNSUPPORTED, "use_qk_norm=true", "only false");
-    refuse("\"logit_scale\":\"1\"", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
-    refuse("\"quantization_config\":{\"quant_method\":\"awq\"}", EXL2_ERR_UNSUPPORTED, "quant_method='awq'", "only exl2");
-    refuse("\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}", EXL2_ERR_UNSUPPORTED, "type='yarn'", "linear and llama3");
-    refuse("\"rope_scaling\":{\"rope_type\":\"longrope\"}", EXL2_ERR_UNSUPPORTED, "rope_type='longrope'", "linear and llama3");
-    refuse("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", EXL2_ERR_UNSUPPORTED, "type='dynamic'", "linear and llama3");
-    refuse("\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[1,2]}", EXL2_ERR_UNSUPPORTED, "mrope_section=[2 values]", "linear");
-    refuse("\"rope_scaling\":{\"type\":\"linear\"}", EXL2_ERR_FORMAT, "rope_scaling->factor is missing", "config.json");
-    refuse("\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", EXL2_ERR_FORMAT, "rope_scaling->factor=0.5", "at least 1");
-    refuse("\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
-           "\"original_max_position_embeddings\":8192}", EXL2_ERR_FORMAT, "high_freq_factor", "not above low_freq_factor");
-    refuse("\"rope_theta\":0", EXL2_ERR_FORMAT, "rope_theta=0", "at least 1");
-    refuse("\"rope_theta\":1e400", EXL2_ERR_FORMAT, "rope_theta=1e400", "at least 1");
-    refuse("\"num_key_value_heads\":3", EXL2_ERR_FORMAT, "num_attention_heads=4", "num_key_value_heads=3");
-    refuse("\"num_key_value_heads\":0", EXL2_ERR_FORMAT, "num_key_value_heads=0", "from 1");
-    refuse("\"head_dim\":33", EXL2_ERR_FORMAT, "head_dim=33 is odd", "config.json");
-    refuse("\"head_dim\":100000", EXL2_ERR_FORMAT, "head_dim=100000", "from 0 to 4096");
-    refuse("\"max_position_embeddings\":0", EXL2_ERR_FORMAT, "max_position_embeddings=0", "positive");
-    refuse("\"tie_word_embeddings\":\"yes\"", EXL2_ERR_FORMAT, "tie_word_embeddings='yes'", "true or false");
-    refuse("\"eos_token_id\":\"</s>\"", EXL2_ERR_FORMAT, "eos_token_id='</s>'", "a token id");
-    refuse("\"eos_token_id\":[1,[2]]", EXL2_ERR_FORMAT, "eos_token_id=[1 values]", "a token id");
-    refuse("\"eos_token_id\":[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", EXL2_ERR_UNSUPPORTED, "eos_token_id has more than 16", "config.json");
+    refuse("'hidden_act':'gelu'", EXL2_ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu");
+    refuse("'logit_scale':0.0625", EXL2_ERR_UNSUPPORTED, "logit_scale=0.0625", "only 1");
+    refuse("'logits_scaling':8", EXL2_ERR_UNSUPPORTED, "logits_scaling=8", "only 1");
+    refuse("'scale_emb':12", EXL2_ERR_UNSUPPORTED, "scale_emb=12", "config.json");
+    refuse("'embedding_multiplier':12.0", EXL2_ERR_UNSUPPORTED, "embedding_multiplier=12.0", "config.json");
+    refuse("'residual_multiplier':0.22", EXL2_ERR_UNSUPPORTED, "residual_multiplier=0.22", "config.json");
+    refuse("'scale_depth':1.4", EXL2_ERR_UNSUPPORTED, "scale_depth=1.4", "config.json");
+    refuse("'final_logit_softcapping':30.0", EXL2_ERR_UNSUPPORTED, "final_logit_softcapping=30.0", "config.json");
+    refuse("'partial_rotary_factor':0.5", EXL2_ERR_UNSUPPORTED, "partial_rotary_factor=0.5", "only 1");
+    refuse("'norm_head':true", EXL2_ERR_UNSUPPORTED, "norm_head=true", "only 0");
+    refuse("'num_local_experts':8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
+    refuse("'use_qk_norm':true", EXL2_ERR_UNSUPPORTED, "use_qk_norm=true", "only false");
+    refuse("'logit_scale':'1'", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
+    refuse("'quantization_config':{'quant_method':'awq'}", EXL2_ERR_UNSUPPORTED, "quant_method='awq'", "only exl2");
+    refuse("'rope_scaling':{'type':'yarn','factor':4}", EXL2_ERR_UNSUPPORTED, "type='yarn'", "linear and llama3");
+    refuse("'rope_scaling':{'rope_type':'longrope'}", EXL2_ERR_UNSUPPORTED, "rope_type='longrope'",
+           "linear and llama3");
+    refuse("'rope_scaling':{'type':'dynamic','factor':2}", EXL2_ERR_UNSUPPORTED, "type='dynamic'", "linear and llama3");
+    refuse("'rope_scaling':{'type':'default','mrope_section':[1,2]}", EXL2_ERR_UNSUPPORTED, "mrope_section=[2 values]",
+           "linear");
+    refuse("'rope_scaling':{'type':'linear'}", EXL2_ERR_FORMAT, "rope_scaling->factor is missing", "config.json");
+    refuse("'rope_scaling':{'type':'linear','factor':0.5}", EXL2_ERR_FORMAT, "rope_scaling->factor=0.5", "at least 1");
+    refuse("'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':4,'high_freq_factor':4,"
+           "'original_max_position_embeddings':8192}", EXL2_ERR_FORMAT, "high_freq_factor",
+           "not above low_freq_factor");
+    refuse("'rope_theta':0", EXL2_ERR_FORMAT, "rope_theta=0", "at least 1");
+    refuse("'rope_theta':1e400", EXL2_ERR_FORMAT, "rope_theta=1e400", "at least 1");
+    refuse("'num_key_value_heads':3", EXL2_ERR_FORMAT, "num_attention_heads=4", "num_key_value_heads=3");
+    refuse("'num_key_value_heads':0", EXL2_ERR_FORMAT, "num_key_value_heads=0", "from 1");
+    refuse("'head_dim':33", EXL2_ERR_FORMAT, "head_dim=33 is odd", "config.json");
+    refuse("'head_dim':100000", EXL2_ERR_FORMAT, "head_dim=100000", "from 0 to 4096");
+    refuse("'max_position_embeddings':0", EXL2_ERR_FORMAT, "max_position_embeddings=0", "positive");
+    refuse("'tie_word_embeddings':'yes'", EXL2_ERR_FORMAT, "tie_word_embeddings='yes'", "true or false");
+    refuse("'eos_token_id':'</s>'", EXL2_ERR_FORMAT, "eos_token_id='</s>'", "a token id");
+    refuse("'eos_token_id':[1,[2]]", EXL2_ERR_FORMAT, "eos_token_id=[1 values]", "a token id");
+    refuse("'eos_token_id':[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", EXL2_ERR_UNSUPPORTED,
+           "eos_token_id has more than 16", "config.json");
     read_bad("{" SIZES "}", NULL, EXL2_ERR_FORMAT, "config.json: architectures is missing", "");
-    read_bad("{\"architectures\":\"LlamaForCausalLM\"," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures='LlamaForCausalLM'", "a list");
-    read_bad("{\"architectures\":[]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[0 values]", "exactly one");
-    read_bad("{\"architectures\":[7]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[1 values]", "exactly one name");
+    read_bad("{'architectures':'LlamaForCausalLM'," SIZES "}", NULL, EXL2_ERR_FORMAT,
+             "architectures='LlamaForCausalLM'", "a list");
+    read_bad("{'architectures':[]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[0 values]", "exactly one");
+    read_bad("{'architectures':[7]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[1 values]", "exactly one name");
     read_bad("{" LLAMA "}", NULL, EXL2_ERR_FORMAT, "vocab_size is missing", "config.json");
-    read_bad("{" LLAMA ",\"vocab_size\":1.5}", NULL, EXL2_ERR_FORMAT, "vocab_size=1.5", "an integer from 1 to 16777216");
-    read_bad("{" LLAMA ",\"vocab_size\":-1}", NULL, EXL2_ERR_FORMAT, "vocab_size=-1", "an integer");
-    read_bad("{" LLAMA ",\"vocab_size\":320,\"hidden_size\":130,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
-             "\"rms_norm_eps\":1e-05}", NULL, EXL2_ERR_FORMAT, "hidden_size=130", "num_attention_heads=4");
-    read_bad("{" LLAMA ",\"vocab_size\":320,\"hidden_size\":128,\"intermediate_size\":96,\"num_hidden_layers\":2}", NULL, EXL2_ERR_FORMAT,
+    read_bad("{" LLAMA ",'vocab_size':1.5}", NULL, EXL2_ERR_FORMAT, "vocab_size=1.5", "an integer from 1 to 16777216");
+    read_bad("{" LLAMA ",'vocab_size':-1}", NULL, EXL2_ERR_FORMAT, "vocab_size=-1", "an integer");
+    read_bad("{" LLAMA ",'vocab_size':320,'hidden_size':130,'intermediate_size':96,'num_hidden_layers':2,"
+             "'num_attention_heads':4,"
+             "'rms_norm_eps':1e-05}", NULL, EXL2_ERR_FORMAT, "hidden_size=130", "num_attention_heads=4");
+    read_bad("{" LLAMA ",'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2}", NULL,
+             EXL2_ERR_FORMAT,
              "rms_norm_eps is missing", "config.json");
-    read_bad("{" LLAMA "," SIZES "}", "{\"top_p\":1.5}", EXL2_ERR_FORMAT, "generation_config.json: top_p=1.5", "from 0 to 1");
-    read_bad("{" LLAMA "," SIZES "}", "{\"top_k\":-1}", EXL2_ERR_FORMAT, "generation_config.json: top_k=-1", "an integer");
-    read_bad("{" LLAMA "," SIZES "}", "[]", EXL2_ERR_FORMAT, "generation_config.json: expected an object", "");
-    read_bad("{" LLAMA "," SIZES "}", "", EXL2_ERR_FORMAT, "generation_config.json is not valid JSON", "");
+    read_bad(BASE "}", "{'top_p':1.5}", EXL2_ERR_FORMAT, "generation_config.json: top_p=1.5",
+             "from 0 to 1");
+    read_bad(BASE "}", "{'top_k':-1}", EXL2_ERR_FORMAT, "generation_config.json: top_k=-1",
+             "an integer");
+    read_bad(BASE "}", "[]", EXL2_ERR_FORMAT, "generation_config.json: expected an object", "");
+    read_bad(BASE "}", "", EXL2_ERR_FORMAT, "generation_config.json is not valid JSON", "");
     read_bad(NULL, NULL, EXL2_ERR_IO, "no config.json in models/x", "");
 }
 

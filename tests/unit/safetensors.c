@@ -5,10 +5,11 @@
 
 #include "../../exl2_impl/1_load/safetensors.h"
 
-/* A file of `data_bytes` zeros behind this header; length 0 = the header's own. */
+/* A file of `data_bytes` zeros behind this header, in json_text's notation; length 0 = the header's own. */
 static void add_file(memory_files *m, const char *name, const char *header, uint64_t length, size_t data_bytes)
 {
     size_t bytes = strlen(header);
+    header = json_text(header);
     uint8_t *file = (uint8_t *)calloc(1, 8 + bytes + data_bytes);
     maker_store(file, length ? length : bytes, 8);
     memcpy(file + 8, header, bytes);
@@ -24,14 +25,14 @@ static void check_table(void)
     exl2__tensors t;
     memory_make(&m);
     add_file(&m, "b.safetensors",
-             "{\"__metadata__\":{\"x\":\"y\"},\"beta\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[4,28]},"
-             "\"alpha\":{\"shape\":[],\"dtype\":\"I32\",\"data_offsets\":[0,4]},"
-             "\"empty\":{\"dtype\":\"F16\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[2,2]}}   ", 0, 30);
+             "{'__metadata__':{'x':'y'},'beta':{'dtype':'F32','shape':[2,3],'data_offsets':[4,28]},"
+             "'alpha':{'shape':[],'dtype':'I32','data_offsets':[0,4]},"
+             "'empty':{'dtype':'F16','shape':[0,4294967296,4294967296],'data_offsets':[2,2]}}   ", 0, 30);
     memory_add_text(&m, "config.json", "{}");
     memory_add_text(&m, ".safetensors", "not one");
-    memory_add_text(&m, "model.safetensors.index.json", "{\"weight_map\":{\"gone\":\"x.safetensors\"}}");
-    add_file(&m, "a.safetensors", "{\"caf\\u00e9.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[1,2,3],\"data_offsets\":[0,6]},"
-                                  "\"new\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[6,8]}}", 0, 8);
+    memory_add_text(&m, "model.safetensors.index.json", "{'weight_map':{'gone':'x.safetensors'}}");
+    add_file(&m, "a.safetensors", "{'caf\\u00e9.weight':{'dtype':'F8_E4M3','shape':[1,2,3],'data_offsets':[0,6]},"
+                                  "'new':{'dtype':'F4','shape':[3],'data_offsets':[6,8]}}", 0, 8);
     m.piece = 7;
     if (!CHECK_INT(exl2__tensors_open(&m.c, "any/folder", &t), EXL2_OK)) {
         printf("  %s\n", m.c.error.text);
@@ -47,9 +48,12 @@ static void check_table(void)
         CHECK(strcmp(t.entries[i - 1].name, t.entries[i].name) < 0);
     }
     const exl2__tensor *beta = exl2__tensors_find(&t, "beta"), *alpha = exl2__tensors_find(&t, "alpha");
-    CHECK(beta && beta->type == EXL2__TENSOR_F32 && beta->rank == 2 && beta->dims[0] == 2 && beta->dims[1] == 3 && beta->bytes == 24);
-    CHECK(alpha && alpha->rank == 0 && alpha->dims[0] == 1 && alpha->bytes == 4 && beta && beta->offset == alpha->offset + 4);
-    const exl2__tensor *cafe = exl2__tensors_find_part(&t, "caf\xC3\xA9", "weight"), *other = exl2__tensors_find(&t, "new");
+    CHECK(beta && beta->type == EXL2__TENSOR_F32 && beta->rank == 2 && beta->dims[0] == 2 && beta->dims[1] == 3 &&
+          beta->bytes == 24);
+    CHECK(alpha && alpha->rank == 0 && alpha->dims[0] == 1 && alpha->bytes == 4 && beta &&
+          beta->offset == alpha->offset + 4);
+    const exl2__tensor *cafe = exl2__tensors_find_part(&t, "caf\xC3\xA9", "weight"), *other = exl2__tensors_find(&t,
+                                                                                                                 "new");
     CHECK(cafe && cafe->file == 0 && cafe->rank == 3 && cafe->bytes == 6);
     CHECK_TEXT(exl2__tensor_type_name(cafe ? cafe->type : 0), "F8_E4M3");
     CHECK(other && other->type == EXL2__TENSOR_UNKNOWN && other->bytes == 2);
@@ -64,7 +68,8 @@ static void check_table(void)
 
 static void check_values(void)
 {
-    static const uint8_t half[] = { 0x00, 0x3c, 0x01, 0x00, 0xff, 0x7b }, brain[] = { 0x80, 0x3f, 0x49, 0xc0, 0x00, 0x00 };
+    static const uint8_t half[] = { 0x00, 0x3c, 0x01, 0x00, 0xff, 0x7b }, brain[] = { 0x80, 0x3f, 0x49, 0xc0, 0x00,
+                                                                                      0x00 };
     memory_files m;
     maker k = { 0 };
     maker_add(&k, "half", "weight", "F16", 3, 0, 6, half);
@@ -126,7 +131,7 @@ static void check_bad(const char *header, uint64_t length, const char *piece, co
     memory_free(&m);
 }
 
-#define ENTRY(dtype, shape, offsets) "{\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+#define ENTRY(dtype, shape, offsets) "{'t':{'dtype':'" dtype "','shape':" shape ",'data_offsets':" offsets "}}"
 
 static void check_headers(void)
 {
@@ -137,16 +142,16 @@ static void check_headers(void)
     check_bad("{}", UINT64_MAX, "not a safetensors file", "header of 18446744073709551615 bytes");
     check_bad(" {}", 0, "not a safetensors file", "");
     check_bad("{}", 10, "the header is not valid JSON", "nothing after the value");
-    check_bad("{\"t\":", 0, "the header is not valid JSON", "a value at byte 5");
-    check_bad("{\"t\":1}", 0, "malformed header near 't'", "an object");
-    check_bad("{\"t\":{\"dtype\":\"F16\",\"shape\":[8]}}", 0, "malformed header near 't'", "data_offsets");
-    check_bad("{\"t\":{\"dtype\":16,\"shape\":[8],\"data_offsets\":[0,16]}}", 0, "malformed header near 't'", "dtype");
-    check_bad("{\"t\":{\"dtype\":null,\"shape\":[8],\"data_offsets\":[0,16]}}", 0, "malformed header near 't'", "dtype");
+    check_bad("{'t':", 0, "the header is not valid JSON", "a value at byte 5");
+    check_bad("{'t':1}", 0, "malformed header near 't'", "an object");
+    check_bad("{'t':{'dtype':'F16','shape':[8]}}", 0, "malformed header near 't'", "data_offsets");
+    check_bad("{'t':{'dtype':16,'shape':[8],'data_offsets':[0,16]}}", 0, "malformed header near 't'", "dtype");
+    check_bad("{'t':{'dtype':null,'shape':[8],'data_offsets':[0,16]}}", 0, "malformed header near 't'", "dtype");
     check_bad(ENTRY("F16", "[8]", "[0]"), 0, "malformed header near 't'", "two offsets");
     check_bad(ENTRY("F16", "[8]", "[0,16,16]"), 0, "malformed header near 't'", "two offsets");
-    check_bad(ENTRY("F16", "[8]", "[0,\"16\"]"), 0, "malformed header near 't'", "two offsets");
+    check_bad(ENTRY("F16", "[8]", "[0,'16']"), 0, "malformed header near 't'", "two offsets");
     check_bad(ENTRY("F16", "[8]", "[0,[]]"), 0, "malformed header near 't'", "two offsets");
-    check_bad(ENTRY("F16", "[8]", "{\"a\":0}"), 0, "malformed header near 't'", "two offsets");
+    check_bad(ENTRY("F16", "[8]", "{'a':0}"), 0, "malformed header near 't'", "two offsets");
     check_bad(ENTRY("F16", "[8]", "[0,16.5]"), 0, "malformed header near 't'", "two offsets");
     check_bad(ENTRY("F16", "[8]", "[0,17]"), 0, "'t' lies outside the file (truncated download?)", "0 to 17 of 16");
     check_bad(ENTRY("F16", "[8]", "[16,0]"), 0, "'t' lies outside the file", "16 to 0");
@@ -159,23 +164,28 @@ static void check_headers(void)
     check_bad(ENTRY("F64", "[2305843009213693952]", "[0,0]"), 0, "'t' size does not match its shape", "0 bytes");
     check_bad(ENTRY("F16", "[7]", "[0,16]"), 0, "'t' size does not match its shape", "16 bytes, expected 14");
     check_bad(ENTRY("F16", "[]", "[0,16]"), 0, "'t' size does not match its shape", "expected 2");
-    check_bad("{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[7,15]}}",
+    check_bad("{'a':{'dtype':'U8','shape':[8],'data_offsets':[0,8]},"
+              "'b':{'dtype':'U8','shape':[8],'data_offsets':[7,15]}}",
               0, "'a' and 'b' overlap", "");
-    check_bad("{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}",
+    check_bad("{'a':{'dtype':'U8','shape':[16],'data_offsets':[0,16]},"
+              "'b':{'dtype':'U8','shape':[1],'data_offsets':[3,4]}}",
               0, "'a' and 'b' overlap", "");
-    check_bad("{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]},\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[9,9]},"
-              "\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}", 0, "overlap", "'a'");
-    check_bad("{\"t\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"t\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}",
+    check_bad("{'a':{'dtype':'U8','shape':[8],'data_offsets':[8,16]},"
+              "'e':{'dtype':'U8','shape':[0],'data_offsets':[9,9]},"
+              "'b':{'dtype':'U8','shape':[8],'data_offsets':[8,16]}}", 0, "overlap", "'a'");
+    check_bad("{'t':{'dtype':'U8','shape':[8],'data_offsets':[0,8]},"
+              "'t':{'dtype':'U8','shape':[8],'data_offsets':[8,16]}}",
               0, "\"t\" twice in one object", "");
-    check_bad("{\"t\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 0, "\"dtype\" twice", "");
-    check_bad("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 0, "malformed header near 'a'", "control character");
+    check_bad("{'t':{'dtype':'U8','dtype':'I8','shape':[8],'data_offsets':[0,8]}}", 0, "\"dtype\" twice", "");
+    check_bad("{'a\\u0000b':{'dtype':'U8','shape':[8],'data_offsets':[0,8]}}", 0, "malformed header near 'a'",
+              "control character");
 }
 
 /* ---- folders ---- */
 
 static void check_folders(void)
 {
-    static const char one[] = "{\"model.norm\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", none[] = "{}";
+    static const char one[] = "{'model.norm':{'dtype':'U8','shape':[8],'data_offsets':[0,8]}}", none[] = "{}";
     memory_files m;
     exl2__tensors t;
     memory_make(&m);
