@@ -133,8 +133,8 @@ static void print_figures(frame_run *r, char lines[4][128])
     format_line(lines[0], 128, "frame, engine idle", &r->frames_off);
     format_line(lines[1], 128, "frame, engine at work", &r->frames_on);
     format_line(lines[2], 128, "inside exl2_step", &r->steps_on);
-    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", speed, r->options->cpu_us * 1e-3, threads,
-             threads == 1 ? "" : "s");
+    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", speed, r->options->cpu_us * 1e-3,
+             threads, threads == 1 ? "" : "s");
     for (int i = 0; i < 4; i++) {
         puts(lines[i]);
     }

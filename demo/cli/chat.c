@@ -119,7 +119,11 @@ static int talk(chat *c)
             fputs("> ", stdout);
             fflush(stdout);
         }
-        if (!text_line_read(stdin, &line, &cap, &bytes) || interrupted() || strcmp(line, "/quit") == 0) {
+        bool got_line = text_line_read(stdin, &line, &cap, &bytes) && !interrupted();
+        if (!got_line && terminal) {
+            fputc('\n', stdout);
+        }
+        if (!got_line || strcmp(line, "/quit") == 0) {
             break;
         }
         if (strcmp(line, "/reset") == 0) {

@@ -35,6 +35,16 @@ static void print_help(FILE *file)
     fputs("\n'exl2 COMMAND --help' lists the flags of one; 'exl2 --version' is the engine's.\n", file);
 }
 
+/* A full disk or a closed pipe is a failure too. */
+static int finish(int code)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("stdout cannot be written\n", stderr);
+        return 1;
+    }
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -52,7 +62,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
         if (strcmp(argv[1], subcommands[i].name) == 0) {
-            return subcommands[i].run(argc - 2, argv + 2);
+            return finish(subcommands[i].run(argc - 2, argv + 2));
         }
     }
     fprintf(stderr, "unknown command '%s'; see 'exl2 --help'\n", argv[1]);

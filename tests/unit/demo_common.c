@@ -131,7 +131,7 @@ static args_result parse(parsed *p, const char *const words[8])
 static void args_read(void)
 {
     parsed p;
-    args_result result = parse(&p, WORDS("m", "--max", "12", "--seed=18446744073709551615", "--top-p", "0.5", "--json"));
+    args_result result = parse(&p, WORDS("m", "--max", "12", "--seed=18446744073709551615", "--top-p", ".5", "--json"));
     CHECK_INT(result, ARGS_OK);
     CHECK(p.json && p.max == 12 && p.seed == UINT64_MAX && p.top_p >= 0.5f && p.top_p <= 0.5f);
     result = parse(&p, WORDS("--batch", "1,8,16", "m", "--backend", "cpu", "--stop=a", "--stop", "b"));
