@@ -70,7 +70,8 @@ static inline exl2_files rows_files(rows_folder *folder)
 }
 
 /* Calls row(user, j, line) for every line of the file; returns how many there were. */
-static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *user, const exl2__json *j, int line), void *user)
+static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *user, const exl2__json *j, int line),
+                            void *user)
 {
     size_t bytes;
     char *text = check_read(path, &bytes);

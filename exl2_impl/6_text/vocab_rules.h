@@ -81,6 +81,7 @@ static inline exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r
                                                uint32_t *out)
 {
     uint64_t id;
+    *out = 0;
     if (!exl2__json_u64(r->j, token, &id)) {
         return exl2__vocab_rules_malformed(r, what, "a whole number");
     }
@@ -166,7 +167,7 @@ static inline exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reade
         return exl2__vocab_rules_malformed(r, "post_processor.single", "a list of tokens with ids in special_tokens");
     }
     for (uint32_t id = exl2__json_first(r->j, ids); id; id = exl2__json_next(r->j, ids, id)) {
-        uint32_t value = 0;
+        uint32_t value;
         EXL2__TRY(exl2__vocab_rules_id(r, "an id of post_processor.special_tokens", id, &value));
         if (r->out->bos >= 0) {
             return exl2__vocab_rules_refuse(r, "post_processor with more than one token before the text:", processor);

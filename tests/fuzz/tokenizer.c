@@ -13,7 +13,8 @@ static void require(bool holds)
     }
 }
 
-static exl2_result open_texts(exl2__ctx *c, const char *tokenizer, size_t bytes, const char *config, size_t config_bytes, exl2__vocab *v)
+static exl2_result open_texts(exl2__ctx *c, const char *tokenizer, size_t bytes, const char *config,
+                              size_t config_bytes, exl2__vocab *v)
 {
     rows_folder folder = { tokenizer, config, bytes, config_bytes, 0, 0 };
     c->files = rows_files(&folder);
@@ -21,8 +22,8 @@ static exl2_result open_texts(exl2__ctx *c, const char *tokenizer, size_t bytes,
 }
 
 /* Encodes, decodes whole and one by one; the text that comes back is in *out (heap). */
-static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes, const uint8_t *marks, uint32_t flags,
-                             char **out)
+static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes, const uint8_t *marks,
+                             uint32_t flags, char **out)
 {
     size_t count, again, need, streamed = 0;
     exl2__encode(c, v, text, bytes, marks, flags, NULL, 0, &count);
@@ -37,7 +38,8 @@ static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *tex
     exl2__stream stream;
     exl2__stream_make(&stream, true);
     for (size_t i = 0; i <= count; i++) {
-        size_t got = i < count ? exl2__stream_push(&stream, v, ids[i], chunk, room) : exl2__stream_flush(&stream, chunk, room);
+        size_t got = i < count ? exl2__stream_push(&stream, v, ids[i], chunk, room)
+                               : exl2__stream_flush(&stream, chunk, room);
         require(got <= room && exl2__unicode_valid(chunk, got));
         require(streamed + got <= need && memcmp(*out + streamed, chunk, got) == 0);
         streamed += got;
@@ -76,16 +78,20 @@ static size_t small_tokenizer(char *out, size_t cap, const char *split)
 {
     size_t used = (size_t)snprintf(out, cap,
         "{\"added_tokens\":[{\"id\":300,\"content\":\"<e>\",\"special\":true},{\"id\":301,\"content\":\"<e\"},"
-        "{\"id\":302,\"content\":\"a b\",\"normalized\":false},{\"id\":303,\"content\":\"\\n\\n\",\"single_word\":true,\"special\":true}],"
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},"
-        "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"ab\":256,\"abc\":257,\"aa\":258,\"aaaa\":259,\"\\u0120a\":260", split);
+        "{\"id\":302,\"content\":\"a b\",\"normalized\":false},"
+        "{\"id\":303,\"content\":\"\\n\\n\",\"single_word\":true,\"special\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+        "%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},"
+        "\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"vocab\":{\"ab\":256,\"abc\":257,\"aa\":258,\"aaaa\":259,\"\\u0120a\":260", split);
     for (uint32_t code = 0; code < 0x144; code++) {
         uint32_t byte = exl2__pieces_byte(code);
         if (byte != UINT32_MAX) {
             used += (size_t)snprintf(out + used, cap - used, ",\"\\u%04x\":%u", code, byte);
         }
     }
-    used += (size_t)snprintf(out + used, cap - used, "},\"merges\":[\"a b\",\"a a\",\"ab c\",\"aa aa\",\"\\u0120 a\"]}}");
+    used += (size_t)snprintf(out + used, cap - used,
+                             "},\"merges\":[\"a b\",\"a a\",\"ab c\",\"aa aa\",\"\\u0120 a\"]}}");
     return used;
 }
 
@@ -107,8 +113,10 @@ static void fuzz_text(uint8_t choice, const char *text, size_t bytes)
     static exl2__ctx c;
     static exl2__vocab vocabs[3];
     static const char *const splits[] = { "", "{\"type\":\"Digits\",\"individual_digits\":true},",
-                                          "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?"
-                                          "\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+                                          "{\"type\":\"Split\",\"pattern\":{\"Regex\":\""
+                                          "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?"
+                                          "\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"
+                                          "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
                                           "\"behavior\":\"Isolated\"}," };
     for (int i = 0; i < 3 && !vocabs[i].present; i++) {
         static char json[16384];
@@ -122,7 +130,8 @@ static void fuzz_text(uint8_t choice, const char *text, size_t bytes)
     }
     char *out, *wanted = malloc(3 * bytes + 1);
     size_t wanted_bytes = repaired(text, bytes, wanted);
-    size_t got = there_and_back(&c, &vocabs[choice % 3], text, bytes, choice & 4 ? marks : NULL, choice & 8 ? EXL2_TEXT_PLAIN : 0, &out);
+    size_t got = there_and_back(&c, &vocabs[choice % 3], text, bytes, choice & 4 ? marks : NULL,
+                                choice & 8 ? EXL2_TEXT_PLAIN : 0, &out);
     require(got == wanted_bytes && memcmp(out, wanted, got) == 0);
     require(c.host_bytes == before);
     free(out);

@@ -1,4 +1,5 @@
-/* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8, time and memory. */
+/* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8,
+   time and memory. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
 #include "../../exl2_impl/6_text/encode.h"
@@ -9,7 +10,8 @@ typedef struct rows_state {
     const char *path;
 } rows_state;
 
-static size_t encode(rows_state *s, const char *text, size_t bytes, const uint8_t *marks, uint32_t flags, exl2_token **out)
+static size_t encode(rows_state *s, const char *text, size_t bytes, const uint8_t *marks, uint32_t flags,
+                     exl2_token **out)
 {
     size_t need, again;
     exl2_result result = exl2__encode(s->c, s->v, text, bytes, marks, flags, NULL, 0, &need);
@@ -126,27 +128,34 @@ static void check_small(exl2__ctx *c)
         { { .options = ",\"unk_token\":\"c\",\"fuse_unk\":true" }, "axxb", "0 2 1" },
         { { .options = ",\"unk_token\":\"c\",\"fuse_unk\":true" }, "\xC3\xA9" "a x xx", "2 0 5 2 5 2" },
         { { .vocab = WORDS, .merges = "[\"b c\",\"a bc\",\"b c\"]" }, "abc", "3" },
-        { { .vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4,\"\\u0120\":5}", .merges = "[\"a b\",\"b c\",\"a b\"]" }, "abc", "0 4" },
+        { { .vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4,\"\\u0120\":5}",
+            .merges = "[\"a b\",\"b c\",\"a b\"]" }, "abc", "0 4" },
         { { .merges = "[\"#version: 0.2\",\"a b\",\"ab c\"]" }, "abc", "4" },
         { { .merges = "[[\"a\",\"b\"],[\"ab\",\"c\"]]" }, "abc ab", "4 5 3" },
         { { .vocab = WORDS, .merges = "[\"b c\"]" }, "abc abc", "0 4 5 0 4" },
         { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true" }, "abc abc", "3 6" },
         { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true" }, "abcb bc", "0 4 1 5 4" },
-        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX }, "abc abc", "6 6" },
-        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX }, "bc", "5 4" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX },
+          "abc abc", "6 6" },
+        { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX },
+          "bc", "5 4" },
         /* the search goes on behind the token, not behind the space that rstrip took */
-        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "<x>  abc", "7 8 1 2" },
-        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "<x>  a a", "7 8 8" },
-        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" }, "a  <y>b <x> <y>",
-          "0 9 1 5 7 9" },
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
+          "<x>  abc", "7 8 1 2" },
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
+          "<x>  a a", "7 8 8" },
+        { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
+          "a  <y>b <x> <y>", "0 9 1 5 7 9" },
         /* tokens with normalized = false are cut out first, wherever they are */
-        { { .added = "[" TOKEN(7, "bc", "x") ",{\"id\":8,\"content\":\"ab\"},{\"id\":9,\"content\":\"abca\"}]" }, "abca", "0 7 0" },
+        { { .added = "[" TOKEN(7, "bc", "x") ",{\"id\":8,\"content\":\"ab\"},{\"id\":9,\"content\":\"abca\"}]" },
+          "abca", "0 7 0" },
     };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         rows_folder folder = { tokenizer_text(rows[i].parts), NULL, 0, 0, 0, 0 };
         exl2__vocab v;
         c->files = rows_files(&folder);
-        if (!CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK) || !CHECK_TEXT(ids_of(c, &v, rows[i].text, NULL, 0), rows[i].ids)) {
+        if (!CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK) ||
+            !CHECK_TEXT(ids_of(c, &v, rows[i].text, NULL, 0), rows[i].ids)) {
             printf("    row %zu: %s\n", i, c->error.text);
         }
         exl2__vocab_close(c, &v);
@@ -167,7 +176,8 @@ static void check_limits(exl2__ctx *c, exl2__vocab *v)
         uint64_t before = c->allocations, start = exl2__platform_ns();
         CHECK(exl2__encode(c, v, text, bytes, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
         double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
-        printf("1 MiB of \"%s\": %zu tokens, %.3f s, %.1f MB/s\n", k == 4 ? "\\n " : kinds[k], need, seconds, 1.048576 / seconds);
+        printf("1 MiB of \"%s\": %zu tokens, %.3f s, %.1f MB/s\n", k == 4 ? "\\n " : kinds[k], need, seconds,
+               1.048576 / seconds);
         CHECK(seconds < 20); /* quadratic would be hours; sanitizers are slow */
         if (k == 3 || k == 6) {
             CHECK_INT(c->allocations, before);

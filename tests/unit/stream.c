@@ -1,4 +1,4 @@
-/* Streaming and whole decoding against the tokenizers library (tests/golden/README.md), and every way of cutting text. */
+/* Streaming and whole decoding against the tokenizers library (tests/golden/README.md), and cut code points. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/stream.h"
 
@@ -8,7 +8,8 @@ typedef struct rows_state {
     const char *path;
 } rows_state;
 
-static void check_row(rows_state *s, int line, const char *what, const char *got, size_t got_bytes, const exl2__json *j, uint32_t wanted)
+static void check_row(rows_state *s, int line, const char *what, const char *got, size_t got_bytes,
+                      const exl2__json *j, uint32_t wanted)
 {
     size_t bytes;
     char *text = rows_text(j, wanted, &bytes);
@@ -94,7 +95,8 @@ static void check_corners(exl2__ctx *c)
     CHECK_INT(exl2__stream_push(&stream, &v, bytes[0], text, 64), 3);
     CHECK(memcmp(text, "\xEF\xBF\xBD", 3) == 0);
     CHECK_INT(exl2__stream_push(&checkpoint, &v, outside[1], text, 64), 0);
-    CHECK_INT(exl2__stream_push(&checkpoint, &v, bytes[3], text, 2), 4); /* what is beyond cap is counted, not written */
+    CHECK_INT(exl2__stream_push(&checkpoint, &v, bytes[3], text, 2),
+              4); /* what is beyond cap is counted, not written */
     CHECK(memcmp(text, "\xF0\x9F\xBD", 3) == 0);
     exl2__vocab_close(c, &v);
     exl2__vocab none = { 0 };

@@ -1,4 +1,5 @@
-/* Class counts of the tokenizers library (spec/tokenizer-chat.md 3.2), code points of every class, UTF-8 of every kind. */
+/* Class counts of the tokenizers library (spec/tokenizer-chat.md 3.2), code points of every class, UTF-8 of
+   every kind. */
 #include "../check.h"
 #include "../../exl2_impl/6_text/unicode.h"
 
@@ -21,10 +22,13 @@ static void check_counts(void)
 
 static void check_classes(void)
 {
-    static const uint32_t spaces[] = { 9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2000, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000 };
-    static const uint32_t others[] = { 0, 8, 0xE, 0x1C, 0x1F, 0x21, 0x2F, 0x3A, 0x40, 0x5B, 0x60, 0x7B, 0x7F, 0x180E, 0x200B, 0xFEFF, 0x378,
+    static const uint32_t spaces[] = { 9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2000, 0x200A, 0x2028,
+                                       0x2029, 0x202F, 0x205F, 0x3000 };
+    static const uint32_t others[] = { 0, 8, 0xE, 0x1C, 0x1F, 0x21, 0x2F, 0x3A, 0x40, 0x5B, 0x60, 0x7B, 0x7F, 0x180E,
+                                       0x200B, 0xFEFF, 0x378,
                                        0x1F642, 0xD800, 0xDFFF, 0x10FFFF, EXL2__UNICODE_BAD, EXL2__UNICODE_CUT };
-    static const uint32_t letters[] = { 'A', 'Z', 'a', 'z', 0xAA, 0xB5, 0xE9, 0x17F, 0x1C5, 0x2B0, 0x4F60, 0xAC00, 0x20000, 0x2A6DF };
+    static const uint32_t letters[] = { 'A', 'Z', 'a', 'z', 0xAA, 0xB5, 0xE9, 0x17F, 0x1C5, 0x2B0, 0x4F60, 0xAC00,
+                                        0x20000, 0x2A6DF };
     for (size_t i = 0; i < EXL2__COUNT(spaces); i++) {
         CHECK_INT(exl2__unicode_class(spaces[i]), EXL2__UNICODE_SPACE);
     }
@@ -69,7 +73,8 @@ static void check_utf8(void)
             CHECK(got == EXL2__UNICODE_BAD && length == 1);
             continue;
         }
-        CHECK(got == code && length == bytes && exl2__unicode_valid(text, bytes) && exl2__unicode_before(text, bytes) == 0);
+        CHECK(got == code && length == bytes && exl2__unicode_valid(text, bytes) &&
+              exl2__unicode_before(text, bytes) == 0);
         for (size_t cut = 1; cut < bytes; cut++) {
             length = exl2__unicode_next(text, cut, &got);
             CHECK(got == EXL2__UNICODE_CUT && length == cut && !exl2__unicode_valid(text, cut));

@@ -97,7 +97,9 @@ static void check_bos(void)
     exl2__vocab v;
     tokenizer_parts plain = { 0 }, with_template = { 0 };
     with_template.post_processor = template_e;
-    CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"eos_token\":{\"content\":\"ab\"},\"pad_token\":\"?\",\"unk_token\":null}", &v) == EXL2_OK);
+    CHECK(open_parts(plain,
+                     "{\"bos_token\":\"<e>\",\"eos_token\":{\"content\":\"ab\"},\"pad_token\":\"?\","
+                     "\"unk_token\":null}", &v) == EXL2_OK);
     CHECK(v.bos == 9 && v.eos == 3 && v.pad == -1 && v.unk == -1 && !v.add_bos);
     CHECK_TEXT(v.eos_text, "ab");
     CHECK_TEXT(v.pad_text, "?");
@@ -109,7 +111,8 @@ static void check_bos(void)
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && !v.add_bos && v.bos == 9);
     exl2__vocab_close(&context, &v);
-    snprintf(sequence, sizeof sequence, "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},%s]}", template_e);
+    snprintf(sequence, sizeof sequence, "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},%s]}",
+             template_e);
     with_template.post_processor = sequence;
     CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.add_bos && v.bos == 9);
     exl2__vocab_close(&context, &v);
@@ -147,7 +150,8 @@ static void check_refused(tokenizer_parts parts, const char *config, exl2_result
     CHECK_INT(context.host_bytes, 0);
 }
 
-#define REFUSE(part, text, result, words) check_refused((tokenizer_parts){ .part = (text) }, NULL, EXL2_ERR_##result, words)
+#define REFUSE(part, text, result, words) \
+    check_refused((tokenizer_parts){ .part = (text) }, NULL, EXL2_ERR_##result, words)
 #define SEQUENCE(parts) "{\"type\":\"Sequence\",\"pretokenizers\":[" parts "]}"
 #define SPLIT(pattern, rest) SEQUENCE("{\"type\":\"Split\",\"pattern\":{" pattern "}," rest "}," TOKENIZER_BYTE_LEVEL)
 #define TEMPLATE(single, tokens) "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"special_tokens\":" tokens "}"
@@ -158,17 +162,22 @@ static void check_unsupported(void)
     REFUSE(pre_tokenizer, "null", UNSUPPORTED, "pre_tokenizer null");
     REFUSE(pre_tokenizer, "{\"type\":\"Metaspace\"}", UNSUPPORTED, "pre_tokenizer Metaspace");
     REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"Punctuation\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "Punctuation");
-    REFUSE(pre_tokenizer, SEQUENCE(TOKENIZER_BYTE_LEVEL ",{\"type\":\"Digits\"}"), UNSUPPORTED, "begins with ByteLevel");
-    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"Digits\"},{\"type\":\"Digits\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "third");
+    REFUSE(pre_tokenizer, SEQUENCE(TOKENIZER_BYTE_LEVEL ",{\"type\":\"Digits\"}"), UNSUPPORTED,
+           "begins with ByteLevel");
+    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"Digits\"},{\"type\":\"Digits\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED,
+           "third");
     REFUSE(pre_tokenizer, SEQUENCE(""), FORMAT, "pretokenizers");
-    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"\\\\s+\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED, "pattern \\\\s+");
+    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"\\\\s+\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED,
+           "pattern \\\\s+");
     REFUSE(pre_tokenizer, SPLIT("\"String\":\" \"", "\"behavior\":\"Isolated\""), UNSUPPORTED, "Split");
     REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"a\"", "\"behavior\":\"Removed\""), UNSUPPORTED, "not Isolated");
-    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"a\"", "\"behavior\":\"Isolated\",\"invert\":true"), UNSUPPORTED, "inverted");
+    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"a\"", "\"behavior\":\"Isolated\",\"invert\":true"), UNSUPPORTED,
+           "inverted");
     REFUSE(decoder, "null", UNSUPPORTED, "decoder null");
     REFUSE(decoder, "{\"type\":\"ByteFallback\"}", UNSUPPORTED, "decoder ByteFallback");
     REFUSE(post_processor, "{\"type\":\"BertProcessing\"}", UNSUPPORTED, "post_processor BertProcessing");
-    REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1]}}"), UNSUPPORTED, "more than one token");
+    REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1]}}"), UNSUPPORTED,
+           "more than one token");
     REFUSE(post_processor, TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"), UNSUPPORTED, "item of single");
     REFUSE(options, ",\"type\":\"Unigram\"", FORMAT, "\"type\" twice");
     REFUSE(options, ",\"byte_fallback\":true", UNSUPPORTED, "byte_fallback true");
@@ -219,8 +228,10 @@ static void check_malformed(void)
     REFUSE(options, ",\"unk_token\":\"?\"", FORMAT, "unk_token is no token");
     REFUSE(options, ",\"unk_token\":5", FORMAT, "unk_token is not a string");
     REFUSE(options, ",\"fuse_unk\":\"x\"", FORMAT, "fuse_unk is not true or false");
-    check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"x\":{}}}", EXL2_ERR_FORMAT, "\"x\", no id below");
-    check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"99999999999\":{}}}", EXL2_ERR_FORMAT, "no id below");
+    check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"x\":{}}}", EXL2_ERR_FORMAT,
+                  "\"x\", no id below");
+    check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"99999999999\":{}}}", EXL2_ERR_FORMAT,
+                  "no id below");
     check_refused((tokenizer_parts){ 0 }, "[", EXL2_ERR_FORMAT, "tokenizer_config.json");
     check_refused((tokenizer_parts){ 0 }, "[]", EXL2_ERR_FORMAT, "tokenizer_config.json");
 }
@@ -248,7 +259,8 @@ static void check_faults(void)
         allocations_left = refused;
         context.error = (exl2_error){ 0 };
         result = open_parts((tokenizer_parts){ 0 }, config, &v);
-        CHECK(result == EXL2_OK || (result == EXL2_ERR_MEMORY && context.error.code == result && context.host_bytes == 0));
+        CHECK(result == EXL2_OK || (result == EXL2_ERR_MEMORY && context.error.code == result &&
+                                    context.host_bytes == 0));
     }
     CHECK(refused > 6);
     CHECK_INT(context.host_bytes, v.bytes);

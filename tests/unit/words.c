@@ -18,7 +18,8 @@ static int rows_of[EXL2__COUNT(kinds)];
 static void words_row(void *user, const exl2__json *j, int line)
 {
     const exl2__words_rules *rules = NULL;
-    uint32_t name = exl2__json_get(j, 0, "rules"), list = exl2__json_get(j, 0, "words"), wanted = exl2__json_first(j, list);
+    uint32_t name = exl2__json_get(j, 0, "rules"), list = exl2__json_get(j, 0, "words"), wanted = exl2__json_first(j,
+            list);
     for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
         char key[2] = { kinds[k].name, 0 };
         if (exl2__json_is(j, name, key)) {
@@ -54,7 +55,8 @@ static const char *cut(const exl2__words_rules *rules, const char *text)
     exl2__words words = exl2__words_of(rules, text, strlen(text));
     exl2__word word;
     while (exl2__words_next(&words, &word)) {
-        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s%.*s", used ? "|" : "", word.lead ? "^" : "", (int)word.bytes,
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s%.*s", used ? "|" : "", word.lead ? "^" : "",
+                                 (int)word.bytes,
                                  word.text);
     }
     line[used] = 0;
