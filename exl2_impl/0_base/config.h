@@ -52,7 +52,13 @@ static inline bool exl2__has_avx512(void)
 /* For kernels whose tile sizes are constants of the caller: only inlined and unrolled do tiles live in registers. */
 #if EXL2__X86_SIMD
 #define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define EXL2__UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__OPTIMIZE__)
 #define EXL2__UNROLL _Pragma("GCC unroll 16")
+#else
+#define EXL2__UNROLL /* at -O0 gcc warns of the hint that it ignores */
+#endif
 #endif
 
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */

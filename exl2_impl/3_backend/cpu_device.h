@@ -209,16 +209,12 @@ typedef struct exl2__cpu_split {
     uint32_t begin, end, tasks;
 } exl2__cpu_split;
 
-/* Borders between tasks lie on even items, because one-row products take two strips side by side. */
 static void exl2__cpu_device_task(void *argument, uint32_t index)
 {
     const exl2__cpu_split *s = (const exl2__cpu_split *)argument;
-    uint32_t pairs = (s->end - s->begin + 1) / 2;
-    uint32_t begin = s->begin + 2 * exl2__cpu_tile_start(pairs, s->tasks, index);
-    uint32_t end = exl2__min32(s->begin + 2 * exl2__cpu_tile_start(pairs, s->tasks, index + 1), s->end);
-    if (begin < end) {
-        s->work(s->d, s->layer, s->range, begin, end, index);
-    }
+    uint32_t begin = s->begin + exl2__cpu_tile_start(s->end - s->begin, s->tasks, index);
+    uint32_t end = s->begin + exl2__cpu_tile_start(s->end - s->begin, s->tasks, index + 1);
+    s->work(s->d, s->layer, s->range, begin, end, index);
 }
 
 /* Does all items, on the host's threads if it lends some and the work (multiply-adds) is worth it. */
@@ -226,7 +222,7 @@ static void exl2__cpu_device_split(const exl2__cpu_split *split, uint64_t cost)
 {
     exl2__cpu_split s = *split;
     const exl2_parallel *parallel = &s.d->c->parallel;
-    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, (s.end - s.begin + 1) / 2);
+    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, s.end - s.begin);
     s.tasks = (uint32_t)exl2__min64(worth, s.d->tasks);
     if (s.tasks <= 1) {
         s.work(s.d, s.layer, s.range, s.begin, s.end, 0);

@@ -18,11 +18,8 @@
 
 #define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
 
-/* Elements from vector 0 to vector j: it may lie in the next strip, `strip` elements on. */
-#define EXL2__V_AT(strip, j) ((j) * EXL2__V_LANES / EXL2__CPU_STRIP * (strip) + (j) * EXL2__V_LANES % EXL2__CPU_STRIP)
-
 /* sum[r][j] += x[r] * weight[j] */
-EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][8], const EXL2__V *weight, const float *x, uint32_t n, uint32_t v)
+EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][4], const EXL2__V *weight, const float *x, uint32_t n, uint32_t v)
 {
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
@@ -34,58 +31,54 @@ EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][8], const EXL2__V *weight, 
     }
 }
 
+/* The same for codes where they lie in their words. */
+EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *word, uint32_t mask, const float *x, uint32_t n, uint32_t v)
+{
+    EXL2__V weight[4];
+    EXL2__UNROLL
+    for (uint32_t j = 0; j < v; j++) {
+        weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], EXL2__V_SET_BITS(mask)));
+    }
+    EXL2__V_NAME(step)(sum, weight, x, n, v);
+}
+
 /* Packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on -> total. n and v are
    constants of the caller. */
 EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][8])
+                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][4])
 {
-    size_t strip_words = (size_t)(p->strip_bytes / 4), strip_scales = (size_t)p->groups * EXL2__CPU_STRIP;
-    const uint32_t *words = (const uint32_t *)(const void *)p->data + strip * strip_words + column;
-    const uint16_t *scales = p->scale + strip * strip_scales + column;
+    const uint32_t *words = (const uint32_t *)(const void *)(p->data + strip * p->strip_bytes) + column;
+    const uint16_t *scales = p->scale + (size_t)strip * p->groups * EXL2__CPU_STRIP + column;
     for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
         uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
         const uint32_t *mask = exl2__cpu_fields_of[bits].mask;
-        EXL2__V sum[EXL2__V_ROWS][8], weight[8];
-        EXL2__V_INT word[8], tops[8];
-        EXL2__UNROLL
-        for (uint32_t r = 0; r < n; r++) {
-            EXL2__UNROLL
-            for (uint32_t j = 0; j < v; j++) {
-                sum[r][j] = EXL2__V_SET(centre[r]);
-            }
-        }
+        EXL2__V sum[EXL2__V_ROWS][4];
+        EXL2__V_INT word[4], tops[4];
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
             tops[j] = EXL2__V_SET_BITS(0);
+            EXL2__UNROLL
+            for (uint32_t r = 0; r < n; r++) {
+                sum[r][j] = EXL2__V_SET(centre[r]);
+            }
         }
         for (uint32_t w = 0; w < bits; w++, words += EXL2__CPU_STRIP) {
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
-                word[j] = EXL2__V_BITS(words + EXL2__V_AT(strip_words, j));
-            }
-            for (uint32_t f = 0; f < fields; f++, x += n) {
-                EXL2__UNROLL
-                for (uint32_t j = 0; j < v; j++) {
-                    weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], EXL2__V_SET_BITS(mask[f])));
-                }
-                EXL2__V_NAME(step)(sum, weight, x, n, v);
-            }
-            EXL2__UNROLL
-            for (uint32_t j = 0; j < v; j++) {
+                word[j] = EXL2__V_BITS(words + j * EXL2__V_LANES);
                 tops[j] = EXL2__V_TOPS(tops[j], word[j]);
             }
-        }
-        for (uint32_t f = fields * bits; f < EXL2__CPU_BLOCK; f++, x += n) {
-            EXL2__UNROLL
-            for (uint32_t j = 0; j < v; j++) {
-                weight[j] = EXL2__V_FLOAT(EXL2__V_AND(tops[j], EXL2__V_SET_BITS(mask[f - 14])));
+            for (uint32_t f = 0; f < fields; f++, x += n) {
+                EXL2__V_NAME(field)(sum, word, mask[f], x, n, v);
             }
-            EXL2__V_NAME(step)(sum, weight, x, n, v);
+        }
+        for (uint32_t row = fields * bits; row < EXL2__CPU_BLOCK; row++, x += n) {
+            EXL2__V_NAME(field)(sum, tops, mask[row - 14], x, n, v);
         }
         const uint16_t *scale = scales + (size_t)p->block[b].group * EXL2__CPU_STRIP;
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
-            EXL2__V factor = EXL2__V_HALF(scale + EXL2__V_AT(strip_scales, j));
+            EXL2__V factor = EXL2__V_HALF(scale + j * EXL2__V_LANES);
             EXL2__UNROLL
             for (uint32_t r = 0; r < n; r++) {
                 total[r][j] = EXL2__V_FMA(factor, sum[r][j], total[r][j]);
@@ -96,13 +89,13 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
 
 /* The same for dense weights [in, 32] of any type. */
 EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        uint32_t n, uint32_t v, EXL2__V total[][8])
+                                        uint32_t n, uint32_t v, EXL2__V total[][4])
 {
-    size_t bytes = exl2__cpu_matrix_dense_bytes(p->source), strip_count = (size_t)p->in * EXL2__CPU_STRIP;
+    size_t bytes = exl2__cpu_matrix_dense_bytes(p->source);
     const uint8_t *base = p->data + strip * p->strip_bytes + column * bytes;
     for (uint32_t i = 0; i < p->in; i += EXL2__CPU_BLOCK) {
         uint32_t end = exl2__min32(i + EXL2__CPU_BLOCK, p->in);
-        EXL2__V sum[EXL2__V_ROWS][8], weight[8];
+        EXL2__V sum[EXL2__V_ROWS][4], weight[4];
         EXL2__UNROLL
         for (uint32_t r = 0; r < n; r++) {
             EXL2__UNROLL
@@ -113,7 +106,7 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
         for (uint32_t k = i; k < end; k++, x += n, base += EXL2__CPU_STRIP * bytes) {
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
-                const void *at = base + EXL2__V_AT(strip_count, j) * bytes;
+                const void *at = base + j * EXL2__V_LANES * bytes;
                 weight[j] = p->source == EXL2__CPU_F32 ? EXL2__V_LOAD((const float *)at)
                           : p->source == EXL2__CPU_F16 ? EXL2__V_HALF(at) : EXL2__V_BF16(at);
             }
@@ -133,7 +126,7 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
 EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
                                        const float *centre, uint32_t n, uint32_t v, float *out, size_t stride, bool add)
 {
-    EXL2__V total[EXL2__V_ROWS][8];
+    EXL2__V total[EXL2__V_ROWS][4];
     uint32_t first = strip * EXL2__CPU_STRIP + column;
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
@@ -159,17 +152,18 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
     }
 }
 
-#define EXL2__V_PAIR (2 * EXL2__V_LANES)                       /* columns of a tile of several rows */
-#define EXL2__V_STRIP (EXL2__CPU_STRIP / EXL2__V_LANES)        /* vectors of a strip */
+#define EXL2__V_PAIR (2 * EXL2__V_LANES) /* columns of a tile of several rows */
 
-/* A tile of n rows, over one strip. */
-#define EXL2__V_TILE(n)                                                                                                \
+/* A tile of n rows over one strip, two vectors of columns at a time. One row has too few chains to hide the latency
+   of an addition, so it takes all vectors at once. */
+#define EXL2__V_TILE(n)                                                                                               \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
                                                       const float *centre, float *out, size_t stride, bool add)       \
-    {                                                                                                                  \
-        for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += EXL2__V_PAIR) {                                  \
-            EXL2__V_NAME(tile)(p, strip, column, x, centre, n, 2, out, stride, add);                                   \
-        }                                                                                                              \
+    {                                                                                                                 \
+        uint32_t columns = n == 1 ? EXL2__CPU_STRIP : EXL2__V_PAIR;                                                   \
+        for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += columns) {                                      \
+            EXL2__V_NAME(tile)(p, strip, column, x, centre, n, columns / EXL2__V_LANES, out, stride, add);            \
+        }                                                                                                             \
     }
 
 EXL2__V_TILES(EXL2__V_TILE)
@@ -177,29 +171,12 @@ EXL2__V_TILES(EXL2__V_TILE)
 typedef void (*EXL2__V_NAME(tile_function))(const exl2__cpu_part *p, uint32_t strip, const float *x, const float *centre,
                                             float *out, size_t stride, bool add);
 
-/* One row has too few chains to hide the latency of an addition; two strips side by side have enough. */
-EXL2__V_TARGET static void EXL2__V_NAME(row)(const exl2__cpu_part *p, uint32_t begin, uint32_t end, const float *x,
-                                             const float *centre, float *out, bool add)
-{
-    uint32_t strip = begin;
-    for (; strip + 2 <= end; strip += 2) {
-        EXL2__V_NAME(tile)(p, strip, 0, x, centre, 1, 2 * EXL2__V_STRIP, out, 0, add);
-    }
-    if (strip < end) {
-        EXL2__V_NAME(tile)(p, strip, 0, x, centre, 1, EXL2__V_STRIP, out, 0, add);
-    }
-}
-
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                                  uint32_t end, float *out, size_t stride, bool add)
 {
 #define EXL2__V_TILE_NAME(n) EXL2__V_NAME(tile_##n),
     static const EXL2__V_NAME(tile_function) of_rows[] = { EXL2__V_TILES(EXL2__V_TILE_NAME) };
 #undef EXL2__V_TILE_NAME
-    if (input->rows == 1) {
-        EXL2__V_NAME(row)(p, begin, end, input->x, input->centre, out, add);
-        return;
-    }
     for (uint32_t strip = begin; strip < end; strip++) {
         for (uint32_t t = 0; t < input->tiles; t++) {
             uint32_t row = exl2__cpu_tile_start(input->rows, input->tiles, t);
@@ -214,7 +191,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const 
 
 EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim, float *out, size_t stride)
 {
-    EXL2__V sum[EXL2__V_ROWS][8], weight[8];
+    EXL2__V sum[EXL2__V_ROWS][4], weight[4];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         sum[r][0] = sum[r][1] = EXL2__V_SET(0);
@@ -235,7 +212,7 @@ EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const ui
 EXL2__V_INLINE void EXL2__V_NAME(mix_of)(const float *weights, size_t stride, uint32_t n, const uint16_t *values,
                                          uint32_t dim_stride, uint32_t tokens, uint32_t v, float *out)
 {
-    EXL2__V sum[EXL2__V_ROWS][8], value[8];
+    EXL2__V sum[EXL2__V_ROWS][4], value[4];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -297,9 +274,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
 }
 
 #undef EXL2__V_INLINE
-#undef EXL2__V_AT
 #undef EXL2__V_PAIR
-#undef EXL2__V_STRIP
 #undef EXL2__V_TILE
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET

@@ -126,13 +126,10 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight,
 EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
                                                            const float *x, float *scaled)
 {
-    float picked[EXL2__CPU_BLOCK];
     __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
-    for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i++) {
-        picked[i] = x[order[i]];
-    }
     for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
-        __m256 value = _mm256_loadu_ps(picked + i);
+        const uint16_t *o = order + i;
+        __m256 value = _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
         sum[i / 8 % 2] = _mm256_fmadd_ps(value, _mm256_loadu_ps(fields->centre + i), sum[i / 8 % 2]);
         _mm256_storeu_ps(scaled + i, _mm256_mul_ps(value, _mm256_loadu_ps(fields->scale + i)));
     }
