@@ -88,10 +88,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     out->code = code;
     out->names = names;
     out->text = text;
-    out->code_count = p->code_count;
     out->name_count = p->name_count;
-    out->source_bytes = bytes;
-    out->text_bytes = (uint32_t)text_bytes;
     out->stack_max = p->stack_max;
     return EXL2_OK;
 }

@@ -304,6 +304,7 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
     exl2__template_value *items = NULL, *pairs = NULL;
     if (id == EXL2__TEMPLATE_METHOD_GET) {
         const exl2__template_entry *entry;
+        EXL2__TRY(exl2__template_check_key(r, args[0], 0));
         EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, args[0], &entry));
         *out = entry ? entry->value : args[1] ? *args[1] : exl2__template_none();
         return EXL2_OK;

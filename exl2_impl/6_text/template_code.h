@@ -77,7 +77,8 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_FOR,    /* pop what is iterated over, open a frame */
     EXL2__TEMPLATE_NEXT,   /* close inner frames down to `count`, push the next element, or jump */
     EXL2__TEMPLATE_ENTER,  /* the element is taken: count it */
-    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop took an element */
+    EXL2__TEMPLATE_RAN,    /* the body came to its end: no else (continue and break skip this, as in Jinja) */
+    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop's body came to its end */
     EXL2__TEMPLATE_SCOPE,  /* open a frame whose variables end with it */
     EXL2__TEMPLATE_CAPTURE, /* open a frame whose output becomes a text */
     EXL2__TEMPLATE_CAPTURED, /* close it and push the text */
@@ -101,7 +102,7 @@ typedef struct exl2__template {
     const exl2__template_ins *code;
     const exl2__template_name *names; /* [name_count] variables */
     const char *text;   /* the source with line ends as "\n", then the string literals that have escapes */
-    uint32_t code_count, name_count, source_bytes, text_bytes;
+    uint32_t name_count;
     uint32_t stack_max; /* values that expressions hold at a time */
     exl2_error refused; /* code 0: fine; else what every render of this template returns */
 } exl2__template;

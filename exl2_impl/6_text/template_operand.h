@@ -94,7 +94,8 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
 {
     uint32_t needed = (1u << call->signature->mandatory) - 1;
     if ((call->seen & needed) != needed) {
-        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, call->name.at, "%s '%s' misses an argument", call->what,
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, call->name.at,
+                                        "%s '%s' with so few arguments is not supported", call->what,
                                         call->signature->name);
     }
     exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given,
@@ -175,8 +176,8 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
     uint32_t index;
-    if (exl2__template_operand_keyword(word, t.bytes)) {
-        return exl2__template_emit_unexpected(p, "an expression");
+    if (exl2__template_operand_keyword(word, t.bytes)) { /* for Jinja a variable called so */
+        return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
     if (called && exl2__template_same(word, t.bytes, "namespace")) {
@@ -352,7 +353,8 @@ static exl2_result exl2__template_operand_test(exl2__template_parser *p)
                p->token.kind == EXL2__TEMPLATE_TOKEN_REAL || exl2__template_emit_is_operator(p, "[") ||
                exl2__template_emit_is_operator(p, "{")) {
         if (call.signature->parameters[0] == 0) {
-            return exl2__template_emit_unexpected(p, "the end of this test");
+            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
+                                            "test '%s' with an argument is not supported", call.signature->name);
         }
         EXL2__TRY(exl2__template_operand_primary(p));
         EXL2__TRY(exl2__template_operand_postfix(p));

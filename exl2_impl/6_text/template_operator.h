@@ -15,6 +15,22 @@
 static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, uint32_t depth, bool *out);
 
+/* Only values that never change can be keys. */
+static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
+{
+    if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
+        return exl2__template_refuse(r, "a value nested that deeply");
+    }
+    if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
+    }
+    for (uint32_t i = 0; key->kind == EXL2__TEMPLATE_KIND_TUPLE && i < key->count; i++) {
+        EXL2__TRY(exl2__template_step(r, 1));
+        EXL2__TRY(exl2__template_check_key(r, &key->as.items[i], depth + 1));
+    }
+    return EXL2_OK;
+}
+
 /* The entry with this key, or NULL. 1, 1.0 and True are the same key. */
 static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__template_entry *entries, uint32_t count,
                                              const exl2__template_value *key, const exl2__template_entry **out)
@@ -170,9 +186,7 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
     }
     if (whole->kind == EXL2__TEMPLATE_KIND_DICT) {
         const exl2__template_entry *entry;
-        if (part->kind == EXL2__TEMPLATE_KIND_LIST || part->kind == EXL2__TEMPLATE_KIND_DICT) {
-            return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(part));
-        }
+        EXL2__TRY(exl2__template_check_key(r, part, 0));
         EXL2__TRY(exl2__template_entry_find(r, whole->as.entries, whole->count, part, &entry));
         *out = entry != NULL;
         return EXL2_OK;
@@ -376,6 +390,9 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
         "+", "-", "*", "/", "//", "%", "** or pow()"
     }; /* in the order of the operations */
     const char *sign = signs[op - EXL2__TEMPLATE_ADD];
+    if (op == EXL2__TEMPLATE_MODULO && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_refuse(r, "formatting with %");
+    }
     if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
     }
@@ -385,9 +402,6 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
     if (appends) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "can only concatenate %s (not \"%s\") to %s",
                                    exl2__template_type(a), exl2__template_type(b), exl2__template_type(a));
-    }
-    if (op == EXL2__TEMPLATE_MODULO && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_refuse(r, "formatting with %");
     }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", sign,
                                exl2__template_type(a), exl2__template_type(b));

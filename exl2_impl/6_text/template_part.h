@@ -59,9 +59,7 @@ static exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__templat
                                             const exl2__template_value *key, const exl2__template_value *value)
 {
     const exl2__template_entry *found;
-    if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
-    }
+    EXL2__TRY(exl2__template_check_key(r, key, 0));
     EXL2__TRY(exl2__template_entry_find(r, entries, *count, key, &found));
     if (found) {
         entries[found - entries].value = *value;

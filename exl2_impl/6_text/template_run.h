@@ -226,6 +226,9 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     case EXL2__TEMPLATE_LEAVE:
         exl2__template_frame_pop(r, ins->count);
         return EXL2_OK;
+    case EXL2__TEMPLATE_RAN:
+        exl2__template_frame_top(r)->loop->ran = true;
+        return EXL2_OK;
     case EXL2__TEMPLATE_ENTER: {
         exl2__template_loop *loop = exl2__template_frame_top(r)->loop;
         loop->taken++;
@@ -271,7 +274,7 @@ static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_
         return true;
     }
     case EXL2__TEMPLATE_ELSE:
-        *jump = r->frame[ins->count + 1].loop->taken > 0;
+        *jump = r->frame[ins->count + 1].loop->ran;
         exl2__template_frame_pop(r, ins->count);
         return true;
     default:

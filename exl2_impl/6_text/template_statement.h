@@ -152,7 +152,7 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* for target in value [if condition]: FOR, NEXT, bind, condition, ENTER, body, JUMP NEXT, ELSE or LEAVE. */
+/* for target in value [if condition]: FOR, NEXT, bind, condition, ENTER, body, RAN, JUMP NEXT, ELSE or LEAVE. */
 static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
 {
     exl2__template_target target = { 0 };
@@ -189,10 +189,13 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
     p->loop = &loop;
     EXL2__TRY(exl2__template_statement_body(p, "else endfor"));
     p->loop = outer;
+    bool has_else = exl2__template_emit_is_name(p, "else");
+    if (has_else) {
+        exl2__template_emit(p, EXL2__TEMPLATE_RAN, 0, 0, at, 0);
+    }
     exl2__template_emit_patch(p, exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, 0), loop.next);
     exl2__template_emit_land(p, loop.exits);
     p->frames--;
-    bool has_else = exl2__template_emit_is_name(p, "else");
     EXL2__TRY(exl2__template_statement_end(p, true));
     if (!has_else) {
         exl2__template_emit_frames(p, EXL2__TEMPLATE_LEAVE, p->frames, at, 0);

@@ -70,7 +70,7 @@ struct exl2__template_loop {
     uint32_t count, at; /* at: next element */
     uint32_t taken;     /* elements that passed the filter */
     uint32_t depth;     /* loops around it */
-    bool filtered;
+    bool filtered, ran; /* ran: a body came to its end */
     exl2__template_value previous, current;
 };
 

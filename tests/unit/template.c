@@ -43,6 +43,14 @@ typedef struct outcome {
     size_t bytes;
 } outcome;
 
+static char *text_copy(const char *text, size_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    return copy;
+}
+
 static char *json_string(const exl2__json *j, uint32_t token, size_t *bytes)
 {
     *bytes = exl2__json_text(j, token, NULL, 0);
@@ -123,28 +131,28 @@ static void compare(const char *what, size_t line, const exl2__json *row, const 
 
 /* ---- goldens ---- */
 
-/* Rows of Jinja2's own behaviour: every one is equal or refused. */
-static void test_cases(void)
+/* Rows of Jinja2's own behaviour over variables.json: every one is equal or refused. */
+static void test_cases(const char *name, size_t wanted_equal)
 {
-    lines l = lines_read(golden("cases.jsonl"));
+    lines l = lines_read(golden(name));
     size_t variables_bytes, equal = 0, refused = 0;
     char *variables_text = check_read(golden("variables.json"), &variables_bytes);
     exl2__json variables, row;
     CHECK_INT(exl2__json_open(&ctx, "variables.json", variables_text, variables_bytes, &variables), EXL2_OK);
     for (size_t i = 0; i < l.count; i++) {
         size_t bytes;
-        CHECK_INT(exl2__json_open(&ctx, "cases.jsonl", l.line[i], strlen(l.line[i]), &row), EXL2_OK);
+        CHECK_INT(exl2__json_open(&ctx, name, l.line[i], strlen(l.line[i]), &row), EXL2_OK);
         char *source = json_string(&row, exl2__json_get(&row, 0, "template"), &bytes);
         const exl2__json *json[1] = { &variables };
         uint32_t root = 0;
         outcome o = render_json(source, bytes, json, &root, 1);
-        compare("cases", i + 1, &row, &o, &equal, &refused);
+        compare(name, i + 1, &row, &o, &equal, &refused);
         free(o.text);
         free(source);
         exl2__json_close(&ctx, &row);
     }
-    printf("cases: %zu equal, %zu refused of %zu\n", equal, refused, l.count);
-    CHECK(equal >= 124); /* may only grow */
+    printf("%s: %zu equal, %zu refused of %zu\n", name, equal, refused, l.count);
+    CHECK(equal >= wanted_equal);
     exl2__json_close(&ctx, &variables);
     free(variables_text);
     free(l.text);
@@ -177,12 +185,76 @@ static void test_rows(const char *name, const char *source, const char *rows_pat
     free(l.text);
 }
 
+/* A row through the interface, when role and content of its messages are texts, or content is null. */
+static bool render_row(const exl2__template *t, const exl2__json *row, outcome *o)
+{
+    exl2_message messages[32] = { { 0 } };
+    char block[1 << 15], *kept[64] = { 0 };
+    const uint8_t *marks;
+    const char *text;
+    size_t bytes, keeps = 0;
+    bool plain = true;
+    uint32_t list = exl2__json_get(row, 0, "messages"), tools = exl2__json_get(row, 0, "tools");
+    exl2__template_input in = { messages, 0,    NULL, exl2__json_get(row, 0, "add_generation_prompt") != 0,
+                                NULL,     NULL, NULL, NULL };
+    exl2__json_bool(row, exl2__json_get(row, 0, "add_generation_prompt"), &in.add_generation_prompt);
+    for (uint32_t m = exl2__json_first(row, list); m && in.message_count < 32; m = exl2__json_next(row, list, m)) {
+        uint32_t content = exl2__json_get(row, m, "content");
+        plain = plain && (!content || row->tokens[content].kind == EXL2__JSON_STRING);
+        messages[in.message_count].role = kept[keeps++] = json_string(row, exl2__json_get(row, m, "role"), &bytes);
+        if (content) {
+            messages[in.message_count].text = kept[keeps++] = json_string(row, content, &bytes);
+            plain = plain && strlen(messages[in.message_count].text) == bytes;
+        }
+        in.message_count++;
+    }
+    char *tools_text =
+        tools ? text_copy(row->text + row->tokens[tools].begin, row->tokens[tools].end - row->tokens[tools].begin)
+              : NULL;
+    in.tools = tools_text;
+    if (plain) {
+        o->code = exl2__template_render(&ctx, t, &in, block, sizeof block, &text, &o->bytes, &marks);
+        o->text = o->code == EXL2_OK ? text_copy(text, o->bytes) : NULL;
+    }
+    free(tools_text);
+    for (size_t i = 0; i < keeps; i++) {
+        free(kept[i]);
+    }
+    return plain;
+}
+
+/* The template of the model folder, with every row: as JSON, and through the interface. */
 static void test_smollm2(void)
 {
-    char *source = check_read(golden("smollm2.jinja"), NULL);
-    test_rows("smollm2", source, golden("smollm2.jsonl"),
-              "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\"}", 38);
+    char folder[1024], config_path[1100];
+    exl2__template t;
+    exl2__json config, row;
+    size_t bytes, equal = 0, refused = 0, through = 0;
+    snprintf(folder, sizeof folder, "%s", golden("../smollm2"));
+    snprintf(config_path, sizeof config_path, "%s/tokenizer_config.json", folder);
+    char *config_text = check_read(config_path, &bytes);
+    CHECK_INT(exl2__json_open(&ctx, "tokenizer_config.json", config_text, bytes, &config), EXL2_OK);
+    char *source = json_string(&config, exl2__json_get(&config, 0, "chat_template"), &bytes);
+    test_rows("smollm2", source, golden("smollm2.jsonl"), config_text, 38);
+    lines l = lines_read(golden("smollm2.jsonl"));
+    CHECK_INT(exl2__template_from_config(&ctx, folder, &t), EXL2_OK);
+    CHECK(t.present && t.refused.code == EXL2_OK);
+    for (size_t i = 0; i < l.count; i++) {
+        outcome o = { EXL2_OK, NULL, 0 };
+        CHECK_INT(exl2__json_open(&ctx, "smollm2.jsonl", l.line[i], strlen(l.line[i]), &row), EXL2_OK);
+        if (render_row(&t, &row, &o)) {
+            compare("smollm2 through the interface", i + 1, &row, &o, &equal, &refused);
+            through++;
+        }
+        free(o.text);
+        exl2__json_close(&ctx, &row);
+    }
+    CHECK(equal == through && through >= 36);
+    exl2__template_close(&ctx, &t);
+    exl2__json_close(&ctx, &config);
+    free(config_text);
     free(source);
+    free(l.text);
 }
 
 /* The twelve templates of the shared fixtures; those of `wanted` must render every row. */
@@ -335,7 +407,9 @@ static void test_numbers(void)
 int main(void)
 {
     ctx.allocator = exl2__platform_allocator();
-    test_cases();
+    ctx.files = exl2__platform_files();
+    test_cases("cases.jsonl", 123); /* these may only grow */
+    test_cases("random.jsonl", 292);
     test_smollm2();
     test_shared_templates();
     test_marks();
