@@ -8,11 +8,11 @@
 #include "common/clock.h"
 #include "common/host.h"
 #include "common/interrupt.h"
+#include "common/pace.h"
 #include "common/samples.h"
 
 #include <stdio.h>
 
-#define FRAME_NS 16666667u
 #define GAME_NS 6000000u /* what the game itself computes in a frame */
 #define LATE_MS 18.0     /* a frame above it missed its display refresh */
 
@@ -61,16 +61,6 @@ static bool start_job(frame_run *r)
     return r->job_open;
 }
 
-static void wait_until(uint64_t ns, uint64_t nap_ns)
-{
-    uint64_t now = clock_ns();
-    if (ns > now + nap_ns) {
-        clock_sleep_us((ns - now - nap_ns) / 1000);
-    }
-    while (clock_ns() < ns) {
-    }
-}
-
 /* One frame as a game has it: its own work, the engine's slice, then the display. False with a sentence. */
 static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
 {
@@ -80,17 +70,14 @@ static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
         host_failed(&r->host);
         return false;
     }
-    wait_until(start + GAME_NS, GAME_NS);
+    pace_until(start + GAME_NS, GAME_NS);
     uint64_t step_start = clock_ns();
     if (exl2_step(r->host.engine, &slice) < 0) {
         host_failed(&r->host);
         return false;
     }
     double step_ms = (double)(clock_ns() - step_start) * 1e-6;
-    *display_ns += FRAME_NS;
-    wait_until(*display_ns, 300000);
-    uint64_t end = clock_ns();
-    *display_ns = end > *display_ns + FRAME_NS ? end : *display_ns; /* a lost refresh is lost */
+    uint64_t end = pace_display(display_ns);
     double frame_ms = (double)(end - start) * 1e-6;
     samples_add(&r->frames, frame_ms);
     samples_add(&r->steps, step_ms);
@@ -148,7 +135,7 @@ static bool save_picture(const frame_run *r, char lines[4][128])
     double budget = r->options->cpu_us * 1e-3;
     chart frames = { .title = "frame time in ms; grey: engine idle, blue: at work, red: late", .limit_name = "60 Hz",
                      .ms = r->frames.values, .count = r->frames.count, .on_from = r->on_from,
-                     .limit_ms = FRAME_NS * 1e-6, .top_ms = 2 * FRAME_NS * 1e-6, .late_ms = LATE_MS };
+                     .limit_ms = PACE_FRAME_NS * 1e-6, .top_ms = 2 * PACE_FRAME_NS * 1e-6, .late_ms = LATE_MS };
     chart steps = { .title = "time inside exl2_step in ms", .limit_name = "budget",
                     .ms = r->steps.values, .count = r->steps.count, .on_from = r->on_from,
                     .limit_ms = budget, .top_ms = budget * 2, .late_ms = budget + 0.5 };

@@ -2,7 +2,7 @@
    takes: the POSIX monotonic clock.
    gives: what clock.h declares.
    owns:  nothing.
-   next:  pool.c */
+   next:  pace.c */
 #define _POSIX_C_SOURCE 200809L
 #include "clock.h"
 

@@ -2,7 +2,7 @@
    takes: nothing.
    gives: clock_ns, clock_seconds_since, clock_sleep_us.
    owns:  nothing.
-   next:  pool.h */
+   next:  pace.h */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H
 

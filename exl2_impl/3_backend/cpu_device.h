@@ -11,7 +11,9 @@
 #include "cpu_sample.h"
 
 #define EXL2__CPU_TASKS_MAX 64u
+#ifndef EXL2__CPU_TASK_COST
 #define EXL2__CPU_TASK_COST 150000u /* multiply-adds that are worth a task of their own: about 4 us */
+#endif
 
 typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, for attention */
     uint32_t row, count;

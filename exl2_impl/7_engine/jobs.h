@@ -251,6 +251,9 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
         return;
     }
+    if (job->held_count == job->held_max) { /* hundreds of tokens without text inside what might be a stop string */
+        settled = job->hold_bytes;
+    }
     if (eos || stop_token || full) {
         settled = job->hold_bytes;
         exl2__jobs_end(job, stop_token ? EXL2_STOP_TOKEN : eos ? EXL2_STOP_EOS : EXL2_STOP_LENGTH, EXL2_OK, NULL);

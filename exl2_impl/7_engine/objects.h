@@ -94,6 +94,7 @@ typedef struct exl2__job {
     const exl2_token *stop_tokens;
     uint32_t stop_token_count;
     uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
+    uint32_t held_max;           /* tokens that the block has room for */
     uint32_t release_bytes, release_count; /* of them, what must be delivered before anything else; 0, 0 = nothing */
     bool releasing, progress_due; /* a TEXT, a PREFILL event must go out before more work */
     uint32_t delivered, max_tokens;

@@ -225,8 +225,9 @@ static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, ex
     }
     job->stop_tokens = tokens;
     job->stop_token_count = d->stop_token_count;
-    uint64_t held = exl2__min64(longest + 8, EXL2__JOB_HELD_TOKENS); /* tokens that may wait at a time, of a byte each */
-    if (d->alts_per_token > EXL2_ALTS_MAX || held * d->alts_per_token > EXL2__JOB_ALTS) {
+    uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
+    job->held_max = d->alts_per_token ? exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS) : EXL2__JOB_HELD_TOKENS;
+    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes", d->alts_per_token,
                           (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
     }

@@ -379,12 +379,14 @@ static exl2_result exl2__import_text_write(exl2__ctx *c, const char *dir, const 
     }
     exl2__format(path, sizeof path, "%s/tokenizer.json", dir);
     EXL2__TRY(exl2__write_open(c, path, &w));
+    w.from = t->g->path;
     exl2_result result = exl2__import_text_write_tokenizer(&w, t);
     exl2_result closed = exl2__write_close(&w);
     EXL2__TRY(result);
     EXL2__TRY(closed);
     exl2__format(path, sizeof path, "%s/tokenizer_config.json", dir);
     EXL2__TRY(exl2__write_open(c, path, &w));
+    w.from = t->g->path;
     exl2__import_text_write_config(&w, t, context);
     return exl2__write_close(&w);
 }

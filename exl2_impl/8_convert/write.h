@@ -18,6 +18,7 @@
 typedef struct exl2__write {
     exl2__ctx *ctx;
     const char *path; /* the caller's; for messages */
+    const char *from; /* where quoted text comes from, if known; for messages */
     void *file;       /* NULL: only counts */
     char *buffer;
     uint64_t offset;  /* of the buffer in the file */
@@ -86,8 +87,8 @@ static void exl2__write_quoted(exl2__write *w, const char *what, const char *tex
         uint8_t byte = (uint8_t)text[i];
         if (size == 0) {
             if (w->result >= 0) {
-                w->result = exl2__fail(w->ctx, EXL2_ERR_FORMAT, "%s is not UTF-8 (byte %u at %llu)", what, byte,
-                                       (unsigned long long)i);
+                w->result = exl2__fail(w->ctx, EXL2_ERR_FORMAT, "%s: %s is not UTF-8 (byte %u at %llu)",
+                                       w->from ? w->from : "text", what, byte, (unsigned long long)i);
             }
             return;
         }

@@ -17,25 +17,22 @@
 
 static double worst_logit, worst_logsumexp;
 
-static void check_scores(const rig *r, const char *golden, uint32_t sequence)
+static void check_scores(const rig *r, const rig_golden_file *golden, uint32_t sequence)
 {
     static double numbers[2048], ids[2048], sums[256];
     static rig_said said;
     memset(&said, 0, sizeof said);
     exl2_token tokens[256];
-    uint32_t count = rig_json_row(golden, "tokens", sequence, numbers, 256);
-    for (uint32_t i = 0; i < count; i++) {
-        tokens[i] = (exl2_token)numbers[i];
-    }
+    uint32_t count = rig_golden_ids(golden, rig_golden_at(golden, 0, "tokens", sequence), tokens, 256);
     exl2_job_desc d = rig_job(r, tokens, count, 1, &said);
     d.score_prompt = true;
     d.prefill_only = true;
     d.alts_per_token = EXL2_ALTS_MAX;
     rig_run(r, &d);
     CHECK_INT(said.scored, count - 1);
-    rig_json_row(golden, "top_logits", sequence, numbers, 2048);
-    rig_json_row(golden, "top_ids", sequence, ids, 2048);
-    rig_json_row(golden, "logsumexp", sequence, sums, 256);
+    rig_golden_numbers(golden, rig_golden_at(golden, 0, "top_logits", sequence), numbers, 2048);
+    rig_golden_numbers(golden, rig_golden_at(golden, 0, "top_ids", sequence), ids, 2048);
+    rig_golden_numbers(golden, rig_golden_at(golden, 0, "logsumexp", sequence), sums, 256);
     double nll = 0;
     for (uint32_t p = 0; p + 1 < count && p < said.scored; p++) {
         nll -= (double)said.scores[p] / (count - 1);
@@ -52,28 +49,23 @@ static void check_scores(const rig *r, const char *golden, uint32_t sequence)
             CHECK(found);
         }
     }
-    double wanted[2];
-    const char *at = rig_json(golden, "nll");
-    rig_json_numbers(&at, wanted, 2);
-    CHECK(fabs(nll - wanted[sequence]) <= NLL_BOUND);
+    double wanted = 0;
+    exl2__json_f64(&golden->json, rig_golden_at(golden, 0, "nll", sequence), &wanted);
+    CHECK(fabs(nll - wanted) <= NLL_BOUND);
 }
 
-static void check_greedy(const rig *r, const char *golden, uint32_t sequence)
+static void check_greedy(const rig *r, const rig_golden_file *golden, uint32_t sequence)
 {
-    static double numbers[256];
     static rig_said said;
     memset(&said, 0, sizeof said);
-    exl2_token tokens[256];
-    uint32_t count = rig_json_row(golden, "tokens", sequence, numbers, 256);
-    for (uint32_t i = 0; i < count; i++) {
-        tokens[i] = (exl2_token)numbers[i];
-    }
+    exl2_token tokens[256], greedy[256];
+    uint32_t count = rig_golden_ids(golden, rig_golden_at(golden, 0, "tokens", sequence), tokens, 256);
     exl2_job_desc d = rig_job(r, tokens, count, 12, &said);
     rig_run(r, &d);
-    uint32_t wanted = rig_json_row(golden, "greedy", sequence, numbers, 256);
+    uint32_t wanted = rig_golden_ids(golden, rig_golden_at(golden, 0, "greedy", sequence), greedy, 256);
     CHECK_INT(said.count, wanted);
     for (uint32_t i = 0; i < wanted && i < said.count; i++) {
-        CHECK_INT(said.ids[i], numbers[i]);
+        CHECK_INT(said.ids[i], greedy[i]);
     }
 }
 
@@ -81,18 +73,19 @@ static void golden_model(const char *path)
 {
     char file[1200];
     snprintf(file, sizeof file, "%s/golden.json", path);
-    char *golden = check_read(file, NULL);
+    rig_golden_file golden;
+    rig_golden_open(file, &golden);
     rig r = rig_load(path);
     worst_logit = worst_logsumexp = 0;
     for (uint32_t sequence = 0; sequence < 2; sequence++) {
-        check_scores(&r, golden, sequence);
-        check_greedy(&r, golden, sequence);
+        check_scores(&r, &golden, sequence);
+        check_greedy(&r, &golden, sequence);
     }
     printf("%s: logits within %.2g, logsumexp within %.2g\n", path, worst_logit, worst_logsumexp);
     CHECK(worst_logit <= LOGIT_BOUND);
     CHECK(worst_logsumexp <= LOGSUMEXP_BOUND);
     rig_close(&r);
-    free(golden);
+    rig_golden_close(&golden);
 }
 
 int main(int argc, char **argv)

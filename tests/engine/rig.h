@@ -63,7 +63,7 @@ static inline const char *rig_golden(const char *name)
 
 /* ---- a job that collects ---- */
 
-#define RIG_TOKENS 1024
+#define RIG_TOKENS 2048
 
 typedef struct rig_said {
     exl2_token ids[RIG_TOKENS];
@@ -150,57 +150,64 @@ static inline void rig_drain(const rig *r, uint32_t cpu_us)
     }
 }
 
-/* ---- JSON of goldens: [[1,2],[3]] and the like, no strings inside ---- */
+/* ---- JSON of goldens, with the engine's own reader ---- */
 
-/* Text behind "key":, or NULL. */
-static inline const char *rig_json(const char *text, const char *key)
+typedef struct rig_golden_file {
+    exl2__ctx c;
+    char *text;
+    exl2__json json;
+} rig_golden_file;
+
+static inline void rig_golden_open(const char *path, rig_golden_file *g)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    const char *at = strstr(text, quoted);
-    return at ? at + strlen(quoted) : NULL;
+    size_t bytes;
+    memset(g, 0, sizeof *g);
+    g->c.allocator = exl2__platform_allocator();
+    g->text = check_read(path, &bytes);
+    if (exl2__json_open(&g->c, path, g->text, bytes, &g->json) < 0) {
+        printf("%s\n", g->c.error.text);
+        exit(1);
+    }
 }
 
-/* Numbers from *at up to the bracket that closes the array which begins there; *at moves behind it. */
-static inline uint32_t rig_json_numbers(const char **at, double *out, uint32_t cap)
+static inline void rig_golden_close(rig_golden_file *g)
+{
+    exl2__json_close(&g->c, &g->json);
+    free(g->text);
+}
+
+/* The value at key of an object, then its i-th element; exits when it is not there. */
+static inline uint32_t rig_golden_at(const rig_golden_file *g, uint32_t object, const char *key, uint32_t i)
+{
+    uint32_t list = exl2__json_get(&g->json, object, key), item = list ? exl2__json_first(&g->json, list) : 0;
+    for (uint32_t n = 0; item && n < i; n++) {
+        item = exl2__json_next(&g->json, list, item);
+    }
+    if (!item) {
+        printf("the golden has no %s %u\n", key, i);
+        exit(1);
+    }
+    return item;
+}
+
+/* All numbers below a value, in order of the text. */
+static inline uint32_t rig_golden_numbers(const rig_golden_file *g, uint32_t value, double *out, uint32_t cap)
 {
     uint32_t count = 0;
-    int depth = 0;
-    const char *p = *at;
-    for (; *p; p++) {
-        if (*p == '[') {
-            depth++;
-        } else if (*p == ']') {
-            if (--depth == 0) {
-                p++;
-                break;
-            }
-        } else if (depth && (*p == '-' || (*p >= '0' && *p <= '9'))) {
-            char *end;
-            double value = strtod(p, &end);
-            if (count < cap) {
-                out[count++] = value;
-            }
-            p = end - 1;
+    for (uint32_t i = value; i < g->json.tokens[value].after && count < cap; i++) {
+        if (g->json.tokens[i].kind == EXL2__JSON_NUMBER) {
+            exl2__json_f64(&g->json, i, &out[count++]);
         }
     }
-    *at = p;
     return count;
 }
 
-/* The i-th array inside the array behind key. */
-static inline uint32_t rig_json_row(const char *text, const char *key, uint32_t i, double *out, uint32_t cap)
+static inline uint32_t rig_golden_ids(const rig_golden_file *g, uint32_t value, exl2_token *out, uint32_t cap)
 {
-    const char *at = rig_json(text, key);
-    if (!at || !(at = strchr(at, '['))) {
-        printf("golden has no %s\n", key);
-        exit(1);
-    }
-    at++;
-    uint32_t count = 0;
-    for (uint32_t row = 0; row <= i; row++) {
-        at = strchr(at, '[');
-        count = rig_json_numbers(&at, out, cap);
+    static double numbers[4096];
+    uint32_t count = rig_golden_numbers(g, value, numbers, cap < 4096 ? cap : 4096);
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = (exl2_token)numbers[i];
     }
     return count;
 }

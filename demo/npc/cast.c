@@ -1,0 +1,140 @@
+/* cast.c: see cast.h.
+   takes: text files.
+   gives: what cast.h declares.
+   owns:  the texts of a cast.
+   next:  tavern.c */
+#include "cast.h"
+
+#include "../common/text_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const files[CAST_SIZE] = { "marla.txt", "osric.txt", "pike.txt" };
+
+/* The next line without its end; *at moves behind it. NULL at the end of the text. */
+static char *take_line(char **at)
+{
+    char *line = *at;
+    if (!line || !*line) {
+        return NULL;
+    }
+    size_t bytes = strcspn(line, "\r\n");
+    *at = line + bytes + (line[bytes] == '\r') + (line[bytes + (line[bytes] == '\r')] == '\n');
+    line[bytes] = 0;
+    return line;
+}
+
+static void cut_blanks_at_end(char *text)
+{
+    size_t bytes = strlen(text);
+    while (bytes && strchr(" \r\n", text[bytes - 1])) {
+        text[--bytes] = 0;
+    }
+}
+
+/* "key: value" up to the empty line. The line that is wrong, or NULL. */
+static const char *read_keys(character *c, char **at)
+{
+    char *line;
+    while ((line = take_line(at)) && line[0]) {
+        char *colon = strstr(line, ": ");
+        if (!colon) {
+            return line;
+        }
+        const char *value = colon + 2;
+        *colon = 0;
+        if (strcmp(line, "name") == 0) {
+            c->name = value;
+        } else if (strcmp(line, "role") == 0) {
+            c->role = value;
+        } else if (strcmp(line, "mood") == 0) {
+            c->mood = value;
+        } else if (strcmp(line, "topic") == 0) {
+            c->topic = value;
+        } else if (strcmp(line, "colour") == 0) {
+            c->colour = (uint32_t)strtoul(value, NULL, 10) & 0xFF;
+        } else {
+            return line;
+        }
+    }
+    return NULL;
+}
+
+/* "> " lines and their answers. The line that is wrong, or NULL. */
+static const char *read_examples(character *c, char *at)
+{
+    char *question, *answer;
+    while ((question = take_line(&at))) {
+        if (!question[0]) {
+            continue;
+        }
+        answer = take_line(&at);
+        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count + 2 > CAST_EXAMPLES_MAX) {
+            return question;
+        }
+        c->examples[c->example_count++] = (exl2_message){ "user", question + 2 };
+        c->examples[c->example_count++] = (exl2_message){ "assistant", answer };
+    }
+    return NULL;
+}
+
+static bool read_character(character *c, const char *path)
+{
+    size_t bytes;
+    c->file = text_file_read(path, &bytes);
+    if (!c->file) {
+        return false;
+    }
+    char *at = c->file;
+    const char *wrong = read_keys(c, &at);
+    if (!wrong) {
+        char *examples = strstr(at, "\n> ");
+        c->persona = at;
+        if (examples) {
+            *examples = 0;
+            wrong = read_examples(c, examples + 1);
+        }
+        cut_blanks_at_end(at);
+    }
+    if (wrong) {
+        fprintf(stderr, "%s: '%.60s' is neither 'key: value' nor an example of talk\n", path, wrong);
+        return false;
+    }
+    if (!c->name || !c->role || !c->mood || !c->topic || !c->persona[0]) {
+        fprintf(stderr, "%s lacks a name, role, mood, topic or persona\n", path);
+        return false;
+    }
+    return true;
+}
+
+bool cast_read(cast *c, const char *folder)
+{
+    char path[1024];
+    size_t bytes;
+    *c = (cast){ 0 };
+    snprintf(path, sizeof path, "%s/world.txt", folder);
+    c->world = text_file_read(path, &bytes);
+    bool good = c->world != NULL;
+    if (good) {
+        cut_blanks_at_end(c->world);
+    }
+    for (uint32_t i = 0; good && i < CAST_SIZE; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        good = read_character(&c->people[i], path);
+    }
+    if (!good) {
+        cast_free(c);
+    }
+    return good;
+}
+
+void cast_free(cast *c)
+{
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        free(c->people[i].file);
+    }
+    free(c->world);
+    *c = (cast){ 0 };
+}

@@ -1,0 +1,36 @@
+/* cast.h: who is in the tavern, read from plain text files.
+   takes: a folder with world.txt and one file a person.
+   gives: cast_read, cast_free.
+   owns:  the texts, until cast_free.
+   next:  tavern.h */
+#ifndef NPC_CAST_H
+#define NPC_CAST_H
+
+#include "exl2.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CAST_SIZE 3
+#define CAST_EXAMPLES_MAX 16
+
+/* A file has "key: value" lines, an empty line, the persona, and then examples of how the person talks: "> " and what
+   a visitor says, on the next line the answer. */
+typedef struct character {
+    char *file;                               /* all texts below point into it */
+    const char *name, *role, *mood, *topic;
+    uint32_t colour;                          /* of the 256 that terminals have */
+    const char *persona;
+    exl2_message examples[CAST_EXAMPLES_MAX]; /* user, assistant, user ... */
+    uint32_t example_count;
+} character;
+
+typedef struct cast { /* zeroed: empty */
+    char *world;          /* what everybody knows; its first paragraph is the room that the player sees */
+    character people[CAST_SIZE];
+} cast;
+
+bool cast_read(cast *c, const char *folder); /* false: one sentence was printed to stderr */
+void cast_free(cast *c);
+
+#endif

@@ -1,0 +1,146 @@
+/* commands.c: see commands.h.
+   takes: lines.
+   gives: what commands.h declares.
+   owns:  nothing.
+   next:  script.c */
+#include "commands.h"
+
+#include "transcript.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool run_help(visitor *v, const char *rest);
+
+static bool run_who(visitor *v, const char *rest)
+{
+    (void)rest;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        const npc *n = &v->tavern->npcs[i];
+        const character *who = n->who;
+        exl2_session_info info = { 0 };
+        exl2_session_get(v->tavern->engine, n->session, &info);
+        screen_note(v->screen, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, who->mood, who->topic,
+                    n == v->partner ? " You talk with him or her." : "");
+        screen_note(v->screen, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens, info.context_max,
+                    info.pages, info.pages_shared);
+    }
+    return true;
+}
+
+static bool run_talk(visitor *v, const char *rest)
+{
+    npc *n = tavern_find(v->tavern, rest, strlen(rest));
+    if (n) {
+        v->partner = n;
+        screen_note(v->screen, "You turn to %s, %s.", n->who->name, n->who->role);
+    } else {
+        screen_note(v->screen, "Nobody here is called '%s'. /who says who is here.", rest);
+    }
+    return true;
+}
+
+static bool run_shout(visitor *v, const char *rest)
+{
+    if (!rest[0]) {
+        screen_note(v->screen, "/shout needs some words.");
+        return true;
+    }
+    return tavern_shout(v->tavern, rest);
+}
+
+static bool run_leave(visitor *v, const char *rest)
+{
+    (void)rest;
+    uint32_t cut = tavern_hush(v->tavern);
+    screen_draw(v->screen, v->tavern, NULL, NULL);
+    if (v->partner) {
+        screen_note(v->screen, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
+    } else {
+        screen_note(v->screen, cut ? "You turn away from all of them, mid-word." : "You stand alone at the fire already.");
+    }
+    v->partner = NULL;
+    return true;
+}
+
+static bool run_save(visitor *v, const char *rest)
+{
+    const char *path = rest[0] ? rest : "lantern.txt";
+    if (transcript_save(v->tavern, path)) {
+        screen_note(v->screen, "%s: what was said so far", path);
+    } else {
+        screen_note(v->screen, "%s cannot be written: %s", path, strerror(errno));
+        v->failed = true;
+    }
+    return true;
+}
+
+static bool run_quit(visitor *v, const char *rest)
+{
+    (void)rest;
+    v->quits = true;
+    return true;
+}
+
+static const struct {
+    const char *name, *usage, *help;
+    bool (*run)(visitor *v, const char *rest);
+} commands[] = {
+    { "/who", "/who", "who is here, what they have in mind, how full their context is", run_who },
+    { "/talk", "/talk NAME", "turn to somebody; a line that begins with 'name,' does it too", run_talk },
+    { "/shout", "/shout TEXT", "all three answer at once", run_shout },
+    { "/leave", "/leave", "walk away: whoever speaks stops mid-word", run_leave },
+    { "/save", "/save FILE", "write down what was said", run_save },
+    { "/help", "/help", "this list", run_help },
+    { "/quit", "/quit", "go, and see the figures", run_quit },
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static bool run_help(visitor *v, const char *rest)
+{
+    (void)rest;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        screen_note(v->screen, "%-12s %s", commands[i].usage, commands[i].help);
+    }
+    return true;
+}
+
+static bool run_slash(visitor *v, const char *line)
+{
+    size_t bytes = strcspn(line, " ");
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strlen(commands[i].name) == bytes && memcmp(commands[i].name, line, bytes) == 0) {
+            return commands[i].run(v, line + bytes + strspn(line + bytes, " "));
+        }
+    }
+    screen_note(v->screen, "There is no %.*s; /help lists what there is.", (int)bytes, line);
+    return true;
+}
+
+/* "marla, who was here?" is for Marla; without a name a line is for the partner. */
+bool command_run(visitor *v, const char *line)
+{
+    line += strspn(line, " ");
+    if (!line[0]) {
+        return true;
+    }
+    if (line[0] == '/') {
+        return run_slash(v, line);
+    }
+    size_t bytes = strcspn(line, ",:");
+    npc *named = tavern_find(v->tavern, line, bytes);
+    if (named) {
+        v->partner = named;
+        line += bytes + (line[bytes] != 0);
+        line += strspn(line, " ");
+    }
+    if (!line[0]) {
+        return run_talk(v, named->who->name);
+    }
+    if (!v->partner) {
+        screen_note(v->screen, "To whom? Begin with a name: 'marla, good evening'.");
+        return true;
+    }
+    return tavern_ask(v->tavern, v->partner, line);
+}

@@ -1,0 +1,22 @@
+/* commands.h: what the player types, or a script in his place.
+   takes: one line at a time.
+   gives: command_run.
+   owns:  nothing.
+   next:  script.h */
+#ifndef NPC_COMMANDS_H
+#define NPC_COMMANDS_H
+
+#include "screen.h"
+#include "tavern.h"
+
+typedef struct visitor {
+    tavern *tavern;
+    screen *screen;
+    npc *partner;  /* whom lines without a name are for; NULL = nobody */
+    bool quits;
+    bool failed;   /* a file could not be written */
+} visitor;
+
+bool command_run(visitor *v, const char *line); /* false: the engine refused; the sentence is in tavern->error */
+
+#endif

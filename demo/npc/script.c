@@ -1,0 +1,78 @@
+/* script.c: see script.h.
+   takes: a text file.
+   gives: what script.h declares.
+   owns:  the text.
+   next:  end_card.c */
+#include "script.h"
+
+#include "../common/text_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool script_read(script *s, const char *path)
+{
+    size_t bytes;
+    *s = (script){ 0 };
+    s->text = s->at = text_file_read(path, &bytes);
+    return s->text != NULL;
+}
+
+static char *take_line(script *s)
+{
+    char *line = s->at;
+    size_t bytes = strcspn(line, "\r\n");
+    s->at = line + bytes + (line[bytes] != 0);
+    line[bytes] = 0;
+    return line;
+}
+
+/* "hear 12": true, with the number. */
+static bool is_number_line(const char *line, const char *word, uint32_t *number)
+{
+    size_t bytes = strlen(word);
+    if (strncmp(line, word, bytes) != 0 || line[bytes] != ' ' || strspn(line + bytes + 1, "0123456789") == 0) {
+        return false;
+    }
+    *number = (uint32_t)strtoul(line + bytes + 1, NULL, 10);
+    return true;
+}
+
+static bool may_go_on(script *s, const tavern *t)
+{
+    if (s->frames) {
+        s->frames--;
+        return false;
+    }
+    if (t->hear_tokens) {
+        return tavern_waits(t);
+    }
+    s->waits = s->waits && tavern_speakers(t) > 0;
+    return !s->waits;
+}
+
+/* A speaker who was paused for `hear` goes on after the command that follows. */
+const char *script_line(script *s, tavern *t)
+{
+    while (!s->ended && may_go_on(s, t)) {
+        if (!*s->at) {
+            s->ended = tavern_speakers(t) == 0;
+            s->waits = true;
+            continue;
+        }
+        const char *line = take_line(s);
+        if (strcmp(line, "wait") == 0) {
+            s->waits = true;
+        } else if (!is_number_line(line, "hear", &t->hear_tokens) && !is_number_line(line, "frames", &s->frames)
+                   && line[0] && line[0] != '#') {
+            return line;
+        }
+    }
+    return NULL;
+}
+
+void script_close(script *s)
+{
+    free(s->text);
+    *s = (script){ 0 };
+}

@@ -1,0 +1,345 @@
+/* tavern.c: see tavern.h.
+   takes: the engine's events.
+   gives: what tavern.h declares.
+   owns:  what tavern.h says.
+   next:  transcript.c */
+#include "tavern.h"
+
+#include "../common/clock.h"
+#include "../common/memory.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- conversations ---- */
+
+static void add_message(npc *n, const char *role, const char *text)
+{
+    if (n->count == n->cap) {
+        n->cap = n->cap ? n->cap * 2 : 32;
+        n->messages = memory_grow(n->messages, n->cap, sizeof *n->messages);
+    }
+    n->messages[n->count++] = (exl2_message){ role, text };
+}
+
+/* Forgets the oldest question and its answer. false: there is none but the one that is asked now. */
+static bool forget_oldest(npc *n)
+{
+    size_t first = 1 + n->who->example_count;
+    if (n->count < first + 3) {
+        return false;
+    }
+    memmove(n->messages + first, n->messages + first + 2, (n->count - first - 2) * sizeof *n->messages);
+    n->count -= 2;
+    return true;
+}
+
+static void begin_conversation(npc *n)
+{
+    size_t bytes = strlen(n->place->people->world) + strlen(n->who->persona) + 3;
+    n->system = memory_take(bytes, 1);
+    snprintf(n->system, bytes, "%s\n\n%s", n->place->people->world, n->who->persona);
+    add_message(n, "system", n->system);
+    for (uint32_t i = 0; i < n->who->example_count; i++) {
+        add_message(n, n->who->examples[i].role, n->who->examples[i].text);
+    }
+}
+
+/* ---- lines ---- */
+
+static tavern_line *add_line(tavern *t, const npc *by, const char *to)
+{
+    if (t->count == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 64;
+        t->lines = memory_grow(t->lines, t->cap, sizeof *t->lines);
+    }
+    tavern_line *l = &t->lines[t->count++];
+    *l = (tavern_line){ .by = by, .to = to, .asked_ns = clock_ns(), .cap = 256, .text = memory_take(256, 1) };
+    return l;
+}
+
+static void add_text(tavern_line *l, const char *text, size_t bytes)
+{
+    while (l->bytes == 0 && bytes && isspace((unsigned char)*text)) {
+        text++;
+        bytes--;
+    }
+    if (l->bytes + bytes + 1 > l->cap) {
+        l->cap = (l->bytes + bytes + 1) * 2;
+        l->text = memory_grow(l->text, l->cap, 1);
+    }
+    memcpy(l->text + l->bytes, text, bytes);
+    l->bytes += bytes;
+    l->text[l->bytes] = 0;
+}
+
+static const char *add_player_line(tavern *t, const char *to, const char *text)
+{
+    tavern_line *l = add_line(t, NULL, to);
+    add_text(l, text, strlen(text));
+    l->ended = true;
+    return l->text;
+}
+
+static bool sentence_ends(const tavern_line *l)
+{
+    return l->bytes && strchr(".!?", l->text[l->bytes - 1]);
+}
+
+/* ---- jobs ---- */
+
+static exl2_flow on_event(void *user, const exl2_event *event);
+
+static bool failed(tavern *t)
+{
+    exl2_error error;
+    exl2_last_error(t->engine, &error);
+    snprintf(t->error, sizeof t->error, "%s", error.text);
+    return false;
+}
+
+/* The job's prompt is the whole conversation, every time: the engine keeps what the session already holds of it. */
+static exl2_result start_job(npc *n, bool speaks)
+{
+    static const char *const stops[] = { "\n" };
+    exl2_job_desc d = { .session = n->session, .messages = n->messages, .message_count = n->count,
+                        .prefill_only = !speaks, .chat.close_reply = !speaks, .max_tokens = TAVERN_LINE_TOKENS,
+                        .stop_strings = stops, .stop_string_count = 1, .on_event = on_event, .user = n };
+    d.sampler.preset = EXL2_PRESET_BALANCED;
+    d.sampler.temperature = 0.6f;
+    d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
+    return exl2_job_start(n->place->engine, &d, &n->job);
+}
+
+static bool speak(npc *n, const char *question)
+{
+    add_message(n, "user", question);
+    exl2_result result = start_job(n, true);
+    while (result == EXL2_ERR_CONTEXT_FULL && forget_oldest(n)) {
+        result = start_job(n, true);
+    }
+    if (result < 0) {
+        return failed(n->place);
+    }
+    n->line = n->place->count;
+    add_line(n->place, n, NULL);
+    return true;
+}
+
+/* ---- events ---- */
+
+static exl2_flow on_words(npc *n, const exl2_event *event)
+{
+    tavern *t = n->place;
+    tavern_line *l = &t->lines[n->line];
+    add_text(l, event->text, event->bytes);
+    l->tokens += event->token_count;
+    if (l->first_ms <= 0) {
+        l->first_ms = (double)(clock_ns() - l->asked_ns) * 1e-6;
+    }
+    if (l->tokens >= TAVERN_ENOUGH_TOKENS && sentence_ends(l)) {
+        return EXL2_STOP_JOB;
+    }
+    n->waits = t->hear_tokens && l->tokens >= t->hear_tokens;
+    return n->waits ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
+}
+
+static void count_prompt(tavern *t, const exl2_job_stats *stats)
+{
+    t->prompt_reused += stats->reused_tokens;
+    t->prompt_computed += stats->prompt_tokens - stats->reused_tokens;
+}
+
+static void on_line_end(npc *n, const exl2_event *event)
+{
+    tavern_line *l = &n->place->lines[n->line];
+    while (l->bytes && isspace((unsigned char)l->text[l->bytes - 1])) {
+        l->text[--l->bytes] = 0;
+    }
+    l->ended = true;
+    l->stop = event->stop;
+    l->tokens = event->stats.new_tokens;
+    l->prompt_tokens = event->stats.prompt_tokens;
+    l->reused_tokens = event->stats.reused_tokens;
+    if (l->bytes) {
+        add_message(n, "assistant", l->text); /* as far as it was heard */
+    } else {
+        n->count--; /* a question that got no answer */
+    }
+}
+
+static exl2_flow on_event(void *user, const exl2_event *event)
+{
+    npc *n = user;
+    tavern *t = n->place;
+    if (event->kind == EXL2_EVENT_TEXT) {
+        return on_words(n, event);
+    }
+    if (event->kind != EXL2_EVENT_DONE) {
+        return EXL2_CONTINUE;
+    }
+    n->job.id = 0;
+    n->waits = false;
+    count_prompt(t, &event->stats);
+    if (event->stop == EXL2_STOP_ERROR) {
+        snprintf(t->error, sizeof t->error, "%s", event->error);
+    }
+    if (t->ready < CAST_SIZE) { /* the first job of each only filled the cache */
+        t->ready++;
+    } else {
+        on_line_end(n, event);
+    }
+    return EXL2_CONTINUE;
+}
+
+/* The world is in the cache: everybody forks it and goes on with his own persona, all in one batch. */
+static exl2_flow on_world(void *user, const exl2_event *event)
+{
+    tavern *t = user;
+    exl2_session_info info;
+    if (event->kind != EXL2_EVENT_DONE) {
+        return EXL2_CONTINUE;
+    }
+    count_prompt(t, &event->stats);
+    if (event->result < 0) {
+        snprintf(t->error, sizeof t->error, "%s", event->error);
+        return EXL2_CONTINUE;
+    }
+    if (exl2_session_get(t->engine, t->world, &info) >= 0) {
+        t->world_tokens = info.tokens;
+    }
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        npc *n = &t->npcs[i];
+        begin_conversation(n);
+        if (exl2_session_fork(t->engine, t->world, &n->session) < 0 || start_job(n, false) < 0) {
+            failed(t);
+            break;
+        }
+    }
+    return EXL2_CONTINUE;
+}
+
+/* ---- what the game calls ---- */
+
+bool tavern_open(tavern *t, const host *h, const cast *c, uint64_t seed)
+{
+    exl2_job job;
+    exl2_message world = { "system", c->world };
+    exl2_job_desc d = { .messages = &world, .message_count = 1, .prefill_only = true, .chat.close_reply = true,
+                        .on_event = on_world, .user = t };
+    *t = (tavern){ .engine = h->engine, .people = c, .seed = seed };
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        t->npcs[i].place = t;
+        t->npcs[i].who = &c->people[i];
+    }
+    if (exl2_session_open(t->engine, h->model, &t->world) < 0) {
+        return failed(t);
+    }
+    d.session = t->world;
+    return exl2_job_start(t->engine, &d, &job) >= 0 || failed(t);
+}
+
+bool tavern_is_ready(const tavern *t)
+{
+    return t->ready == CAST_SIZE;
+}
+
+/* DONE of a cancelled job comes with the next step: the shortest one will do. */
+static void hush(npc *n)
+{
+    exl2_step_desc shortest = { .cpu_us = 1 };
+    exl2_job_cancel(n->place->engine, n->job);
+    while (n->job.id && exl2_step(n->place->engine, &shortest) >= 0) {
+    }
+}
+
+bool tavern_ask(tavern *t, npc *n, const char *text)
+{
+    if (n->job.id) {
+        hush(n);
+    }
+    return speak(n, add_player_line(t, n->who->name, text));
+}
+
+bool tavern_shout(tavern *t, const char *text)
+{
+    tavern_hush(t);
+    const char *heard = add_player_line(t, "all", text);
+    bool good = true;
+    for (uint32_t i = 0; good && i < CAST_SIZE; i++) {
+        good = speak(&t->npcs[i], heard);
+    }
+    return good;
+}
+
+uint32_t tavern_hush(tavern *t)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        if (t->npcs[i].job.id) {
+            hush(&t->npcs[i]);
+            count++;
+        }
+    }
+    return count;
+}
+
+void tavern_go_on(tavern *t)
+{
+    t->hear_tokens = 0;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        npc *n = &t->npcs[i];
+        if (n->waits) {
+            exl2_job_pause(t->engine, n->job, false);
+            n->waits = false;
+        }
+    }
+}
+
+uint32_t tavern_speakers(const tavern *t)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        count += t->npcs[i].job.id != 0;
+    }
+    return count;
+}
+
+bool tavern_waits(const tavern *t)
+{
+    bool waits = true;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        waits = waits && (t->npcs[i].job.id == 0 || t->npcs[i].waits);
+    }
+    return waits;
+}
+
+npc *tavern_find(tavern *t, const char *name, size_t bytes)
+{
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        const char *known = t->npcs[i].who->name;
+        size_t at = 0;
+        while (at < bytes && tolower((unsigned char)known[at]) == tolower((unsigned char)name[at])) {
+            at++;
+        }
+        if (at == bytes && known[at] == 0) {
+            return &t->npcs[i];
+        }
+    }
+    return NULL;
+}
+
+void tavern_close(tavern *t)
+{
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        free(t->npcs[i].messages);
+        free(t->npcs[i].system);
+    }
+    for (size_t i = 0; i < t->count; i++) {
+        free(t->lines[i].text);
+    }
+    free(t->lines);
+    *t = (tavern){ 0 };
+}

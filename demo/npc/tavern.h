@@ -1,0 +1,70 @@
+/* tavern.h: three people who share one past. The world is prefilled once; each person's session is a fork of it, so
+   its KV pages exist once. Every line that somebody says is a job; several run side by side.
+   takes: a loaded model, a cast.
+   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
+   owns:  the conversations, all lines that were said. The sessions end with the engine.
+   next:  transcript.h */
+#ifndef NPC_TAVERN_H
+#define NPC_TAVERN_H
+
+#include "../common/host.h"
+#include "cast.h"
+
+#define TAVERN_LINE_TOKENS 60   /* a line never has more */
+#define TAVERN_ENOUGH_TOKENS 24 /* from here on it ends with its sentence */
+#define TAVERN_CONTEXT 1024     /* tokens a person has in mind; then the oldest talk is forgotten */
+
+typedef struct tavern tavern;
+
+typedef struct npc {
+    tavern *place;
+    const character *who;
+    exl2_session session;
+    exl2_job job;             /* id 0: silent */
+    bool waits;               /* the job is paused, see tavern.hear_tokens */
+    size_t line;              /* index of the line that is being said */
+    char *system;             /* world and persona */
+    exl2_message *messages;   /* [count] system, examples, conversation; the texts are the lines' */
+    size_t count, cap;
+} npc;
+
+typedef struct tavern_line { /* something that was said */
+    const npc *by;            /* NULL: the player, */
+    const char *to;           /* to this name */
+    char *text;               /* [bytes] so far, NUL behind it */
+    size_t bytes, cap;
+    bool ended;
+    exl2_stop stop;
+    uint64_t asked_ns;
+    double first_ms;          /* from the question to the first word */
+    uint32_t tokens, prompt_tokens, reused_tokens;
+} tavern_line;
+
+struct tavern { /* zeroed: closed */
+    exl2_engine *engine;
+    const cast *people;
+    uint64_t seed;
+    exl2_session world;
+    uint32_t world_tokens;    /* 0 = not yet in the cache */
+    npc npcs[CAST_SIZE];
+    uint32_t ready;           /* people who have their persona in the cache */
+    tavern_line *lines;       /* [count] in the order in which they began */
+    size_t count, cap;
+    uint32_t hear_tokens;     /* a speaker who has said so many tokens is paused; 0 = never */
+    uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
+    char error[sizeof(((exl2_error *)0)->text)]; /* of a job that failed, else "" */
+};
+
+/* Those that return bool give false when the engine refuses, with the sentence in t->error. */
+bool tavern_open(tavern *t, const host *h, const cast *c, uint64_t seed); /* frames later, tavern_is_ready */
+bool tavern_is_ready(const tavern *t);
+bool tavern_ask(tavern *t, npc *n, const char *text); /* whoever is asked while he speaks stops speaking */
+bool tavern_shout(tavern *t, const char *text);       /* all answer, in one batch */
+uint32_t tavern_hush(tavern *t);                      /* everybody stops mid-word; how many there were */
+void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */
+uint32_t tavern_speakers(const tavern *t);
+bool tavern_waits(const tavern *t);                   /* every speaker is paused, or there is none */
+npc *tavern_find(tavern *t, const char *name, size_t bytes); /* in any case; NULL = nobody */
+void tavern_close(tavern *t);                         /* after host_close, which ends its jobs */
+
+#endif

@@ -1,0 +1,18 @@
+/* transcript.h: what was said, as a text.
+   takes: a tavern.
+   gives: transcript_text, transcript_save, transcript_hash.
+   owns:  nothing.
+   next:  keyboard.h */
+#ifndef NPC_TRANSCRIPT_H
+#define NPC_TRANSCRIPT_H
+
+#include "tavern.h"
+
+#define TRANSCRIPT_CUT "\xE2\x80\x94" /* a dash where somebody was cut off */
+
+bool transcript_was_cut(const tavern_line *l);
+char *transcript_text(const tavern *t, size_t *bytes);         /* one paragraph a line; to be freed */
+bool transcript_save(const tavern *t, const char *path);       /* false: errno says why */
+uint64_t transcript_hash(const tavern *t);                     /* FNV-1a of the text */
+
+#endif

@@ -1,0 +1,115 @@
+/* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, beside seven others, in
+   prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. */
+#include "rig.h"
+
+#define PROMPT 90
+#define NEW 24
+
+static exl2_token prompts[8][PROMPT];
+
+/* Tasks in reverse order, so that nothing depends on the one that hosts happen to use. */
+static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    (void)user;
+    while (count) {
+        task(arg, --count);
+    }
+}
+
+static void check_same(const rig_said *got, const rig_said *wanted, const char *how)
+{
+    bool same = got->count == wanted->count && memcmp(got->ids, wanted->ids, got->count * sizeof(exl2_token)) == 0
+             && memcmp(got->logprobs, wanted->logprobs, got->count * sizeof(float)) == 0;
+    if (!CHECK(same)) {
+        printf("  %s: ids or log-probabilities differ\n", how);
+    }
+}
+
+static exl2_job_desc sampled(const rig *r, uint32_t i, rig_said *said)
+{
+    memset(said, 0, sizeof *said);
+    exl2_job_desc d = rig_job(r, prompts[i], PROMPT, NEW, said);
+    d.sampler.preset = EXL2_PRESET_BALANCED;
+    d.sampler.seed = 1000 + i;
+    return d;
+}
+
+int main(void)
+{
+    static rig_said wanted[8], said[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        for (uint32_t k = 0; k < PROMPT; k++) {
+            prompts[i][k] = (exl2_token)((i * 91 + k * k * 7 + k * 31) % 300);
+        }
+    }
+    rig alone = rig_load(rig_golden("exl2-mixed"));
+    for (uint32_t i = 0; i < 8; i++) {
+        exl2_job_desc d = sampled(&alone, i, &wanted[i]);
+        rig_run(&alone, &d);
+        CHECK(wanted[i].count == NEW || wanted[i].stop == EXL2_STOP_EOS);
+        CHECK_INT(wanted[i].stats.seed, 1000 + i);
+    }
+    CHECK(memcmp(wanted[0].ids, wanted[1].ids, sizeof(exl2_token) * 4) != 0); /* or the comparison says nothing */
+
+    /* all eight in one batch */
+    for (uint32_t i = 0; i < 8; i++) {
+        exl2_job job;
+        exl2_job_desc d = sampled(&alone, i, &said[i]);
+        CHECK_INT(exl2_job_start(alone.engine, &d, &job), EXL2_OK);
+    }
+    rig_drain(&alone, 0);
+    for (uint32_t i = 0; i < 8; i++) {
+        check_same(&said[i], &wanted[i], "in a batch of eight");
+    }
+
+    /* a repeat, in steps as short as they get */
+    for (uint32_t i = 0; i < 2; i++) {
+        exl2_job job;
+        exl2_job_desc d = sampled(&alone, i, &said[i]);
+        CHECK_INT(exl2_job_start(alone.engine, &d, &job), EXL2_OK);
+    }
+    rig_drain(&alone, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        check_same(&said[i], &wanted[i], "in the shortest steps");
+    }
+
+    /* on a fork whose prompt was prefilled by somebody else */
+    exl2_session world, fork;
+    exl2_session_open(alone.engine, alone.model, &world);
+    exl2_job_desc fill = rig_job(&alone, prompts[3], PROMPT, 0, &said[3]);
+    fill.session = world;
+    fill.prefill_only = true;
+    rig_run(&alone, &fill);
+    exl2_session_fork(alone.engine, world, &fork);
+    exl2_job_desc on_fork = sampled(&alone, 3, &said[3]);
+    on_fork.session = fork;
+    on_fork.tokens = NULL;
+    on_fork.token_count = 0;
+    rig_run(&alone, &on_fork);
+    check_same(&said[3], &wanted[3], "on a fork");
+    rig_close(&alone);
+
+    /* prefill in other chunks, tasks side by side */
+    static const uint32_t chunks[] = { 1, 7, 33, 64 };
+    for (uint32_t c = 0; c < 4; c++) {
+        exl2_engine_desc e = { 0 };
+        e.parallel.run = backwards;
+        e.parallel.width = c + 1;
+        exl2_model_desc m = { 0 };
+        m.path = rig_golden("exl2-mixed");
+        m.prefill_chunk = chunks[c];
+        m.batch_max = 1 + c;
+        rig r = rig_open(&e, &m);
+        for (uint32_t i = 0; i < 4; i++) {
+            exl2_job job;
+            exl2_job_desc d = sampled(&r, i, &said[i]);
+            CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
+        }
+        rig_drain(&r, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            check_same(&said[i], &wanted[i], "in other chunks, with tasks side by side");
+        }
+        rig_close(&r);
+    }
+    return check_done();
+}

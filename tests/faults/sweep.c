@@ -1,0 +1,208 @@
+/* sweep.c: makes the n-th host allocation, then the n-th file read or open, fail, for n = 0, 1, 2 ... until the whole scenario
+   (open, measure, load, generate, fork, generate, close) passes. Each time: a failure code with a sentence, or success;
+   nothing leaked; the engine still usable. Then: what must never allocate, counted. */
+#include "../engine/rig.h"
+
+/* ---- hooks that fail ---- */
+
+static uint32_t calls_left;    /* until the one that fails; UINT32_MAX = none does */
+static uint32_t open_files;
+static uint64_t live_bytes;
+static bool failed;
+
+static bool fails(void)
+{
+    if (calls_left == UINT32_MAX || calls_left-- != 0) {
+        return false;
+    }
+    calls_left = UINT32_MAX;
+    failed = true;
+    return true;
+}
+
+static bool sweep_files;
+
+static void *failing_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user;
+    void *memory = !sweep_files && fails() ? NULL : exl2__platform_alloc(NULL, bytes, align, tag);
+    live_bytes += memory ? bytes : 0;
+    return memory;
+}
+
+static void counting_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    live_bytes -= bytes;
+    exl2__platform_free(user, memory, bytes, tag);
+}
+
+static void *failing_open(void *user, const char *path, uint64_t *bytes)
+{
+    void *file = sweep_files && fails() ? NULL : exl2__platform_open(user, path, bytes);
+    open_files += file != NULL;
+    return file;
+}
+
+static int64_t failing_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+{
+    return sweep_files && fails() ? -1 : exl2__platform_read(user, file, offset, out, bytes);
+}
+
+static void counting_close(void *user, void *file)
+{
+    open_files--;
+    exl2__platform_close(user, file);
+}
+
+/* ---- the scenario ---- */
+
+static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
+
+/* A call failed: there must be a sentence, and the code must be one that a fault explains. */
+static exl2_result explain(exl2_engine *e, exl2_result r)
+{
+    exl2_error error = { 0 };
+    exl2_last_error(e, &error);
+    CHECK_INT(error.code, r);
+    CHECK(strlen(error.text) > 10);
+    CHECK(failed);
+    CHECK(r == (sweep_files ? EXL2_ERR_IO : EXL2_ERR_MEMORY) || (sweep_files && r == EXL2_ERR_FORMAT));
+    return r;
+}
+
+static exl2_result use(exl2_engine *e, const char *path)
+{
+    static rig_said said;
+    exl2_model_desc desc = { 0 };
+    exl2_model_info info;
+    rig r = { e, { 0 } };
+    exl2_session s, fork;
+    desc.path = path;
+    exl2_result result = exl2_model_measure(e, &desc, &info);
+    if (result < 0) {
+        return explain(e, result);
+    }
+    result = exl2_model_load(e, &desc, &r.model);
+    if (result < 0) {
+        return explain(e, result);
+    }
+    memset(&said, 0, sizeof said);
+    exl2_job_desc d = rig_job(&r, prompt, 8, 5, &said);
+    exl2_session_open(e, r.model, &s);
+    d.session = s;
+    result = exl2_generate(e, &d);
+    if (result < 0) {
+        return explain(e, result);
+    }
+    exl2_session_fork(e, s, &fork);
+    d.session = fork;
+    result = exl2_generate(e, &d);
+    CHECK_INT(said.done_events, 2);
+    exl2_session_close(e, s);
+    exl2_session_close(e, fork);
+    return result < 0 ? explain(e, result) : exl2_model_close(e, r.model);
+}
+
+/* Whether the scenario passed with its n-th call failing. */
+static bool scenario(const char *path, uint32_t n)
+{
+    exl2_error error = { 0 };
+    exl2_engine_desc d = { 0 };
+    exl2_engine *e = NULL;
+    d.open_error = &error;
+    d.allocator = (exl2_allocator){ failing_alloc, counting_free, NULL };
+    d.files = (exl2_files){ failing_open, exl2__platform_list, failing_read, counting_close, NULL };
+    calls_left = n;
+    failed = false;
+    exl2_result r = exl2_open(&d, &e);
+    if (r < 0) {
+        CHECK_INT(r, EXL2_ERR_MEMORY);
+        CHECK(e == NULL && strlen(error.text) > 10);
+    } else {
+        r = use(e, path);
+        calls_left = UINT32_MAX;
+        if (r < 0) { /* still usable */
+            failed = true;
+            CHECK_INT(use(e, path), EXL2_OK);
+        }
+        exl2_close(e);
+    }
+    CHECK_INT(live_bytes, 0);
+    CHECK_INT(open_files, 0);
+    return r >= 0 && !failed;
+}
+
+static void sweep(const char *path, const char *what)
+{
+    uint32_t n = 0;
+    while (n < 5000 && !scenario(path, n)) {
+        n++;
+    }
+    printf("%s: %u calls can fail\n", what, n);
+    CHECK(n > 5 && n < 5000);
+}
+
+/* ---- never allocate once the model is ready ---- */
+
+static uint64_t allocations(const rig *r)
+{
+    exl2_engine_stats stats;
+    exl2_stats(r->engine, &stats);
+    return stats.allocations;
+}
+
+static void check_no_allocation(const char *path)
+{
+    static rig_said said;
+    rig r = rig_load(path);
+    uint64_t before = allocations(&r);
+    for (uint32_t round = 0; round < 50; round++) {
+        exl2_session s, fork;
+        exl2_job job;
+        exl2_job_info info;
+        exl2_session_info session_info;
+        exl2_token ids[64];
+        size_t need;
+        exl2_session_open(r.engine, r.model, &s);
+        exl2_job_desc d = rig_job(&r, prompt, 8, 6, &said);
+        d.session = s;
+        exl2_job_start(r.engine, &d, &job);
+        exl2_step(r.engine, NULL);
+        exl2_job_pause(r.engine, job, true);
+        exl2_job_get(r.engine, job, &info);
+        exl2_job_pause(r.engine, job, false);
+        exl2_session_fork(r.engine, s, &fork);
+        d.session = fork;
+        d.on_event = NULL;
+        exl2_job_start(r.engine, &d, &job);
+        rig_drain(&r, 50);
+        exl2_event event;
+        while (exl2_next_event(r.engine, &event)) {
+        }
+        d.session = s;
+        exl2_job_start(r.engine, &d, &job);
+        exl2_step(r.engine, NULL);
+        exl2_job_cancel(r.engine, job);
+        rig_drain(&r, 0);
+        while (exl2_next_event(r.engine, &event)) {
+        }
+        exl2_session_rewind(r.engine, s, 4);
+        exl2_session_get(r.engine, s, &session_info);
+        exl2_session_tokens(r.engine, s, ids, 64, &need);
+        exl2_session_close(r.engine, s);
+        exl2_session_close(r.engine, fork);
+    }
+    CHECK_INT(allocations(&r), before);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s", rig_golden("exl2-mixed"));
+    sweep(path, "allocations");
+    sweep_files = true;
+    sweep(path, "file opens and reads");
+    check_no_allocation(path);
+    return check_done();
+}

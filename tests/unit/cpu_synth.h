@@ -1,0 +1,353 @@
+/* cpu_synth.h: random matrices and models for the tests of the CPU backend, made without its code: codes are packed
+   here bit by bit as the file format says, and every matrix keeps its weights in double. */
+#ifndef CPU_SYNTH_H
+#define CPU_SYNTH_H
+
+#include "../../exl2_impl/0_base/half.h"
+#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/2_graph/phases.h"
+#include "../check.h"
+
+#include <math.h>
+
+static uint64_t synth_state = 1;
+
+static inline uint32_t synth_bits(void)
+{
+    synth_state = synth_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(synth_state >> 33);
+}
+
+/* -1..1 */
+static inline float synth_float(void)
+{
+    return (float)((int32_t)(synth_bits() & 0xFFFFFFu) - 0x800000) / 8388608.0f;
+}
+
+static inline void *synth_alloc(size_t bytes)
+{
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (!memory) {
+        exit(1);
+    }
+    return memory;
+}
+
+typedef struct synth_group {
+    uint32_t bits, rows;
+} synth_group;
+
+typedef struct synth_matrix {
+    exl2__matrix_desc desc;
+    void *data;        /* q_weight or rows, as on disk */
+    uint32_t rows;     /* of data */
+    size_t row_bytes;
+    double *weight;    /* [in, out_stored] in the order of input features; code * scale, unrounded */
+    double *reach;     /* the same for the largest weight that the code's width can say; dense: |weight| */
+    uint16_t *rounded; /* the same as weight, fp16(code * scale) bits; EXL2 only */
+} synth_matrix;
+
+static inline void synth_matrix_free(synth_matrix *m)
+{
+    free((void *)(uintptr_t)m->desc.groups);
+    free((void *)(uintptr_t)m->desc.scale_codes);
+    free((void *)(uintptr_t)m->desc.scale_max);
+    free((void *)(uintptr_t)m->desc.inverse_perm);
+    free((void *)(uintptr_t)m->desc.bias);
+    free(m->data);
+    free(m->weight);
+    free(m->reach);
+    free(m->rounded);
+    *m = (synth_matrix){ 0 };
+}
+
+static inline void synth_bias(synth_matrix *m)
+{
+    float *bias = (float *)synth_alloc(m->desc.out_stored * sizeof *bias);
+    for (uint32_t n = 0; n < m->desc.out; n++) {
+        bias[n] = synth_float();
+    }
+    m->desc.has_bias = true;
+    m->desc.bias = bias;
+}
+
+static inline synth_matrix synth_dense(uint32_t in, uint32_t out, exl2__dtype dtype)
+{
+    synth_matrix m = { { 0 }, NULL, out, in * (dtype == EXL2__F32 ? 4u : 2u), NULL, NULL, NULL };
+    m.desc = (exl2__matrix_desc){ .name = "dense", .in = in, .out = out, .out_stored = (out + 31) / 32 * 32, .dense = true, .dtype = dtype };
+    m.data = synth_alloc(m.rows * m.row_bytes);
+    m.weight = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.weight);
+    m.reach = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.reach);
+    for (uint32_t n = 0; n < out; n++) {
+        for (uint32_t k = 0; k < in; k++) {
+            float value = synth_float() * 0.1f;
+            uint16_t half = dtype == EXL2__F16 ? exl2__f32_to_f16(value) : (uint16_t)(exl2__float_bits(value) >> 16);
+            uint8_t *to = (uint8_t *)m.data + n * m.row_bytes;
+            if (dtype == EXL2__F32) {
+                memcpy(to + 4 * k, &value, 4);
+            } else {
+                memcpy(to + 2 * k, &half, 2);
+                value = dtype == EXL2__F16 ? exl2__f16_to_f32(half) : exl2__bf16_to_f32(half);
+            }
+            m.weight[(size_t)k * m.desc.out_stored + n] = value;
+            m.reach[(size_t)k * m.desc.out_stored + n] = fabs((double)value);
+        }
+    }
+    return m;
+}
+
+/* `shuffle`: a random permutation, else none. `seed_order`: the same number gives the same permutation. */
+static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, uint32_t count, bool shuffle, uint64_t seed_order)
+{
+    synth_matrix m = { { 0 }, NULL, 0, 0, NULL, NULL, NULL };
+    uint32_t in = 0, words = 0, stored = (out + 31) / 32 * 32;
+    exl2__group *table = (exl2__group *)synth_alloc(count * sizeof *table);
+    for (uint32_t g = 0; g < count; g++) {
+        table[g] = (exl2__group){ in, groups[g].rows, words, groups[g].bits };
+        in += groups[g].rows;
+        words += groups[g].rows * groups[g].bits / 32;
+    }
+    uint32_t *scale_codes = (uint32_t *)synth_alloc((size_t)count * stored / 8 * 4);
+    uint16_t *scale_max = (uint16_t *)synth_alloc(count * sizeof *scale_max);
+    uint32_t *inverse = (uint32_t *)synth_alloc(in * sizeof *inverse);
+    uint32_t *data = (uint32_t *)synth_alloc((size_t)words * stored * 4);
+    for (uint32_t i = 0; i < count * stored / 8; i++) {
+        scale_codes[i] = synth_bits() << 1 ^ synth_bits();
+    }
+    for (uint32_t g = 0; g < count; g++) { /* 8-bit groups have subnormal maxima */
+        scale_max[g] = exl2__f32_to_f16((1.2f + synth_float()) * 0.25f / 256 / (float)(1u << (groups[g].bits - 1)));
+    }
+    uint64_t state = synth_state;
+    synth_state = seed_order;
+    for (uint32_t j = 0; j < in; j++) {
+        inverse[j] = j;
+    }
+    for (uint32_t j = in; shuffle && j > 1; j--) {
+        uint32_t other = synth_bits() % j, kept = inverse[j - 1];
+        inverse[j - 1] = inverse[other];
+        inverse[other] = kept;
+    }
+    synth_state = state;
+    uint32_t *order = (uint32_t *)synth_alloc(in * sizeof *order);
+    for (uint32_t j = 0; j < in; j++) {
+        order[inverse[j]] = j;
+    }
+    m.weight = (double *)synth_alloc((size_t)in * stored * sizeof *m.weight);
+    m.reach = (double *)synth_alloc((size_t)in * stored * sizeof *m.reach);
+    m.rounded = (uint16_t *)synth_alloc((size_t)in * stored * sizeof *m.rounded);
+    for (uint32_t g = 0; g < count; g++) {
+        for (uint32_t n = 0; n < stored; n++) {
+            uint32_t level = (scale_codes[g * (stored / 8) + n / 8] >> 4 * (n % 8) & 15) + 1;
+            float scale = exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(scale_max[g])));
+            for (uint32_t r = 0; r < table[g].rows; r++) {
+                uint32_t code = synth_bits() & ((1u << table[g].bits) - 1);
+                for (uint32_t bit = 0; bit < table[g].bits; bit++) {
+                    uint32_t at = r * table[g].bits + bit;
+                    data[(size_t)(table[g].word + at / 32) * stored + n] |= (code >> bit & 1) << at % 32;
+                }
+                float q = (float)code - (float)(1u << (table[g].bits - 1));
+                size_t to = (size_t)order[table[g].row + r] * stored + n;
+                m.weight[to] = (double)q * (double)scale;
+                m.reach[to] = (double)(1u << (table[g].bits - 1)) * (double)scale;
+                m.rounded[to] = exl2__f32_to_f16(q * scale);
+            }
+        }
+    }
+    free(order);
+    m.data = data;
+    m.rows = words;
+    m.row_bytes = stored * 4;
+    m.desc = (exl2__matrix_desc){ .name = "codes", .in = in, .out = out, .out_stored = stored, .group_count = count, .words = words,
+                                  .groups = table, .scale_codes = scale_codes, .scale_max = scale_max, .inverse_perm = inverse };
+    return m;
+}
+
+/* `in` rows of mixed widths; `mix` picks the widths. */
+static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, uint64_t seed_order)
+{
+    static const uint32_t widths[6] = { 8, 6, 5, 4, 3, 2 };
+    synth_group groups[256];
+    uint32_t count = 0;
+    for (uint32_t row = 0, w = mix % 3; row < in; count++) {
+        uint32_t rows = 32 * (1 + (mix + count) % 3);
+        groups[count].bits = widths[w];
+        groups[count].rows = rows > in - row ? in - row : rows;
+        row += groups[count].rows;
+        w += w < 5 && (mix >> count % 8 & 1 || count % 2);
+    }
+    return synth_codes(out, groups, count, true, seed_order);
+}
+
+/* Feeds all rows, `step` at a time. */
+static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part, const synth_matrix *from, uint32_t step)
+{
+    for (uint32_t row = 0; row < from->rows; row += step) {
+        uint32_t rows = from->rows - row < step ? from->rows - row : step;
+        exl2__rows_slice slice = { row, rows, (const uint8_t *)from->data + row * from->row_bytes };
+        CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
+    }
+}
+
+/* ---- models ---- */
+
+typedef struct synth_shape {
+    uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
+    bool dense, bias;
+} synth_shape;
+
+#define SYNTH_LAYERS 3
+#define SYNTH_MATRICES (4 * SYNTH_LAYERS + 2)
+
+typedef struct synth_model {
+    exl2__ctx c;
+    const exl2__backend *b;
+    exl2__device *d;
+    exl2__arena weights, pages, scratch;
+    exl2__plan plan;
+    exl2__layer layers[SYNTH_LAYERS];
+    double frequency[128];
+} synth_model;
+
+static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
+{
+    float values[1024];
+    exl2__vector *out = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        values[i] = 1 + 0.3f * synth_float();
+    }
+    CHECK_INT(m->b->vector_make(m->d, &m->weights, values, count, &out), EXL2_OK);
+    return out;
+}
+
+/* Parts of one matrix with the widths of `mix`; q and k are twins, v is not. */
+static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix, synth_matrix *parts)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__dtype dtype = mix % 3 == 0 ? EXL2__F16 : mix % 3 == 1 ? EXL2__BF16 : EXL2__F32;
+        parts[i] = s->dense ? synth_dense(in, outs[i], dtype) : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + (i == 2));
+        if (s->bias) {
+            synth_bias(&parts[i]);
+        }
+    }
+}
+
+static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count,
+                                       uint32_t mix, uint64_t *bytes)
+{
+    synth_matrix parts[3];
+    exl2__matrix_desc descs[3];
+    exl2__matrix *out = NULL;
+    uint64_t before = m->weights.used;
+    synth_parts(s, in, outs, count, mix, parts);
+    for (uint32_t i = 0; i < count; i++) {
+        descs[i] = parts[i].desc;
+    }
+    *bytes = m->b->matrix_bytes(m->d, descs, count);
+    CHECK_INT(m->b->matrix_make(m->d, &m->weights, descs, count, &out), EXL2_OK);
+    CHECK_INT(m->weights.used - before, *bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        synth_feed(m->b, m->d, out, i, &parts[i], 7);
+        synth_matrix_free(&parts[i]);
+    }
+    return out;
+}
+
+static inline void synth_model_close(synth_model *m)
+{
+    exl2__arena_close(&m->c, &m->weights);
+    exl2__arena_close(&m->c, &m->pages);
+    exl2__arena_close(&m->c, &m->scratch);
+    m->b->close(m->d);
+    CHECK_INT(m->c.host_bytes, 0);
+}
+
+/* The same seed gives the same model on every backend. `tweak` may change the device before it is prepared. All
+   scratch and pages are poisoned with NaNs. */
+static inline void synth_model_open(synth_model *m, const exl2__backend *b, const synth_shape *s, uint64_t seed,
+                                    exl2_parallel parallel, uint32_t rows_max, uint32_t context_max, uint32_t pages,
+                                    void (*tweak)(exl2__device *d))
+{
+    uint64_t bytes;
+    *m = (synth_model){ .b = b };
+    m->c.allocator = exl2__platform_allocator();
+    m->c.parallel = parallel;
+    synth_state = seed;
+    CHECK_INT(b->open(&m->c, &m->d), EXL2_OK);
+    if (tweak) {
+        tweak(m->d);
+    }
+    CHECK_INT(exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS), EXL2_OK);
+    uint32_t attention = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    uint32_t qkv[3] = { attention, kv, kv }, hidden[1] = { s->hidden }, gate_up[2] = { s->inter, s->inter }, vocab[1] = { s->vocab };
+    for (uint32_t i = 0; i < s->layers; i++) {
+        exl2__layer *layer = &m->layers[i];
+        layer->index = i;
+        layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, &bytes);
+        layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, &bytes);
+        layer->gate_up = synth_make(m, s, s->hidden, gate_up, 2, 10 * i + 3, &bytes);
+        layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, &bytes);
+        layer->attn_norm = synth_vector(m, s->hidden);
+        layer->mlp_norm = synth_vector(m, s->hidden);
+    }
+    synth_shape table = *s;
+    table.dense = true;
+    table.bias = false;
+    exl2__plan *p = &m->plan;
+    p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, &bytes);
+    p->head = s->dense ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, &bytes);
+    p->final_norm = synth_vector(m, s->hidden);
+    p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab, 1e-5f,
+                              1.0f / sqrtf((float)s->head_dim) };
+    for (uint32_t i = 0; i < s->head_dim / 2; i++) {
+        m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
+    }
+    p->rope_frequency = m->frequency;
+    p->rows_max = rows_max;
+    p->logit_rows_max = 8;
+    p->sequences_max = 16;
+    p->context_max = context_max;
+    p->pages = pages;
+    p->layers = m->layers;
+    exl2__arena dry_pages = { 0 }, dry_scratch = { 0 };
+    CHECK_INT(b->prepare(m->d, p, &dry_pages, &dry_scratch), EXL2_OK);
+    CHECK_INT(exl2__arena_open(&m->c, &m->pages, dry_pages.used, EXL2_MEM_KV), EXL2_OK);
+    CHECK_INT(exl2__arena_open(&m->c, &m->scratch, dry_scratch.used, EXL2_MEM_SCRATCH), EXL2_OK);
+    memset(m->pages.base, 0xFF, (size_t)m->pages.size);
+    memset(m->scratch.base, 0xFF, (size_t)m->scratch.size);
+    CHECK_INT(b->prepare(m->d, p, &m->pages, &m->scratch), EXL2_OK);
+    CHECK_INT(m->pages.used, m->pages.size);
+    CHECK_INT(m->scratch.used, m->scratch.size);
+}
+
+/* One phase, `step` items at a time (0: all at once). */
+static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0, uint32_t logit_count, uint32_t step)
+{
+    exl2__range range = { 0, 0, logit0, logit_count };
+    uint32_t items = m->b->items(m->d, phase, &range);
+    for (uint32_t i = 0; i < items; i = range.end) {
+        range.begin = i;
+        range.end = step && step < items - i ? i + step : items;
+        switch (phase) {
+#define X(name) case EXL2__PHASE_##name: CHECK_INT(m->b->name(m->d, layer, &range), EXL2_OK); break;
+            EXL2__PHASES(X)
+#undef X
+        case EXL2__PHASE_COUNT:
+            break;
+        }
+    }
+}
+
+/* From copy_pages to the last down. */
+static inline void synth_layers(synth_model *m, const exl2__step *step, uint32_t items)
+{
+    CHECK_INT(m->b->begin(m->d, step), EXL2_OK);
+    synth_phase(m, EXL2__PHASE_copy_pages, NULL, 0, 0, items);
+    synth_phase(m, EXL2__PHASE_embed, NULL, 0, 0, items);
+    for (uint32_t i = 0; i < m->plan.shape.layers; i++) {
+        for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
+            synth_phase(m, (exl2__phase)phase, &m->layers[i], 0, 0, items);
+        }
+    }
+}
+
+#endif
