@@ -31,6 +31,14 @@
    16-byte stack (GCC bug 54412), so those builds run the reference path. */
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(__MINGW32__) && !defined(EXL2_NO_SIMD)
 #define EXL2__X86_SIMD 1
+/* Its allocation helpers call malloc and free, which hosts define as macros. */
+#pragma push_macro("malloc")
+#pragma push_macro("free")
+#undef malloc
+#undef free
+#include <immintrin.h>
+#pragma pop_macro("free")
+#pragma pop_macro("malloc")
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 /* Whether the processor runs EXL2__TARGET_AVX2 code (every one with AVX2 and FMA has F16C). */

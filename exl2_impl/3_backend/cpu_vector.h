@@ -13,8 +13,6 @@
 
 #ifdef EXL2__CPU_FAST
 
-#include <immintrin.h>
-
 /* How rows of a block lie in their fields (see the head of cpu_matrix.h). */
 typedef struct exl2__cpu_fields {
     uint32_t mask[18];                /* of the fields of a word; 16, 17: of rows 30 and 31 in the word made of the tops */
@@ -85,7 +83,7 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_upto(const float *from, uin
 EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
 {
     const __m256 least = _mm256_set1_ps(-87.3f);
-    __m256 small = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
+    __m256 tiny = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
     x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
     __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts, the first exact times n */
@@ -99,7 +97,7 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
     __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    return _mm256_andnot_ps(small, _mm256_mul_ps(y, _mm256_castsi256_ps(power)));
+    return _mm256_andnot_ps(tiny, _mm256_mul_ps(y, _mm256_castsi256_ps(power)));
 }
 
 EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)

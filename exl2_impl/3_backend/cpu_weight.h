@@ -11,10 +11,6 @@
 
 #include <math.h>
 
-#if EXL2__X86_SIMD
-#include <immintrin.h>
-#endif
-
 /* Sums of integers do not depend on their order, so every backend that repeats this arithmetic picks the same token
    from the same logits. The float operations in it are one subtraction and one multiplication, in an order that
    cannot be contracted, and compares are made on bits: -ffast-math changes nothing. */

@@ -172,10 +172,10 @@ static void check_words(const char *name, const char *allowed, const char *prefi
 
 /* What an engine may ask of the C library: memory of the host, text, mathematics, plain files, a clock. */
 static const char engine_symbols[] =
-    " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr"
+    " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr strcspn strspn"
     " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
     " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround trunc truncf"
-    " ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
+    " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
     " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time nanosleep"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
