@@ -65,7 +65,7 @@ static bool run_leave(visitor *v, const char *rest)
 
 static bool run_save(visitor *v, const char *rest)
 {
-    const char *path = rest[0] ? rest : "lantern.txt";
+    const char *path = rest[0] ? rest : v->save_path;
     if (transcript_save(v->tavern, path)) {
         screen_note(v->screen, "%s: what was said so far", path);
     } else {
@@ -90,7 +90,7 @@ static const struct {
     { "/talk", "/talk NAME", "turn to somebody; a line that begins with 'name,' does it too", run_talk },
     { "/shout", "/shout TEXT", "all three answer at once", run_shout },
     { "/leave", "/leave", "walk away: whoever speaks stops mid-word", run_leave },
-    { "/save", "/save FILE", "write down what was said", run_save },
+    { "/save", "/save [FILE]", "write down what was said", run_save },
     { "/help", "/help", "this list", run_help },
     { "/quit", "/quit", "go, and see the figures", run_quit },
 };
@@ -101,7 +101,7 @@ static bool run_help(visitor *v, const char *rest)
 {
     (void)rest;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        screen_note(v->screen, "%-12s %s", commands[i].usage, commands[i].help);
+        screen_note(v->screen, "%-13s %s", commands[i].usage, commands[i].help);
     }
     return true;
 }

@@ -12,9 +12,10 @@
 typedef struct visitor {
     tavern *tavern;
     screen *screen;
+    const char *save_path; /* of /save without a name */
     npc *partner;  /* whom lines without a name are for; NULL = nobody */
     bool quits;
-    bool failed;   /* a file could not be written */
+    bool failed;   /* a transcript could not be written */
 } visitor;
 
 bool command_run(visitor *v, const char *line); /* false: the engine refused; the sentence is in tavern->error */

@@ -156,6 +156,18 @@ static const char *visible_tail(const char *typed, uint32_t columns)
     return typed + from;
 }
 
+/* Bytes of the parts, two blanks apart, that fit as a whole. */
+static size_t whole_parts(const char *status, size_t columns)
+{
+    size_t bytes = strlen(status);
+    while (bytes > columns) {
+        do {
+            bytes--;
+        } while (bytes && !(status[bytes] == ' ' && status[bytes - 1] != ' ' && status[bytes + 1] == ' '));
+    }
+    return bytes;
+}
+
 static char *compose(const screen *s, const tavern *t, const char *status, const char *typed, uint32_t *rows)
 {
     char *text = NULL;
@@ -169,7 +181,7 @@ static char *compose(const screen *s, const tavern *t, const char *status, const
     }
     if (status) {
         put_style(s, &i, DIM);
-        fprintf(i.file, "%.*s", (int)s->columns - 1, status);
+        fwrite(status, 1, whole_parts(status, s->columns - 1), i.file);
         put_style(s, &i, PLAIN);
         new_row(&i);
     }

@@ -223,7 +223,7 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 
 /* ---- what the game calls ---- */
 
-bool tavern_open(tavern *t, const host *h, const cast *c, uint64_t seed)
+bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
 {
     exl2_job job;
     exl2_message world = { "system", c->world };
@@ -246,19 +246,20 @@ bool tavern_is_ready(const tavern *t)
     return t->ready == CAST_SIZE;
 }
 
-/* DONE of a cancelled job comes with the next step: the shortest one will do. */
-static void hush(npc *n)
+/* DONE of cancelled jobs comes with the next step: the shortest one will do. */
+static void take_ends(tavern *t)
 {
     exl2_step_desc shortest = { .cpu_us = 1 };
-    exl2_job_cancel(n->place->engine, n->job);
-    while (n->job.id && exl2_step(n->place->engine, &shortest) >= 0) {
-    }
+    uint64_t start = clock_ns();
+    exl2_step(t->engine, &shortest);
+    t->hush_ns += clock_ns() - start;
 }
 
 bool tavern_ask(tavern *t, npc *n, const char *text)
 {
     if (n->job.id) {
-        hush(n);
+        exl2_job_cancel(t->engine, n->job);
+        take_ends(t);
     }
     return speak(n, add_player_line(t, n->who->name, text));
 }
@@ -279,9 +280,12 @@ uint32_t tavern_hush(tavern *t)
     uint32_t count = 0;
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         if (t->npcs[i].job.id) {
-            hush(&t->npcs[i]);
+            exl2_job_cancel(t->engine, t->npcs[i].job);
             count++;
         }
+    }
+    if (count) {
+        take_ends(t);
     }
     return count;
 }

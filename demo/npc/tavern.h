@@ -43,7 +43,7 @@ typedef struct tavern_line { /* something that was said */
 struct tavern { /* zeroed: closed */
     exl2_engine *engine;
     const cast *people;
-    uint64_t seed;
+    uint64_t seed;            /* with a line's number, at least 1, added: never 0, for which the engine draws one */
     exl2_session world;
     uint32_t world_tokens;    /* 0 = not yet in the cache */
     npc npcs[CAST_SIZE];
@@ -51,12 +51,13 @@ struct tavern { /* zeroed: closed */
     tavern_line *lines;       /* [count] in the order in which they began */
     size_t count, cap;
     uint32_t hear_tokens;     /* a speaker who has said so many tokens is paused; 0 = never */
+    uint64_t hush_ns;         /* inside exl2_step to end lines at once; the frame loop counts and clears it */
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
     char error[sizeof(((exl2_error *)0)->text)]; /* of a job that failed, else "" */
 };
 
 /* Those that return bool give false when the engine refuses, with the sentence in t->error. */
-bool tavern_open(tavern *t, const host *h, const cast *c, uint64_t seed); /* frames later, tavern_is_ready */
+bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed); /* frames later, tavern_is_ready */
 bool tavern_is_ready(const tavern *t);
 bool tavern_ask(tavern *t, npc *n, const char *text); /* whoever is asked while he speaks stops speaking */
 bool tavern_shout(tavern *t, const char *text);       /* all answer, in one batch */

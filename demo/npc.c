@@ -1,0 +1,307 @@
+/* npc.c: The Drowned Lantern: a tavern at night, a stolen key, three people to talk with. A 60 Hz loop in which the
+   engine gets --cpu-us a frame; the visitor is a person at the terminal or a script.
+   takes: a model folder, the people's files, a terminal or a script.
+   gives: main.
+   owns:  nothing beyond main.
+   next:  npc/tavern.h */
+#include "common/clock.h"
+#include "common/interrupt.h"
+#include "common/pace.h"
+#include "npc/commands.h"
+#include "npc/end_card.h"
+#include "npc/keyboard.h"
+#include "npc/script.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef NPC_PEOPLE
+#define NPC_PEOPLE "demo/npc"
+#endif
+
+#define LOADING_US 14000u /* of a frame, while there is nothing but a loading screen */
+#define GAUGE_FRAMES 30   /* the status row changes twice a second */
+
+typedef struct npc_options {
+    const char *model, *people, *script, *json, *png, *save;
+    uint32_t cpu_us, seed;
+    host_options host;
+} npc_options;
+
+typedef struct gauge { /* the status row, over the last GAUGE_FRAMES frames */
+    uint32_t frames;
+    double frame_ms, step_ms, seconds;
+    uint64_t tokens; /* of the engine, when it began */
+    char text[112];
+} gauge;
+
+typedef struct game {
+    const npc_options *options;
+    host host;
+    cast cast;
+    tavern tavern;
+    visitor visitor;
+    screen screen;
+    keyboard keyboard;
+    script script;
+    bool model_ready, open;       /* the tavern is open once everybody has his past in mind */
+    float loaded;                 /* share of the model */
+    uint64_t display_ns, last_ns; /* refresh of the display; end of the last frame */
+    uint64_t talk_ns;
+    exl2_engine_stats at_ready, at_open;
+    samples frames, steps;
+    gauge gauge;
+} game;
+
+/* ---- before the door opens ---- */
+
+static exl2_flow on_load(void *user, const exl2_event *event)
+{
+    game *g = user;
+    g->loaded = event->progress;
+    return EXL2_CONTINUE;
+}
+
+static bool begin_loading(game *g)
+{
+    exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
+    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * (CAST_SIZE + 1);
+    if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
+        host_failed(&g->host);
+        return false;
+    }
+    return true;
+}
+
+static bool fill_tavern(game *g)
+{
+    const exl2_model_info *info = &g->host.info;
+    if (!info->has_tokenizer || !info->has_chat_template) {
+        fprintf(stderr, "%s has no %s, so nobody can talk with it\n", g->options->model,
+                info->has_tokenizer ? "chat template" : "tokenizer");
+        return false;
+    }
+    g->model_ready = true;
+    exl2_stats(g->host.engine, &g->at_ready);
+    if (!tavern_open(&g->tavern, &g->host, &g->cast, g->options->seed)) {
+        fprintf(stderr, "%s\n", g->tavern.error);
+        return false;
+    }
+    return true;
+}
+
+static void open_door(game *g)
+{
+    g->open = true;
+    exl2_stats(g->host.engine, &g->at_open);
+    g->gauge.tokens = g->at_open.tokens_out;
+    screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; /help lists the rest.");
+    if (!g->options->script && g->screen.live) {
+        keyboard_open(&g->keyboard);
+    }
+}
+
+/* One frame of the loading screen: the model, then what everybody knows. */
+static bool prepare(game *g)
+{
+    char status[80];
+    exl2_step_desc slice = { .cpu_us = LOADING_US };
+    exl2_engine_stats stats;
+    exl2_step(g->host.engine, &slice);
+    if (!g->model_ready) {
+        exl2_result state = exl2_model_get(g->host.engine, g->host.model, &g->host.info);
+        if (state < 0 || g->host.info.state < 0) {
+            host_failed(&g->host);
+            return false;
+        }
+        snprintf(status, sizeof status, "loading the model, %d%%", (int)(g->loaded * 100));
+        if (g->host.info.state == EXL2_OK && !fill_tavern(g)) {
+            return false;
+        }
+    } else {
+        exl2_stats(g->host.engine, &stats);
+        snprintf(status, sizeof status, "everybody remembers the evening, %u tokens", (unsigned)stats.tokens_in);
+    }
+    screen_draw(&g->screen, &g->tavern, status, NULL);
+    pace_display(&g->display_ns);
+    if (tavern_is_ready(&g->tavern)) {
+        open_door(g);
+    }
+    return true;
+}
+
+/* ---- the evening ---- */
+
+static void measure(game *g, double frame_ms, double step_ms, bool talk)
+{
+    gauge *m = &g->gauge;
+    exl2_engine_stats s;
+    samples_add(&g->frames, frame_ms);
+    samples_add(&g->steps, step_ms);
+    m->frame_ms = frame_ms > m->frame_ms ? frame_ms : m->frame_ms;
+    m->step_ms = step_ms > m->step_ms ? step_ms : m->step_ms;
+    m->seconds += talk ? frame_ms * 1e-3 : 0;
+    if (++m->frames < GAUGE_FRAMES) {
+        return;
+    }
+    exl2_stats(g->host.engine, &s);
+    double speed = m->seconds > 0 ? (double)(s.tokens_out - m->tokens) / m->seconds : 0;
+    snprintf(m->text, sizeof m->text, "frame %.1f ms  engine %.1f of %.1f ms  %.0f tok/s  pages %u (%u shared)",
+             m->frame_ms, m->step_ms, g->options->cpu_us * 1e-3, speed, s.pages_used, s.pages_shared);
+    m->frames = 0;
+    m->frame_ms = m->step_ms = m->seconds = 0;
+    m->tokens = s.tokens_out;
+}
+
+/* What the visitor does in this frame. false: the tavern has the sentence. */
+static bool visit(game *g)
+{
+    const char *line = g->options->script ? script_line(&g->script, &g->tavern) : keyboard_line(&g->keyboard);
+    if (!line) {
+        return true;
+    }
+    bool good = command_run(&g->visitor, line);
+    tavern_go_on(&g->tavern);
+    return good;
+}
+
+static bool ended(const game *g)
+{
+    return g->visitor.quits || g->script.ended || g->keyboard.at_end || interrupted();
+}
+
+/* The engine's slice; what a hush took of the frame is taken off it. */
+static double step_engine(game *g)
+{
+    uint32_t hush_us = (uint32_t)(g->tavern.hush_ns / 1000), cpu_us = g->options->cpu_us;
+    exl2_step_desc slice = { .cpu_us = cpu_us > hush_us ? cpu_us - hush_us : 1 };
+    uint64_t start = clock_ns();
+    exl2_step(g->host.engine, &slice);
+    double ms = (double)(clock_ns() - start + g->tavern.hush_ns) * 1e-6;
+    g->tavern.hush_ns = 0;
+    return ms;
+}
+
+static bool run_frame(game *g)
+{
+    bool good = visit(g);
+    bool talk = tavern_speakers(&g->tavern) > 0;
+    double step_ms = step_engine(g);
+    if (!good || g->tavern.error[0]) {
+        fprintf(stderr, "%s\n", g->tavern.error);
+        return false;
+    }
+    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->options->script ? NULL : g->keyboard.text);
+    uint64_t end = pace_display(&g->display_ns);
+    g->talk_ns += talk ? end - g->last_ns : 0;
+    measure(g, (double)(end - g->last_ns) * 1e-6, step_ms, talk);
+    g->last_ns = end;
+    return true;
+}
+
+static bool run_game(game *g)
+{
+    bool good = begin_loading(g);
+    g->display_ns = clock_ns();
+    while (good && !g->open && !interrupted()) {
+        good = prepare(g);
+    }
+    g->last_ns = g->display_ns = clock_ns();
+    while (good && g->open && !ended(g)) {
+        good = run_frame(g);
+    }
+    if (good && g->open) {
+        tavern_hush(&g->tavern);
+        screen_draw(&g->screen, &g->tavern, NULL, NULL);
+    }
+    return good;
+}
+
+/* ---- afterwards ---- */
+
+static bool say_goodbye(game *g)
+{
+    const npc_options *o = g->options;
+    end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .tavern = &g->tavern,
+                   .frames = &g->frames, .steps = &g->steps, .talk_seconds = (double)g->talk_ns * 1e-9 };
+    exl2_stats(g->host.engine, &c.stats);
+    c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
+    c.allocations = c.stats.allocations - g->at_ready.allocations;
+    end_card_print(&c);
+    bool good = !o->json || end_card_save_json(&c, o->json);
+    return (!o->png || end_card_save_png(&c, o->png)) && good;
+}
+
+/* The room, as who comes in sees it: the first paragraph of the world. */
+static void show_room(game *g)
+{
+    const char *world = g->cast.world, *end = strstr(world, "\n\n");
+    screen_open(&g->screen);
+    screen_heading(&g->screen, "The Drowned Lantern");
+    screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
+}
+
+static bool can_visit(const npc_options *o)
+{
+    bool good = o->script || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+    if (!o->model) {
+        fputs("npc needs a model: npc --model DIR; sh demo/run.sh fetches one\n", stderr);
+        return false;
+    }
+    if (!good) {
+        fputs("npc needs a terminal for a person to talk, or --script FILE\n", stderr);
+    }
+    return good;
+}
+
+static int run(const npc_options *o)
+{
+    game g = { .options = o };
+    g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .save_path = o->save };
+    bool good = can_visit(o) && cast_read(&g.cast, o->people) && (!o->script || script_read(&g.script, o->script))
+             && host_open(&g.host, &o->host);
+    if (good) {
+        interrupt_watch();
+        show_room(&g);
+        good = run_game(&g);
+        screen_close(&g.screen);
+        keyboard_close(&g.keyboard);
+        good = (!g.open || say_goodbye(&g)) && good;
+    }
+    if (good && o->script && (g.visitor.failed || interrupted())) {
+        fputs(g.visitor.failed ? "the transcript could not be saved\n" : "interrupted before the script's end\n", stderr);
+        good = false;
+    }
+    host_close(&g.host);
+    tavern_close(&g.tavern);
+    script_close(&g.script);
+    cast_free(&g.cast);
+    samples_free(&g.frames);
+    samples_free(&g.steps);
+    return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 1 };
+    const arg flags[] = {
+        { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
+        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (1)" },
+        { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
+        { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
+        { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times at the end" },
+        { "--save", ARG_TEXT, &o.save, "F", "where /save writes what was said (lantern.txt)" },
+        { "--people", ARG_TEXT, &o.people, "DIR", "folder of world.txt and the people's files" },
+        HOST_ARGS(o.host),
+    };
+    const args_desc d = { "npc",
+                          "The Drowned Lantern: talk with three people in a tavern, inside a 60 Hz loop.",
+                          NULL, 0, 0, flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc - 1, argv + 1);
+    if (parsed == ARGS_OK && o.cpu_us == 0) {
+        parsed = args_wrong(&d, "--cpu-us is at least 1");
+    }
+    return parsed == ARGS_OK ? run(&o) : parsed == ARGS_HELP ? 0 : 2;
+}

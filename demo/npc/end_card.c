@@ -1,0 +1,230 @@
+/* end_card.c: see end_card.h.
+   takes: figures.
+   gives: what end_card.h declares.
+   owns:  nothing beyond a call.
+   next:  ../npc.c */
+#include "end_card.h"
+
+#include "../common/chart.h"
+#include "../common/json_out.h"
+#include "../common/pace.h"
+#include "transcript.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LATE_MS 18.0          /* a frame above it missed its display refresh */
+#define STEP_TOLERANCE_MS 0.5 /* a step above the budget by more is over it */
+#define ROWS 7
+
+typedef struct card_rows {
+    char text[ROWS][112];
+} card_rows;
+
+/* ---- figures ---- */
+
+static double budget_ms(const end_card *c)
+{
+    return c->cpu_us * 1e-3;
+}
+
+static size_t frames_over_budget(const end_card *c)
+{
+    size_t over = 0;
+    for (size_t i = 0; i < c->steps->count; i++) {
+        over += c->steps->values[i] > budget_ms(c) + STEP_TOLERANCE_MS;
+    }
+    return over;
+}
+
+static double tokens_per_second(const end_card *c)
+{
+    return c->talk_seconds > 0 ? (double)c->talk_tokens / c->talk_seconds : 0;
+}
+
+/* From the question to the first word, of every line that had one. */
+static samples first_words(const tavern *t)
+{
+    samples ms = { 0 };
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->lines[i].by && t->lines[i].first_ms > 0) {
+            samples_add(&ms, t->lines[i].first_ms);
+        }
+    }
+    return ms;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* ---- text ---- */
+
+static void format_times(char *row, size_t cap, const char *what, samples *ms, const char *more)
+{
+    snprintf(row, cap, "%-17s p50 %6.2f  p99 %6.2f  max %6.2f ms  %s", what, samples_percentile(ms, 50),
+             samples_percentile(ms, 99), samples_percentile(ms, 100), more);
+}
+
+static card_rows rows_of(const end_card *c)
+{
+    card_rows r;
+    char more[64];
+    size_t cap = sizeof r.text[0];
+    const tavern *t = c->tavern;
+    samples first = first_words(t);
+    snprintf(more, sizeof more, "%zu frames", c->frames->count);
+    format_times(r.text[0], cap, "frame time", c->frames, more);
+    snprintf(more, sizeof more, "budget %.2f ms, %zu frames over it", budget_ms(c), frames_over_budget(c));
+    format_times(r.text[1], cap, "inside exl2_step", c->steps, more);
+    snprintf(r.text[2], cap, "%-17s median %.0f ms, max %.0f ms", "to the first word", samples_median(&first),
+             samples_percentile(&first, 100));
+    snprintf(r.text[3], cap, "%-17s %.1f tokens/s while somebody has the word, %u thread%s", "speed", tokens_per_second(c),
+             c->threads, c->threads == 1 ? "" : "s");
+    snprintf(r.text[4], cap, "%-17s %" PRIu64 " allocations since the model is ready; %u pages used, %u of them shared",
+             "memory", c->allocations, c->stats.pages_used, c->stats.pages_shared);
+    snprintf(r.text[5], cap, "%-17s %" PRIu64 " tokens computed, %" PRIu64 " reused", "prompts", t->prompt_computed,
+             t->prompt_reused);
+    snprintf(r.text[6], cap, "%-17s seed %" PRIu64 ", transcript %016" PRIx64, "replay", t->seed, transcript_hash(t));
+    samples_free(&first);
+    return r;
+}
+
+void end_card_print(const end_card *c)
+{
+    card_rows r = rows_of(c);
+    puts("\nThe Drowned Lantern closes.\n");
+    for (int i = 0; i < ROWS; i++) {
+        puts(r.text[i]);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void write_line(json_out *j, const tavern_line *l)
+{
+    json_out_object(j, NULL);
+    json_out_string(j, "npc", l->by ? l->by->who->name : NULL);
+    if (!l->by) {
+        json_out_string(j, "to", l->to);
+    }
+    json_out_string(j, "text", l->text);
+    if (l->by) {
+        json_out_number(j, "ttft_ms", l->first_ms);
+        json_out_uint(j, "tokens", l->tokens);
+        json_out_uint(j, "prompt_tokens", l->prompt_tokens);
+        json_out_uint(j, "reused_tokens", l->reused_tokens);
+        json_out_string(j, "stop", host_stop_name(l->stop));
+    }
+    json_out_end(j);
+}
+
+static void write_times(json_out *j, const char *key, samples *ms)
+{
+    json_out_object(j, key);
+    json_out_uint(j, "count", ms->count);
+    json_out_number(j, "p50_ms", samples_percentile(ms, 50));
+    json_out_number(j, "p99_ms", samples_percentile(ms, 99));
+    json_out_number(j, "max_ms", samples_percentile(ms, 100));
+}
+
+static void write_json(json_out *j, const end_card *c)
+{
+    const tavern *t = c->tavern;
+    char hash[20];
+    samples first = first_words(t);
+    json_out_object(j, NULL);
+    json_out_string(j, "model", base_name(c->model));
+    json_out_uint(j, "seed", t->seed);
+    json_out_uint(j, "threads", c->threads);
+    json_out_uint(j, "cpu_us", c->cpu_us);
+    json_out_array(j, "lines");
+    for (size_t i = 0; i < t->count; i++) {
+        write_line(j, &t->lines[i]);
+    }
+    json_out_end(j);
+    write_times(j, "frames", c->frames);
+    json_out_uint(j, "over_budget", frames_over_budget(c));
+    json_out_end(j);
+    write_times(j, "steps", c->steps);
+    json_out_end(j);
+    json_out_number(j, "tokens_per_s", tokens_per_second(c));
+    json_out_object(j, "ttft_ms");
+    json_out_number(j, "median", samples_median(&first));
+    json_out_number(j, "max", samples_percentile(&first, 100));
+    json_out_end(j);
+    json_out_object(j, "pages");
+    json_out_uint(j, "used", c->stats.pages_used);
+    json_out_uint(j, "shared", c->stats.pages_shared);
+    json_out_uint(j, "total", c->stats.pages_total);
+    json_out_end(j);
+    json_out_object(j, "prompt");
+    json_out_uint(j, "computed", t->prompt_computed);
+    json_out_uint(j, "reused", t->prompt_reused);
+    json_out_end(j);
+    json_out_uint(j, "allocations_since_load", c->allocations);
+    snprintf(hash, sizeof hash, "%016" PRIx64, transcript_hash(t));
+    json_out_string(j, "transcript_hash", hash);
+    json_out_end(j);
+    samples_free(&first);
+}
+
+bool end_card_save_json(const end_card *c, const char *path)
+{
+    json_out j = { .file = fopen(path, "wb") };
+    bool good = j.file != NULL;
+    if (good) {
+        write_json(&j, c);
+        good = !ferror(j.file);
+        good = fclose(j.file) == 0 && good;
+    }
+    if (!good) {
+        fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
+    }
+    return good;
+}
+
+/* ---- picture ---- */
+
+static bool draw(const end_card *c, const char *path)
+{
+    char title[160];
+    card_rows r = rows_of(c);
+    double budget = budget_ms(c);
+    chart frames = { .title = "frame time in ms; red: late", .limit_name = "60 Hz", .ms = c->frames->values,
+                     .count = c->frames->count, .limit_ms = PACE_FRAME_NS * 1e-6, .top_ms = 2 * PACE_FRAME_NS * 1e-6,
+                     .late_ms = LATE_MS };
+    chart steps = { .title = "of it inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
+                    .count = c->steps->count, .limit_ms = budget, .top_ms = budget * 2,
+                    .late_ms = budget + STEP_TOLERANCE_MS };
+    picture p = picture_open(900, 580, CHART_BACKGROUND);
+    picture_text(&p, 40, 20, 2, CHART_LIMIT, "The Drowned Lantern");
+    snprintf(title, sizeof title, "three people, one past, %s", base_name(c->model));
+    picture_text(&p, 40, 44, 1, CHART_DIM, title);
+    for (int i = 0; i < ROWS; i++) {
+        picture_text(&p, 40, 70 + i * 16, 1, CHART_TEXT, r.text[i]);
+    }
+    chart_panel(&p, 40, 212, 840, 140, &frames);
+    chart_panel(&p, 40, 396, 840, 140, &steps);
+    picture_text(&p, 40, 552, 1, CHART_DIM, "frames of the evening, left to right");
+    bool saved = picture_save_png(&p, path);
+    picture_close(&p);
+    return saved;
+}
+
+bool end_card_save_png(const end_card *c, const char *path)
+{
+    if (!picture_can_save()) {
+        printf("no picture: this build has no stb_image_write\n");
+        return true;
+    }
+    bool saved = draw(c, path);
+    if (!saved) {
+        fprintf(stderr, "%s cannot be written\n", path);
+    }
+    return saved;
+}
