@@ -93,8 +93,9 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     return EXL2_OK;
 }
 
-/* As exl2__template_open, but a template that this interpreter refuses is EXL2_OK with out->refused. */
-static exl2_result exl2__template_make(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
+/* Parses a template; `source` is copied. One that this interpreter refuses is EXL2_OK too: out->refused says where and
+   why, and exl2__template_render fails with it. So a model whose chat template is out of reach still runs raw prompts. */
+static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     void *memory = NULL;
     memset(out, 0, sizeof *out);
@@ -119,19 +120,6 @@ static exl2_result exl2__template_make(exl2__ctx *c, const char *source, size_t 
         exl2__template_close(c, out);
     }
     return result;
-}
-
-/* Parses a template; `source` is copied. EXL2_ERR_UNSUPPORTED or EXL2_ERR_FORMAT with line and column when it is
- *refused; out is then zeroed. */
-static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
-{
-    EXL2__TRY(exl2__template_make(c, source, bytes, out));
-    exl2_error refused = out->refused;
-    if (refused.code < 0) {
-        exl2__template_close(c, out);
-        return exl2__fail(c, refused.code, "%s", refused.text);
-    }
-    return EXL2_OK;
 }
 
 /* The token of the template in tokenizer_config.json: chat_template itself, or the one called "default" in its list; 0
@@ -161,7 +149,7 @@ static exl2_result exl2__template_from_json(exl2__ctx *c, const exl2__json *j, e
     size_t bytes = exl2__json_text(j, token, NULL, 0);
     EXL2__TRY(exl2__alloc(c, bytes, 16, EXL2_MEM_SCRATCH, &memory));
     exl2__json_text(j, token, (char *)memory, bytes);
-    exl2_result result = exl2__template_make(c, (const char *)memory, bytes, out);
+    exl2_result result = exl2__template_open(c, (const char *)memory, bytes, out);
     exl2__free(c, memory, bytes, EXL2_MEM_SCRATCH);
     return result;
 }
@@ -177,7 +165,7 @@ static exl2_result exl2__template_from_config(exl2__ctx *c, const char *dir, exl
     EXL2__TRY(exl2__file_read_optional(c, dir, "chat_template.jinja", (uint64_t)16 << 20, &file));
     exl2_result result = EXL2_OK;
     if (file.data) {
-        result = exl2__template_make(c, file.data, (size_t)file.bytes, out);
+        result = exl2__template_open(c, file.data, (size_t)file.bytes, out);
     } else {
         result = exl2__fields_open(c, dir, "tokenizer_config.json", true, &config);
         if (result == EXL2_OK && config.text.data) {

@@ -103,8 +103,10 @@ static void run_folder(const char *folder)
     qsort(names, (size_t)count, sizeof names[0], compare_names);
     for (int i = 0; i < count; i++) {
         char path[1200];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        run_seed(path);
+        int length = snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (CHECK(length > 0 && (size_t)length < sizeof path)) {
+            run_seed(path);
+        }
     }
     CHECK(count > 0);
 }

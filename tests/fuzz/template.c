@@ -26,9 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exl2__template_input in = { messages, EXL2__COUNT(messages), tools, true, "<s>", "</s>", NULL, NULL };
     exl2__ctx c = { 0 };
     exl2__template t;
-    const char *text;
-    const uint8_t *marks;
-    size_t bytes;
+    const char *text = NULL;
+    const uint8_t *marks = NULL;
+    size_t bytes = 0;
     c.allocator = exl2__platform_allocator();
     exl2_result result = exl2__template_open(&c, (const char *)data, size, &t);
     if (result == EXL2_OK) {

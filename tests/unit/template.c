@@ -80,6 +80,9 @@ static outcome render_json(const char *source, size_t source_bytes, const exl2__
     outcome o = { EXL2_OK, NULL, 0 };
     exl2__template t = { 0 };
     o.code = exl2__template_open(&ctx, source, source_bytes, &t);
+    if (t.refused.code < 0) { /* what exl2__template_render would say */
+        o.code = exl2__fail(&ctx, t.refused.code, "%s", t.refused.text);
+    }
     for (size_t bytes = 512; o.code == EXL2_OK && !o.text; bytes *= 2) {
         exl2__template_run *run;
         void *block = malloc(bytes);
