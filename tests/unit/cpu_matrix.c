@@ -98,9 +98,10 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
     double error = 0, whole = 0;
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t n = 0; n < p->out; n++) {
-            double size, y = truth(m, x + r * p->in, n, &size) + (add ? (double)start[r * stride + n] : 0);
+            double before = add ? (double)start[r * stride + n] : 0;
+            double size, y = truth(m, x + r * p->in, n, &size) + before;
             double off = fabs((double)out[r * stride + n] - y);
-            wrong += !(off <= 1e-6 * size);
+            wrong += !(off <= 1e-6 * (size + fabs(before)));
             error += off * off;
             whole += y * y;
         }

@@ -168,8 +168,8 @@ static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, 
     static const uint32_t widths[6] = { 8, 6, 5, 4, 3, 2 };
     synth_group groups[256];
     uint32_t count = 0;
-    for (uint32_t row = 0, w = mix % 3; row < in; count++) {
-        uint32_t rows = 32 * (1 + (mix + count) % 3);
+    for (uint32_t row = 0, w = mix % 6; row < in; count++) {
+        uint32_t rows = 32 * (1 + (mix + count) % 4);
         groups[count].bits = widths[w];
         groups[count].rows = rows > in - row ? in - row : rows;
         row += groups[count].rows;
@@ -192,7 +192,8 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
 
 typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
-    bool dense, bias;
+    uint32_t mix;           /* picks widths and group sizes, or the types of dense matrices */
+    bool dense, bias, tied; /* tied: the embedding, always dense, is the head too */
 } synth_shape;
 
 #define SYNTH_LAYERS 3
@@ -238,7 +239,7 @@ static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uin
     exl2__matrix_desc descs[3];
     exl2__matrix *out = NULL;
     uint64_t before = m->weights.used;
-    synth_parts(s, in, outs, count, mix, parts);
+    synth_parts(s, in, outs, count, s->mix + mix, parts);
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = parts[i].desc;
     }
@@ -294,7 +295,7 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     table.bias = false;
     exl2__plan *p = &m->plan;
     p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, &bytes);
-    p->head = s->dense ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, &bytes);
+    p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, &bytes);
     p->final_norm = synth_vector(m, s->hidden);
     p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab, 1e-5f,
                               1.0f / sqrtf((float)s->head_dim) };
