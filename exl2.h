@@ -1,6 +1,204 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
-   MANUAL PLACEHOLDER
+   This comment is the manual: what it is; build it; five lines; the frame loop; what it does not do; switches; one
+   part for each section of the declarations below; errors and what to do; licence (at the end of the file).
+
+   WHAT IT IS
+
+   An engine for language models in the EXL2 format of ExLlamaV2 (2 to 8 bits a weight, mixed within a matrix). It reads
+   a model folder as Hugging Face hosts it, keeps the weights packed in memory, and writes text through a callback. It
+   is made for programs that have something else to do: all work happens inside exl2_step, within a budget of
+   microseconds; many sessions share one model and the pages of their common past; nothing is allocated while it runs;
+   every failure is a code and one sentence. There are no globals, threads, environment variables, signals or output of
+   its own, and it never ends the process.
+
+   BUILD IT
+
+   Copy the single header (build/dist/exl2.h) into your project. In exactly one C file:
+
+       #define EXL2_IMPLEMENTATION
+       #include "exl2.h"
+
+   Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
+   C++11. Link nothing but the C library (and -lm where that is apart). Optimize that file (-O2): SIMD code is chosen
+   at run time, so no -m flags are needed; -ffast-math is safe. With Meson: subproject('exl2').get_variable('exl2_dep').
+
+   FIVE LINES
+
+       static exl2_flow say(void *user, const exl2_event *event)
+       {
+           if (event->text) fputs(event->text, stdout);
+           return EXL2_CONTINUE;
+       }
+
+       exl2_engine *e; exl2_model m;
+       exl2_open(NULL, &e);
+       exl2_model_load(e, &(exl2_model_desc){ .path = "models/smollm2-135m" }, &m);
+       exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt = "Once upon a time", .on_event = say });
+       exl2_close(e);
+
+   demo/hello.c is the same with its errors handled. Every desc may be zeroed: 0 is the default, and the comment beside
+   a field says which.
+
+   THE FRAME LOOP
+
+   A game never calls a function that waits:
+
+       exl2_model_open(e, &model_desc, &m);                  // start: nothing is read yet
+       ...
+       exl2_step(e, &(exl2_step_desc){ .cpu_us = 2000 });    // each frame: load, prefill, decode; about 2 ms of it
+       ...
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .messages = turns, .message_count = n,
+                                           .on_event = speak, .user = npc_data }, &job);
+       exl2_job_cancel(e, job);                              // the player walks away: any thread, at once
+
+   A budget is kept by cutting a forward pass into units (some columns of a product, some rows of a prompt), whose cost
+   the engine learns on the machine; a step ends before a unit that would not fit, but runs at least one. Words arrive
+   in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures it, demo/npc.c is a whole game.
+
+   WHAT IT DOES NOT DO
+
+   It runs on the processor; a GPU is not used yet. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama
+   and others with LlamaForCausalLM in config.json, llama3 RoPE scaling included); others are refused by name. It reads
+   byte-level BPE tokenizers (tokenizer.json), and chat templates as far as their constructs are known; what it does not
+   know it refuses by name, and the rest of the model goes on working. No training, no server, no downloads, no GGUF at
+   run time (import it to EXL2 once: section 11), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64
+   with AVX2 or AVX-512 and gcc or clang; other processors and compilers run plain C with the same meaning, slower.
+
+   SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
+
+       EXL2_IMPLEMENTATION   this file holds the engine
+       EXL2_STATIC           all functions are static: a private copy inside one C file
+       EXL2_API              your own linkage, such as __declspec(dllexport)
+       EXL2_CONVERT          with section 11, which makes models; uses stdio
+       EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
+       EXL2_NO_SIMD          the reference path alone
+       EXL2_NO_AVX512        AVX2 at most
+       EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
+
+   1. BASIC TYPES
+
+   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: small numbers that may
+   be copied, stored and outlive what they name. A call with the handle of something that has ended gives EXL2_ERR_STALE
+   and touches nothing. 0 is no handle. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
+   exl2_result_name gives a result's name, exl2_last_error the sentence of the newest failure on that engine: file, key
+   or tensor, what was expected, what was found. Nothing is written anywhere unless you set a logger.
+
+   2. HOST HOOKS
+
+   A zeroed hook struct means the default. Hooks are called on the thread that called the engine (exl2_parallel's tasks
+   aside), never at the same time from two threads for one engine, and must not call back into the engine.
+   Allocator: every byte comes through it, with a tag; it may refuse. Blocks are few and large: weights, cache, scratch.
+   Files: paths are the model's path, '/', a file name. `list` names the files of a folder, from index 0 until false.
+   `read` may be asked for any range. With these four a model can lie in a game's archive.
+   Logger: whole sentences, from warnings on unless max_level says otherwise. Zones: begin and end nest.
+   Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, side by side or not, and returns when all
+   have returned. Results do not depend on how: the same bits with 1 thread and with 16. demo/common/pool.c is one.
+
+   3. THE ENGINE
+
+   exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads.
+   exl2_open_versioned is what exl2_open calls, so that a header and an implementation of different releases are told
+   apart (exl2_version). When opening fails there is no engine to ask: give open_error for the sentence. host_bytes_max
+   is a hard cap: a load that would pass it fails with EXL2_ERR_BUDGET before it begins, and a default cache shrinks to
+   fit. exl2_close ends everything and frees all; jobs get their DONE first.
+   exl2_interrupt ends a call that waits (exl2_model_load, exl2_generate ...) from another thread or a signal handler.
+
+   4. EVENTS
+
+   What happens is told by events: to the on_event of the job or model, during exl2_step, or, where on_event is NULL,
+   through exl2_next_event. (Blocking calls without on_event drop theirs.)
+       LOAD      progress of a model; the last one has result EXL2_OK or the failure.
+       PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
+       TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown, nor text
+                 in which one might still begin: that waits until it is settled.
+       DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
+   on_event answers EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
+   EXL2_PAUSE_JOB. A callback may start, cancel, fork and close: at DONE the session is free already, so the next job
+   can be started there. It may not step or wait (EXL2_ERR_STATE). If nobody pulls, the queue fills and its jobs stand
+   still until there is room: events are not lost.
+
+   5. STEPPING
+
+   exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
+   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
+   without frames. One pass takes rows of all active jobs: a token of each that decodes and a piece of each prompt, so
+   eight speakers cost far less than eight times one. While somebody decodes, prompts are cut into small pieces beside.
+   exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but
+   for conversations that render to more than 256 KiB.
+
+   6. MODELS
+
+   A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
+   tokenizer_config.json (the chat template; or chat_template.jinja), generation_config.json. Without a tokenizer the
+   model still loads: jobs take ids.
+   exl2_model_measure reads headers only and says what loading will take: weight_bytes + cache_bytes + scratch_bytes is
+   the peak, while loading and after. exl2_model_open begins a load that exl2_step carries on, 1 MiB of weights at a
+   time (reading the tokenizer is one slice: about a millisecond for 1,000 tokens of vocabulary); exl2_model_load does
+   both and waits. exl2_model_get: the same figures later, and state. exl2_model_close ends its jobs and sessions.
+   text_only opens the tokenizer and the template alone.
+   The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
+   a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits
+   for others to end; one that can never fit fails at its start with the number that it would need.
+
+   7. TEXT
+
+   exl2_tokenize and exl2_detokenize are the model's tokenizer, to the id and to the byte. Special tokens written in a
+   text ("<|im_end|>") become those tokens, unless EXL2_TEXT_PLAIN says that they are plain text: use it for whatever a
+   player types into a raw prompt. In `messages` this is done for you: text of a message can never become a marker.
+   exl2_chat_render shows what the model's chat template makes of messages. All three tell in *need how much room the
+   answer takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+
+   8. SESSIONS
+
+   A session is a history of tokens and the KV pages for it. exl2_session_open makes an empty one. Jobs add to it, one
+   at a time. exl2_session_fork copies it in no time: pages are shared and copied when one side writes; let a world be
+   prefilled once and fork a session for each character. exl2_session_rewind cuts it back, exl2_session_tokens reads it,
+   exl2_session_get counts it, exl2_session_close ends it. After a job the history holds its prompt and the tokens that
+   were delivered: the end token included, those of a cut stop string not; after a cancel, what was heard.
+
+   9. SAMPLING
+
+   A token is drawn so: repeat penalty, bias, temperature, top-k, top-p, min-p, draw. In exl2_sampler_desc 0 keeps the
+   preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what
+   generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the seed
+   and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
+   alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused.
+
+   10. JOBS
+
+   exl2_job_start queues a generation, on a session or (with .model) on one of its own that ends with it. The prompt is
+   text or ids to append, or messages: the whole conversation, every time; what the session already holds of it is kept
+   and only the rest computed, so the host keeps turns and the engine keeps the cache. max_tokens 0 is 512, or what is
+   left of the context. prefill_only fills the cache and ends. score_prompt gives each prompt token's log-probability,
+   the likeliest alternatives and the logsumexp. priority: higher first, ties in order of start. exl2_generate starts
+   and steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next token, exl2_job_pause holds
+   it with its pages, exl2_job_get looks: these three from any thread. Everything in the desc is copied.
+
+   11. MAKING MODELS (EXL2_CONVERT)
+
+   exl2_import_gguf makes an EXL2 folder of a GGUF file (v2, v3; Llama architecture; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
+   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS) by rounding to nearest. It is for tools: it allocates with malloc and waits for disks.
+
+   ERRORS AND WHAT TO DO (the sentence names the file, tensor or number)
+
+       EXL2_ERR_ARG           an argument is wrong: a bug in the call
+       EXL2_ERR_STATE         not now: the session is busy, the model is loading, a callback asked to wait
+       EXL2_ERR_STALE         the handle's object ended before: forget the handle
+       EXL2_ERR_TOO_SMALL     call again with *need
+       EXL2_ERR_MEMORY        the allocator refused: free something, or load a smaller model or cache
+       EXL2_ERR_BUDGET        over a cap of yours (host_bytes_max, cache.tokens, max_jobs ...): raise it or ask for less
+       EXL2_ERR_CONTEXT_FULL  prompt and max_tokens exceed context_max: shorten, rewind, or open with more
+       EXL2_ERR_IO            a file is missing or cannot be read: check the path
+       EXL2_ERR_FORMAT        a file is damaged or not what it says: download it again
+       EXL2_ERR_UNSUPPORTED   a good file with something that is not built: the sentence names it
+       EXL2_ERR_CANCELLED     you asked for it: exl2_interrupt, exl2_job_cancel, progress
+       EXL2_ERR_VERSION       header and implementation are of different releases: rebuild both
+       EXL2_ERR_INTERNAL      a defect of ours: please report the sentence
+
+   LICENCE
+
+   MIT or public domain (Unlicense), whichever you prefer; the texts are at the end of this file.
 */
 #ifndef EXL2_H
 #define EXL2_H
@@ -68,7 +266,7 @@ typedef struct exl2_allocator { /* malloc and free */
 
 typedef struct exl2_files { /* plain files; replace it to read from a game archive. Paths are UTF-8, '/' inside */
     void *(*open)(void *user, const char *path, uint64_t *bytes);                            /* NULL = not found */
-    bool (*list)(void *user, const char *dir, uint32_t index, char *name, size_t cap);       /* index-th file name; false = no more */
+    bool (*list)(void *user, const char *dir, uint32_t index, char *name, size_t cap);       /* false = no more files */
     int64_t (*read)(void *user, void *file, uint64_t offset, void *dst, size_t bytes);       /* bytes read, or -1 */
     void (*close)(void *user, void *file);
     void *user;
@@ -89,7 +287,8 @@ typedef struct exl2_zones { /* none; for Tracy, Superluminal, RAD Telemetry */
 } exl2_zones;
 
 typedef struct exl2_parallel { /* serial; lets CPU work run on the host's job system */
-    void (*run)(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg); /* returns when all are done */
+    /* Returns when all tasks are done. */
+    void (*run)(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
     uint32_t width; /* tasks that can really run side by side */
     void *user;
 } exl2_parallel;
@@ -111,23 +310,38 @@ typedef struct exl2_engine_desc {
     uint32_t _end_canary;    /* must be 0: catches a desc that was never zeroed */
 } exl2_engine_desc;
 
-/* Tags. A: any thread, also inside callbacks. E: one thread at a time per engine (engines are independent).
+/* Function tags. A: any thread, also inside callbacks. E: one thread at a time per engine; engines are independent.
    nb: never waits for disk or another thread; allowed inside callbacks (but not exl2_step, exl2_next_event).
-   wait: may take long; inside a callback it returns EXL2_ERR_STATE; exl2_interrupt ends it. */
-EXL2_API uint32_t exl2_version(void);                    /* [A nb] of the implementation */
-EXL2_API const char *exl2_result_name(exl2_result r);    /* [A nb] "EXL2_ERR_IO"; static string */
-EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out); /* [A wait] see exl2_open */
-EXL2_API void exl2_close(exl2_engine *e);                /* [E wait] cancel jobs, deliver their DONE, free all; NULL is fine */
-EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out); /* [A nb] copy of the newest failure */
-EXL2_API void exl2_interrupt(exl2_engine *e);            /* [A nb] a waiting call returns EXL2_ERR_CANCELLED soon */
-static inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out) /* [A wait] create; NULL desc = defaults */
+   wait: may take long; inside a callback it returns EXL2_ERR_STATE; exl2_interrupt ends it.
+   Every function may also give EXL2_ERR_ARG for a NULL pointer or a desc that was not zeroed, EXL2_ERR_STALE for a
+   handle whose object has ended, EXL2_ERR_MEMORY where it allocates. Errors below are named without EXL2_ERR_. */
+
+/* [A nb] EXL2_VERSION of the implementation. */
+EXL2_API uint32_t exl2_version(void);
+/* [A nb] "EXL2_ERR_IO" and so on; a static string. */
+EXL2_API const char *exl2_result_name(exl2_result r);
+/* [A wait] What exl2_open calls. EXL2_ERR_VERSION when header and implementation are of different releases. */
+EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
+/* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
+EXL2_API void exl2_close(exl2_engine *e);
+/* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
+EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
+/* [A nb] The call that waits now, if there is one, returns EXL2_ERR_CANCELLED soon. From signal handlers too. */
+EXL2_API void exl2_interrupt(exl2_engine *e);
+/* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then. */
+static inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
 {
     return exl2_open_versioned(d, EXL2_VERSION, out);
 }
 
 /* ---- 4. events ---------------------------------------------------------------------------------------------- */
 
-typedef enum exl2_event_kind { EXL2_EVENT_LOAD = 1, EXL2_EVENT_PREFILL, EXL2_EVENT_TEXT, EXL2_EVENT_DONE } exl2_event_kind;
+typedef enum exl2_event_kind {
+    EXL2_EVENT_LOAD = 1,
+    EXL2_EVENT_PREFILL,
+    EXL2_EVENT_TEXT,
+    EXL2_EVENT_DONE
+} exl2_event_kind;
 
 typedef enum exl2_stop {
     EXL2_STOP_NONE,
@@ -155,7 +369,7 @@ typedef struct exl2_event { /* every pointer lives until the callback returns, o
     exl2_job job;
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
-    const exl2_alt *tokens;   /* TEXT: what made the text; PREFILL with score_prompt: prompt tokens, from the second on */
+    const exl2_alt *tokens;   /* TEXT: what made the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
     uint32_t token_count;
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens, if the job asked for them */
     uint32_t alts_per_token;
@@ -179,15 +393,19 @@ typedef struct exl2_step_desc {
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* through the allocator hook, now and at most */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
-    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 or more sessions */
+    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
 
-EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);       /* [E nb] advance all; OK (a pass ended), PENDING, IDLE or an error */
-EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);                /* [E nb] pull, for jobs and models without on_event */
-EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);        /* [A nb] */
+/* [E nb] Advances all loads and jobs. EXL2_OK: a pass ended. EXL2_PENDING: part of one was done. EXL2_IDLE: there is
+   nothing to do. A job's failure is told by its DONE; STATE (inside a callback) is the only error. NULL: one pass. */
+EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);
+/* [E nb] The oldest event of jobs and models without on_event; false when there is none. */
+EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
+/* [A nb] As of the end of the last call that changed them. */
+EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
@@ -211,16 +429,24 @@ typedef struct exl2_model_info {
     exl2_result state;         /* PENDING while loading, OK when ready, else why not */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     float bits_per_weight;     /* over all matrices, scales and permutations included */
-    uint64_t weight_bytes, cache_bytes, scratch_bytes, cache_bytes_per_token; /* host bytes; their sum is what loading adds */
+    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* host bytes; loading adds their sum */
+    uint64_t cache_bytes_per_token;
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;
 
-EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out); /* [E wait] headers only: will it fit? */
-EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out); /* [E nb] begin; exl2_step loads, slice by slice */
-EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out); /* [E wait] exl2_model_open, then step until ready */
-EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model m, exl2_model_info *out);   /* [E nb] */
-EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);                             /* [E wait] ends its jobs and sessions first */
+/* [E wait] Reads headers only and says what the model is and what loading it would take. The default cache shrinks to
+   what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT, UNSUPPORTED for its files. */
+EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
+/* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
+EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
+/* [E wait] exl2_model_open, then steps until the model is ready or has failed: as exl2_model_measure, and BUDGET when it
+   does not fit under host_bytes_max. A model that failed is closed, *out is 0. */
+EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
+/* [E nb] The same as exl2_model_measure gives, once the headers are read, and state. */
+EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model m, exl2_model_info *out);
+/* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
+EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
 /* ---- 7. text: usable while a model loads, as soon as its tokenizer is there ---------------------------------- */
 
@@ -239,13 +465,18 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_SKIP_MARKERS = 4 /* detokenize: leave special tokens out */
 } exl2_text_flags;
 
-/* *need: tokens, or bytes without the NUL that is written behind them. out may be NULL with cap 0, to learn *need. */
+/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that.
+   TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet. */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
-                                   exl2_token *out, size_t cap, size_t *need);                       /* [E nb] */
+                                   exl2_token *out, size_t cap, size_t *need);
+/* [E nb] Ids -> UTF-8, with a NUL behind it that *need does not count. Bytes that are no UTF-8 become U+FFFD. Errors as
+   exl2_tokenize. */
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_token *t, size_t n, uint32_t flags,
-                                     char *out, size_t cap, size_t *need);                           /* [E nb] */
+                                     char *out, size_t cap, size_t *need);
+/* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
+   with something unknown, named with line and column; ARG for what the template itself refuses. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
-                                      const exl2_chat_desc *d, char *out, size_t cap, size_t *need); /* [E nb] */
+                                      const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
 
 /* ---- 8. sessions: a token history and its KV pages ----------------------------------------------------------- */
 
@@ -256,12 +487,20 @@ typedef struct exl2_session_info {
     uint32_t pages, pages_shared;
 } exl2_session_info;
 
-EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);             /* [E nb] empty history */
-EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);           /* [E nb] same history, pages shared until written */
-EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);           /* [E nb] keep the first tokens */
-EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session s, exl2_session_info *out); /* [E nb] */
-EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session s, exl2_token *out, size_t cap, size_t *need); /* [E nb] */
-EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session s);                             /* [E nb] cancels its job */
+/* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
+EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);
+/* [E nb] Another session with the same history; pages are shared until one side writes. Of a busy one: what was
+   delivered so far. */
+EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);
+/* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: there are fewer. */
+EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
+/* [E nb] Its size now. */
+EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session s, exl2_session_info *out);
+/* [E nb] The history's ids; *need: how many. TOO_SMALL when cap is less. */
+EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
+                                         size_t *need);
+/* [E nb] The handle is stale at once; a job that is using the session is cancelled. */
+EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session s);
 
 /* ---- 9. sampling --------------------------------------------------------------------------------------------- */
 
@@ -289,7 +528,9 @@ typedef struct exl2_sampler_desc {
     uint32_t bias_count;
 } exl2_sampler_desc;
 
-EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d, exl2_sampler_desc *out); /* [E nb] what 0 became */
+/* [E nb] What a job with these settings would use: no field is 0, presets are resolved. ARG: out of range. */
+EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
+                                          exl2_sampler_desc *out);
 
 /* ---- 10. jobs: one generation --------------------------------------------------------------------------------- */
 
@@ -329,11 +570,18 @@ typedef struct exl2_job_info {
     exl2_job_stats stats;
 } exl2_job_info;
 
-EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out); /* [E nb] queue; ends in exactly one DONE, then the handle is stale */
-EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);                 /* [E wait] exl2_job_start, then step until DONE; gives DONE's result */
-EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);                           /* [A nb] DONE follows in the next step */
-EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job j, exl2_job_info *out);    /* [A nb] */
-EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);               /* [A nb] keeps its pages */
+/* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
+   session; CONTEXT_FULL, BUDGET when it can never fit; UNSUPPORTED from the chat template. After a failure nothing has
+   changed. out may be NULL. */
+EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
+/* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. */
+EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
+/* [A nb] DONE follows in the next step, with what was delivered so far in the history. */
+EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
+/* [A nb] How far it is. */
+EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job j, exl2_job_info *out);
+/* [A nb] true: it takes no part in passes and keeps its pages. false: it goes on. */
+EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
 /* ---- 11. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
@@ -347,7 +595,9 @@ typedef struct exl2_import_desc {
     uint32_t _end_canary;
 } exl2_import_desc;
 
-EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d); /* [A wait] nothing half-made is left behind */
+/* [A wait] GGUF -> an EXL2 folder out_dir, which must not exist or be empty. Nothing half-made is left behind. IO,
+   FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
+EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 #endif
 
 #ifdef __cplusplus
@@ -361,3 +611,53 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d); /* [A wait] no
 #include "exl2_impl/exl2_impl.h"
 #endif
 #endif
+
+/*
+exl2.h is available under two licences; choose whichever you prefer.
+
+------------------------------------------------------------------------------
+ALTERNATIVE A - MIT License
+
+Copyright (c) 2026 the exl2.h authors
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of
+this software and associated documentation files (the "Software"), to deal in
+the Software without restriction, including without limitation the rights to
+use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies
+of the Software, and to permit persons to whom the Software is furnished to do
+so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+
+------------------------------------------------------------------------------
+ALTERNATIVE B - Public Domain (www.unlicense.org)
+
+This is free and unencumbered software released into the public domain.
+
+Anyone is free to copy, modify, publish, use, compile, sell, or distribute this
+software, either in source code form or as a compiled binary, for any purpose,
+commercial or non-commercial, and by any means.
+
+In jurisdictions that recognize copyright laws, the author or authors of this
+software dedicate any and all copyright interest in the software to the public
+domain. We make this dedication for the benefit of the public at large and to
+the detriment of our heirs and successors. We intend this dedication to be an
+overt act of relinquishment in perpetuity of all present and future rights to
+this software under copyright law.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN
+ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION
+WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+*/

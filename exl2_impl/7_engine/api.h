@@ -166,7 +166,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         r = exl2__arena_open(&ctx, &block, dry.used, EXL2_MEM_GENERAL);
     }
     if (r < 0) {
-        if (header_version == EXL2_VERSION && d->open_error) {
+        if (header_version == EXL2_VERSION && !d->_end_canary && d->open_error) { /* else the pointer is garbage too */
             *d->open_error = ctx.error;
         }
         if (out) {
@@ -198,6 +198,9 @@ EXL2_API void exl2_close(exl2_engine *e)
 
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out)
 {
+    if (out) {
+        memset(out, 0, sizeof *out);
+    }
     if (e && out) {
         exl2_engine *m = exl2__api_mutable(e);
         exl2__lock(&m->ctx.error_lock);
@@ -228,6 +231,9 @@ EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
 
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
 {
+    if (out) {
+        memset(out, 0, sizeof *out);
+    }
     if (e && out) {
         exl2_engine *m = exl2__api_mutable(e);
         exl2__lock(&m->lock);
@@ -355,8 +361,11 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
     }
     size_t skip = bos < cap ? bos : cap;
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);
+    if (r < 0 && r != EXL2_ERR_TOO_SMALL) {
+        return r;
+    }
     *need += bos;
-    return r < 0 ? r : *need <= cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu tokens, the buffer holds %zu", *need, cap);
+    return *need <= cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
 }
 
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n, uint32_t flags, char *out, size_t cap,
@@ -365,11 +374,11 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const ex
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize", "ids, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2__decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap ? cap - 1 : 0, need);
+    exl2__decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
     if (cap) {
-        out[*need < cap ? *need : cap - 1] = 0;
+        out[*need < cap ? *need : exl2__utf8_cut(out, cap - 1)] = 0;
     }
-    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu", *need, cap);
 }
 
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n, const exl2_chat_desc *d, char *out,
@@ -381,13 +390,13 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     EXL2__TRY(exl2__starting_render(e, m, msgs, n, d, &rendered));
     *need = rendered.bytes;
-    bool fits = rendered.bytes < cap;
-    if (fits) {
-        memcpy(out, rendered.text, rendered.bytes);
-        out[rendered.bytes] = 0;
+    if (cap) {
+        size_t bytes = exl2__utf8_cut(rendered.text, rendered.bytes < cap ? rendered.bytes : cap - 1);
+        memcpy(out, rendered.text, bytes);
+        out[bytes] = 0;
     }
     exl2__starting_free(e, &rendered);
-    return fits ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text has %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu", *need, cap);
 }
 
 #endif

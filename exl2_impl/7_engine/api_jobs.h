@@ -104,7 +104,7 @@ EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session hand
     uint32_t tokens = exl2__objects_settled(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
-    return tokens <= cap ? EXL2_OK : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the session has %u tokens, the buffer holds %zu", tokens, cap);
+    return tokens <= cap ? EXL2_OK : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens, cap);
 }
 
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
@@ -141,8 +141,9 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
     EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
-    return exl2__api_argument(e, (d->tokens || !d->token_count) && (d->messages || !d->message_count) && (d->stop_tokens || !d->stop_token_count),
-                              call, "a count is set but its array is NULL");
+    bool whole = (d->prompt || !d->prompt_bytes) && (d->tokens || !d->token_count) && (d->messages || !d->message_count)
+              && (d->stop_strings || !d->stop_string_count) && (d->stop_tokens || !d->stop_token_count);
+    return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)

@@ -201,6 +201,14 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
         m->render = exl2__arena_take(&m->scratch, EXL2__RENDER_BYTES);
         return EXL2_OK;
     }
+    const exl2_model_info *info = &m->info;
+    uint64_t more = info->weight_bytes + info->cache_bytes + m->scratch_bytes + m->load.staging_bytes;
+    if (more > exl2__alloc_room(c)) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
+                          (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes),
+                          (unsigned long long)info->weight_bytes, (unsigned long long)info->cache_bytes,
+                          (unsigned long long)exl2__alloc_room(c));
+    }
     EXL2__TRY(exl2__arena_open(c, &m->weights, m->info.weight_bytes, EXL2_MEM_WEIGHTS));
     EXL2__TRY(exl2__arena_open(c, &m->cache, m->info.cache_bytes, EXL2_MEM_KV));
     EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));

@@ -13,6 +13,7 @@
 #include "../5_generate/sampler.h"
 #include "../5_generate/schedule.h"
 #include "../6_text/encode.h"
+#include "../6_text/stops.h"
 #include "../6_text/stream.h"
 #include "../6_text/template.h"
 #include "events.h"

@@ -9,7 +9,6 @@
 #include "jobs.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
-#define EXL2__RENDER_BYTES_MAX (64u * 1024 * 1024)
 
 /* ---- chat template ---- */
 
@@ -51,9 +50,14 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
     input.eos_token = m->vocab.eos_text;
     input.unk_token = m->vocab.unk_text;
     input.pad_token = m->vocab.pad_text;
-    void *block = m->render;
+    void *block = m->render; /* NULL while the model loads */
     uint64_t bytes = EXL2__RENDER_BYTES;
     for (;;) {
+        if (!block) {
+            EXL2__TRY(exl2__alloc(&e->ctx, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &out->block));
+            out->block_bytes = bytes;
+            block = out->block;
+        }
         exl2_result r = exl2__template_render(&e->ctx, &m->chat, &input, block, (size_t)bytes, &out->text, &out->bytes, &out->from_message);
         if (r != EXL2_ERR_TOO_SMALL) {
             if (r < 0) {
@@ -62,13 +66,8 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
             return r;
         }
         exl2__starting_free(e, out);
-        bytes *= 4;
-        if (bytes > EXL2__RENDER_BYTES_MAX) {
-            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the conversation takes more than %u MiB to render", EXL2__RENDER_BYTES_MAX >> 20);
-        }
-        EXL2__TRY(exl2__alloc(&e->ctx, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &out->block));
-        out->block_bytes = bytes;
-        block = out->block;
+        block = NULL;
+        bytes *= 4; /* ends: from EXL2__TEMPLATE_BLOCK_MAX on rendering is EXL2_ERR_BUDGET */
     }
 }
 
@@ -202,10 +201,13 @@ static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, ex
 {
     size_t bytes = 0, longest = 0;
     for (uint32_t i = 0; i < d->stop_string_count; i++) {
-        if (!d->stop_strings || !d->stop_strings[i] || !d->stop_strings[i][0]) {
+        if (!d->stop_strings[i] || !d->stop_strings[i][0]) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is empty", i);
         }
         size_t length = strlen(d->stop_strings[i]);
+        if (!exl2__unicode_valid(d->stop_strings[i], length)) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is not valid UTF-8: no text can contain it", i);
+        }
         longest = length > longest ? length : longest;
         bytes += length;
     }
