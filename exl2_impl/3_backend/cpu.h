@@ -231,7 +231,7 @@ static void exl2__cpu_sample(exl2__cpu_device *d, const exl2__layer *layer, cons
     }
 }
 
-/* ---- phases as stages: one after the other, each item of a stage for itself ---- */
+/* ---- phases as stages: one after the other, each item of a stage for itself (but copies) ---- */
 
 typedef struct exl2__cpu_stage {
     exl2__cpu_work work;
@@ -300,13 +300,14 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
     exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t first = 0;
+    bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier one reads: no tasks */
     exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         const exl2__cpu_stage *stage = &stages[i];
         uint32_t begin = exl2__max32(range->begin, first), end = exl2__min32(range->end, first + stage->items);
         if (begin < end) {
             exl2__cpu_split split = { d, layer, range, stage->work, begin - first, end - first, 0 };
-            exl2__cpu_device_split(&split, (end - begin) * stage->cost);
+            exl2__cpu_device_split(&split, in_order ? 0 : (end - begin) * stage->cost);
         }
         first += stage->items;
     }

@@ -1,0 +1,17 @@
+/* cpu_double.c: the reference path in double; see cpu_double.h. */
+#define EXL2__REAL double
+#define EXL2__TEST_F32_KV
+#include "../../exl2_impl/3_backend/cpu.h"
+#include "cpu_double.h"
+
+const exl2__backend *cpu_double_backend(void)
+{
+    return &exl2__cpu_backend;
+}
+
+cpu_double_view cpu_double_look(exl2__device *device)
+{
+    exl2__cpu_device *d = exl2__cpu_of(device);
+    cpu_double_view v = { { d->residual, d->query, d->gate, d->logits, (double *)(void *)d->pages }, CPU_VIEW_STRIDES(d) };
+    return v;
+}

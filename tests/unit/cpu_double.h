@@ -1,0 +1,31 @@
+/* cpu_double.h: the reference path built in double with unrounded K and V, as a backend beside the float one, and its
+   buffers. cpu_double.c is that build; a test links it. */
+#ifndef CPU_DOUBLE_H
+#define CPU_DOUBLE_H
+
+#include "../../exl2_impl/2_graph/phases.h"
+
+/* What phases read and write. [rows, stride], but pages: [pages, elements of a page]. */
+#define CPU_BUFFERS(X) X(residual) X(query) X(gate) X(logits) X(pages)
+
+typedef enum cpu_buffer {
+#define X(name) CPU_BUFFER_##name,
+    CPU_BUFFERS(X)
+#undef X
+    CPU_BUFFER_COUNT
+} cpu_buffer;
+
+/* Expands to the members of a device that a cpu_view shows, whatever its arithmetic type. */
+#define CPU_VIEW_STRIDES(d)                                                               \
+    { (d)->hidden_stride, (d)->query_stride, (d)->inter_stride, (d)->vocab_stride,        \
+      (size_t)((d)->page_bytes / sizeof(exl2__kv)) }
+
+typedef struct cpu_double_view {
+    double *buffer[CPU_BUFFER_COUNT];
+    size_t stride[CPU_BUFFER_COUNT];
+} cpu_double_view;
+
+const exl2__backend *cpu_double_backend(void);
+cpu_double_view cpu_double_look(exl2__device *d);
+
+#endif
