@@ -440,8 +440,8 @@ typedef struct exl2_model_info {
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
 /* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E wait] exl2_model_open, then steps until the model is ready or has failed: as exl2_model_measure, and BUDGET when it
-   does not fit under host_bytes_max. A model that failed is closed, *out is 0. */
+/* [E wait] exl2_model_open, then steps until the model is ready or has failed: as exl2_model_measure, and BUDGET when
+   it does not fit under host_bytes_max. A model that failed is closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
 /* [E nb] The same as exl2_model_measure gives, once the headers are read, and state. */
 EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model m, exl2_model_info *out);

@@ -6,6 +6,7 @@
 #include "names.h"
 
 #define LINES_MAX 500
+#define COLUMNS_MAX 120
 
 /* ---- file heads ---- */
 
@@ -44,7 +45,8 @@ static void check_head(const source_file *file)
 
 static void check_system_include(const source_file *file, int line, const char *name)
 {
-    static const char *const plain[] = { "stdbool.h", "stddef.h", "stdint.h", "stdarg.h", "string.h", "math.h", "limits.h", "float.h", NULL };
+    static const char *const plain[] = { "stdbool.h", "stddef.h", "stdint.h", "stdarg.h", "string.h",
+                                         "math.h",    "limits.h", "float.h",  NULL };
     static const char *const simd[] = { "immintrin.h", "intrin.h", NULL };
     static const char *const tools[] = { "stdio.h", "errno.h", NULL };
     int folder = folder_number(file->path);
@@ -69,7 +71,8 @@ static void check_includes(const source_file *file)
         }
         source_resolve(target, file->path, name);
         if (strcmp(target, "exl2.h") == 0) {
-            require(strcmp(file->path, "exl2_impl/0_base/result.h") == 0, file, line, "only result.h includes it", name);
+            require(strcmp(file->path, "exl2_impl/0_base/result.h") == 0, file, line, "only result.h includes it",
+                    name);
             continue;
         }
         require(find_file(target) != NULL, file, line, "no such file", name);
@@ -97,7 +100,8 @@ static void check_list(void)
         while (above > list.text && above[-1] != '\n') {
             above--;
         }
-        require(strncmp(above, "/* defines: ", 12) == 0, &list, list.tokens[i].line, "no \"defines:\" line above", name);
+        bool defines = strncmp(above, "/* defines: ", 12) == 0;
+        require(defines, &list, list.tokens[i].line, "no \"defines:\" line above", name);
         for (size_t j = 0; file && j < file->token_count; j++) {
             char inner[SOURCE_PATH_BYTES], target[SOURCE_PATH_BYTES];
             if (!source_include(file, j, inner, &quoted) || !quoted) {
@@ -127,15 +131,20 @@ static void check_list(void)
 static void check_calls(const source_file *file)
 {
     static const char *const never[] = {
-        "abort", "exit", "_Exit", "quick_exit", "atexit", "longjmp", "setjmp", "assert", "signal", "system", "getenv", "setlocale",
-        "printf", "fprintf", "vprintf", "vfprintf", "sprintf", "snprintf", "vsprintf", "vsnprintf", "puts", "putchar", "perror",
-        "malloc", "calloc", "realloc", "free", "aligned_alloc", "alloca", "qsort", "rand", "srand",
-        "strtod", "strtof", "strtol", "strtoul", "atof", "atoi", "sscanf", "strtok", "isnan", "isinf", "isfinite", "isspace", "isalpha", NULL
+        "abort",   "exit",     "_Exit",    "quick_exit",    "atexit",  "longjmp", "setjmp",  "assert",
+        "signal",  "system",   "getenv",   "setlocale",     "printf",  "fprintf", "vprintf", "vfprintf",
+        "sprintf", "snprintf", "vsprintf", "vsnprintf",     "puts",    "putchar", "perror",  "malloc",
+        "calloc",  "realloc",  "free",     "aligned_alloc", "alloca",  "qsort",   "rand",    "srand",
+        "strtod",  "strtof",   "strtol",   "strtoul",       "atof",    "atoi",    "sscanf",  "strtok",
+        "isnan",   "isinf",    "isfinite", "isspace",       "isalpha", NULL
     };
-    static const char *const files_only[] = { "fopen", "fclose", "fread", "fwrite", "fseek", "ftell", "fputs", "remove", "rename", "errno", NULL };
+    static const char *const files_only[] = { "fopen", "fclose", "fread",  "fwrite", "fseek", "ftell",
+                                              "fputs", "remove", "rename", "errno",  NULL };
     for (size_t i = 0; i < file->token_count; i++) {
         const source_token *t = &file->tokens[i];
-        if (t->name && (any_of(t->text, t->bytes, never) || (folder_number(file->path) != 8 && any_of(t->text, t->bytes, files_only)))) {
+        if (t->name
+            && (any_of(t->text, t->bytes, never)
+                || (folder_number(file->path) != 8 && any_of(t->text, t->bytes, files_only)))) {
             broken(file, t->line, "this name belongs into platform.h", t->text, t->bytes);
         }
     }
@@ -143,6 +152,21 @@ static void check_calls(const source_file *file)
 }
 
 /* ---- sizes, manual, users ---- */
+
+/* Columns are code points. */
+static void check_columns(const source_file *file)
+{
+    int line = 1, columns = 0;
+    for (const char *at = file->text; *at; at++) {
+        if (*at == '\n') {
+            require(columns <= COLUMNS_MAX, file, line, "break this line; columns allowed", "120");
+            line++;
+            columns = 0;
+        } else {
+            columns += ((unsigned char)*at & 0xC0) != 0x80;
+        }
+    }
+}
 
 static void check_sizes(void)
 {
@@ -155,8 +179,10 @@ static void check_sizes(void)
             bool generated = strcmp(file.path, "exl2_impl/6_text/unicode.h") == 0;
             require(generated || file.lines <= LINES_MAX, &file, file.lines, "split this file; lines allowed", "500");
             require(strchr(file.text, '\t') == NULL, &file, 1, "tab", "indent by four spaces");
+            check_columns(&file);
         }
     }
+    check_columns(&header);
 }
 
 static bool has_word(const char *text, const source_token *word)
@@ -165,7 +191,8 @@ static bool has_word(const char *text, const source_token *word)
     snprintf(name, sizeof name, "%.*s", (int)word->bytes, word->text);
     for (const char *at = text; (at = strstr(at, name)) != NULL; at += word->bytes) {
         char after = at[word->bytes];
-        if ((at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_')) && !isalnum((unsigned char)after) && after != '_') {
+        if ((at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_')) && !isalnum((unsigned char)after)
+            && after != '_') {
             return true;
         }
     }
@@ -214,7 +241,8 @@ static void check_tests_run(void)
     source_list(&tests, "tests", ".c", ".c");
     for (size_t i = 0; i < tests.count; i++) {
         const char *base = source_base(tests.paths[i]);
-        const char *text = strncmp(tests.paths[i], "tests/hosts/", 12) == 0 && strcmp(base, "hosts.c") != 0 ? hosts.text : list.text;
+        const char *text =
+            strncmp(tests.paths[i], "tests/hosts/", 12) == 0 && strcmp(base, "hosts.c") != 0 ? hosts.text : list.text;
         char quoted[SOURCE_PATH_BYTES];
         snprintf(quoted, sizeof quoted, "'%.*s'", (int)strcspn(base, "."), base);
         bool runs = strstr(text, quoted) || strstr(text, base) || strncmp(tests.paths[i], "tests/subproject/", 17) == 0;

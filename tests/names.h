@@ -193,7 +193,8 @@ static void check_scope(const source_file *file)
         }
         d.type |= source_is(t, "typedef");
         d.fixed |= source_is(t, "const");
-        d.local |= source_is(t, "static") || (macro_like(t) && !source_is(t + 1, "(")); /* nm knows what the macro was */
+        /* nm knows what the macro was */
+        d.local |= source_is(t, "static") || (macro_like(t) && !source_is(t + 1, "("));
         d.public |= source_is(t, "EXL2_API");
         d.foreign |= os_file && (source_is(t, "extern") || source_is(t, "__declspec"));
         if ((source_is(t, "struct") || source_is(t, "union") || source_is(t, "enum")) && t[1].name) {

@@ -24,9 +24,10 @@ static inline const char *tokenizer_text(tokenizer_parts p)
     snprintf(text, sizeof text,
              "{\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"post_processor\":%s,\"decoder\":%s,"
              "\"model\":{\"type\":\"BPE\"%s,\"vocab\":%s,\"merges\":%s}}",
-             p.added ? p.added : "[{\"id\":9,\"content\":\"<e>\",\"special\":true}]", p.normalizer ? p.normalizer : "null",
-             p.pre_tokenizer ? p.pre_tokenizer : TOKENIZER_BYTE_LEVEL, p.post_processor ? p.post_processor : "null",
-             p.decoder ? p.decoder : "{\"type\":\"ByteLevel\"}", p.options ? p.options : "",
+             p.added ? p.added : "[{\"id\":9,\"content\":\"<e>\",\"special\":true}]",
+             p.normalizer ? p.normalizer : "null", p.pre_tokenizer ? p.pre_tokenizer : TOKENIZER_BYTE_LEVEL,
+             p.post_processor ? p.post_processor : "null", p.decoder ? p.decoder : "{\"type\":\"ByteLevel\"}",
+             p.options ? p.options : "",
              p.vocab ? p.vocab : "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4,\"\\u0120\":5,\"\\u0120a\":6}",
              p.merges ? p.merges : "[\"a b\",\"ab c\",\"\\u0120 a\"]");
     return text;

@@ -11,22 +11,26 @@
 
 static const char *amalgamate, *layers, *folder;
 
-#define HEAD(name, next) "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing.\n   next:  " next " */\n"
+#define HEAD(name, next) \
+    "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing.\n   next:  " next " */\n"
 #define GUARD(name) "#ifndef EXL2__" name "_H\n#define EXL2__" name "_H\n"
 
 static const char good_header[] =
-    "/* exl2.h: a manual with #include \"exl2.h\" and\n   #include \"exl2.h\"\n   exl2_go. */\n#ifndef EXL2_H\n#define EXL2_H\n"
+    "/* exl2.h: a manual with #include \"exl2.h\" and\n   #include \"exl2.h\"\n   exl2_go. */\n"
+    "#ifndef EXL2_H\n#define EXL2_H\n"
     "#define EXL2_VERSION 102 /* 0.1.2 */\nEXL2_API int exl2_go(void);\n#endif\n"
     "#ifdef EXL2_IMPLEMENTATION\n#include \"exl2_impl/exl2_impl.h\"\n#endif\n";
 static const char good_list[] =
-    HEAD("exl2_impl.h", "0_base/result.h") "/* defines: a */\n#include \"0_base/result.h\"\n/* defines: b */\n#include \"1_load/b.h\"\n";
+    HEAD("exl2_impl.h", "0_base/result.h")
+    "/* defines: a */\n#include \"0_base/result.h\"\n/* defines: b */\n#include \"1_load/b.h\"\n";
 static const char good_result[] =
-    HEAD("result.h", "../1_load/b.h") GUARD("RESULT")
-    "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum exl2__kind { EXL2__ONE, EXL2__TWO } exl2__kind;\n"
-    "static const int exl2__table[] = { 1, 2 };\nstatic inline int exl2__one(void)\n{\n    return exl2__table[0];\n}\n#endif\n";
+    HEAD("result.h", "../1_load/b.h") GUARD("RESULT") "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum "
+                                                      "exl2__kind { EXL2__ONE, EXL2__TWO } exl2__kind;\n"
+                                                      "static const int exl2__table[] = { 1, 2 };\nstatic inline int "
+                                                      "exl2__one(void)\n{\n    return exl2__table[0];\n}\n#endif\n";
 static const char good_b[] =
-    HEAD("b.h", "../../exl2.h") GUARD("B")
-    "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n#endif\n";
+    HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef "
+                                           "X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n#endif\n";
 static const char good_test[] = "int main(void) { return exl2_go(); }\n";
 
 static void write_file(const char *path, const char *text)
@@ -43,8 +47,9 @@ static void write_file(const char *path, const char *text)
 static void write_tree(void)
 {
     char command[1200];
-    snprintf(command, sizeof command, "rm -rf '%s' && mkdir -p '%s/exl2_impl/0_base' '%s/exl2_impl/1_load' '%s/tests/hosts'",
-             folder, folder, folder, folder);
+    snprintf(command, sizeof command,
+             "rm -rf '%s' && mkdir -p '%s/exl2_impl/0_base' '%s/exl2_impl/1_load' '%s/tests/hosts'", folder, folder,
+             folder, folder);
     CHECK(system(command) == 0);
     write_file("commit.txt", "0123abcd\n");
     write_file("exl2.h", good_header);
@@ -61,7 +66,8 @@ static int run(const char *tool)
 {
     char command[4096];
     if (tool == amalgamate) {
-        snprintf(command, sizeof command, "'%s' '%s' '%s/commit.txt' '%s/out/exl2.h' > '%s/said' 2>&1", tool, folder, folder, folder, folder);
+        snprintf(command, sizeof command, "'%s' '%s' '%s/commit.txt' '%s/out/exl2.h' > '%s/said' 2>&1", tool, folder,
+                 folder, folder, folder);
     } else {
         snprintf(command, sizeof command, "'%s' '%s' 0.1.2 > '%s/said' 2>&1", tool, folder, folder);
     }
@@ -105,10 +111,13 @@ static void check_template(void)
 {
     char path[1200];
     write_tree();
-    write_file("exl2_impl/1_load/t_template.h", HEAD("t_template.h", "b.h") "static inline int EXL2__T_NAME(void)\n{\n    return 1;\n}\n");
+    write_file("exl2_impl/1_load/t_template.h",
+               HEAD("t_template.h", "b.h") "static inline int EXL2__T_NAME(void)\n{\n    return 1;\n}\n");
     write_file("exl2_impl/1_load/b.h",
-               HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\n#define EXL2__T_NAME exl2__first\n#include \"t_template.h\"\n"
-               "#define EXL2__T_NAME exl2__second\n#include \"t_template.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n#endif\n");
+               HEAD("b.h", "../../exl2.h") GUARD(
+                   "B") "#include \"../0_base/result.h\"\n#define EXL2__T_NAME exl2__first\n#include \"t_template.h\"\n"
+                        "#define EXL2__T_NAME exl2__second\n#include \"t_template.h\"\nEXL2_API int exl2_go(void)\n{\n "
+                        "   return 1;\n}\n#endif\n");
     CHECK_INT(run(layers), 0);
     CHECK_INT(run(amalgamate), 0);
     snprintf(path, sizeof path, "%s/out/exl2.h", folder);
@@ -125,22 +134,29 @@ static const struct {
     { "exl2_impl/0_base/result.h", "#include \"result.h\"\n", "cycle" },
     { "exl2_impl/1_load/b.h", "#include \"c.h\"\n", "does not list" },
     { "exl2_impl/1_load/b.h", "#include \"../../../c.h\"\n", "leaves the source tree" },
-    { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"1_load/b.h\"\n#include \"1_load/b.h\"\n", "twice" },
+    { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"1_load/b.h\"\n#include \"1_load/b.h\"\n",
+      "twice" },
     { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"tools/b.h\"\n", "not in a numbered folder" },
     { "exl2_impl/exl2_impl.h", "#include \"0_base/result.h\"\n#include \"1_load/gone.h\"\n", "cannot read" },
 };
 
-#define BAD_B(code) HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n" code "#endif\n"
+#define BAD_B(code)                                                                                                    \
+    HEAD("b.h", "../../exl2.h")                                                                                        \
+    GUARD("B") "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n" code "#endif\n"
 
 static const struct {
     const char *path, *text, *says;
 } layer_cases[] = {
-    { "exl2_impl/0_base/result.h", HEAD("result.h", "../../exl2.h") GUARD("RESULT") "#include \"../1_load/b.h\"\n#endif\n", "higher folder" },
+    { "exl2_impl/0_base/result.h",
+      HEAD("result.h", "../../exl2.h") GUARD("RESULT") "#include \"../1_load/b.h\"\n#endif\n", "higher folder" },
     { "exl2_impl/1_load/b.h", HEAD("c.h", "../../exl2.h") GUARD("B") "#endif\n", "must begin with" },
     { "exl2_impl/1_load/b.h", HEAD("b.h", "gone.h") GUARD("B") "#endif\n", "`next:` names" },
-    { "exl2_impl/1_load/b.h", "/* b.h: a.\n   takes: x\n   owns:  y\n   gives: z\n   next:  ../../exl2.h */\n" GUARD("B") "#endif\n", "the head lacks" },
+    { "exl2_impl/1_load/b.h",
+      "/* b.h: a.\n   takes: x\n   owns:  y\n   gives: z\n   next:  ../../exl2.h */\n" GUARD("B") "#endif\n",
+      "the head lacks" },
     { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") "#ifndef B_H\n#define EXL2__B_H\n#endif\n", "include guard" },
-    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n", "only result.h" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n",
+      "only result.h" },
     { "exl2_impl/1_load/b.h", BAD_B("#include <stdlib.h>\n"), "system header" },
     { "exl2_impl/1_load/b.h", BAD_B("#include \"gone.h\"\n"), "no such file" },
     { "exl2_impl/1_load/b.h", BAD_B("#define HELLO 1\n"), "macro without our prefix: HELLO" },
@@ -153,14 +169,22 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__counter;\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__slots[4] = { 0 };\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("int exl2__open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
-    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__f(void)\n{\n    static int calls;\n    return ++calls;\n}\n"), "state inside a function" },
-    { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__f(void)\n{\n    return malloc(3);\n}\n"), "platform.h: malloc" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__f(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
+      "state inside a function" },
+    { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__f(void)\n{\n    return malloc(3);\n}\n"),
+      "platform.h: malloc" },
     { "exl2_impl/1_load/b.h", BAD_B("#define EXL2__STOP() abort()\n"), "platform.h: abort" },
     { "exl2_impl/1_load/b.h", BAD_B("\t\n"), "tab" },
     { "exl2_impl/1_load/c.h", HEAD("c.h", "b.h") GUARD("C") "#endif\n", "must be in exl2_impl.h" },
-    { "exl2_impl/exl2_impl.h", HEAD("exl2_impl.h", "0_base/result.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n", "before something" },
-    { "exl2_impl/exl2_impl.h", HEAD("exl2_impl.h", "0_base/result.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n", "no \"defines:\" line" },
-    { "exl2.h", "/* exl2.h: a manual of exl2_going. */\n#define EXL2_VERSION 102 /**/\nEXL2_API int exl2_go(void);\n", "the manual does not name: exl2_go" },
+    { "exl2_impl/exl2_impl.h",
+      HEAD("exl2_impl.h",
+           "0_base/result.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n",
+      "before something" },
+    { "exl2_impl/exl2_impl.h",
+      HEAD("exl2_impl.h", "0_base/result.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n",
+      "no \"defines:\" line" },
+    { "exl2.h", "/* exl2.h: a manual of exl2_going. */\n#define EXL2_VERSION 102 /**/\nEXL2_API int exl2_go(void);\n",
+      "the manual does not name: exl2_go" },
     { "exl2.h", "/* exl2.h: exl2_go */\n#define EXL2_VERSION 103 /**/\nEXL2_API int exl2_go(void);\n", "EXL2_VERSION" },
     { "tests/go.c", "int main(void) { return 0; }\n", "no demo and no test uses: exl2_go" },
     { "tests/forgotten.c", "int main(void) { return 0; }\n", "no test runs: tests/forgotten.c" },

@@ -26,8 +26,9 @@ static inline exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align
         return EXL2_OK;
     }
     if (bytes > exl2__alloc_room(c)) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "%llu bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
-                          (unsigned long long)bytes, (unsigned long long)c->host_bytes_max, (unsigned long long)c->host_bytes);
+        return exl2__fail(
+            c, EXL2_ERR_BUDGET, "%llu bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
+            (unsigned long long)bytes, (unsigned long long)c->host_bytes_max, (unsigned long long)c->host_bytes);
     }
     if (bytes <= PTRDIFF_MAX) {
         *out = c->allocator.alloc_fn(c->allocator.user, (size_t)bytes, align, tag);

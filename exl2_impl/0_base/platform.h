@@ -27,10 +27,11 @@ union _LARGE_INTEGER;
 __declspec(dllimport) int __stdcall QueryPerformanceCounter(union _LARGE_INTEGER *count);
 __declspec(dllimport) int __stdcall QueryPerformanceFrequency(union _LARGE_INTEGER *frequency);
 __declspec(dllimport) void __stdcall Sleep(unsigned long milliseconds);
-__declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsigned long flags, const char *text, int bytes,
-                                                        wchar_t *out, int cap);
-__declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text, int count,
-                                                        char *out, int cap, const char *fallback, int *used_fallback);
+__declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsigned long flags, const char *text,
+                                                        int bytes, wchar_t *out, int cap);
+__declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text,
+                                                        int count, char *out, int cap, const char *fallback,
+                                                        int *used_fallback);
 #else
 #include <dirent.h>
 #include <errno.h>
@@ -283,7 +284,8 @@ static inline exl2_files exl2__platform_files(void)
 static inline void *exl2__platform_create(const char *path)
 {
     wchar_t wide[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) ? _wfopen(wide, L"wb") : NULL;
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) ? _wfopen(wide, L"wb")
+                                                                                           : NULL;
 }
 
 /* All bytes, or false. */
@@ -320,8 +322,9 @@ static inline bool exl2__platform_remove_dir(const char *path)
 static inline bool exl2__platform_rename(const char *from, const char *to)
 {
     wchar_t wide[1024], wide_to[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, from, -1, wide, (int)EXL2__COUNT(wide)) &&
-           MultiByteToWideChar(EXL2__UTF8_PAGE, 0, to, -1, wide_to, (int)EXL2__COUNT(wide_to)) && _wrename(wide, wide_to) == 0;
+    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, from, -1, wide, (int)EXL2__COUNT(wide))
+           && MultiByteToWideChar(EXL2__UTF8_PAGE, 0, to, -1, wide_to, (int)EXL2__COUNT(wide_to))
+           && _wrename(wide, wide_to) == 0;
 }
 
 #else

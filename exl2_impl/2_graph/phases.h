@@ -103,7 +103,7 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
 } exl2__logit_row;
 
 typedef struct exl2__logit_result {
-    exl2_token token;       /* DRAW: the drawn one; SCORE: the target. -1: no token is allowed (all banned, or all NaN) */
+    exl2_token token;       /* DRAW: the drawn one, -1 if none is allowed (all banned, or all NaN); SCORE: the target */
     float logprob;          /* natural log of the raw softmax (before penalties and bias) at `token` */
     float logsumexp;        /* of the raw logits */
     uint32_t alt_count;
@@ -138,17 +138,22 @@ typedef struct exl2__backend {
     /* Weights. The caller opens `weights` with the sum of the *_bytes; the same calls in the same order then fit. */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
-    exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count, exl2__matrix **out);
+    exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
+                               exl2__matrix **out);
     exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
-    exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count, exl2__vector **out);
-    /* Pages and scratch, from arenas; dry arenas measure (plan->layers, embed ... are not read then). After it nothing allocates. */
+    exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
+                               exl2__vector **out);
+    /* Pages and scratch, from arenas; dry arenas measure (plan->layers, embed ... are not read then). After it nothing
+       allocates. */
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
     /* A pass: begin, then every phase over all its items, layer by layer; then the results. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step lives until the pass is over */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
-    uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);          /* multiply-adds of one item at `rows` rows; a guide for budgets */
-    exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, exl2__logit_result *results); /* after `sample` */
+    /* Multiply-adds of one item at `rows` rows; a guide for budgets. */
+    uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);
+    /* After `sample`. */
+    exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, exl2__logit_result *results);
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL outside the layers */
 #undef X

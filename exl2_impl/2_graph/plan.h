@@ -32,14 +32,15 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->sequences_max = batch_max ? batch_max : EXL2__DEFAULT_BATCH;
     p->rows_max = exl2__max32(prefill_chunk ? prefill_chunk : EXL2__DEFAULT_PREFILL_CHUNK, p->sequences_max);
     p->logit_rows_max = EXL2__LOGIT_ROWS;
-    p->context_max = (uint32_t)exl2__align_up(context_max ? context_max : exl2__min32(config->context_max, EXL2__DEFAULT_CONTEXT),
-                                              EXL2__PAGE_TOKENS);
+    p->context_max = (uint32_t)exl2__align_up(
+        context_max ? context_max : exl2__min32(config->context_max, EXL2__DEFAULT_CONTEXT), EXL2__PAGE_TOKENS);
     p->rows_max = exl2__min32(p->rows_max, exl2__max32(p->context_max, p->sequences_max));
 }
 
 /* Pages of a pool for `tokens` (0 = four contexts); the default shrinks, down to one context, so that `fixed` bytes
    plus the pages fit into `room`. What does not fit even so is for the allocation to refuse. */
-static inline uint32_t exl2__plan_pages(const exl2__plan *p, uint64_t tokens, uint64_t page_bytes, uint64_t fixed, uint64_t room)
+static inline uint32_t exl2__plan_pages(const exl2__plan *p, uint64_t tokens, uint64_t page_bytes, uint64_t fixed,
+                                        uint64_t room)
 {
     uint64_t context_pages = p->context_max / EXL2__PAGE_TOKENS;
     if (tokens) {

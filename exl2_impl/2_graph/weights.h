@@ -56,7 +56,8 @@ static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, ex
     };
     const exl2__config *c = &w->config;
     const exl2__arch *a = w->arch;
-    uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, layer = (index - 1) / 4, kind = (index - 1) % 4;
+    uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, layer = (index - 1) / 4,
+             kind = (index - 1) % 4;
     const uint32_t in[EXL2__LINEAR_COUNT] = { c->hidden, c->hidden, c->hidden, q, c->hidden, c->hidden, c->inter };
     const uint32_t out[EXL2__LINEAR_COUNT] = { q, kv, kv, c->hidden, c->inter, c->inter, c->hidden };
     memset(u, 0, sizeof *u);
@@ -120,12 +121,14 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 
 /* ---- headers only ---- */
 
-static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u, exl2__matrix_desc *parts)
+static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                      exl2__matrix_desc *parts)
 {
     exl2__weights_unit(w, index, u);
     for (uint32_t part = 0; part < u->count; part++) {
-        EXL2__TRY(index == 0 ? exl2__matrix_find_table(c, &w->tensors, u->keys[part], u->in, w->config.vocab, &parts[part])
-                             : exl2__matrix_find(c, &w->tensors, u->keys[part], u->in, u->out[part], &parts[part]));
+        EXL2__TRY(index == 0
+                      ? exl2__matrix_find_table(c, &w->tensors, u->keys[part], u->in, w->config.vocab, &parts[part])
+                      : exl2__matrix_find(c, &w->tensors, u->keys[part], u->in, u->out[part], &parts[part]));
     }
     return EXL2_OK;
 }
@@ -156,8 +159,8 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
     EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, w->arch->embed, w->config.hidden, w->config.vocab, &embed));
     if (embed.out < w->config.vocab) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir, w->arch->embed, embed.out,
-                          w->config.vocab);
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir,
+                          w->arch->embed, embed.out, w->config.vocab);
     }
     w->embed_rows = embed.out;
     w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, w->arch->head);
@@ -203,8 +206,8 @@ static inline bool exl2__weights_done(const exl2__weights *w)
     return w->unit == exl2__weights_units(w);
 }
 
-static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
-                                      const char *key, exl2__vector **out)
+static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend,
+                                      exl2__device *device, exl2__arena *arena, const char *key, exl2__vector **out)
 {
     char name[EXL2__KEY_BYTES + 8];
     float *values = (float *)w->staging;
@@ -214,8 +217,9 @@ static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, cons
 }
 
 /* Tables, packed memory and norm of the unit. The tables are in use until the matrix is made. */
-static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend, exl2__device *device,
-                                           exl2__arena *arena, const exl2__unit *u, exl2__matrix_desc *parts)
+static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
+                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                           const exl2__unit *u, exl2__matrix_desc *parts)
 {
     exl2__matrix_tables tables[3] = { 0 };
     exl2_result r = EXL2_OK;
@@ -230,14 +234,15 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
     *exl2__weights_place(w, plan, w->unit) = w->matrix;
     if (u->norm[0]) {
         exl2__layer *layer = &plan->layers[(w->unit - 1) / 4];
-        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, u->norm, (w->unit - 1) % 4 == 0 ? &layer->attn_norm : &layer->mlp_norm));
+        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, u->norm,
+                                     (w->unit - 1) % 4 == 0 ? &layer->attn_norm : &layer->mlp_norm));
     }
     return EXL2_OK;
 }
 
 /* Reads at most one slice and hands it to the backend. */
-static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend, exl2__device *device,
-                                       exl2__arena *arena)
+static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
+                                       exl2__device *device, exl2__arena *arena)
 {
     exl2__unit u;
     exl2__matrix_desc parts[3];

@@ -18,11 +18,13 @@ typedef struct exl2__table {
 
 static inline exl2_token *exl2__table_token(const exl2__table *t, const exl2__pages *p, uint32_t position)
 {
-    return &p->tokens[t->pages[position / EXL2__PAGE_TOKENS] * (size_t)EXL2__PAGE_TOKENS + position % EXL2__PAGE_TOKENS];
+    return &p->tokens[t->pages[position / EXL2__PAGE_TOKENS] * (size_t)EXL2__PAGE_TOKENS
+                      + position % EXL2__PAGE_TOKENS];
 }
 
 /* Copies tokens [from, from + count) of the history. */
-static inline void exl2__table_read(const exl2__table *t, const exl2__pages *p, uint32_t from, uint32_t count, exl2_token *out)
+static inline void exl2__table_read(const exl2__table *t, const exl2__pages *p, uint32_t from, uint32_t count,
+                                    exl2_token *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         out[i] = *exl2__table_token(t, p, from + i);
@@ -64,7 +66,8 @@ static inline uint32_t exl2__table_demand(const exl2__table *t, const exl2__page
 
 /* Makes positions [cached, tokens) writable. The pool must have exl2__table_demand pages. Pages that must be copied
    on the device too go to copies[], at most as many as the demand; *copy_count grows. */
-static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens, exl2__page_copy *copies, uint32_t *copy_count)
+static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens, exl2__page_copy *copies,
+                                       uint32_t *copy_count)
 {
     for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
         uint32_t old = t->pages[i];

@@ -13,7 +13,7 @@ typedef struct exl2__batch {
     exl2__logit_row *logits;       /* [rows_max] */
     uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to fill */
     const uint32_t **page_tables;  /* [sequences_max] */
-    uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: a session may change while a pass is going on */
+    uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for repeat penalties */
     exl2__page_copy *copies;       /* [pages] */
     uint32_t copy_count, logit_count, pages_per_table, context_max;
@@ -28,16 +28,19 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->logits = (exl2__logit_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
     b->logit_owner = (uint16_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
     b->page_tables = (const uint32_t **)exl2__arena_take(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
-    b->page_table_memory = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
-    b->history = (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
+    b->page_table_memory =
+        (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+    b->history =
+        (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
     b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
 }
 
 /* The newest tokens that the repeat penalty looks at, into the sequence's place of b->history. */
-static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages, uint32_t sequence,
-                                       exl2__logit_row *logit)
+static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages,
+                                       uint32_t sequence, exl2__logit_row *logit)
 {
-    uint32_t count = s->penalty_range < 0 ? s->table->tokens : exl2__min32((uint32_t)s->penalty_range, s->table->tokens);
+    uint32_t count =
+        s->penalty_range < 0 ? s->table->tokens : exl2__min32((uint32_t)s->penalty_range, s->table->tokens);
     exl2_token *history = b->history + (size_t)sequence * b->context_max;
     exl2__table_read(s->table, pages, s->table->tokens - count, count, history);
     logit->history = history;
@@ -46,7 +49,8 @@ static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, 
 
 /* Turns the sequences' rows into a step. Position p's logits predict token p + 1: the last pending row draws it,
    earlier rows of a scored prompt look up the one that follows. */
-static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, const exl2__pages *pages, exl2__step *step)
+static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
+                                    const exl2__pages *pages, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0;
     for (uint32_t owner = 0; owner < count; owner++) {

@@ -9,11 +9,12 @@
 #include "sequence.h"
 
 #define EXL2__SCHEDULE_SKIPS_MAX 4   /* after so many overtakings a waiting sequence is the next to start */
-#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: a long prompt delays the others little */
+#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: long prompts delay the others little */
 
 /* The sequence of `all` that comes first by priority and order and passes `wanted`, or NULL. */
 static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, uint32_t count,
-                                                   bool (*wanted)(const exl2__sequence *s, const void *arg), const void *arg)
+                                                   bool (*wanted)(const exl2__sequence *s, const void *arg),
+                                                   const void *arg)
 {
     exl2__sequence *first = NULL;
     for (uint32_t i = 0; i < count; i++) {
@@ -27,7 +28,8 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
 static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
 {
     const exl2__pages *p = (const exl2__pages *)pages;
-    /* Rewinding to `keep` gives pages back only when nobody shares them, so it is left out: the demand is an upper bound. */
+    /* Rewinding to `keep` gives pages back only when nobody shares them, so it is left out: the demand is an upper
+       bound. */
     exl2__table kept = *s->table;
     kept.tokens = exl2__min32(kept.tokens, s->keep);
     kept.cached = exl2__min32(kept.cached, kept.tokens);
@@ -53,8 +55,8 @@ static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, ui
 }
 
 /* Reserves the pages and puts the prompt into the history. Copies for shared pages are added to copies[]. */
-static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
-                                        exl2__page_copy *copies, uint32_t *copy_count)
+static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const *all, uint32_t count,
+                                        exl2__pages *pages, exl2__page_copy *copies, uint32_t *copy_count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (all[i]->live && !all[i]->active && exl2__sequence_before(all[i], s)) {
@@ -81,8 +83,8 @@ static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const voi
 
 /* Gives every sequence its rows for the next pass: decoding ones one each, then prompts, by priority, up to
    prompt_rows_max. At most rows_max rows and sequences_max sequences in all. Returns the rows. */
-static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max, uint32_t prompt_rows_max,
-                                           uint32_t sequences_max)
+static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max,
+                                           uint32_t prompt_rows_max, uint32_t sequences_max)
 {
     uint32_t rows = 0, sequences = 0;
     for (uint32_t i = 0; i < count; i++) {

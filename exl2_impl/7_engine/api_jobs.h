@@ -26,7 +26,8 @@ static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool m
 static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
 {
     if (m->state != EXL2_OK || m->desc.text_only) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only",
+                          m->path);
     }
     *out = exl2__objects_new_session(e, m);
     if (!*out) {
@@ -68,7 +69,8 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
     EXL2__TRY(exl2__api_session(e, handle, true, &s));
     if (tokens > s->table.tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens, it cannot be rewound to %u", s->table.tokens, tokens);
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens, it cannot be rewound to %u",
+                          s->table.tokens, tokens);
     }
     exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
     exl2__objects_publish(e);
@@ -95,7 +97,8 @@ EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session handle,
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap, size_t *need)
+EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
+                                         size_t *need)
 {
     exl2__session *s;
     exl2_engine *engine = exl2__api_mutable(e);
@@ -104,7 +107,9 @@ EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session hand
     uint32_t tokens = exl2__objects_settled(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
-    return tokens <= cap ? EXL2_OK : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens, cap);
+    return tokens <= cap ? EXL2_OK
+                         : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL,
+                                      "the history needs %u tokens, the buffer holds %zu", tokens, cap);
 }
 
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
@@ -124,7 +129,8 @@ EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 
 /* ---- sampling ---- */
 
-EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d, exl2_sampler_desc *out)
+EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
+                                          exl2_sampler_desc *out)
 {
     exl2_engine *engine = exl2__api_mutable(e);
     EXL2__TRY(exl2__api_argument(engine, d && out, "exl2_sampler_resolve", "a desc is missing"));
@@ -140,7 +146,8 @@ EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handl
 static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
-    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
+    EXL2__TRY(
+        exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
     bool whole = (d->prompt || !d->prompt_bytes) && (d->tokens || !d->token_count) && (d->messages || !d->message_count)
               && (d->stop_strings || !d->stop_string_count) && (d->stop_tokens || !d->stop_token_count);
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
@@ -177,8 +184,9 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
             cancelled = true;
             exl2_job_cancel(e, handle);
         } else if (job && r == EXL2_IDLE && exl2__api_stuck(e, job)) {
-            exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_BUDGET, "the job waits for KV pages that idle sessions hold: close or rewind one, "
-                                                                   "or raise cache.tokens");
+            exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_BUDGET,
+                           "the job waits for KV pages that idle sessions hold: close or rewind one, "
+                           "or raise cache.tokens");
         } else if (r == EXL2_IDLE) {
             exl2__platform_nap(); /* paused; another thread may let it go on */
         }

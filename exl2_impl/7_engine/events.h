@@ -79,7 +79,8 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     uint8_t *at = (uint8_t *)(record + 1);
     exl2_event *copy = &record->event;
     copy->tokens = (exl2_alt *)exl2__events_copy(&at, event->tokens, event->token_count * sizeof(exl2_alt));
-    copy->alts = (exl2_alt *)exl2__events_copy(&at, event->alts, (size_t)event->token_count * event->alts_per_token * sizeof(exl2_alt));
+    copy->alts = (exl2_alt *)exl2__events_copy(&at, event->alts,
+                                               (size_t)event->token_count * event->alts_per_token * sizeof(exl2_alt));
     if (event->logsumexp) {
         copy->logsumexp = (float *)exl2__events_copy(&at, event->logsumexp, event->token_count * sizeof(float));
     }

@@ -11,8 +11,8 @@
 /* ---- delivery ---- */
 
 /* Hands the event to the callback, or puts it into the ring. false: the ring is full; nothing has happened. */
-static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard, const exl2_event *event,
-                                      exl2_flow *flow)
+static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard,
+                                      const exl2_event *event, exl2_flow *flow)
 {
     *flow = EXL2_CONTINUE;
     if (on_event) {
@@ -144,7 +144,8 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     event.token_count = job->release_count;
     event.alts = block->alts;
     event.alts_per_token = job->sequence.alts;
-    /* Counted before the callback runs, which may fork the session or ask for its tokens; undone if the ring is full. */
+    /* Counted before the callback runs, which may fork the session or ask for its tokens; undone if the ring is
+       full. */
     job->delivered += job->release_count;
     job->stats.new_tokens = job->delivered;
     exl2_flow flow;
@@ -159,7 +160,8 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     job->held_count -= job->release_count;
     job->hold_bytes -= job->release_bytes;
     memmove(block->held, block->held + job->release_count, job->held_count * sizeof *block->held);
-    memmove(block->alts, block->alts + (size_t)job->release_count * alts, (size_t)job->held_count * alts * sizeof *block->alts);
+    memmove(block->alts, block->alts + (size_t)job->release_count * alts,
+            (size_t)job->held_count * alts * sizeof *block->alts);
     memmove(block->hold, block->hold + job->release_bytes, job->hold_bytes);
     for (uint32_t i = 0; i < job->held_count; i++) {
         block->held[i].end -= job->release_bytes;
@@ -207,7 +209,8 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     exl2__job_block *block = job->block;
     size_t room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
     if (m->vocab.present) {
-        job->hold_bytes += (uint32_t)exl2__stream_push(&job->stream, &m->vocab, result->token, block->hold + job->hold_bytes, room);
+        job->hold_bytes +=
+            (uint32_t)exl2__stream_push(&job->stream, &m->vocab, result->token, block->hold + job->hold_bytes, room);
         if (flush) {
             room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
             job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, block->hold + job->hold_bytes, room);

@@ -25,7 +25,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         exl2__job *job = &e->jobs[i];
         if (job->sequence.live && job->model == slot) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
-            if (!exl2__jobs_finish(e, job)) { /* no room in the ring: the host does not read it; the DONE is lost with it */
+            if (!exl2__jobs_finish(e, job)) { /* no room: the host does not read the ring; the DONE is lost with it */
                 job->discard_events = true;
                 exl2__jobs_finish(e, job);
             }
@@ -57,14 +57,18 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
     exl2__batch_make(&m->batch, scratch, &m->plan);
-    m->forward.results = (exl2__logit_result *)exl2__arena_take_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
-    exl2_alt *alts = (exl2_alt *)exl2__arena_take(scratch, (uint64_t)m->plan.logit_rows_max * EXL2_ALTS_MAX * sizeof *alts);
+    m->forward.results =
+        (exl2__logit_result *)exl2__arena_take_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
+    exl2_alt *alts =
+        (exl2_alt *)exl2__arena_take(scratch, (uint64_t)m->plan.logit_rows_max * EXL2_ALTS_MAX * sizeof *alts);
     for (uint32_t i = 0; alts && i < m->plan.logit_rows_max; i++) {
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
     m->sequences = (exl2__sequence **)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof(void *));
-    m->page_lists = (uint32_t *)exl2__arena_take(scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
-    m->prompts = (exl2_token *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
+    m->page_lists = (uint32_t *)exl2__arena_take(
+        scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
+    m->prompts =
+        (exl2_token *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
     m->blocks = (exl2__job_block *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
     m->render = exl2__arena_take(scratch, EXL2__RENDER_BYTES);
     return EXL2_OK;
@@ -74,7 +78,8 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
     double *frequency = (double *)exl2__arena_take(scratch, m->load.config.head_dim / 2u * sizeof(double));
-    m->plan.layers = (exl2__layer *)exl2__arena_take_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
+    m->plan.layers =
+        (exl2__layer *)exl2__arena_take_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
     for (uint32_t i = 0; m->plan.layers && i < m->load.config.layers; i++) {
         m->plan.layers[i].index = i;
     }
@@ -136,7 +141,8 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
     }
     EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                          "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
                           m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
     }
     EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
@@ -154,11 +160,13 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
     m->backend = &exl2__cpu_backend;
     EXL2__TRY(m->backend->open(c, &m->device));
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
-    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk, m->desc.batch_max);
-    m->info.context_max = m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
+    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
+                    m->desc.batch_max);
+    m->info.context_max =
+        m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {
-        exl2__log(c, EXL2_LOG_WARN, "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
-                  m->load.config.context_max);
+        exl2__log(c, EXL2_LOG_WARN, "%s: context_max %u is more than the model was made for (%u)", m->path,
+                  m->info.context_max, m->load.config.context_max);
     }
     /* Scratch grows with the pages (their tokens, their users), in proportion. */
     uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan);
@@ -204,7 +212,8 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     const exl2_model_info *info = &m->info;
     uint64_t more = info->weight_bytes + info->cache_bytes + m->scratch_bytes + m->load.staging_bytes;
     if (more > exl2__alloc_room(c)) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
+        return exl2__fail(c, EXL2_ERR_BUDGET,
+                          "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
                           (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes),
                           (unsigned long long)info->weight_bytes, (unsigned long long)info->cache_bytes,
                           (unsigned long long)exl2__alloc_room(c));

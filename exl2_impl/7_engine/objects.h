@@ -2,7 +2,7 @@
    takes: handles from the host.
    gives: exl2_engine, exl2__model, exl2__session, exl2__job; exl2__objects_* look-ups.
    owns:  the engine's block (slots, event ring); each model owns its arenas.
-   next:  loader.h */
+   next:  starting.h */
 #ifndef EXL2__OBJECTS_H
 #define EXL2__OBJECTS_H
 

@@ -140,8 +140,8 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
         exl2__job *job = &e->jobs[owners[first]];
         bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m && !job->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
-            while (first + count < f->result_count && owners[first + count] == owners[first] && count < EXL2__EVENT_TOKENS_MAX
-                   && rows[first + count].use == EXL2__LOGIT_SCORE) {
+            while (first + count < f->result_count && owners[first + count] == owners[first]
+                   && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
                 count++;
             }
             if (ours && !exl2__jobs_score(e, job, f->results + first, count)) {

@@ -1,6 +1,6 @@
-/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (shared
-   fixtures README). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference path with
-   F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
+/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (README of
+   the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference path
+   with F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
 #ifdef GOLDEN_EXACT
 #define EXL2_NO_SIMD
 #define EXL2__TEST_F16_WEIGHTS
@@ -91,8 +91,9 @@ static void golden_model(const char *path)
 int main(int argc, char **argv)
 {
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
-    static const char *const shared[] = { "exl2/exl2-2bit", "exl2/exl2-3bit", "exl2/exl2-5bit", "exl2/exl2-6bit", "exl2/exl2-8bit",
-                                          "exl2/exl2-ragged", "exl2/exl2-attn-bias", "exl2/exl2-odd-vocab", "arch/llama" };
+    static const char *const shared[] = { "exl2/exl2-2bit",   "exl2/exl2-3bit",      "exl2/exl2-5bit",
+                                          "exl2/exl2-6bit",   "exl2/exl2-8bit",      "exl2/exl2-ragged",
+                                          "exl2/exl2-attn-bias", "exl2/exl2-odd-vocab", "arch/llama" };
     if (argc > 1 && strcmp(argv[1], "shared") == 0) {
         for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
             char relative[128];

@@ -107,7 +107,8 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
         for (uint32_t i = 0; i < ev->token_count && said->scored < RIG_TOKENS; i++) {
             said->scores[said->scored] = ev->tokens[i].logprob;
             said->logsumexp[said->scored] = ev->logsumexp[i];
-            memcpy(said->alts[said->scored], ev->alts + (size_t)i * ev->alts_per_token, ev->alts_per_token * sizeof(exl2_alt));
+            memcpy(said->alts[said->scored], ev->alts + (size_t)i * ev->alts_per_token,
+                   ev->alts_per_token * sizeof(exl2_alt));
             said->scored++;
         }
     } else if (ev->kind == EXL2_EVENT_DONE) {
@@ -121,7 +122,8 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
 }
 
 /* A greedy job on ids that tells `said`. */
-static inline exl2_job_desc rig_job(const rig *r, const exl2_token *ids, uint32_t count, uint32_t max_tokens, rig_said *said)
+static inline exl2_job_desc rig_job(const rig *r, const exl2_token *ids, uint32_t count, uint32_t max_tokens,
+                                    rig_said *said)
 {
     exl2_job_desc d = { 0 };
     d.model = r->model;

@@ -1,4 +1,4 @@
-/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, the common prefix, what each kind of end leaves,
+/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, common prefix, what each kind of end leaves,
    reservation and waiting. On a tiny model, by ids. */
 #include "rig.h"
 
@@ -40,7 +40,8 @@ static rig_said *say(const rig *r, exl2_session s, const exl2_token *ids, uint32
     return said;
 }
 
-static void check_history(const rig *r, exl2_session s, const exl2_token *a, uint32_t na, const exl2_token *b, uint32_t nb)
+static void check_history(const rig *r, exl2_session s, const exl2_token *a, uint32_t na, const exl2_token *b,
+                          uint32_t nb)
 {
     exl2_token history[512];
     size_t need = 0;

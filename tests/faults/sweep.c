@@ -1,6 +1,6 @@
-/* sweep.c: makes the n-th host allocation, then the n-th file read or open, fail, for n = 0, 1, 2 ... until the whole scenario
-   (open, measure, load, generate, fork, generate, close) passes. Each time: a failure code with a sentence, or success;
-   nothing leaked; the engine still usable. Then: what must never allocate, counted. */
+/* sweep.c: makes the n-th host allocation, then the n-th file read or open, fail, for n = 0, 1, 2 ... until the whole
+   scenario (open, measure, load, generate, fork, generate, close) passes. Each time: a failure code with a sentence, or
+   success; nothing leaked; the engine still usable. Then: what must never allocate, counted. */
 #include "../engine/rig.h"
 
 /* ---- hooks that fail ---- */

@@ -83,8 +83,10 @@ static void case_header_cpp(void)
 {
     const char *cc[2];
     for (size_t i = compilers(cpp_compilers, cc); i-- > 0;) {
-        MUST("%s -x c++ -std=c++11 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
-        MUST("%s -x c++ -std=c++17 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root, hosts);
+        MUST("%s -x c++ -std=c++11 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root,
+             hosts);
+        MUST("%s -x c++ -std=c++17 %s -DEXL2_CONVERT -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, root,
+             hosts);
         MUST("%s -x c++ -std=c++11 %s -fsyntax-only -I'%s' '%s/declarations.c'", cc[i], WARNINGS, dist, hosts);
     }
 }
@@ -104,7 +106,8 @@ static void case_dist(void)
     MUST("head -n 1 '%s/exl2.h' | grep -q 'of commit [0-9a-z]'", dist);
     MUST("! grep -n '^ *# *include *\"' '%s/exl2.h'", dist);
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("cp '%s/exl2.h' '%s/one_file.c' . && %s -std=c11 -O2 %s one_file.c -o dist -lm && ./dist", dist, hosts, cc[i], WARNINGS);
+        MUST("cp '%s/exl2.h' '%s/one_file.c' . && %s -std=c11 -O2 %s one_file.c -o dist -lm && ./dist", dist, hosts,
+             cc[i], WARNINGS);
     }
 }
 
@@ -113,10 +116,14 @@ static void case_switches(void)
 {
     const char *cc[2];
     const char *compiler = cc[compilers(c_compilers, cc) - 1];
-    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", compiler, WARNINGS, root, hosts);
-    MUST("%s -std=c11 -O0 %s -DEXL2_NO_FILES -c -I'%s' '%s/implementation.c' -o no_files.o", compiler, WARNINGS, root, hosts);
-    MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c -I'%s' '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, root, hosts);
-    MUST("%s -std=c11 -O0 %s '-DEXL2_ASSERT(c)=((c)?(void)0:__builtin_trap())' -I'%s' '%s/one_file.c' -o asserts -lm && ./asserts",
+    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", compiler, WARNINGS, root,
+         hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_FILES -c -I'%s' '%s/implementation.c' -o no_files.o", compiler, WARNINGS, root,
+         hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c -I'%s' '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, root,
+         hosts);
+    MUST("%s -std=c11 -O0 %s '-DEXL2_ASSERT(c)=((c)?(void)0:__builtin_trap())' -I'%s' '%s/one_file.c' -o asserts -lm "
+         "&& ./asserts",
          compiler, WARNINGS, root, hosts);
     MUST("%s -std=gnu17 -O0 %s -I'%s' '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, root, hosts);
 }
@@ -125,11 +132,13 @@ static void case_two_files(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 %s -I'%s' '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS, root, hosts, hosts);
+        MUST("%s -std=c11 %s -I'%s' '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS,
+             root, hosts, hosts);
     }
     if (have("g++") && have("gcc")) {
         MUST("gcc -std=c11 -c -I'%s' '%s/implementation.c' -o implementation.o", root, hosts);
-        MUST("g++ -std=c++11 %s -I'%s' -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed", WARNINGS, root, hosts);
+        MUST("g++ -std=c++11 %s -I'%s' -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed",
+             WARNINGS, root, hosts);
     }
 }
 
@@ -138,7 +147,8 @@ static void case_static(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 %s -Wno-unused-function -DEXL2_STATIC -c -I'%s' '%s/one_file.c' -o static.o", cc[i], WARNINGS, root, hosts);
+        MUST("%s -std=c11 %s -Wno-unused-function -DEXL2_STATIC -c -I'%s' '%s/one_file.c' -o static.o", cc[i], WARNINGS,
+             root, hosts);
         MUST("%s static.o -o static -lm && ./static", cc[i]);
         MUST("test \"$(nm -g --defined-only static.o | awk '{print $NF}')\" = main");
     }
@@ -148,8 +158,10 @@ static void case_macros(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 -Werror=implicit-function-declaration -I'%s' '%s/macros.c' -o macros -lm && ./macros", cc[i], dist, hosts);
-        MUST("%s -std=c11 -Werror=implicit-function-declaration -DEXL2_CONVERT -c -I'%s' '%s/macros.c' -o convert.o", cc[i], dist, hosts);
+        MUST("%s -std=c11 -Werror=implicit-function-declaration -I'%s' '%s/macros.c' -o macros -lm && ./macros", cc[i],
+             dist, hosts);
+        MUST("%s -std=c11 -Werror=implicit-function-declaration -DEXL2_CONVERT -c -I'%s' '%s/macros.c' -o convert.o",
+             cc[i], dist, hosts);
     }
 }
 
@@ -174,17 +186,20 @@ static void check_words(const char *name, const char *allowed, const char *prefi
 static const char engine_symbols[] =
     " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr strcspn strspn"
     " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
-    " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround trunc truncf"
+    " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround "
+    "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
-    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time nanosleep"
+    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time "
+    "nanosleep"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
-static const char convert_symbols[] =
-    " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof remove rename unlink mkdir rmdir stat ";
+static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
+                                      "remove rename unlink mkdir rmdir stat ";
 
 static void check_symbols(const char *define, const char *allowed)
 {
-    MUST("gcc -std=c11 -O2 -fno-pie -U_FORTIFY_SOURCE %s -c -I'%s' '%s/implementation.c' -o symbols.o", define, root, hosts);
+    MUST("gcc -std=c11 -O2 -fno-pie -U_FORTIFY_SOURCE %s -c -I'%s' '%s/implementation.c' -o symbols.o", define, root,
+         hosts);
     MUST("nm -g --defined-only symbols.o | awk '{print $NF}' > defined.txt");
     MUST("nm -u symbols.o | awk '{print $NF}' > undefined.txt");
     MUST("nm symbols.o | awk '$2 ~ /^[bBdDC]$/ {print $NF}' > writable.txt");
@@ -226,7 +241,8 @@ static void case_fast_math(void)
 static void case_threads(void)
 {
     need("gcc");
-    if (run("echo 'int main(void) { return 0; }' > empty.c && gcc -fsanitize=thread empty.c -o empty 2>/dev/null") != 0) {
+    if (run("echo 'int main(void) { return 0; }' > empty.c && gcc -fsanitize=thread empty.c -o empty 2>/dev/null")
+        != 0) {
         check_skip("no thread sanitizer");
     }
     const char *quiet = run("setarch -R true 2>/dev/null") == 0 ? "setarch -R " : "";
@@ -234,7 +250,8 @@ static void case_threads(void)
         check_skip("the thread sanitizer does not start on this kernel");
     }
     MUST("gcc -std=c11 -O1 -g -fsanitize=thread -I'%s' '%s/two_engines.c' -o two_engines -lm -lpthread", root, hosts);
-    MUST("TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 %s./two_engines '%s/tests/golden/models/exl2-mixed'", quiet, root);
+    MUST("TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 %s./two_engines '%s/tests/golden/models/exl2-mixed'",
+         quiet, root);
 }
 
 static void case_windows(void)
@@ -243,7 +260,9 @@ static void case_windows(void)
     need(cc);
     MUST("%s -std=c11 -O2 %s -I'%s' '%s/one_file.c' -o one_file.exe", cc, WARNINGS, dist, hosts);
     MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", cc, WARNINGS, dist, hosts);
-    MUST("echo '#include <windows.h>' > both.c && cat '%s/implementation.c' >> both.c && %s -std=c11 -O0 -c -I'%s' both.c -o both.o", hosts, cc, dist);
+    MUST("echo '#include <windows.h>' > both.c && cat '%s/implementation.c' >> both.c && %s -std=c11 -O0 -c -I'%s' "
+         "both.c -o both.o",
+         hosts, cc, dist);
     MUST("if command -v wine >/dev/null 2>&1; then wine one_file.exe; fi");
 }
 
@@ -251,7 +270,9 @@ static void case_windows(void)
 static void case_subproject(void)
 {
     need("meson");
-    MUST("cp '%s/tests/subproject/meson.build' '%s/tests/subproject/main.c' . && mkdir subprojects && ln -s '%s' subprojects/exl2", root, root, root);
+    MUST("cp '%s/tests/subproject/meson.build' '%s/tests/subproject/main.c' . && mkdir subprojects && ln -s '%s' "
+         "subprojects/exl2",
+         root, root, root);
     MUST("meson setup out > setup.txt 2>&1 || { cat setup.txt; false; }");
     MUST("meson compile -C out > compile.txt 2>&1 || { cat compile.txt; false; }");
     MUST("./out/host && ./out/host_by_name");
@@ -261,7 +282,8 @@ static void case_subproject(void)
 static void case_install(void)
 {
     need("meson");
-    MUST("meson install -C '%s' --no-rebuild --destdir '%s/to' > install.txt 2>&1 || { cat install.txt; false; }", build, work);
+    MUST("meson install -C '%s' --no-rebuild --destdir '%s/to' > install.txt 2>&1 || { cat install.txt; false; }",
+         build, work);
     MUST("test $(find to -type f | wc -l) = 1 && cmp \"$(find to -type f -name exl2.h)\" '%s/exl2.h'", dist);
 }
 

@@ -66,8 +66,13 @@ static void *run(void *user)
         t->result = exl2_model_load(engine, &model_desc, &model);
     }
     if (t->result == EXL2_OK) {
-        exl2_job_desc job = { .model = model, .tokens = t->prompt->at, .token_count = t->prompt->count, .max_tokens = 12,
-                              .sampler = { .preset = EXL2_PRESET_GREEDY }, .on_event = hear, .user = t };
+        exl2_job_desc job = { .model = model,
+                              .tokens = t->prompt->at,
+                              .token_count = t->prompt->count,
+                              .max_tokens = 12,
+                              .sampler = { .preset = EXL2_PRESET_GREEDY },
+                              .on_event = hear,
+                              .user = t };
         t->result = exl2_generate(engine, &job);
     }
     if (engine && t->result < 0) {

@@ -91,7 +91,8 @@ static void check_small(void)
 static void check_bos(void)
 {
     static const char *const template_e =
-        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<e>\"}},{\"Sequence\":{\"id\":\"A\"}},"
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<e>\"}},{\"Sequence\":{\"id\":\"A\"}}"
+        ","
         "{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":{\"ids\":[1]},\"<e>\":{\"ids\":[9]}}}";
     char sequence[1024];
     exl2__vocab v;
@@ -127,8 +128,9 @@ static void check_added(void)
 {
     exl2__vocab v;
     tokenizer_parts parts = { 0 };
-    parts.added = "[{\"id\":12,\"content\":\"ab\"},{\"id\":10,\"content\":\"<a b>\"},{\"id\":11,\"content\":\"\\u0120\\u00e9\"},"
-                  "{\"id\":13,\"content\":\"\"},{\"id\":14,\"content\":\"<z>\",\"special\":true}]";
+    parts.added =
+        "[{\"id\":12,\"content\":\"ab\"},{\"id\":10,\"content\":\"<a b>\"},{\"id\":11,\"content\":\"\\u0120\\u00e9\"},"
+        "{\"id\":13,\"content\":\"\"},{\"id\":14,\"content\":\"<z>\",\"special\":true}]";
     CHECK(open_parts(parts, NULL, &v) == EXL2_OK);
     CHECK_INT(v.id_count, 15);
     CHECK_INT(exl2__vocab_token(&v, "ab", 2), 3);
