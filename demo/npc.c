@@ -76,10 +76,8 @@ static bool begin_loading(game *g)
 
 static bool fill_tavern(game *g)
 {
-    const exl2_model_info *info = &g->host.info;
-    if (!info->has_tokenizer || !info->has_chat_template) {
-        fprintf(stderr, "%s has no %s, so nobody can talk with it\n", g->options->model,
-                info->has_tokenizer ? "chat template" : "tokenizer");
+    if (!g->host.info.has_tokenizer) {
+        fprintf(stderr, "%s has no tokenizer, so nobody can talk with it\n", g->options->model);
         return false;
     }
     g->model_ready = true;

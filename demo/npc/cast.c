@@ -71,11 +71,10 @@ static const char *read_examples(character *c, char *at)
             continue;
         }
         answer = take_line(&at);
-        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count + 2 > CAST_EXAMPLES_MAX) {
+        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count == CAST_EXAMPLES_MAX) {
             return question;
         }
-        c->examples[c->example_count++] = (exl2_message){ "user", question + 2 };
-        c->examples[c->example_count++] = (exl2_message){ "assistant", answer };
+        c->examples[c->example_count++] = (example){ question + 2, answer };
     }
     return NULL;
 }

@@ -6,22 +6,24 @@
 #ifndef NPC_CAST_H
 #define NPC_CAST_H
 
-#include "exl2.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CAST_SIZE 3
 #define CAST_EXAMPLES_MAX 16
 
-/* A file has "key: value" lines, an empty line, the persona, and then examples of how the person talks: "> " and what
-   a visitor says, on the next line the answer. */
+typedef struct example { /* how a person talks */
+    const char *question, *answer;
+} example;
+
+/* A file has "key: value" lines, an empty line, the persona, and then examples: "> " and what a stranger says, on the
+   next line the answer. */
 typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
     uint32_t colour;                          /* of the 256 that terminals have */
     const char *persona;
-    exl2_message examples[CAST_EXAMPLES_MAX]; /* user, assistant, user ... */
+    example examples[CAST_EXAMPLES_MAX];
     uint32_t example_count;
 } character;
 

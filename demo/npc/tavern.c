@@ -13,38 +13,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- conversations ---- */
+#define VISITOR "Stranger"
 
-static void add_message(npc *n, const char *role, const char *text)
+/* ---- the play ---- */
+
+static void add_talk(npc *n, const char *what, const char *text)
 {
-    if (n->count == n->cap) {
-        n->cap = n->cap ? n->cap * 2 : 32;
-        n->messages = memory_grow(n->messages, n->cap, sizeof *n->messages);
-    }
-    n->messages[n->count++] = (exl2_message){ role, text };
+    size_t bytes = strlen(what) + strlen(text);
+    n->talk = memory_grow(n->talk, n->talk_bytes + bytes + 1, 1);
+    snprintf(n->talk + n->talk_bytes, bytes + 1, "%s%s", what, text);
+    n->talk_bytes += bytes;
 }
 
-/* Forgets the oldest question and its answer. false: there is none but the one that is asked now. */
-static bool forget_oldest(npc *n)
+static void add_question(npc *n, const char *question)
 {
-    size_t first = 1 + n->who->example_count;
-    if (n->count < first + 3) {
-        return false;
-    }
-    memmove(n->messages + first, n->messages + first + 2, (n->count - first - 2) * sizeof *n->messages);
-    n->count -= 2;
-    return true;
+    add_talk(n, "\n" VISITOR ": ", question);
+    add_talk(n, "\n", n->who->name);
+    add_talk(n, ":", "");
 }
 
-static void begin_conversation(npc *n)
+/* Forgets the older half of what was said. false: there is nothing but the newest question. */
+static bool forget_half(npc *n)
 {
-    size_t bytes = strlen(n->place->people->world) + strlen(n->who->persona) + 3;
-    n->system = memory_take(bytes, 1);
-    snprintf(n->system, bytes, "%s\n\n%s", n->place->people->world, n->who->persona);
-    add_message(n, "system", n->system);
-    for (uint32_t i = 0; i < n->who->example_count; i++) {
-        add_message(n, n->who->examples[i].role, n->who->examples[i].text);
+    char *from = n->talk, *next = strstr(from + 1, "\n" VISITOR ": ");
+    while (next && (size_t)(from - n->talk) < n->talk_bytes / 2) {
+        from = next;
+        next = strstr(from + 1, "\n" VISITOR ": ");
     }
+    size_t cut = (size_t)(from - n->talk);
+    n->talk_bytes -= cut;
+    memmove(n->talk, from, n->talk_bytes + 1);
+    return cut > 0;
 }
 
 /* ---- lines ---- */
@@ -100,31 +99,56 @@ static bool failed(tavern *t)
     return false;
 }
 
-/* The job's prompt is the whole conversation, every time: the engine keeps what the session already holds of it. */
-static exl2_result start_job(npc *n, bool speaks)
+/* Appends the text to the session; speaks: the model goes on with it, up to the end of the line. What players type
+   cannot forge markers of the model. */
+static exl2_result start_job(npc *n, const char *text, bool speaks)
 {
+    exl2_session_info info;
     static const char *const stops[] = { "\n" };
-    exl2_job_desc d = { .session = n->session, .messages = n->messages, .message_count = n->count,
-                        .prefill_only = !speaks, .chat.close_reply = !speaks, .max_tokens = TAVERN_LINE_TOKENS,
-                        .stop_strings = stops, .stop_string_count = 1, .on_event = on_event, .user = n };
+    exl2_job_desc d = { .session = n->session, .prompt = text, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = !speaks,
+                        .max_tokens = TAVERN_LINE_TOKENS, .stop_strings = stops, .stop_string_count = 1,
+                        .on_event = on_event, .user = n };
     d.sampler.preset = EXL2_PRESET_BALANCED;
     d.sampler.temperature = 0.6f;
     d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
-    return exl2_job_start(n->place->engine, &d, &n->job);
+    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, &n->job)) >= 0) {
+        n->reused_tokens = info.tokens_cached;
+        n->place->prompt_reused += info.tokens_cached;
+    }
+    return result;
 }
 
+/* Persona and examples, behind the world. The last line's end comes with the next question. */
+static exl2_result start_past(npc *n)
+{
+    const character *who = n->who;
+    add_talk(n, "\n\n", who->persona);
+    add_talk(n, "\n", "");
+    for (uint32_t i = 0; i < who->example_count; i++) {
+        add_question(n, who->examples[i].question);
+        add_talk(n, " ", who->examples[i].answer);
+    }
+    exl2_result result = start_job(n, n->talk, false);
+    n->talk_bytes = 0;
+    return result;
+}
+
+/* When the session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
-    add_message(n, "user", question);
-    exl2_result result = start_job(n, true);
-    while (result == EXL2_ERR_CONTEXT_FULL && forget_oldest(n)) {
-        result = start_job(n, true);
+    size_t before = n->talk_bytes;
+    add_question(n, question);
+    exl2_result result = start_job(n, n->talk + before, true);
+    while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
+        result = exl2_session_rewind(n->place->engine, n->session, n->past_tokens);
+        result = result < 0 ? result : start_job(n, n->talk, true);
     }
     if (result < 0) {
         return failed(n->place);
     }
     n->line = n->place->count;
-    add_line(n->place, n, NULL);
+    add_line(n->place, n, NULL)->reused_tokens = n->reused_tokens;
     return true;
 }
 
@@ -146,12 +170,6 @@ static exl2_flow on_words(npc *n, const exl2_event *event)
     return n->waits ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
 }
 
-static void count_prompt(tavern *t, const exl2_job_stats *stats)
-{
-    t->prompt_reused += stats->reused_tokens;
-    t->prompt_computed += stats->prompt_tokens - stats->reused_tokens;
-}
-
 static void on_line_end(npc *n, const exl2_event *event)
 {
     tavern_line *l = &n->place->lines[n->line];
@@ -162,12 +180,17 @@ static void on_line_end(npc *n, const exl2_event *event)
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
     l->prompt_tokens = event->stats.prompt_tokens;
-    l->reused_tokens = event->stats.reused_tokens;
-    if (l->bytes) {
-        add_message(n, "assistant", l->text); /* as far as it was heard */
-    } else {
-        n->count--; /* a question that got no answer */
+    add_talk(n, " ", l->text); /* as far as it was heard */
+}
+
+/* The person knows who he is: from here on he talks. */
+static void on_past(npc *n)
+{
+    exl2_session_info info;
+    if (exl2_session_get(n->place->engine, n->session, &info) >= 0) {
+        n->past_tokens = info.tokens;
     }
+    n->place->ready++;
 }
 
 static exl2_flow on_event(void *user, const exl2_event *event)
@@ -182,12 +205,12 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     }
     n->job.id = 0;
     n->waits = false;
-    count_prompt(t, &event->stats);
+    t->prompt_computed += event->stats.prompt_tokens;
     if (event->stop == EXL2_STOP_ERROR) {
         snprintf(t->error, sizeof t->error, "%s", event->error);
     }
-    if (t->ready < CAST_SIZE) { /* the first job of each only filled the cache */
-        t->ready++;
+    if (n->past_tokens == 0) {
+        on_past(n);
     } else {
         on_line_end(n, event);
     }
@@ -198,22 +221,17 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static exl2_flow on_world(void *user, const exl2_event *event)
 {
     tavern *t = user;
-    exl2_session_info info;
     if (event->kind != EXL2_EVENT_DONE) {
         return EXL2_CONTINUE;
     }
-    count_prompt(t, &event->stats);
+    t->prompt_computed += event->stats.prompt_tokens;
     if (event->result < 0) {
         snprintf(t->error, sizeof t->error, "%s", event->error);
         return EXL2_CONTINUE;
     }
-    if (exl2_session_get(t->engine, t->world, &info) >= 0) {
-        t->world_tokens = info.tokens;
-    }
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         npc *n = &t->npcs[i];
-        begin_conversation(n);
-        if (exl2_session_fork(t->engine, t->world, &n->session) < 0 || start_job(n, false) < 0) {
+        if (exl2_session_fork(t->engine, t->world, &n->session) < 0 || start_past(n) < 0) {
             failed(t);
             break;
         }
@@ -226,9 +244,7 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
 {
     exl2_job job;
-    exl2_message world = { "system", c->world };
-    exl2_job_desc d = { .messages = &world, .message_count = 1, .prefill_only = true, .chat.close_reply = true,
-                        .on_event = on_world, .user = t };
+    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true, .on_event = on_world, .user = t };
     *t = (tavern){ .engine = h->engine, .people = c, .seed = seed };
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;
@@ -338,8 +354,7 @@ npc *tavern_find(tavern *t, const char *name, size_t bytes)
 void tavern_close(tavern *t)
 {
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
-        free(t->npcs[i].messages);
-        free(t->npcs[i].system);
+        free(t->npcs[i].talk);
     }
     for (size_t i = 0; i < t->count; i++) {
         free(t->lines[i].text);

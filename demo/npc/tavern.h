@@ -1,5 +1,6 @@
 /* tavern.h: three people who share one past. The world is prefilled once; each person's session is a fork of it, so
-   its KV pages exist once. Every line that somebody says is a job; several run side by side.
+   its KV pages exist once. A session is a play that goes on: "Stranger: ..." and the person's name are appended, and
+   the model writes the line, as a job; several run side by side.
    takes: a loaded model, a cast.
    gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
    owns:  the conversations, all lines that were said. The sessions end with the engine.
@@ -9,6 +10,7 @@
 
 #include "../common/host.h"
 #include "cast.h"
+#include "exl2.h"
 
 #define TAVERN_LINE_TOKENS 60   /* a line never has more */
 #define TAVERN_ENOUGH_TOKENS 24 /* from here on it ends with its sentence */
@@ -23,9 +25,10 @@ typedef struct npc {
     exl2_job job;             /* id 0: silent */
     bool waits;               /* the job is paused, see tavern.hear_tokens */
     size_t line;              /* index of the line that is being said */
-    char *system;             /* world and persona */
-    exl2_message *messages;   /* [count] system, examples, conversation; the texts are the lines' */
-    size_t count, cap;
+    uint32_t past_tokens;     /* world, persona and examples: what is never forgotten */
+    char *talk;               /* [talk_bytes] what was said since then, NUL behind it */
+    size_t talk_bytes;
+    uint32_t reused_tokens;   /* what the newest job found in the cache */
 } npc;
 
 typedef struct tavern_line { /* something that was said */
@@ -37,7 +40,8 @@ typedef struct tavern_line { /* something that was said */
     exl2_stop stop;
     uint64_t asked_ns;
     double first_ms;          /* from the question to the first word */
-    uint32_t tokens, prompt_tokens, reused_tokens;
+    uint32_t tokens, prompt_tokens; /* said; computed before it */
+    uint32_t reused_tokens;         /* found in the cache */
 } tavern_line;
 
 struct tavern { /* zeroed: closed */
@@ -45,7 +49,6 @@ struct tavern { /* zeroed: closed */
     const cast *people;
     uint64_t seed;            /* with a line's number, at least 1, added: never 0, for which the engine draws one */
     exl2_session world;
-    uint32_t world_tokens;    /* 0 = not yet in the cache */
     npc npcs[CAST_SIZE];
     uint32_t ready;           /* people who have their persona in the cache */
     tavern_line *lines;       /* [count] in the order in which they began */
