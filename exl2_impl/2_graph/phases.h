@@ -114,7 +114,7 @@ typedef struct exl2__step { /* the arrays live until the pass has ended */
     const exl2__step_row *rows;
     uint32_t row_count, sequence_count;
     const uint32_t *const *page_tables; /* [sequence_count][pages of the sequence] page numbers */
-    const exl2__page_copy *copies;
+    const exl2__page_copy *copies; /* in order: a later one may overwrite a page that an earlier one reads */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;

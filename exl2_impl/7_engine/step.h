@@ -94,7 +94,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     exl2__step_admit(e, m, count, active);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
-    if (exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max) == 0) {
+    uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
+    if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
         return EXL2_OK;
     }
     exl2__step step;
