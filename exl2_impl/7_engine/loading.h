@@ -113,7 +113,8 @@ static void exl2__loading_info(exl2__model *m)
     info->layers = config->layers;
     info->heads = config->heads;
     info->kv_heads = config->kv_heads;
-    info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
+    bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
+    info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
     info->has_chat_template = m->chat.present;

@@ -282,8 +282,9 @@ static void refusals(void)
     exl2_engine_desc desc = { 0 };
     desc._end_canary = 1;
     desc.open_error = &error;
+    memset(&error, 0, sizeof error);
     CHECK_INT(exl2_open(&desc, &e), EXL2_ERR_ARG);
-    CHECK(e == NULL && strstr(error.text, "zeroed"));
+    CHECK(e == NULL && error.code == 0); /* in a desc that was never zeroed, open_error points anywhere */
     CHECK_INT(exl2_open_versioned(NULL, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
 }
 
