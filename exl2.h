@@ -303,7 +303,7 @@ typedef struct exl2_engine_desc {
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     exl2_allocator allocator;
     exl2_files files;
-    exl2_logger logger;
+    exl2_logger log;
     exl2_zones zones;
     exl2_parallel parallel;
     exl2_error *open_error;  /* optional: filled when exl2_open fails */

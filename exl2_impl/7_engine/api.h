@@ -90,7 +90,7 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 {
     c->allocator = d->allocator;
     c->files = d->files;
-    c->logger = d->logger;
+    c->logger = d->log;
     c->zones = d->zones;
     c->parallel = d->parallel;
     c->host_bytes_max = d->host_bytes_max;
