@@ -66,7 +66,7 @@ static exl2_flow on_load(void *user, const exl2_event *event)
 static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
-    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * (CAST_SIZE + 1);
+    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the world's pages are theirs too */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
         return false;
