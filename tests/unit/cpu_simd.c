@@ -94,7 +94,8 @@ static exl2_token token_of(const synth_shape *s, uint32_t sequence, uint32_t pos
 }
 
 /* A pass over these rows, all of which want logits; the results go to their places in `r`. */
-static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row *rows, uint32_t count, uint32_t items, record *r)
+static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row *rows, uint32_t count, uint32_t items,
+                     record *r)
 {
     static uint32_t tables[SEQUENCES][PAGES_EACH];
     const uint32_t *table_of[SEQUENCES];
@@ -170,8 +171,8 @@ static void check_same(const record *got, const record *wanted, const way *w, co
              && memcmp(got->residual, wanted->residual, wanted->residual_bytes) == 0
              && memcmp(got->logits, wanted->logits, wanted->logit_bytes) == 0;
     if (!CHECK(same)) {
-        printf("  %s, hidden %u, %u tasks, %u items, %u sequences of %u rows\n", w->ops->name, s->hidden, w->width, w->items,
-               w->together, w->rows);
+        printf("  %s, hidden %u, %u tasks, %u items, %u sequences of %u rows\n", w->ops->name, s->hidden, w->width,
+               w->items, w->together, w->rows);
     }
 }
 
