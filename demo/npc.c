@@ -282,11 +282,11 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 1 };
+    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 2 };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
-        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (1)" },
+        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
         { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
         { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
         { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times at the end" },

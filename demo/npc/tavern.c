@@ -110,7 +110,7 @@ static exl2_result start_job(npc *n, const char *text, bool speaks)
                         .max_tokens = TAVERN_LINE_TOKENS, .stop_strings = stops, .stop_string_count = 1,
                         .on_event = on_event, .user = n };
     d.sampler.preset = EXL2_PRESET_BALANCED;
-    d.sampler.temperature = 0.5f;
+    d.sampler.temperature = 0.4f;
     d.sampler.min_p = 0.1f;
     d.sampler.penalty_range = TAVERN_ENOUGH_TOKENS; /* no repeats inside a line, while names and facts may come back */
     d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
