@@ -68,14 +68,14 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     char work_path[EXL2__FILE_PATH_MAX];
     exl2__format(work_path, sizeof work_path, "%.*s.unfinished", (int)bytes, out_dir);
     if (!exl2__platform_make_dir(work_path)) {
-        if (!exl2__folder_remove(c, work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO,
-                              "%s: cannot be made (no such parent folder, no right to write there, or files in it "
-                              "that are not ours)",
-                              work_path);
+        exl2__folder_remove(c, work_path);
+        if (c->files.list(c->files.user, work_path, 0, name, sizeof name)) {
+            return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which is not of an import; remove that folder",
+                              work_path, name);
         }
         if (!exl2__platform_make_dir(work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);
+            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made; is its parent a folder that may be written to?",
+                              work_path);
         }
     }
     memcpy(f->work_path, work_path, sizeof work_path);

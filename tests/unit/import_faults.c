@@ -78,11 +78,20 @@ static void test_left_overs(void)
     /* Files that are not ours stay. */
     CHECK(exl2__platform_make_dir(work_dir));
     write_file(work_dir, "diary.txt");
-    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    CHECK(strstr(r.c.error.text, "holds diary.txt") != NULL);
     char path[700];
     snprintf(path, sizeof path, "%s/diary.txt", work_dir);
     CHECK(exl2__platform_remove_file(path));
     CHECK(exl2__platform_remove_dir(work_dir));
+    /* No parent folder, or a file in its place. */
+    char below[700];
+    snprintf(below, sizeof below, "%s/below", out_dir);
+    d.out_dir = below;
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
+    CHECK(strstr(r.c.error.text, "is its parent a folder") != NULL);
+    d.out_dir = out_dir;
+    check_clean(&r);
     /* An empty folder is taken, with or without a slash behind its name. */
     CHECK(exl2__platform_make_dir(out_dir));
     char slash[600];
