@@ -248,8 +248,8 @@ static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *
 {
     EXL2__TRY(exl2__api_argument(e, d && d->path, call, "the desc needs a path"));
     EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_model_desc was not zeroed before its fields were set"));
-    EXL2__TRY(exl2__api_argument(e, d->prefill_chunk <= 65536 && d->batch_max <= 1024, call,
-                                 "at most a prefill_chunk of 65,536 and a batch_max of 1,024 are allowed"));
+    EXL2__TRY(exl2__api_argument(e, d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024, call,
+                                 "at most a context_max of 16,777,216, a prefill_chunk of 65,536 and a batch_max of 1,024 are allowed"));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
 }
 
