@@ -294,7 +294,9 @@ static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const ch
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: there are two %ss called %.*s", g->path, what,
                           EXL2__GGUF_NAME(name));
     }
-    exl2__strtab_put(names, slot, index);
+    if (!exl2__strtab_put(names, slot, index)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the names of its %ss were made to collide", g->path, what);
+    }
     return EXL2_OK;
 }
 

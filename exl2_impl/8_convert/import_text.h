@@ -127,7 +127,10 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
             return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.tokens[%u] and [%u] are the same text",
                               t->g->path, other, id);
         }
-        exl2__strtab_put(&t->names, slot, id);
+        if (!exl2__strtab_put(&t->names, slot, id)) {
+            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: the texts of tokenizer.ggml.tokens were made to collide",
+                              t->g->path);
+        }
     }
     return EXL2_OK;
 }
