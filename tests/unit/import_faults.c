@@ -89,7 +89,7 @@ static void test_left_overs(void)
     snprintf(below, sizeof below, "%s/below", out_dir);
     d.out_dir = below;
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
-    CHECK(strstr(r.c.error.text, "is its parent a folder") != NULL);
+    CHECK(strstr(r.c.error.text, "its parent must be a folder") != NULL);
     d.out_dir = out_dir;
     check_clean(&r);
     /* An empty folder is taken, with or without a slash behind its name. */
@@ -104,7 +104,7 @@ static void test_left_overs(void)
     d.out_dir = out_dir;
     FILE *file = fopen(out_dir, "wb");
     CHECK(file && fclose(file) == 0);
-    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
     CHECK(exl2__platform_remove_file(out_dir));
     check_clean(&r);
     llama_free(&l);
