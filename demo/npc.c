@@ -94,10 +94,8 @@ static void open_door(game *g)
     g->open = true;
     exl2_stats(g->host.engine, &g->at_open);
     g->gauge.tokens = g->at_open.tokens_out;
-    screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; /help lists the rest.");
-    if (!g->options->script && g->screen.live) {
-        keyboard_open(&g->keyboard);
-    }
+    screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; "
+                            "/help lists the rest.");
 }
 
 /* One frame of the loading screen: the model, then what everybody knows. */
@@ -226,16 +224,19 @@ static bool say_goodbye(game *g)
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations;
-    end_card_print(&c);
+    end_card_print(&c, &g->screen);
     bool good = !o->json || end_card_save_json(&c, o->json);
     return (!o->png || end_card_save_png(&c, o->png)) && good;
 }
 
-/* The room, as who comes in sees it: the first paragraph of the world. */
+/* The room, as who comes in sees it: the first paragraph of the world. Keys wait until the door opens. */
 static void show_room(game *g)
 {
     const char *world = g->cast.world, *end = strstr(world, "\n\n");
     screen_open(&g->screen);
+    if (!g->options->script && g->screen.live) {
+        keyboard_open(&g->keyboard);
+    }
     screen_heading(&g->screen, "The Drowned Lantern");
     screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
 }
@@ -268,7 +269,8 @@ static int run(const npc_options *o)
         good = (!g.open || say_goodbye(&g)) && good;
     }
     if (good && o->script && (g.visitor.failed || interrupted())) {
-        fputs(g.visitor.failed ? "the transcript could not be saved\n" : "interrupted before the script's end\n", stderr);
+        fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
+                                                 : "interrupted before the script's end");
         good = false;
     }
     host_close(&g.host);

@@ -30,9 +30,11 @@ static bool take_word(const char **at, char word[WORD_BYTES])
 
 static bool is_filler(const char *word)
 {
-    static const char words[] = " a about all an and any are at be but by can come could did do does for from have he her here him his how i "
-                                "in is it know listen me my not now of on one or out she so tell that the there they thing think this to "
-                                "was we well were what when where which who why will with would you your ";
+    static const char words[] =
+        " a about all an and any are at be but by can come could did do does for from have he her here "
+        "him his how i in is it know listen me my not now of on one or out she so tell that the there "
+        "they thing think this to was we well were what when where which who why will with would you "
+        "your ";
     char spaced[WORD_BYTES + 2] = " ";
     strcat(spaced, word);
     strcat(spaced, " ");
@@ -45,19 +47,28 @@ static bool alike(const char *a, const char *b)
     return strcmp(a, b) == 0 || (strlen(a) >= 4 && strstr(b, a)) || (strlen(b) >= 4 && strstr(a, b));
 }
 
+static bool contains(const char *text, const char *word)
+{
+    char other[WORD_BYTES];
+    bool found = false;
+    while (!found && take_word(&text, other)) {
+        found = alike(word, other);
+    }
+    return found;
+}
+
+/* Fillers alone weigh nothing, unless the whole known question was asked: "Who are you?" */
 static int weight_of(const char *question, const char *known)
 {
-    char word[WORD_BYTES], other[WORD_BYTES];
+    char word[WORD_BYTES];
     int weight = 0;
-    while (take_word(&question, word)) {
-        const char *at = known;
-        bool found = false;
-        while (!found && take_word(&at, other)) {
-            found = alike(word, other);
-        }
-        weight += !found ? 0 : is_filler(word) ? 1 : WEIGHT_MIN;
+    bool whole = true;
+    while (take_word(&known, word)) {
+        bool asked = contains(question, word);
+        weight += !asked ? 0 : is_filler(word) ? 1 : WEIGHT_MIN;
+        whole = whole && asked;
     }
-    return weight;
+    return whole ? weight + WEIGHT_MIN : weight;
 }
 
 const example *recall(const character *who, const char *question)

@@ -253,7 +253,8 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
 {
     exl2_job job;
-    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true, .on_event = on_world, .user = t };
+    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true,
+                        .on_event = on_world, .user = t };
     *t = (tavern){ .engine = h->engine, .people = c, .seed = seed };
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;
