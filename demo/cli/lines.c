@@ -24,11 +24,23 @@ void lines_engine_error(const host *h)
     lines_error(error.text);
 }
 
+void lines_text(const host *h, exl2_result result, const char *key, const char *text, size_t bytes)
+{
+    if (result < 0) {
+        lines_engine_error(h);
+        return;
+    }
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_text(&j, key, text, bytes);
+    json_out_end(&j);
+}
+
 int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user)
 {
     char *line = NULL;
     size_t cap = 0, bytes;
-    while (text_line_read(stdin, &line, &cap, &bytes)) {
+    while (!ferror(stdout) && text_line_read(stdin, &line, &cap, &bytes)) {
         const char *error;
         json_value *request = json_read(line, bytes, &error);
         if (request && request->kind == JSON_OBJECT) {

@@ -57,14 +57,7 @@ static void decode(host *h, const json_value *request, void *user)
         text = memory_grow(text, cap, 1);
         result = exl2_detokenize(h->engine, h->model, list.items, list.count, flags, text, cap, &need);
     } while (result == EXL2_ERR_TOO_SMALL);
-    if (result < 0) {
-        lines_engine_error(h);
-    } else {
-        json_out j = { .file = stdout };
-        json_out_object(&j, NULL);
-        json_out_text(&j, "text", text, need);
-        json_out_end(&j);
-    }
+    lines_text(h, result, "text", text, need);
     free(text);
     free(list.items);
 }
