@@ -46,7 +46,7 @@ static bool start_job(frame_run *r)
 {
     static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
     exl2_job job;
-    exl2_job_desc d = { .model = r->host.model, .max_tokens = 256, .on_event = on_event, .user = r };
+    exl2_job_desc d = { .model = r->host.model, .on_event = on_event, .user = r };
     d.sampler.seed = 1;
     if (r->host.info.has_tokenizer) {
         d.prompt = "It was a dark night at the lighthouse, and the keeper said:";

@@ -5,75 +5,24 @@
    owns:  FOLDER.
    next:  ../hosts/hosts.c */
 #define _POSIX_C_SOURCE 200809L
-#include "../../demo/common/json_in.c"
-#include "../../demo/common/memory.c"
-#include "../check.h"
-
-#include <stdarg.h>
-#include <sys/wait.h>
-
-static char program[1024], folder[1024];
-
-/* Runs npc with these flags; stdout and stderr go to FOLDER/out and FOLDER/err. Its exit code. */
-static int run(const char *format, ...)
-{
-    char flags[4096], command[8192];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(flags, sizeof flags, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "'%s' %s </dev/null >'%s/out' 2>'%s/err'", program, flags, folder, folder);
-    printf("+ npc %s\n", flags);
-    fflush(stdout);
-    int status = system(command);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static char *read_back(const char *name)
-{
-    char path[1100];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return check_read(path, NULL);
-}
+#include "program.h"
 
 /* ---- sentences ---- */
 
-static void check_sentence(int got, int wanted, const char *part)
-{
-    char *err = read_back("err");
-    CHECK_INT(got, wanted);
-    char *end = strchr(err, '\n');
-    if (!CHECK(strstr(err, part) != NULL) || !CHECK(end && end[1] == 0)) {
-        printf("stderr: %s\n", err);
-    }
-    free(err);
-}
-
 static void case_sentences(void)
 {
-    check_sentence(run("%s", ""), 1, "npc needs a model");
-    check_sentence(run("--model '%s'", folder), 1, "npc needs a terminal");
-    check_sentence(run("--model '%s' --script '%s/none.txt'", folder, folder), 1, "none.txt: No such file");
-    check_sentence(run("--model '%s' --script /dev/null", folder), 1, "config.json");
-    check_sentence(run("--model '%s' --script /dev/null --people '%s'", folder, folder), 1, "world.txt: No such file");
-    check_sentence(run("--model"), 2, "--model");
-    check_sentence(run("--cpu-us 0"), 2, "--cpu-us");
-    CHECK_INT(run("--help"), 0);
+    program_sentence(program_run("%s", ""), 1, "npc needs a model");
+    program_sentence(program_run("--model '%s'", folder), 1, "npc needs a terminal");
+    program_sentence(program_run("--model '%s' --script '%s/none.txt'", folder, folder), 1, "none.txt: No such file");
+    program_sentence(program_run("--model '%s' --script /dev/null", folder), 1, "config.json");
+    program_sentence(program_run("--model '%s' --script /dev/null --people '%s'", folder, folder), 1,
+                     "world.txt: No such file");
+    program_sentence(program_run("--model"), 2, "--model");
+    program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
+    CHECK_INT(program_run("--help"), 0);
 }
 
 /* ---- one evening, twice ---- */
-
-static double number(const json_value *report, const char *object, const char *key)
-{
-    const json_value *value = json_member(object ? json_member(report, object) : report, key);
-    return CHECK(value && value->kind == JSON_NUMBER) ? value->number : -1;
-}
-
-static const char *text(const json_value *object, const char *key)
-{
-    const json_value *value = json_member(object, key);
-    return value && value->kind == JSON_TEXT ? value->text : NULL;
-}
 
 static json_value *evening(const char *name, uint32_t cpu_us, uint32_t threads)
 {
@@ -81,9 +30,9 @@ static json_value *evening(const char *name, uint32_t cpu_us, uint32_t threads)
     const char *error = NULL;
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
-    CHECK_INT(run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' --save '%s.txt' "
+    CHECK_INT(program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' --save '%s.txt' "
                   "--cpu-us %u --threads %u --seed 7", check_model(), to, to, to, cpu_us, threads), 0);
-    char *json = read_back(file), *err = read_back("err");
+    char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
     json_value *report = json_read(json, strlen(json), &error);
     if (!report) {
@@ -103,8 +52,8 @@ static void check_lines(const json_value *report)
     bool shouted = false;
     CHECK(lines && lines->kind == JSON_ARRAY && lines->child_count > 16);
     for (const json_value *l = lines ? lines->child : NULL; l; l = l->next) {
-        const char *to = text(l, "to"), *stop = text(l, "stop");
-        CHECK(text(l, "text") && text(l, "text")[0]);
+        const char *to = program_text(l, "to"), *stop = program_text(l, "stop");
+        CHECK(program_text(l, "text") && program_text(l, "text")[0]);
         if (to) {
             shouted = strcmp(to, "all") == 0;
             continue;
@@ -112,8 +61,8 @@ static void check_lines(const json_value *report)
         answers++;
         after_shout += shouted;
         cut += stop && strcmp(stop, "cancelled") == 0;
-        CHECK(text(l, "npc") != NULL && number(l, NULL, "tokens") > 0 && number(l, NULL, "ttft_ms") > 0);
-        CHECK(number(l, NULL, "reused_tokens") > 100);
+        CHECK(program_text(l, "npc") != NULL && program_number(l, "tokens") > 0 && program_number(l, "ttft_ms") > 0);
+        CHECK(program_number(l, "reused_tokens") > 100);
     }
     CHECK(answers >= 10);
     CHECK_INT(after_shout, 3);
@@ -122,17 +71,19 @@ static void check_lines(const json_value *report)
 
 static void check_report(const json_value *report, uint32_t cpu_us, uint32_t threads)
 {
-    CHECK_INT(number(report, NULL, "seed"), 7);
-    CHECK_INT(number(report, NULL, "cpu_us"), cpu_us);
-    CHECK_INT(number(report, NULL, "threads"), threads);
-    CHECK_INT(number(report, NULL, "allocations_since_load"), 0);
-    CHECK(number(report, "frames", "count") > 60);
-    CHECK(number(report, "frames", "p50_ms") > 0);
-    CHECK(number(report, "frames", "max_ms") >= number(report, "frames", "p99_ms"));
-    CHECK(number(report, "frames", "over_budget") >= 0);
-    CHECK(number(report, NULL, "tokens_per_s") > 0 && number(report, "ttft_ms", "median") > 0);
-    CHECK(number(report, "pages", "shared") > 0 && number(report, "pages", "used") > number(report, "pages", "shared"));
-    CHECK(number(report, "prompt", "reused") > number(report, "prompt", "computed"));
+    const json_value *frames = json_member(report, "frames"), *pages = json_member(report, "pages");
+    const json_value *prompt = json_member(report, "prompt");
+    CHECK_INT(program_number(report, "seed"), 7);
+    CHECK_INT(program_number(report, "cpu_us"), cpu_us);
+    CHECK_INT(program_number(report, "threads"), threads);
+    CHECK_INT(program_number(report, "allocations_since_load"), 0);
+    CHECK(program_number(frames, "count") > 60);
+    CHECK(program_number(frames, "p50_ms") > 0);
+    CHECK(program_number(frames, "max_ms") >= program_number(frames, "p99_ms"));
+    CHECK(program_number(frames, "over_budget") >= 0);
+    CHECK(program_number(report, "tokens_per_s") > 0 && program_number(json_member(report, "ttft_ms"), "median") > 0);
+    CHECK(program_number(pages, "shared") > 0 && program_number(pages, "used") > program_number(pages, "shared"));
+    CHECK(program_number(prompt, "reused") > program_number(prompt, "computed"));
     check_lines(report);
 }
 
@@ -141,9 +92,9 @@ static void case_script(void)
     json_value *a = evening("a", 8000, 2), *b = evening("b", 40000, 1);
     check_report(a, 8000, 2);
     check_report(b, 40000, 1);
-    CHECK(text(a, "transcript_hash") && strlen(text(a, "transcript_hash")) == 16);
-    CHECK_TEXT(text(a, "transcript_hash"), text(b, "transcript_hash"));
-    char *said_a = read_back("a.txt"), *said_b = read_back("b.txt");
+    CHECK(program_text(a, "transcript_hash") && strlen(program_text(a, "transcript_hash")) == 16);
+    CHECK_TEXT(program_text(a, "transcript_hash"), program_text(b, "transcript_hash"));
+    char *said_a = program_read("a.txt"), *said_b = program_read("b.txt");
     CHECK_TEXT(said_a, said_b);
     CHECK(strstr(said_a, "You, to all: ") && strstr(said_a, "\nOsric: "));
     free(said_a);
@@ -154,15 +105,11 @@ static void case_script(void)
 
 int main(int argc, char **argv)
 {
-    char make[2200];
     if (argc != 4) {
         fputs("usage: npc CASE PROGRAM FOLDER\n", stderr);
         return 2;
     }
-    snprintf(program, sizeof program, "%s", argv[2]);
-    snprintf(folder, sizeof folder, "%s", argv[3]);
-    snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", folder, folder);
-    CHECK(system(make) == 0);
+    program_set(argv[2], argv[3]);
     if (strcmp(argv[1], "sentences") == 0) {
         case_sentences();
     } else {
