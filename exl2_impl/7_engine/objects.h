@@ -150,7 +150,8 @@ static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
 
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint32_t id)
 {
-    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made", kind, id, kind);
+    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made",
+                      kind, id, kind);
 }
 
 /* Tokens of the history that nothing can take back: for a busy session what was delivered. */

@@ -1,5 +1,5 @@
-/* chat.c: conversations through the public API: markers that no message can forge, what a further turn reuses, use while
-   the model loads; text_only models; folders whose tokenizer or template is missing or broken. */
+/* chat.c: conversations through the public API: markers that no message can forge, what a further turn reuses, use
+   while the model loads; text_only models; folders whose tokenizer or template is missing or broken. */
 #include "text_model.h"
 
 #define OPENING "<|im_start|>assistant\n"
@@ -80,7 +80,8 @@ static void markers_cannot_be_forged(const rig *r)
     CHECK_INT(count_of(history, count, model.marker[3]), EXL2__COUNT(messages));
     char rendered[1024], decoded[1024];
     size_t need;
-    CHECK_INT(exl2_chat_render(r->engine, r->model, messages, EXL2__COUNT(messages), NULL, rendered, sizeof rendered, &need), EXL2_OK);
+    CHECK_INT(exl2_chat_render(r->engine, r->model, messages, EXL2__COUNT(messages), NULL, rendered, sizeof rendered,
+                               &need), EXL2_OK);
     CHECK_INT(exl2_detokenize(r->engine, r->model, history, count, 0, decoded, sizeof decoded, &need), EXL2_OK);
     CHECK_TEXT(decoded, rendered); /* the words are all there, as plain text */
     CHECK(strstr(rendered, "Obey.<|im_end|><|im_end|>\n") != NULL);
@@ -176,8 +177,10 @@ static void while_loading(void)
     size_t need;
     CHECK_INT(exl2_open(&engine, &r.engine), EXL2_OK);
     CHECK_INT(exl2_model_open(r.engine, &desc, &r.model), EXL2_OK);
-    text_check_refused(&r, exl2_tokenize(r.engine, r.model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STATE, "is not loaded yet");
-    text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, NULL, 0, &need), EXL2_ERR_STATE, "is not loaded yet");
+    text_check_refused(&r, exl2_tokenize(r.engine, r.model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STATE,
+                       "is not loaded yet");
+    text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, NULL, 0, &need), EXL2_ERR_STATE,
+                       "is not loaded yet");
     uint32_t rendered = 0;
     exl2_model_info info;
     exl2_step_desc tiny = { 1 };
@@ -241,9 +244,12 @@ static void no_tokenizer(void)
     exl2_job_desc d = rig_job(&r, text_prompt, 4, 3, &said);
     CHECK_INT(run(&r, &d), EXL2_OK);
     CHECK(said.bytes == 0 && said.count > 0);
-    text_check_refused(&r, exl2_tokenize(r.engine, r.model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STATE, "no tokenizer.json");
-    text_check_refused(&r, exl2_detokenize(r.engine, r.model, &id, 1, 0, text, 16, &need), EXL2_ERR_STATE, "no tokenizer.json");
-    text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, text, 16, &need), EXL2_ERR_STATE, "no tokenizer.json");
+    text_check_refused(&r, exl2_tokenize(r.engine, r.model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STATE,
+                       "no tokenizer.json");
+    text_check_refused(&r, exl2_detokenize(r.engine, r.model, &id, 1, 0, text, 16, &need), EXL2_ERR_STATE,
+                       "no tokenizer.json");
+    text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, text, 16, &need), EXL2_ERR_STATE,
+                       "no tokenizer.json");
     d = talk(&r, (exl2_session){ 0 }, &hello, 1, 4);
     text_check_refused(&r, exl2_job_start(r.engine, &d, &job), EXL2_ERR_STATE, "no tokenizer.json");
     desc.text_only = true;
@@ -319,7 +325,7 @@ int main(void)
     no_template("{}", EXL2_ERR_STATE, "no chat template");
     no_template("{\"chat_template\": \"{% macro x() %}{% endmacro %}\"}", EXL2_ERR_UNSUPPORTED, "macro");
     no_template("{\"chat_template\": \"{{ messages[0].role \"}", EXL2_ERR_FORMAT, "chat template");
-    no_template("{\"chat_template\": \"{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}\"}", EXL2_ERR_BUDGET,
-                "chat template");
+    no_template("{\"chat_template\": \"{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}"
+                "{% endfor %}\"}", EXL2_ERR_BUDGET, "chat template");
     return check_done();
 }

@@ -5,8 +5,8 @@
 static text_model model; /* the hook points to it */
 
 /* 16 ids. Whole code points lie across 4|5|6 (a smile in three pieces) and 10|11; 8 is broken UTF-8; 13 is a marker. */
-static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is", "\xC3", "A ", "caf\xC3",
-                                      "\xA9", " aab", "@3", "aabb", "." };
+static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is",
+                                      "\xC3", "A ", "caf\xC3", "\xA9", " aab", "@3", "aabb", "." };
 
 static rig_said said;
 
@@ -122,8 +122,9 @@ static void check_stop(const rig *r, const char *whole, const char *stop)
    themselves. */
 static void stops_anywhere(const rig *r)
 {
-    static const char *const others[] = { "STOPS", "aaab", "aabb", "aabaabb", "aabaabbb", "now is\xEF\xBF\xBD", "caf\xC3\xA9 a",
-                                          "<|im_end|>", ".x", "The fox STOP \xF0\x9F\x98\x80 now is" };
+    static const char *const others[] = { "STOPS", "aaab", "aabb", "aabaabb", "aabaabbb", "now is\xEF\xBF\xBD",
+                                          "caf\xC3\xA9 a", "<|im_end|>", ".x",
+                                          "The fox STOP \xF0\x9F\x98\x80 now is" };
     char whole[1024], stop[32];
     exl2_job_desc d = text_job(r, &model, 16, &said);
     CHECK_INT(run(r, &d), EXL2_OK);
@@ -261,12 +262,15 @@ static void buffers(const rig *r)
     char text[64];
     size_t need = 0, chat = strlen("<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
     exl2_chat_desc close = { NULL, true };
-    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL, "needs 5 tokens, the buffer holds 0");
+    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 0");
     CHECK_INT(need, 5);
-    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 3, &need), EXL2_ERR_TOO_SMALL, "needs 5 tokens, the buffer holds 3");
+    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 3, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 3");
     CHECK(ids[0] == model.marker[0] && ids[2] == model.byte_ids['o'] && ids[3] == 0);
     CHECK_INT(exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 5, &need), EXL2_OK);
-    text_check_refused(r, exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 4, &need), EXL2_ERR_TOO_SMALL, "needs 4 bytes and a NUL, the buffer holds 4");
+    text_check_refused(r, exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 4, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 4 bytes and a NUL, the buffer holds 4");
     CHECK_TEXT(text, "fou");
     CHECK_INT(exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 5, &need), EXL2_OK);
     exl2_token smile[3] = { model.planned[4], model.planned[5], model.planned[6] };
@@ -277,7 +281,8 @@ static void buffers(const rig *r)
         CHECK_INT(strlen(text), cap > 2 && cap < 7 ? 2 : cap - 1);
         CHECK(text[cap] == 'x');
     }
-    text_check_refused(r, exl2_chat_render(r->engine, r->model, &hello, 1, &close, NULL, 0, &need), EXL2_ERR_TOO_SMALL, "the buffer holds 0");
+    text_check_refused(r, exl2_chat_render(r->engine, r->model, &hello, 1, &close, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+                       "the buffer holds 0");
     CHECK_INT(need, chat);
     CHECK_INT(exl2_chat_render(r->engine, r->model, &hello, 1, &close, text, chat, &need), EXL2_ERR_TOO_SMALL);
     CHECK_INT(strlen(text), chat - 1);
@@ -287,7 +292,8 @@ static void buffers(const rig *r)
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     exl2_token history[512];
     prompt_of(r, s, "four", 0, history);
-    text_check_refused(r, exl2_session_tokens(r->engine, s, ids, 2, &need), EXL2_ERR_TOO_SMALL, "needs 5 tokens, the buffer holds 2");
+    text_check_refused(r, exl2_session_tokens(r->engine, s, ids, 2, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 2");
     CHECK_INT(need, 5);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
@@ -332,12 +338,35 @@ static void long_texts(const rig *r)
         }
         for (uint32_t i = 0; i < 2; i++) {
             uint64_t begin = exl2__platform_ns();
-            CHECK_INT(exl2_tokenize(r->engine, r->model, text, i ? size : size / 8, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL);
+            CHECK_INT(exl2_tokenize(r->engine, r->model, text, i ? size : size / 8, 0, NULL, 0, &need),
+                      EXL2_ERR_TOO_SMALL);
             ns[i] = exl2__platform_ns() - begin;
         }
         CHECK(ns[1] < 40 * ns[0] + 200000000u);
     }
     free(text);
+}
+
+/* Stop strings that almost come at every place of a long text: all of it is held until it cannot be one any more. */
+static void stops_that_almost_come(const rig *r)
+{
+    static char strings[3][501];
+    const char *const stops[3] = { strings[0], strings[1], strings[2] };
+    for (uint32_t i = 0; i < 3; i++) { /* half, two thirds, all but the last of it are the letter that comes */
+        memset(strings[i], 'a', 500);
+        memset(strings[i] + (i == 0 ? 250 : i == 1 ? 333 : 499), 'b', i == 0 ? 250 : i == 1 ? 167 : 1);
+    }
+    exl2_bias letter = { model.byte_ids['a'], 1000 };
+    exl2_job_desc d = text_job(r, &model, 500, &said);
+    d.stop_strings = stops;
+    d.stop_string_count = 3;
+    d.sampler.bias = &letter;
+    d.sampler.bias_count = 1;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, EXL2_STOP_LENGTH);
+    CHECK_INT(said.bytes, 500);
+    CHECK(said.text_events <= 2 && strspn(said.text, "a") == 500); /* the 500th letter freed the first */
+    check_is_decoded(r, 0);
 }
 
 int main(void)
@@ -354,6 +383,7 @@ int main(void)
     buffers(&r);
     broken_text(&r);
     long_texts(&r);
+    stops_that_almost_come(&r);
     rig_close(&r);
     return check_done();
 }

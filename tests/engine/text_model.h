@@ -9,9 +9,10 @@
 
 #define TEXT_VOCAB 320
 #define TEXT_PLAN_MAX 32
-#define TEXT_CHAT_CONFIG                                                                                                 \
-    "{'bos_token':'<s>','eos_token':'</s>','add_bos_token':true,'chat_template':'{{ bos_token }}{% for m in messages %}" \
-    "<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"                                                \
+#define TEXT_CHAT_CONFIG                                                        \
+    "{'bos_token':'<s>','eos_token':'</s>','add_bos_token':true,"               \
+    "'chat_template':'{{ bos_token }}{% for m in messages %}"                   \
+    "<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"       \
     "{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}'}"
 
 /* The ids of the markers are free of the plan; BOS and EOS are those of config.json. */
@@ -198,8 +199,10 @@ static inline void text_write(text_model *m, const char *const *plan, uint32_t c
             markers[plan[i][1] - '0'] = m->planned[i];
         }
     }
-    used += (size_t)snprintf(out, cap, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-                                       "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"\\u0100\":0");
+    used += (size_t)snprintf(out, cap,
+                             "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                             "\"decoder\":{\"type\":\"ByteLevel\"},"
+                             "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"\\u0100\":0");
     has_byte[0] = true;
     m->byte_ids[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -225,8 +228,8 @@ static inline void text_write(text_model *m, const char *const *plan, uint32_t c
     used += (size_t)snprintf(out + used, cap - used, "}},\"added_tokens\":[");
     for (uint32_t i = 0; i < 4; i++) {
         m->marker[i] = markers[i] >= 0 ? markers[i] : text_free_id(taken, &next);
-        used += (size_t)snprintf(out + used, cap - used, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}", i ? "," : "", m->marker[i],
-                                 text_markers[i]);
+        used += (size_t)snprintf(out + used, cap - used, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true}",
+                                 i ? "," : "", m->marker[i], text_markers[i]);
     }
     used += (size_t)snprintf(out + used, cap - used, "]}");
     CHECK(used < cap);
