@@ -36,7 +36,7 @@ void lines_text(const host *h, exl2_result result, const char *key, const char *
     json_out_end(&j);
 }
 
-int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user)
+static int answer_all(host *h, void (*answer)(host *h, const json_value *request))
 {
     char *line = NULL;
     size_t cap = 0, bytes;
@@ -44,7 +44,7 @@ int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *
         const char *error;
         json_value *request = json_read(line, bytes, &error);
         if (request && request->kind == JSON_OBJECT) {
-            answer(h, request, user);
+            answer(h, request);
         } else {
             lines_error(request ? "the line is not a JSON object" : error);
         }
@@ -56,4 +56,16 @@ int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *
         return 1;
     }
     return 0;
+}
+
+int lines_run(const char *path, void (*answer)(host *h, const json_value *request))
+{
+    host h = { 0 };
+    host_options options = { .threads = 1 };
+    int code = 1;
+    if (host_open(&h, &options) && host_load_text(&h, path)) {
+        code = answer_all(&h, answer);
+    }
+    host_close(&h);
+    return code;
 }

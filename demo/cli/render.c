@@ -63,9 +63,8 @@ static void render(host *h, const exl2_message *messages, size_t count, const ex
     free(text);
 }
 
-static void answer(host *h, const json_value *request, void *user)
+static void answer(host *h, const json_value *request)
 {
-    (void)user;
     const json_value *list = json_member(request, "messages"), *tools = json_member(request, "tools");
     const json_value *open_reply = json_member(request, "add_generation_prompt");
     if (!list || list->kind != JSON_ARRAY) {
@@ -95,12 +94,5 @@ int cli_render(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    host h = { 0 };
-    host_options options = { .threads = 1 };
-    int code = 1;
-    if (host_open(&h, &options) && host_load_text(&h, path)) {
-        code = lines_run(&h, answer, NULL);
-    }
-    host_close(&h);
-    return code;
+    return lines_run(path, answer);
 }
