@@ -52,7 +52,7 @@ static uint32_t compared[EXL2__PHASE_COUNT]; /* values */
 /* ---- shapes and passes ---- */
 
 #define CONTEXT 256u
-#define PAGES 20u
+#define PAGES 13u
 #define ROWS_MAX 20u
 #define SEQUENCES_MAX 6u
 
@@ -107,11 +107,10 @@ typedef struct made_step {
 } made_step;
 
 /* Later copies overwrite what earlier ones read, and read what earlier ones wrote. */
-static const exl2__page_copy copies[]
-    = { { 0, 19 }, { 5, 0 }, { 0, 18 }, { 18, 17 }, { 1, 18 }, { 2, 1 }, { 17, 2 }, { 19, 5 } };
+static const exl2__page_copy copies[] = { { 0, 12 }, { 5, 0 }, { 0, 11 }, { 11, 10 }, { 1, 11 }, { 2, 1 }, { 10, 2 } };
 
 /* Pages are handed out in a scattered order; every second row wants logits, drawn and scored in turns. */
-static void make_step(made_step *m, const synth_shape *s, const pass *p)
+static void make_step(made_step *m, const synth_shape *s, const pass *p, bool has_copies)
 {
     uint32_t pages = 0, rows = 0, logits = 0;
     memset(m, 0, sizeof *m);
@@ -145,7 +144,7 @@ static void make_step(made_step *m, const synth_shape *s, const pass *p)
     m->step.row_count = rows;
     m->step.page_tables = m->tables;
     m->step.copies = copies;
-    m->step.copy_count = (uint32_t)EXL2__COUNT(copies);
+    m->step.copy_count = has_copies ? (uint32_t)EXL2__COUNT(copies) : 0;
     m->step.logits = m->logits;
     m->step.logit_count = logits;
 }
@@ -415,8 +414,10 @@ static void check_pass(pair *p, made_step *made, uint32_t items)
     CHECK_INT(p->truth.b->begin(p->truth.d, &made->step), EXL2_OK);
     CHECK_INT(p->tested.b->begin(p->tested.d, &made->step), EXL2_OK);
     p->logit0 = p->logit_count = 0;
-    check_phase(p, EXL2__PHASE_copy_pages, 0, items);
-    pair_fill_pages(p); /* the copies mixed up the contexts */
+    if (made->step.copy_count) {
+        check_phase(p, EXL2__PHASE_copy_pages, 0, items);
+        pair_fill_pages(p); /* the copies mixed up the contexts */
+    }
     check_phase(p, EXL2__PHASE_embed, 0, items);
     for (uint32_t layer = 0; layer < p->shape->layers; layer++) {
         for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
@@ -442,8 +443,11 @@ int main(void)
             pair p = { .shape = NULL };
             pair_open(&p, &shapes[s], 1000 + s);
             for (uint32_t i = 0; i < PASSES; i++) {
+                if (i >= EXL2__COUNT(passes) && (i + s) % 2) { /* every number of rows, with every other shape */
+                    continue;
+                }
                 pass one = pass_of(i);
-                make_step(&made, &shapes[s], &one);
+                make_step(&made, &shapes[s], &one, i % 8 == 0);
                 check_pass(&p, &made, i % 3 == 0 ? 0 : i % 3);
             }
             pair_close(&p);

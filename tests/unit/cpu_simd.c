@@ -176,7 +176,7 @@ static void check_same(const record *got, const record *wanted, const way *w, co
     }
 }
 
-/* Every way on one path; `wanted` is what it gives alone, one row at a time. */
+/* All ways, or the first four, on one path; `wanted` is what it gives alone, one row at a time. */
 static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const record *wanted, bool all)
 {
     const way ways[] = {
@@ -214,12 +214,12 @@ int main(void)
             way fast = alone;
             fast.ops = &exl2__cpu_avx2_ops;
             record wanted = run_way(&shapes[s], &fast);
-            check_ways(&shapes[s], &exl2__cpu_avx2_ops, &wanted, true);
+            check_ways(&shapes[s], &exl2__cpu_avx2_ops, &wanted, s % 3 == 0);
             if (exl2__has_avx512()) {
                 fast.ops = &exl2__cpu_avx512_ops;
                 record got = run_way(&shapes[s], &fast);
                 check_same(&got, &wanted, &fast, &shapes[s]);
-                check_ways(&shapes[s], &exl2__cpu_avx512_ops, &wanted, true);
+                check_ways(&shapes[s], &exl2__cpu_avx512_ops, &wanted, s % 3 == 0);
                 record_free(&got);
             }
             record_free(&wanted);
