@@ -34,7 +34,7 @@ typedef struct exl2__held_token {
 
 /* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
 typedef struct exl2__job_block {
-    uint8_t text[EXL2__JOB_TEXT_BYTES];
+    uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; so typed, every block of an array is aligned for pointers */
     char hold[EXL2__JOB_HOLD_BYTES + 1];
     exl2__held_token held[EXL2__JOB_HELD_TOKENS];
     exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */

@@ -207,7 +207,7 @@ static inline void *exl2__starting_take(exl2__job *job, uint32_t *used, size_t b
     if (end > EXL2__JOB_TEXT_BYTES) {
         return NULL;
     }
-    void *memory = job->block->text + *used;
+    void *memory = (uint8_t *)job->block->text + *used;
     *used = (uint32_t)end;
     return memory;
 }
