@@ -149,7 +149,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
-            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s, and text_only needs nothing else", m->path);
+            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
         }
         exl2__arena dry = { 0 };
         exl2__arena_take(&dry, EXL2__RENDER_BYTES);
