@@ -324,6 +324,8 @@ int main(void)
     broken_folders();
     no_template("{}", EXL2_ERR_STATE, "no chat template");
     no_template("{\"chat_template\": \"{% macro x() %}{% endmacro %}\"}", EXL2_ERR_UNSUPPORTED, "macro");
+    no_template("{\"chat_template\": \"{{ raise_exception('Roles must alternate') }}\"}", EXL2_ERR_ARG,
+                "Roles must alternate");
     no_template("{\"chat_template\": \"{{ messages[0].role \"}", EXL2_ERR_FORMAT, "chat template");
     no_template("{\"chat_template\": \"{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}"
                 "{% endfor %}\"}", EXL2_ERR_BUDGET, "chat template");
