@@ -70,7 +70,8 @@ static inline uint32_t exl2__forward_class(uint32_t rows)
     return rows <= 1 ? 0 : rows <= 8 ? 1 : 2;
 }
 
-/* What a multiply-add of the phase takes. What is not known yet is taken from fewer rows, which are slower, or guessed. */
+/* What a multiply-add of the phase takes. What is not known yet is taken from fewer rows, which are slower, or
+   guessed. */
 static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase, uint32_t rows)
 {
     for (uint32_t kind = exl2__forward_class(rows) + 1; kind-- > 0;) {

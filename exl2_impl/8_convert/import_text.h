@@ -113,7 +113,7 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
 {
     const uint8_t *at = tokens->data;
     for (uint32_t id = 0; id < t->count; id++) {
-        uint32_t slot;
+        uint32_t slot = 0;
         t->tokens[id] = exl2__gguf_string_at(at);
         at += 8 + t->tokens[id].bytes;
         if (exl2__import_text_type_of(t, id) == EXL2__IMPORT_TEXT_UNUSED) {
