@@ -82,8 +82,8 @@ static card_rows rows_of(const end_card *c)
              frames_over_budget(c), c->steps->count);
     snprintf(r.text[3], cap, "first word  after %.0f ms (median), %.0f ms (max)", samples_median(&first),
              samples_percentile(&first, 100));
-    snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, %u thread%s", tokens_per_second(c),
-             c->threads, c->threads == 1 ? "" : "s");
+    snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %u thread%s",
+             tokens_per_second(c), c->threads, c->threads == 1 ? "" : "s");
     snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; %u pages used, %u of them shared",
              c->allocations, c->stats.pages_used, c->stats.pages_shared);
     snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
