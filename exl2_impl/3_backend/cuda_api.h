@@ -68,6 +68,8 @@ enum { /* device attributes */
     EXL2__CUDA_SHARED_PER_BLOCK = 8,
     EXL2__CUDA_SM_COUNT = 16,
     EXL2__CUDA_COMPUTE_MODE = 20, /* 2 = no context may be made */
+    EXL2__CUDA_MEMORY_CLOCK = 36,
+    EXL2__CUDA_MEMORY_WIDTH = 37,
     EXL2__CUDA_L2_BYTES = 38,
     EXL2__CUDA_ARCH_MAJOR = 75,
     EXL2__CUDA_ARCH_MINOR = 76,
@@ -257,6 +259,31 @@ static inline const char *exl2__cuda_result_name(const exl2__cuda_driver *driver
         name = "an unknown CUDA error";
     }
     return name;
+}
+
+/* Results after which the context never works again. */
+static bool exl2__cuda_sticky(int result)
+{
+    switch (result) {
+    case EXL2__CUDA_DEINITIALIZED:
+    case EXL2__CUDA_DEVICE_UNAVAILABLE:
+    case EXL2__CUDA_ECC_UNCORRECTABLE:
+    case EXL2__CUDA_NVLINK_UNCORRECTABLE:
+    case EXL2__CUDA_ILLEGAL_ADDRESS:
+    case EXL2__CUDA_LAUNCH_TIMEOUT:
+    case EXL2__CUDA_CONTEXT_DESTROYED:
+    case EXL2__CUDA_ASSERT:
+    case EXL2__CUDA_HARDWARE_STACK:
+    case EXL2__CUDA_ILLEGAL_INSTRUCTION:
+    case EXL2__CUDA_MISALIGNED:
+    case EXL2__CUDA_INVALID_SPACE:
+    case EXL2__CUDA_INVALID_PC:
+    case EXL2__CUDA_LAUNCH_FAILED:
+    case EXL2__CUDA_UNKNOWN:
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* ---- opening ---- */

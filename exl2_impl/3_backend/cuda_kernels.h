@@ -2,7 +2,7 @@
    takes: kernels_src/kernels.def.h, a driver with a current context, the host's cache hook, NVRTC's path.
    gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with load, close; exl2__cuda_kernels_build.
    owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close.
-   next:  cuda_device.h */
+   next:  cuda_system.h */
 #ifndef EXL2__CUDA_KERNELS_H
 #define EXL2__CUDA_KERNELS_H
 
@@ -18,11 +18,14 @@
 typedef enum exl2__cuda_kernel { EXL2__KERNELS(X) EXL2__KERNEL_COUNT } exl2__cuda_kernel;
 #undef X
 
+enum { EXL2__CUDA_DYNAMIC_NONE, EXL2__CUDA_DYNAMIC_BUDGET };
+
 typedef struct exl2__cuda_kernel_row {
     const char *function, *module;
+    int dynamic; /* shared memory of the launch's size: none, or up to the device's budget */
 } exl2__cuda_kernel_row;
 
-#define X(function, module, arguments, shared) { #function, module },
+#define X(function, module, arguments, shared) { #function, module, EXL2__CUDA_DYNAMIC_##shared },
 static const exl2__cuda_kernel_row exl2__cuda_kernel_rows[] = { EXL2__KERNELS(X) };
 #undef X
 
@@ -220,6 +223,8 @@ typedef struct exl2__cuda_kernels {
     const exl2__cuda_driver *driver;
     uint32_t arch;
     int driver_version;
+    int lost;              /* the driver's result, when it ended the context */
+    uint32_t shared_bytes; /* that a block may use, static and dynamic together */
     exl2__cuda_module *modules[EXL2__KERNEL_COUNT];     /* by the number of their first kernel */
     exl2__cuda_function *functions[EXL2__KERNEL_COUNT]; /* NULL: not loaded */
 } exl2__cuda_kernels;
@@ -253,7 +258,7 @@ static int exl2__cuda_kernels_try(exl2__cuda_kernels *k, const exl2__cuda_job *j
                                   (unsigned)EXL2__COUNT(options), options, values);
 }
 
-static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, const exl2__cuda_kernels *k, const exl2__cuda_job *job,
+static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_job *job,
                                              int result, const char *why)
 {
     uint32_t built = exl2__load32(job->entry.data + 16);
@@ -261,6 +266,11 @@ static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, const exl2__cuda_kern
     if (*why) {
         exl2__log(c, EXL2_LOG_ERROR, "the driver on %s:", module);
         exl2__cuda_compile_tell(c, EXL2_LOG_ERROR, why);
+    }
+    if (exl2__cuda_sticky(result)) {
+        k->lost = result;
+        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_LOST, result, "the GPU was lost while loading kernel %s (%s)", module,
+                               exl2__cuda_result_name(k->driver, result));
     }
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
         return exl2__cuda_fail(c, EXL2_ERR_DEVICE_MEMORY, result, "no device memory left for the kernels of %s", module);
@@ -273,6 +283,27 @@ static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, const exl2__cuda_kern
     }
     return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "the driver does not load kernel %s (%s): %.*s", module,
                            exl2__cuda_result_name(k->driver, result), (int)strcspn(why, "\n"), why);
+}
+
+/* Of a loaded module: a function that may use as much shared memory as the device and the host allow. */
+static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels *k, uint32_t kernel)
+{
+    const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[kernel];
+    exl2__cuda_function *function = NULL;
+    int fixed = 0;
+    int result = k->driver->module_function(&function, k->modules[exl2__cuda_module_of(kernel)], row->function);
+    if (result == 0 && row->dynamic == EXL2__CUDA_DYNAMIC_BUDGET) {
+        result = k->driver->function_attribute(&fixed, EXL2__CUDA_FUNCTION_SHARED_BYTES, function);
+        result = result == 0 ? k->driver->function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX,
+                                                       (int)k->shared_bytes - fixed)
+                             : result;
+    }
+    if (result != 0) {
+        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "kernel %s of %s cannot be used (%s)", row->function,
+                               row->module, exl2__cuda_result_name(k->driver, result));
+    }
+    k->functions[kernel] = function;
+    return EXL2_OK;
 }
 
 /* Loads a job's image; one from the cache that the driver refuses is compiled anew and stored over. */
@@ -294,20 +325,17 @@ static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k,
         k->modules[job->module] = NULL;
         return exl2__cuda_kernels_refuse(c, k, job, result, why);
     }
-    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        if (exl2__cuda_module_of(i) != job->module) {
-            continue;
-        }
-        result = k->driver->module_function(&k->functions[i], k->modules[job->module],
-                                            exl2__cuda_kernel_rows[i].function);
-        if (result != 0) {
-            k->driver->module_unload(k->modules[job->module]);
-            k->modules[job->module] = NULL;
-            return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "module %s has no kernel %s (%s)", job->source.names[0],
-                                   exl2__cuda_kernel_rows[i].function, exl2__cuda_result_name(k->driver, result));
+    exl2_result found = EXL2_OK;
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT && found == EXL2_OK; i++) {
+        if (exl2__cuda_module_of(i) == job->module) {
+            found = exl2__cuda_kernels_function(c, k, i);
         }
     }
-    return EXL2_OK;
+    if (found < 0) {
+        k->driver->module_unload(k->modules[job->module]);
+        k->modules[job->module] = NULL;
+    }
+    return found;
 }
 
 /* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all). What is
