@@ -1,0 +1,284 @@
+/* attend_prefill.cuh: attention of many rows: tiles of 128 pairs (row, query head) that share a K/V head.
+   takes: attend.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that hold K
+          and V of the pass already.
+   gives: the kernel.
+   owns:  nothing.
+   next:  attend_prefill128.cu
+
+   A warp has 16 pairs, from their queries (in registers) to their outputs; K and V come by tiles of 64 tokens (32 for
+   256 dims, where two warps share 16 pairs and have half of the output each). While the scores of a tile become
+   weights and meet V, K of the next tile arrives, and the other way about. A pair adds exact zeros for tokens behind
+   its own position, so its bits do not depend on its tile. */
+#ifndef EXL2K_ATTEND_PREFILL_CUH
+#define EXL2K_ATTEND_PREFILL_CUH
+
+#include "attend.cuh"
+
+#define EXL2K_PREFILL_THREADS 256u
+#define EXL2K_SHARERS (EXL2K_DIM == 256 ? 2u : 1u) /* warps with the same pairs */
+#define EXL2K_PAIRS (128u / EXL2K_SHARERS)         /* of the CTA */
+#define EXL2K_KEYS (EXL2K_DIM == 256 ? 32u : 64u)
+#define EXL2K_KV_BYTES (EXL2K_KEYS * EXL2K_TOKEN_BYTES)
+#define EXL2K_STEPS (EXL2K_DIM / 16)
+#define EXL2K_OUT_STEPS (EXL2K_STEPS / EXL2K_SHARERS) /* of 16 dims, of a warp */
+
+typedef struct exl2k_prefill {
+    exl2k_tile tile;
+    u32 group, kv_head, sequence, first_pair, pairs; /* of this CTA */
+    u32 last;                                        /* last position that anyone looks at */
+    u32 lane, slice, half;                           /* pairs 16 slice .. + 15; half of the output */
+    u32 keys, values;                                /* tiles in shared memory */
+    u32 position[2];                                 /* of this lane's pairs g and g + 8 */
+} exl2k_prefill;
+
+typedef struct exl2k_rows_sums { /* lane 4g + t: pairs g and g + 8 */
+    f32 out[2 * EXL2K_OUT_STEPS][4]; /* dims 8n + 2t, + 1 of pair g, then of pair g + 8 */
+    f32 most[2], total[2];
+} exl2k_rows_sums;
+
+/* Row of a pair of this CTA, as the pass counts them. */
+EXL2K_FN u32 exl2k_pair_row(const exl2k_prefill &p, u32 pair) { return p.tile.row + (p.first_pair + pair) / p.group; }
+
+EXL2K_FN u32 exl2k_pair_head(const exl2k_prefill &p, u32 pair)
+{
+    return p.kv_head * p.group + (p.first_pair + pair) % p.group;
+}
+
+EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
+{
+    return exl2k_load(a.rows + row * sizeof(exl2k_row) + 4);
+}
+
+EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 shared)
+{
+    if (blockIdx.x >= exl2k_load(a.step + 8)) {
+        return false;
+    }
+    uint4 tile = exl2k_load4(a.tiles + blockIdx.x * sizeof(exl2k_tile));
+    p.tile.row = tile.x;
+    p.group = a.heads / a.kv_heads;
+    p.kv_head = blockIdx.y;
+    p.first_pair = tile.z + blockIdx.z * EXL2K_PAIRS;
+    u32 all = tile.y * p.group;
+    if (p.first_pair >= all) {
+        return false;
+    }
+    p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
+    p.sequence = exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8);
+    p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
+    p.lane = threadIdx.x % 32;
+    p.slice = threadIdx.x / 32 / EXL2K_SHARERS;
+    p.half = threadIdx.x / 32 % EXL2K_SHARERS;
+    p.keys = shared;
+    p.values = shared + EXL2K_KV_BYTES;
+    for (u32 j = 0; j < 2; j++) {
+        u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
+        p.position[j] = pair < p.pairs ? exl2k_row_position(a, exl2k_pair_row(p, pair)) : 0;
+    }
+    return true;
+}
+
+/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. */
+EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a)
+{
+    u32 half = a.dim / 2;
+    for (u32 pair = threadIdx.x / 32; pair < EXL2K_PAIRS; pair += EXL2K_PREFILL_THREADS / 32) {
+        bool there = pair < p.pairs;
+        u32 row = there ? exl2k_pair_row(p, pair) : 0, position = there ? exl2k_row_position(a, row) : 0;
+        u32 feature = there ? exl2k_pair_head(p, pair) * a.dim : 0;
+        for (u32 i = p.lane; i < half; i += 32) {
+            u32 both = there ? exl2k_rope_pair(a, row, position, feature, i) : 0;
+            exl2k_shared_store_u16(p.keys + exl2k_tile_element(pair, i), both);
+            exl2k_shared_store_u16(p.keys + exl2k_tile_element(pair, i + half), both >> 16);
+        }
+    }
+}
+
+/* K or V of tokens [first, first + KEYS); zeros behind the last. `page` holds them. */
+EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first, u32 page, u32 to, u64 offset)
+{
+    if (first <= p.last) {
+        u32 piece = threadIdx.x % EXL2K_PIECES, line = threadIdx.x / EXL2K_PIECES;
+        u64 from = exl2k_page_of(a, page, p.kv_head) + offset + (u64)(first % EXL2K_PAGE_TOKENS) * a.dim * 2;
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_KEYS; i += EXL2K_PREFILL_THREADS / EXL2K_PIECES) {
+            u32 at = to + exl2k_tile_at(line + i, piece);
+            if (piece * 8 < a.dim && first + line + i <= p.last) {
+                exl2k_copy16(at, from + (u64)(line + i) * a.dim * 2 + piece * 16);
+            } else {
+                exl2k_shared_store4(at, make_uint4(0, 0, 0, 0));
+            }
+        }
+    }
+    exl2k_copy_commit();
+}
+
+EXL2K_FN u32 exl2k_tile_page(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first)
+{
+    return first <= p.last ? exl2k_table_page(a, p.sequence, first / EXL2K_PAGE_TOKENS) : 0;
+}
+
+/* score[n]: keys 8n + 2t, + 1 of pair g, then of pair g + 8. */
+EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EXL2K_STEPS][4], u32 keys, u32 dim)
+{
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+        for (u32 j = 0; j < 4; j++) {
+            score[n][j] = 0.0f;
+        }
+    }
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_STEPS; k++) {
+        if (k * 16 < dim) {
+#pragma unroll
+            for (u32 n = 0; n < EXL2K_KEYS / 16; n++) {
+                uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(keys + n * 16 * EXL2K_TOKEN_BYTES, k));
+                exl2k_mma(score[2 * n], query[k], tile.x, tile.z);
+                exl2k_mma(score[2 * n + 1], query[k], tile.y, tile.w);
+            }
+        }
+    }
+}
+
+/* Scores of the tile at token `first` -> weights against the largest score so far; old sums are scaled to it. */
+EXL2K_FN void exl2k_tile_soften(const exl2k_prefill &p, exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], u32 first,
+                                f32 scale)
+{
+    u32 t = p.lane % 4;
+    f32 factor[2];
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        f32 most = s.most[j], total = 0.0f;
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+            for (u32 i = 2 * j; i < 2 * j + 2; i++) {
+                u32 key = first + 8 * n + 2 * t + (i & 1);
+                score[n][i] = key <= p.position[j] ? score[n][i] * scale : EXL2K_MINUS_INF;
+                most = fmaxf(most, score[n][i]);
+            }
+        }
+        most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 2));
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+            for (u32 i = 2 * j; i < 2 * j + 2; i++) {
+                score[n][i] = exl2k_exp2(score[n][i] - most);
+                total += score[n][i];
+            }
+        }
+        factor[j] = exl2k_exp2(s.most[j] - most);
+        s.total[j] = s.total[j] * factor[j] + total;
+        s.most[j] = most;
+    }
+#pragma unroll
+    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            s.out[n][i] *= factor[i / 2];
+        }
+    }
+}
+
+EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 dim)
+{
+#pragma unroll
+    for (u32 m = 0; m < EXL2K_KEYS / 16; m++) {
+        u32 rows[4] = { exl2k_pack_f16(weight[2 * m][0], weight[2 * m][1]),
+                        exl2k_pack_f16(weight[2 * m][2], weight[2 * m][3]),
+                        exl2k_pack_f16(weight[2 * m + 1][0], weight[2 * m + 1][1]),
+                        exl2k_pack_f16(weight[2 * m + 1][2], weight[2 * m + 1][3]) };
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_OUT_STEPS; k++) {
+            u32 step = p.half * EXL2K_OUT_STEPS + k;
+            if (step * 16 < dim) {
+                u32 at = exl2k_tile_rows(p.values + m * 16 * EXL2K_TOKEN_BYTES, step);
+                uint4 tile = exl2k_ldmatrix4_transposed(at);
+                exl2k_mma(s.out[2 * k], rows, tile.x, tile.y);
+                exl2k_mma(s.out[2 * k + 1], rows, tile.z, tile.w);
+            }
+        }
+    }
+}
+
+EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s)
+{
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
+        f32 total = s.total[j];
+        total += __shfl_xor_sync(EXL2K_ALL, total, 1);
+        total += __shfl_xor_sync(EXL2K_ALL, total, 2);
+        if (pair < p.pairs) {
+            u32 head = exl2k_pair_head(p, pair);
+            u64 to = a.out + (u64)exl2k_pair_row(p, pair) * a.out_pitch * 2;
+#pragma unroll
+            for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS; n++) {
+                u32 i = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2 + n % 2;
+                if (i < a.dim) {
+                    u32 feature = head * a.dim + i, place = a.map ? exl2k_load_u16(a.map + feature * 2) : feature;
+                    f32 value = s.out[n / 2][2 * j + n % 2] / total;
+                    exl2k_store_u16(to + place * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+                }
+            }
+        }
+    }
+}
+
+EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
+                                  const u32 query[EXL2K_STEPS][4])
+{
+    u64 offset = exl2k_value_offset(a);
+    u32 page = exl2k_tile_page(p, a, 0);
+    exl2k_load_tile(p, a, 0, page, p.keys, 0);
+    exl2k_load_tile(p, a, 0, page, p.values, offset);
+    for (u32 first = 0; first <= p.last; first += EXL2K_KEYS) {
+        f32 score[EXL2K_KEYS / 8][4];
+        page = exl2k_tile_page(p, a, first + EXL2K_KEYS);
+        exl2k_copy_wait<1>();
+        __syncthreads();
+        exl2k_tile_scores(score, query, p.keys, a.dim);
+        __syncthreads();
+        exl2k_load_tile(p, a, first + EXL2K_KEYS, page, p.keys, 0);
+        exl2k_tile_soften(p, s, score, first, a.scale * EXL2K_LOG2E);
+        exl2k_copy_wait<1>();
+        __syncthreads();
+        exl2k_tile_mix(p, s, score, a.dim);
+        __syncthreads();
+        exl2k_load_tile(p, a, first + EXL2K_KEYS, page, p.values, offset);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, 1) EXL2K_PREFILL(exl2k_attend_args a)
+{
+    __shared__ __align__(128) u8 shared[2 * EXL2K_KV_BYTES]; /* K and V of a tile; at first the queries */
+    exl2k_prefill p;
+    exl2k_rows_sums s;
+    u32 query[EXL2K_STEPS][4];
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    if (!exl2k_prefill_open(p, a, exl2k_shared(shared))) {
+        return;
+    }
+    exl2k_stage_queries(p, a);
+    __syncthreads();
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_STEPS; k++) {
+        uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(p.keys + p.slice * 16 * EXL2K_TOKEN_BYTES, k));
+        query[k][0] = tile.x;
+        query[k][1] = tile.y;
+        query[k][2] = tile.z;
+        query[k][3] = tile.w;
+    }
+#pragma unroll
+    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            s.out[n][i] = 0.0f;
+        }
+    }
+    s.most[0] = s.most[1] = EXL2K_MINUS_INF;
+    s.total[0] = s.total[1] = 0.0f;
+    __syncthreads();
+    exl2k_prefill_tiles(p, a, s, query);
+    exl2k_prefill_store(p, a, s);
+}
+
+#endif
