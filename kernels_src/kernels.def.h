@@ -21,6 +21,20 @@
     X(exl2k_gemv8_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
     X(exl2k_gemv8_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
     X(exl2k_gemv8_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
-    X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)
+    X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
+    X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
+    X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
+    X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
+    X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
+    X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
+    X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
+    X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
+    X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
+    X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \
+    X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)                \
+    X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE)              \
+    X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE)              \
+    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                               \
+    X(exl2k_sample_draw, "sample.cu", exl2k_sample_args, NONE)
 
 #endif
