@@ -19,7 +19,7 @@ typedef struct exl2k_norm_args {
     exl2k_u64 weight;   /* f32 [hidden] */
     exl2k_u64 out;      /* fp16 [rows, out_pitch] */
     exl2k_u64 map;      /* u16 [hidden]; 0: identity */
-    exl2k_u32 hidden, residual_pitch, out_pitch; /* pitches in elements */
+    exl2k_u32 hidden, residual_pitch, out_pitch; /* pitches in elements; out_pitch even */
     exl2k_f32 eps;
 } exl2k_norm_args;
 
