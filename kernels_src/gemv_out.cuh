@@ -98,19 +98,25 @@ template <u32 M, u32 KIND> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_ar
     return o;
 }
 
-/* Before the products of a block: what its results will be added to. */
+/* What the result of this thread in a block will be added to, and where it goes. */
+EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+{
+    u32 n = (block.begin + o.strip) * 16 + o.column;
+    const exl2k_part &p = a.matrix.part[0];
+    o.active = block.begin + o.strip < block.end && n < p.columns && o.row < o.rows;
+    if (o.active) {
+        o.residual = exl2k_load_f32(a.residual + ((u64)o.row * a.residual_pitch + n) * 4);
+        o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+        o.bias = p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
+        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    }
+}
+
+/* Before the products of a block. With eight rows the registers are needed for the products. */
 template <u32 M, u32 KIND> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    if (KIND == EXL2K_RESIDUAL) {
-        u32 n = (block.begin + o.strip) * 16 + o.column;
-        const exl2k_part &p = a.matrix.part[0];
-        o.active = block.begin + o.strip < block.end && n < p.columns && o.row < o.rows;
-        if (o.active) {
-            o.residual = exl2k_load_f32(a.residual + ((u64)o.row * a.residual_pitch + n) * 4);
-            o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-            o.bias = p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-            o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        }
+    if (KIND == EXL2K_RESIDUAL && M == 1) {
+        exl2k_out_residual_read(o, a, block);
     }
 }
 
@@ -138,6 +144,9 @@ template <u32 KIND> EXL2K_FN void exl2k_out_scale(exl2k_out &o, const exl2k_gemv
 template <u32 M> EXL2K_FN void exl2k_out_residual(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     f32 square = 0.0f;
+    if (M > 1) {
+        exl2k_out_residual_read(o, a, block);
+    }
     if (o.active) {
         u32 n = (block.begin + o.strip) * 16 + o.column;
         f32 r = o.residual + (exl2k_partial_total<M>(sums, a.matrix.ways, o.strip, o.column, o.row) + o.bias);

@@ -41,7 +41,7 @@ typedef struct exl2k_chunk {
     exl2k_u8 ends;        /* bit i: a group, or the chunk, ends after record i */
     exl2k_u8 halves;      /* 1..8: runs of 32 rows that are there; the rest of the last record is padding */
     exl2k_u16 word;       /* codes: word row of q_weight where row `row` begins */
-    exl2k_u32 maxima[4];  /* [8] fp16, of the groups */
+    exl2k_u32 maxima[4];  /* [8] fp16, of the group of each half (32 rows); 0 where there is none */
 } exl2k_chunk;
 
 typedef struct exl2k_part {

@@ -222,12 +222,6 @@ EXL2K_FN u32 exl2k_scale_pair(u32 word, u32 g, u32 maximum)
     return exl2k_mul2(exl2k_mul2(level, level), maximum);
 }
 
-/* Maximum `i` of a chunk's eight, twice. */
-EXL2K_FN u32 exl2k_maximum(const u32 maxima[4], u32 i)
-{
-    return exl2k_permute(maxima[i / 2], 0, i % 2 ? 0x3232u : 0x1010u);
-}
-
 /* ---- dense matrices read by column, for embeddings ---- */
 
 /* Inputs `row` and `row` + 1 (row even) of output `column` of a dense part. */

@@ -20,6 +20,7 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
+#define EXL2__CUDA_CHUNK_COST 256u   /* of going on to the next chunk, in bytes read meanwhile */
 
 /* What the device likes. */
 typedef struct exl2__cuda_form {
@@ -93,15 +94,7 @@ static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
 
 /* ---- chunks ---- */
 
-static void exl2__cuda_chunk_add_group(const exl2__cuda_layout *l, exl2k_chunk *chunk, uint16_t *group_of, uint32_t group)
-{
-    uint32_t maximum = group == EXL2__CUDA_NO_GROUP ? 0 : l->desc->scale_max[group];
-    group_of[chunk->groups] = (uint16_t)group;
-    chunk->maxima[chunk->groups / 2] |= maximum << chunk->groups % 2 * 16;
-    chunk->groups++;
-}
-
-/* Scale words and `ends` of a chunk of codes, records [first, first + chunk->records) of the region. */
+/* Scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the region. */
 static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
                                     exl2k_chunk *chunk, uint16_t *group_of)
 {
@@ -109,10 +102,15 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
     uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
     for (uint32_t i = 0; row < last; i++, row += step) {
         uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
+        uint32_t maximum = group == EXL2__CUDA_NO_GROUP ? 0 : l->desc->scale_max[group];
         if (region->by_half) {
-            exl2__cuda_chunk_add_group(l, chunk, group_of, group);
-        } else if (next >= last || next >= end || exl2__cuda_layout_group(l, next) != group) {
-            exl2__cuda_chunk_add_group(l, chunk, group_of, group);
+            group_of[chunk->groups++] = (uint16_t)group;
+            chunk->maxima[i / 2] |= maximum << i % 2 * 16;
+            continue;
+        }
+        chunk->maxima[i] = maximum | maximum << 16;
+        if (next >= last || next >= end || exl2__cuda_layout_group(l, next) != group) {
+            group_of[chunk->groups++] = (uint16_t)group;
             chunk->ends |= (exl2k_u8)(1u << i);
         }
     }
@@ -234,7 +232,8 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], ways, form->chunk_bytes, NULL, NULL);
-            busiest = count == 2 ? busiest + l.slice_bytes_max : exl2__max64(busiest, l.slice_bytes_max);
+            uint64_t load = l.slice_bytes_max + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
+            busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
         }
         if (busiest * turns < least) {
             least = busiest * turns;

@@ -1,5 +1,5 @@
 /* product_speed.c: how fast decode products are: the linear layers of an 8B model of 4.0 bits a weight.
-   takes: KERNELS_SRC [options of gemv.cu]; a GPU.
+   takes: KERNELS_SRC ["profile": every product twice, for a profiler]; a GPU.
    gives: microseconds and GB/s of each product, of a layer, of a chain of layers with and without overlapped launches.
    owns:  nothing that outlives the program.
    next:  rig.h */
@@ -194,6 +194,33 @@ static void time_shuffle(void)
     rig_buffer_free(&words);
 }
 
+/* Every product in turn, twice, on different layers. */
+static void profile(void)
+{
+    gemv = rig_load("gemv.cu", "-DEXL2K_WIDTHS_MASK=38 -lineinfo");
+    for (uint32_t i = 0; i < 2 * UNITS; i++) {
+        launch one = prepare(i / UNITS, i % UNITS, 1, 4);
+        rig_run(one.function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, one.shared, &one.args, sizeof one.args);
+    }
+    rig_wait();
+}
+
+static void time_all(uint32_t rows, bool overlap)
+{
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        launch one = prepare(0, unit, rows, 4);
+        double us = time_units(unit, unit, rows, 4, overlap);
+        printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows, unit_names[unit],
+               us, layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
+               one.args.block);
+    }
+    for (uint32_t stages = 2; stages <= 8; stages += 2) {
+        double us = time_units(QKV, DOWN, rows, stages, overlap);
+        printf("  %u rows layer    %7.2f us %7.0f GB/s   at most %u stages; 32 layers %.0f us\n", rows, us,
+               layer_bytes(QKV, DOWN) / us * 1e-3, stages, us * 32);
+    }
+}
+
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
@@ -210,26 +237,20 @@ int main(int argc, char **argv)
     map_hidden = random_map(HIDDEN);
     map_inter = random_map(INTER);
     time_shuffle();
-    static const char *const options[] = { "-DEXL2K_PDL=0 -DEXL2K_BULK=1", "-DEXL2K_PDL=1 -DEXL2K_BULK=1",
-                                           "-DEXL2K_PDL=1 -DEXL2K_BULK=0" };
+    if (argc > 2 && strcmp(argv[2], "profile") == 0) {
+        profile();
+        rig_close();
+        return 0;
+    }
+    static const char *const options[] = { "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38", "-DEXL2K_PDL=1",
+                                           "-DEXL2K_PDL=1 -DEXL2K_BULK=0 -DEXL2K_WIDTHS_MASK=38",
+                                           "-DEXL2K_PDL=0 -DEXL2K_WIDTHS_MASK=38" };
     for (uint32_t o = 0; o < sizeof options / sizeof options[0]; o++) {
-        bool overlap = strstr(options[o], "PDL=1") != NULL;
         gemv = rig_load("gemv.cu", options[o]);
-        printf("%s\n", options[o]);
-        for (uint32_t rows = 1; rows <= 8; rows += 7) {
-            for (uint32_t unit = 0; unit < UNITS; unit++) {
-                launch one = prepare(0, unit, rows, 0);
-                double us = time_units(unit, unit, rows, 0, overlap);
-                printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows,
-                       unit_names[unit], us, layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways,
-                       one.args.stages, one.args.slot_bytes, one.args.block);
-            }
-            for (uint32_t stages = 2; stages <= 8; stages += 2) {
-                double us = time_units(QKV, DOWN, rows, stages, overlap);
-                printf("  %u rows layer    %7.2f us %7.0f GB/s   at most %u stages; 32 layers %.0f us\n", rows, us,
-                       layer_bytes(QKV, DOWN) / us * 1e-3, stages, us * 32);
-            }
-        }
+        printf("%s: compiled in %.0f ms, %llu bytes\n", options[o], gemv.compile_ms,
+               (unsigned long long)gemv.image_bytes);
+        time_all(1, strstr(options[o], "PDL=1") != NULL);
+        time_all(8, strstr(options[o], "PDL=1") != NULL);
         rig_unload(&gemv);
     }
     rig_close();

@@ -240,7 +240,8 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
                 measure(&d, got, right);
             }
         }
-        judge(c, "result", kind, row, s, d, half && kind != RESIDUAL ? 3e-4 : 1e-5);
+        /* one large output has the whole error of rounding to fp16, 2^-11 */
+        judge(c, "result", kind, row, s, d, !half || kind == RESIDUAL ? 1e-5 : kind == ACT ? 4.9e-4 : 3e-4);
         if (kind == RESIDUAL) {
             judge(c, "y", kind, row, s, y, 3e-4);
             rig_download(c->sums_out, (uint64_t)row * sizeof sums, sums, sizeof sums);

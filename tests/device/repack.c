@@ -36,7 +36,7 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
                 if (there && !p->desc.dense) {
                     uint32_t word = scales[n % 8 / 4 * chunk->groups + index];
                     uint32_t level = word >> (n % 4 * 4 + n / 8 * 16) & 15u;
-                    uint32_t maximum = chunk->maxima[index / 2] >> index % 2 * 16 & 0xFFFFu;
+                    uint32_t maximum = chunk->maxima[row / 64] >> row / 32 % 2 * 16 & 0xFFFFu;
                     wrong += level != product_level(p, g, column0 + n) || maximum != p->scale_max[g];
                 }
             }
