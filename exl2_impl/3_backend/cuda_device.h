@@ -21,6 +21,7 @@ typedef struct exl2__cuda_settings { /* of the engine */
     exl2_kernel_cache cache;
     exl2_device_hooks hooks;
     uint64_t device_bytes_max;       /* hard cap; 0 = none */
+    bool quiet;                      /* a device that does not open is no error line: the host has another backend */
 } exl2__cuda_settings;
 
 typedef struct exl2__cuda_device {
@@ -191,17 +192,24 @@ static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted
     return wanted == 0 || wanted > least ? least : wanted < greatest ? greatest : wanted;
 }
 
-static void exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
+/* What launches are planned by; the driver must know it. */
+static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
 {
-    const int plain = exl2__cuda_system_attribute(&d->driver, d->device, EXL2__CUDA_SHARED_PER_BLOCK);
-    const int optin = exl2__cuda_system_attribute(&d->driver, d->device, EXL2__CUDA_SHARED_OPTIN);
-    d->sm_count = (uint32_t)exl2__cuda_system_attribute(&d->driver, d->device, EXL2__CUDA_SM_COUNT);
-    d->l2_bytes = (uint32_t)exl2__cuda_system_attribute(&d->driver, d->device, EXL2__CUDA_L2_BYTES);
-    d->shared_sm_bytes = (uint32_t)exl2__cuda_system_attribute(&d->driver, d->device, EXL2__CUDA_SHARED_PER_SM);
-    d->shared_bytes = (uint32_t)(optin > plain ? optin : plain);
+    static const int attributes[] = { EXL2__CUDA_SM_COUNT, EXL2__CUDA_SHARED_OPTIN, EXL2__CUDA_SHARED_PER_SM,
+                                      EXL2__CUDA_L2_BYTES };
+    int values[EXL2__COUNT(attributes)] = { 0 }, result = 0;
+    for (size_t i = 0; i < EXL2__COUNT(attributes) && result == 0; i++) {
+        result = d->driver.device_attribute(&values[i], attributes[i], d->device);
+    }
+    EXL2__TRY(exl2__cuda_device_check(d, result, "asking for its attributes"));
+    d->sm_count = (uint32_t)values[0];
+    d->shared_bytes = (uint32_t)values[1];
+    d->shared_sm_bytes = (uint32_t)values[2];
+    d->l2_bytes = (uint32_t)values[3];
     if (shared_bytes_max) {
         d->shared_bytes = exl2__min32(d->shared_bytes, exl2__max32(shared_bytes_max, 48u << 10));
     }
+    return EXL2_OK;
 }
 
 /* Context and streams of the picked device. The context is current when this succeeds. */
@@ -210,7 +218,7 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     const exl2__cuda_driver *driver = &d->driver;
     size_t bytes_free = 0, bytes_total = 0;
     EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening it"));
-    exl2__cuda_device_measure(d, desc->shared_bytes_max);
+    EXL2__TRY(exl2__cuda_device_measure(d, desc->shared_bytes_max));
     if (desc->pick == EXL2_PICK_CONTEXT) {
         d->context = (exl2__cuda_context *)desc->cuda_context;
     } else {
@@ -231,22 +239,24 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     return exl2__cuda_device_check(d, result, "making its streams");
 }
 
-/* Zeroed, half-made and closed ones are fine. Arenas and rings are closed before. Waits for what is queued. */
+/* Zeroed, half-made and closed ones are fine. Arenas and rings are closed before. Waits for what is queued. Of a lost
+   device everything is given back too, whether or not the driver still listens. */
 static void exl2__cuda_device_close(exl2__cuda_device *d)
 {
     const exl2__cuda_driver *driver = &d->driver;
-    if (d->context && driver->context_push(d->context) == 0) {
-        if (d->stream) {
-            driver->stream_wait(d->stream);
-        }
-        if (d->upload) {
-            driver->stream_wait(d->upload);
-            driver->stream_free(d->upload);
-        }
-        exl2__cuda_kernels_close(&d->kernels);
-        if (d->stream) {
-            driver->stream_free(d->stream);
-        }
+    bool entered = d->context && driver->context_push(d->context) == 0;
+    if (d->stream) {
+        driver->stream_wait(d->stream);
+    }
+    if (d->upload) {
+        driver->stream_wait(d->upload);
+        driver->stream_free(d->upload);
+    }
+    exl2__cuda_kernels_close(&d->kernels);
+    if (d->stream) {
+        driver->stream_free(d->stream);
+    }
+    if (entered) {
         exl2__cuda_device_leave(d);
     }
     if (d->retained) {
@@ -264,12 +274,14 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
 {
     char why[160];
     exl2_device_desc desc = settings->device ? *settings->device : (exl2_device_desc){ 0 };
+    exl2_logger logger = c->logger;
     d->c = c;
     d->hooks = settings->hooks;
     d->bytes_max = settings->device_bytes_max;
     d->compiler.nvrtc_path = settings->nvrtc_path;
     d->compiler.kernel_dir = settings->kernel_dir;
     d->compiler.cache = settings->cache;
+    c->logger.line = settings->quiet ? NULL : logger.line;
     exl2_result result = exl2__cuda_system_open(settings->driver_path, &d->driver, &d->driver_version, why, sizeof why);
     if (result < 0) {
         exl2__fail(c, result, "%s", why);
@@ -281,6 +293,7 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
             exl2__cuda_device_leave(d);
         }
     }
+    c->logger = logger;
     if (result < 0) {
         exl2__cuda_device_close(d);
     }

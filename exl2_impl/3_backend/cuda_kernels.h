@@ -258,8 +258,25 @@ static int exl2__cuda_kernels_try(exl2__cuda_kernels *k, const exl2__cuda_job *j
                                   (unsigned)EXL2__COUNT(options), options, values);
 }
 
-static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_job *job,
-                                             int result, const char *why)
+/* A lost context, and device memory that ran out; EXL2_OK for any other result. */
+static exl2_result exl2__cuda_kernels_common(exl2__ctx *c, exl2__cuda_kernels *k, int result, const char *module)
+{
+    const char *name = exl2__cuda_result_name(k->driver, result);
+    if (exl2__cuda_sticky(result)) {
+        k->lost = result;
+        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_LOST, result, "the GPU was lost while loading kernels of %s (%s)",
+                               module, name);
+    }
+    if (result == EXL2__CUDA_OUT_OF_MEMORY) {
+        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_MEMORY, result, "no device memory left for the kernels of %s (%s)",
+                               module, name);
+    }
+    return EXL2_OK;
+}
+
+/* The sentence for an image that the driver does not load; `why` is what its assembler said. */
+static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_job *job, int result,
+                                             const char *why)
 {
     uint32_t built = exl2__load32(job->entry.data + 16);
     const char *module = job->source.names[0];
@@ -267,14 +284,7 @@ static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k
         exl2__log(c, EXL2_LOG_ERROR, "the driver on %s:", module);
         exl2__cuda_compile_tell(c, EXL2_LOG_ERROR, why);
     }
-    if (exl2__cuda_sticky(result)) {
-        k->lost = result;
-        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_LOST, result, "the GPU was lost while loading kernel %s (%s)", module,
-                               exl2__cuda_result_name(k->driver, result));
-    }
-    if (result == EXL2__CUDA_OUT_OF_MEMORY) {
-        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_MEMORY, result, "no device memory left for the kernels of %s", module);
-    }
+    EXL2__TRY(exl2__cuda_kernels_common(c, k, result, module));
     if (exl2__cuda_image_refused(result) && built > (uint32_t)k->driver_version) {
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result,
                                "kernel %s: the driver is of CUDA %d.%d, older than the kernel compiler %u.%u: update the "
@@ -299,6 +309,7 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
                              : result;
     }
     if (result != 0) {
+        EXL2__TRY(exl2__cuda_kernels_common(c, k, result, row->module));
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "kernel %s of %s cannot be used (%s)", row->function,
                                row->module, exl2__cuda_result_name(k->driver, result));
     }

@@ -71,9 +71,12 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
         memset(out->luid, 0, sizeof out->luid); /* only Windows has them */
     }
     out->bytes_total = driver->device_bytes(&bytes, device) == 0 ? bytes : 0;
-    out->arch = (uint32_t)(exl2__cuda_system_attribute(driver, device, EXL2__CUDA_ARCH_MAJOR) * 10
-                           + exl2__cuda_system_attribute(driver, device, EXL2__CUDA_ARCH_MINOR));
-    if (out->arch < EXL2__CUDA_ARCH_MIN) {
+    int major = exl2__cuda_system_attribute(driver, device, EXL2__CUDA_ARCH_MAJOR), minor = 0;
+    result = driver->device_attribute(&minor, EXL2__CUDA_ARCH_MINOR, device);
+    out->arch = (uint32_t)(major * 10 + minor);
+    if (result != 0 || major <= 0) {
+        exl2__format(out->why_not, sizeof out->why_not, "the driver does not say its compute capability");
+    } else if (out->arch < EXL2__CUDA_ARCH_MIN) {
         exl2__format(out->why_not, sizeof out->why_not, "its compute capability is %u.%u, at least %u.%u is needed",
                      out->arch / 10, out->arch % 10, EXL2__CUDA_ARCH_MIN / 10, EXL2__CUDA_ARCH_MIN % 10);
     } else if (exl2__cuda_system_attribute(driver, device, EXL2__CUDA_COMPUTE_MODE) == 2) {
