@@ -34,9 +34,9 @@ __declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsig
 __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text,
                                                         int count, char *out, int cap, const char *fallback,
                                                         int *used_fallback);
-struct HINSTANCE__;
 __declspec(dllimport) struct HINSTANCE__ *__stdcall LoadLibraryW(const wchar_t *path);
-__declspec(dllimport) intptr_t(__stdcall *__stdcall GetProcAddress(struct HINSTANCE__ *library, const char *name))(void);
+__declspec(dllimport) intptr_t(__stdcall *__stdcall GetProcAddress(struct HINSTANCE__ *library,
+                                                                   const char *name))(void);
 __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #else
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* cuda_api.h: the CUDA driver and NVRTC as tables of functions, declared by hand and found at run time, so that no
    CUDA header is needed to build and no CUDA library to start. Tests fill the tables with functions of their own.
    takes: exl2__ctx; the name or path of a library, or NULL for the usual names.
-   gives: exl2__cuda_driver and exl2__cuda_nvrtc with open and close; exl2__cuda_fail; types and constants of the driver.
+   gives: exl2__cuda_driver and exl2__cuda_nvrtc with open and close; exl2__cuda_fail; the driver's types, constants.
    owns:  the opened library, until close.
    next:  cuda_source.h */
 #ifndef EXL2__CUDA_API_H

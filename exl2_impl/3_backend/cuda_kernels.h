@@ -1,6 +1,6 @@
 /* cuda_kernels.h: from the list of kernels to functions that can be launched: cache, else compiler, then the driver.
    takes: kernels_src/kernels.def.h, a driver with a current context, the host's cache hook, NVRTC's path.
-   gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with load, close; exl2__cuda_kernels_build.
+   gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with load, close, build.
    owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close.
    next:  cuda_system.h */
 #ifndef EXL2__CUDA_KERNELS_H
@@ -287,8 +287,8 @@ static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k
     EXL2__TRY(exl2__cuda_kernels_common(c, k, result, module));
     if (exl2__cuda_image_refused(result) && built > (uint32_t)k->driver_version) {
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result,
-                               "kernel %s: the driver is of CUDA %d.%d, older than the kernel compiler %u.%u: update the "
-                               "driver, or give an older NVRTC", module, k->driver_version / 1000,
+                               "kernel %s: the driver is of CUDA %d.%d, older than the kernel compiler %u.%u: update "
+                               "the driver, or give an older NVRTC", module, k->driver_version / 1000,
                                k->driver_version % 1000 / 10, built / 1000, built % 1000 / 10);
     }
     return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "the driver does not load kernel %s (%s): %.*s", module,

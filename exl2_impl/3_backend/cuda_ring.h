@@ -78,8 +78,8 @@ static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r
     r->memory = (uint8_t *)memory;
     r->slots = slots;
     for (uint32_t i = 0; i < slots; i++) {
-        exl2_result result =
-            exl2__cuda_device_check(d, d->driver.event_make(&r->done[i], EXL2__CUDA_EVENT_NO_TIMING), "making an event");
+        int made = d->driver.event_make(&r->done[i], EXL2__CUDA_EVENT_NO_TIMING);
+        exl2_result result = exl2__cuda_device_check(d, made, "making an event");
         if (result < 0) {
             exl2__cuda_ring_close(d, r);
             return result;
@@ -95,8 +95,8 @@ static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r
     *out = NULL;
     if (r->busy[r->next]) {
         exl2__cuda_event *done = r->done[r->next];
-        exl2_result result =
-            exl2__cuda_device_check(d, wait ? d->driver.event_wait(done) : d->driver.event_query(done), "copying to it");
+        int state = wait ? d->driver.event_wait(done) : d->driver.event_query(done);
+        exl2_result result = exl2__cuda_device_check(d, state, "copying to it");
         if (result != EXL2_OK) {
             return result;
         }

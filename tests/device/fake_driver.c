@@ -112,7 +112,8 @@ uint64_t fake_next_address(uint64_t bytes)
 void *fake_memory(uint64_t address, uint64_t bytes)
 {
     for (object *o = objects; o; o = o->next) {
-        if (o->kind == MEMORY && address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes) {
+        bool inside = address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes;
+        if (o->kind == MEMORY && inside) {
             return (uint8_t *)o->memory + (address - o->address);
         }
     }
@@ -166,8 +167,10 @@ void fake_reset(void)
         fake_drop(objects);
     }
     fake_nvrtc_reset();
-    fake_device device = { "FakeForce 4090", { 1, 2, 3 }, { 4, 5 }, 8, 9, 16, 10000000, 384, 0, 101376, (uint64_t)1 << 30, 0,
-                           0 };
+    fake_device device = {
+        .name = "FakeForce 4090", .uuid = { 1, 2, 3 }, .luid = { 4, 5 }, .arch_major = 8, .arch_minor = 9,
+        .sm_count = 16, .memory_clock = 10000000, .memory_width = 384, .shared_optin = 101376, .bytes_total = (uint64_t)1 << 30
+    };
     fake = (fake_state){ .device_count = 1, .driver_version = 13000, .nvrtc_version = 13000, .arch_count = 7,
                          .archs = { 75, 80, 86, 89, 90, 100, 120 } };
     fake.devices[0] = device;

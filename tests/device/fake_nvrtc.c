@@ -140,8 +140,8 @@ static int compile(exl2__cuda_program *handle, int option_count, const char *con
         return INVALID_OPTION;
     }
     if (p->fails) {
-        snprintf(p->log, sizeof p->log, "%s(1): warning: first\n%s(2): error: asked to fail\n1 error detected.\n", p->name,
-                 p->name);
+        snprintf(p->log, sizeof p->log, "%s(1): warning: first\n%s(2): error: asked to fail\n1 error detected.\n",
+                 p->name, p->name);
         return COMPILATION;
     }
     p->ptx = strncmp(target, "compute", 7) == 0;

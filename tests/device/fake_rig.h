@@ -136,6 +136,22 @@ static void rig_make(void)
     rig.settings = (exl2__cuda_settings){ .cache = { rig_load, rig_store, NULL } };
 }
 
+/* Three: the first fast and too old, the last faster than the second. */
+static void rig_three_devices(void)
+{
+    fake.device_count = 3;
+    fake.devices[1] = fake.devices[2] = fake.devices[0];
+    snprintf(fake.devices[0].name, sizeof fake.devices[0].name, "FakeForce 1080");
+    fake.devices[0].arch_major = 6;
+    fake.devices[0].arch_minor = 1;
+    fake.devices[0].memory_width = 4096;
+    fake.devices[1].uuid[0] = 11;
+    fake.devices[1].luid[0] = 12;
+    fake.devices[2].uuid[0] = 21;
+    fake.devices[2].luid[0] = 22;
+    fake.devices[2].memory_width = 512;
+}
+
 /* Opens a device over the fakes. compiler false: there is no NVRTC. */
 static exl2_result rig_open(exl2__cuda_device *d, bool compiler)
 {

@@ -123,8 +123,8 @@ static int occupancy(int *blocks, exl2__cuda_function *function, int threads, si
 
 /* ---- launches: the argument struct is copied at once, its size known from the list ---- */
 
-static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block, unsigned shared_bytes,
-                        exl2__cuda_stream *stream, void **arguments)
+static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block,
+                        unsigned shared_bytes, exl2__cuda_stream *stream, void **arguments)
 {
     object *f = (object *)(void *)function;
     if (!fake_good(function, FUNCTION)) {

@@ -1,114 +1,6 @@
-/* cuda_device.c: devices listed, chosen, opened and lost; memory under its cap; copies through the pinned ring; and any
+/* cuda_device.c: devices opened and lost; memory under its cap; copies through the pinned ring; and any
    call of driver, compiler, allocator or hook failing: the right code, a sentence, nothing left behind. */
 #include "../device/fake_rig.h"
-
-/* ---- which device ---- */
-
-static void two_devices(void)
-{
-    fake.device_count = 3;
-    fake.devices[1] = fake.devices[2] = fake.devices[0];
-    snprintf(fake.devices[0].name, sizeof fake.devices[0].name, "FakeForce 1080");
-    fake.devices[0].arch_major = 6;
-    fake.devices[0].arch_minor = 1;
-    fake.devices[0].memory_width = 4096;
-    fake.devices[1].uuid[0] = 11;
-    fake.devices[1].luid[0] = 12;
-    fake.devices[2].uuid[0] = 21;
-    fake.devices[2].luid[0] = 22;
-    fake.devices[2].memory_width = 512;
-}
-
-static void test_list(void)
-{
-    exl2_device_info info[2];
-    uint32_t count;
-    rig_make();
-    two_devices();
-    exl2__cuda_driver driver = fake_driver();
-    exl2__cuda_system_list(&driver, info, 2, &count);
-    CHECK_INT(count, 3);
-    CHECK_TEXT(info[0].name, "FakeForce 1080");
-    CHECK(!info[0].usable);
-    CHECK_TEXT(info[0].why_not, "its compute capability is 6.1, at least 7.5 is needed");
-    CHECK(info[1].usable);
-    CHECK_INT(info[1].arch, 89);
-    CHECK_INT(info[1].index, 1);
-    CHECK_INT(info[1].uuid[0], 11);
-    CHECK_INT(info[1].luid[0], 12);
-    CHECK_INT(info[1].bytes_total, 1 << 30);
-    fake.devices[1].compute_mode = 2;
-    exl2__cuda_system_list(&driver, info, 2, &count);
-    CHECK_TEXT(info[1].why_not, "its compute mode lets nobody use it");
-    rig_end();
-}
-
-/* Opens what the desc picks; index of the device, or the error. */
-static int picked(exl2_device_desc desc)
-{
-    exl2__cuda_device d;
-    rig.settings.device = &desc;
-    exl2_result result = rig_open(&d, true);
-    int index = result == EXL2_OK ? (int)d.info.index : (int)result;
-    exl2__cuda_device_close(&d);
-    rig.settings.device = NULL;
-    return index;
-}
-
-static void test_pick(void)
-{
-    rig_make();
-    two_devices();
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), 2);
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 1 }), 1);
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 0 }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text,
-               "GPU 0 (FakeForce 1080) does not serve: its compute capability is 6.1, at least 7.5 is needed");
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 3 }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text, "there is no CUDA device 3: the driver has 3");
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_UUID, .uuid = { 21, 2, 3 } }), 2);
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_UUID, .uuid = { 22, 2, 3 } }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text, "none of the 3 CUDA devices has the given UUID");
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_LUID, .luid = { 12, 5 } }), 1);
-    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_LUID, .luid = { 13 } }), EXL2_ERR_NO_DEVICE);
-    CHECK_INT(picked((exl2_device_desc){ .pick = (exl2_pick)9 }), EXL2_ERR_ARG);
-    fake.device_count = 1;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
-    check_error(&rig.files.c, "FakeForce 1080", "at least 7.5", "the only device is too old");
-    rig_end();
-}
-
-static void test_no_device(void)
-{
-    rig_make();
-    fake.device_count = 0;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text, "no CUDA device: the driver (CUDA 13.0) finds none");
-    fake.driver_version = 11080;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text,
-               "the NVIDIA driver is too old: it is of CUDA 11.8, at least 12.0 is needed");
-    rig_end();
-}
-
-/* Libraries that are not there, and one that is something else. */
-static void test_libraries(void)
-{
-    char why[160];
-    exl2__cuda_driver driver;
-    exl2__cuda_nvrtc nvrtc;
-    CHECK_INT(exl2__cuda_driver_open("/nowhere/libcuda.so.1", &driver, why, sizeof why), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(why, "no CUDA driver: /nowhere/libcuda.so.1 is not installed");
-    CHECK_INT(exl2__cuda_nvrtc_open("/nowhere/libnvrtc.so", &nvrtc, why, sizeof why), EXL2_ERR_NO_COMPILER);
-    CHECK(!nvrtc.library && !nvrtc.compile);
-#if defined(__linux__)
-    CHECK_INT(exl2__cuda_driver_open("libm.so.6", &driver, why, sizeof why), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(why, "the CUDA driver libm.so.6 is too old: it has no cuInit");
-    CHECK(!driver.library && !driver.init);
-    CHECK_INT(exl2__cuda_nvrtc_open("libm.so.6", &nvrtc, why, sizeof why), EXL2_ERR_NO_COMPILER);
-    CHECK_TEXT(why, "the kernel compiler libm.so.6 is too old: it has no nvrtcVersion");
-#endif
-}
 
 /* ---- contexts ---- */
 
@@ -117,7 +9,7 @@ static void test_contexts(void)
 {
     exl2__cuda_device d;
     rig_make();
-    two_devices();
+    rig_three_devices();
     void *host = fake_host_context(1);
     exl2_device_desc desc = { .pick = EXL2_PICK_CONTEXT, .cuda_context = host };
     CHECK_INT(rig_open(&d, true), EXL2_OK);
@@ -344,6 +236,42 @@ static void test_work(void)
     rig_end();
 }
 
+/* As many slots as there are can be filled without waiting; then the first must be free again. */
+static void test_ring(void)
+{
+    exl2__cuda_device d;
+    exl2__cuda_ring ring;
+    uint64_t to;
+    void *slots[4], *slot;
+    rig_make();
+    CHECK_INT(rig_open(&d, true), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_alloc(&d, 4096, EXL2_MEM_SCRATCH, &to), EXL2_OK);
+    uint64_t before = rig.files.c.host_bytes;
+    CHECK_INT(exl2__cuda_ring_open(&d, &ring, 4, 1000, d.upload), EXL2_OK);
+    CHECK_INT(rig.files.c.host_bytes, (long long)before + 4096);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slots[i]), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slot), EXL2_OK);
+        CHECK(slot == slots[i] && (i == 0 || (uint8_t *)slot == (uint8_t *)slots[i - 1] + 1024));
+        memset(slot, (int)i, 1024);
+        CHECK_INT(exl2__cuda_ring_send(&d, &ring, to + i * 1024, 0, 1024, true), EXL2_OK);
+    }
+    CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slot), EXL2_PENDING);
+    CHECK_INT(exl2__cuda_ring_take(&d, &ring, true, &slot), EXL2_OK);
+    CHECK(slot == slots[0]);
+    CHECK_INT(*(uint8_t *)fake_memory(to, 1), 0);
+    CHECK_INT(*(uint8_t *)fake_memory(to + 1024, 1), 0xA5); /* nobody has asked for the second yet */
+    exl2__cuda_ring_close(&d, &ring);
+    CHECK_INT(*(uint8_t *)fake_memory(to + 3072, 1), 3);
+    exl2__cuda_device_free(&d, to, 4096, EXL2_MEM_SCRATCH);
+    rig.files.c.host_bytes_max = 8192;
+    CHECK_INT(exl2__cuda_ring_open(&d, &ring, 4, 4096, d.upload), EXL2_ERR_BUDGET);
+    exl2__cuda_device_leave(&d);
+    exl2__cuda_device_close(&d);
+    rig_end();
+}
+
 /* Launches recorded once and replayed: the arguments are those of the recording. */
 static void test_graph(void)
 {
@@ -428,8 +356,7 @@ static void sweep_host(void)
         rig_end();
     }
     rig_make();
-    rig.files.c.host_bytes_max = 100000; /* less than the kernels need */
-    rig.files.c.host_bytes_max = 4096;
+    rig.files.c.host_bytes_max = 4096; /* less than the jobs of the modules */
     CHECK_INT(life(), EXL2_ERR_BUDGET);
     rig_end();
 }
@@ -459,16 +386,13 @@ static void test_lost(void)
 
 int main(void)
 {
-    test_list();
-    test_pick();
-    test_no_device();
-    test_libraries();
     test_contexts();
     test_shared_bytes();
     test_memory();
     test_arena();
     test_hooks();
     test_work();
+    test_ring();
     test_graph();
     test_lost();
     sweep(EXL2__CUDA_OUT_OF_MEMORY, EXL2_ERR_DEVICE_MEMORY, EXL2_ERR_MEMORY, false);

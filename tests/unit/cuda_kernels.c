@@ -171,8 +171,8 @@ static void test_ptx(void)
     CHECK_INT(fake.compiles, 2);
     fake.driver_version = 12040;
     CHECK_INT(life(true), EXL2_ERR_COMPILE);
-    CHECK_TEXT(rig.files.c.error.text, "kernel one.cu: the driver is of CUDA 12.4, older than the kernel compiler 13.0: "
-                                       "update the driver, or give an older NVRTC");
+    CHECK_TEXT(rig.files.c.error.text, "kernel one.cu: the driver is of CUDA 12.4, older than the kernel compiler "
+                                       "13.0: update the driver, or give an older NVRTC");
     CHECK_INT(rig.files.c.error.native, EXL2__CUDA_UNSUPPORTED_PTX);
     rig_end();
     rig_make();
@@ -242,6 +242,13 @@ static void test_missing_kernel(void)
     fake.kernel_count = 2;
     CHECK_INT(life(true), EXL2_ERR_COMPILE);
     CHECK_TEXT(rig.files.c.error.text, "kernel exl2k_again of one.cu cannot be used (CUDA_ERROR_500)");
+    exl2__cuda_device d;
+    CHECK_INT(rig_open(&d, true), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_ERR_COMPILE);
+    CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_ERR_COMPILE); /* the module does not count as loaded */
+    exl2__cuda_device_leave(&d);
+    exl2__cuda_device_close(&d);
     rig_end();
 }
 
