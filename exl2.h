@@ -303,7 +303,7 @@ typedef struct exl2_engine_desc {
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     exl2_allocator allocator;
     exl2_files files;
-    exl2_logger logger;
+    exl2_logger log;
     exl2_zones zones;
     exl2_parallel parallel;
     exl2_error *open_error;  /* optional: filled when exl2_open fails */
@@ -465,8 +465,8 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_SKIP_MARKERS = 4 /* detokenize: leave special tokens out */
 } exl2_text_flags;
 
-/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that.
-   TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet. */
+/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that. Bytes that are no UTF-8
+   are read as U+FFFD. TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet. */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
 /* [E nb] Ids -> UTF-8, with a NUL behind it that *need does not count. Bytes that are no UTF-8 become U+FFFD. Errors as
@@ -474,7 +474,8 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *tex
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_token *t, size_t n, uint32_t flags,
                                      char *out, size_t cap, size_t *need);
 /* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
-   with something unknown, named with line and column; ARG for what the template itself refuses. */
+   with something unknown, named with line and column; FORMAT for one that is broken; ARG for what the template itself
+   refuses. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
 

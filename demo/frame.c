@@ -10,6 +10,7 @@
 #include "common/interrupt.h"
 #include "common/pace.h"
 #include "common/samples.h"
+#include "common/text_file.h"
 
 #include <stdio.h>
 
@@ -30,18 +31,14 @@ typedef struct frame_run {
     size_t on_from; /* first frame with work for the engine */
     uint64_t on_ns;
     bool job_open;
-    exl2_result result;
-    char error[sizeof(((exl2_error *)0)->text)];
+    host_end end; /* of the job that ended last */
 } frame_run;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
     frame_run *r = user;
-    if (event->kind == EXL2_EVENT_DONE) {
-        r->job_open = false;
-        r->result = event->result;
-        snprintf(r->error, sizeof r->error, "%s", event->error ? event->error : "");
-    }
+    host_end_take(&r->end, event);
+    r->job_open = r->job_open && event->kind != EXL2_EVENT_DONE;
     return EXL2_CONTINUE;
 }
 
@@ -49,7 +46,7 @@ static bool start_job(frame_run *r)
 {
     static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
     exl2_job job;
-    exl2_job_desc d = { .model = r->host.model, .max_tokens = 256, .on_event = on_event, .user = r };
+    exl2_job_desc d = { .model = r->host.model, .on_event = on_event, .user = r };
     d.sampler.seed = 1;
     if (r->host.info.has_tokenizer) {
         d.prompt = "It was a dark night at the lighthouse, and the keeper said:";
@@ -86,10 +83,7 @@ static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
         samples_add(&r->steps_on, step_ms);
         r->on_ns += end - start;
     }
-    if (r->result < 0) {
-        fprintf(stderr, "%s\n", r->error);
-    }
-    return r->result >= 0;
+    return host_end_good(&r->host, &r->end);
 }
 
 static bool run_frames(frame_run *r)
@@ -188,7 +182,7 @@ int main(int argc, char **argv)
         parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us at least 1");
     }
     if (parsed != ARGS_OK) {
-        return parsed == ARGS_HELP ? 0 : 2;
+        return parsed == ARGS_HELP ? text_stdout_end(0) : 2;
     }
     frame_run r = { .options = &o };
     exl2_model_desc model = { .path = o.path };
@@ -202,5 +196,5 @@ int main(int argc, char **argv)
     samples_free(&r.frames_off);
     samples_free(&r.frames_on);
     samples_free(&r.steps_on);
-    return code;
+    return text_stdout_end(code);
 }

@@ -35,6 +35,9 @@ int main(int argc, char **argv)
         exl2_last_error(e, &error);
     }
     exl2_close(e);
+    if (error.code == EXL2_OK && ferror(stdout)) {
+        error = (exl2_error){ EXL2_ERR_IO, 0, "stdout cannot be written" };
+    }
     if (error.code < 0) {
         fprintf(stderr, "%s\n", error.text);
     }

@@ -66,7 +66,7 @@ static exl2_flow on_load(void *user, const exl2_event *event)
 static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
-    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * (CAST_SIZE + 1);
+    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the world's pages are theirs too */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
         return false;
@@ -94,10 +94,8 @@ static void open_door(game *g)
     g->open = true;
     exl2_stats(g->host.engine, &g->at_open);
     g->gauge.tokens = g->at_open.tokens_out;
-    screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; /help lists the rest.");
-    if (!g->options->script && g->screen.live) {
-        keyboard_open(&g->keyboard);
-    }
+    screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; "
+                            "/help lists the rest.");
 }
 
 /* One frame of the loading screen: the model, then what everybody knows. */
@@ -226,16 +224,19 @@ static bool say_goodbye(game *g)
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations;
-    end_card_print(&c);
+    end_card_print(&c, &g->screen);
     bool good = !o->json || end_card_save_json(&c, o->json);
     return (!o->png || end_card_save_png(&c, o->png)) && good;
 }
 
-/* The room, as who comes in sees it: the first paragraph of the world. */
+/* The room, as who comes in sees it: the first paragraph of the world. Keys wait until the door opens. */
 static void show_room(game *g)
 {
     const char *world = g->cast.world, *end = strstr(world, "\n\n");
     screen_open(&g->screen);
+    if (!g->options->script && g->screen.live) {
+        keyboard_open(&g->keyboard);
+    }
     screen_heading(&g->screen, "The Drowned Lantern");
     screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
 }
@@ -268,7 +269,8 @@ static int run(const npc_options *o)
         good = (!g.open || say_goodbye(&g)) && good;
     }
     if (good && o->script && (g.visitor.failed || interrupted())) {
-        fputs(g.visitor.failed ? "the transcript could not be saved\n" : "interrupted before the script's end\n", stderr);
+        fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
+                                                 : "interrupted before the script's end");
         good = false;
     }
     host_close(&g.host);
@@ -282,11 +284,11 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 1 };
+    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 2 };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
-        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (1)" },
+        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
         { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
         { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
         { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times at the end" },

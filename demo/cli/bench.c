@@ -38,8 +38,7 @@ typedef struct bench {
     exl2_token *ids; /* [longest prompt] random, the same in every run */
     uint32_t jobs_open;
     uint64_t new_tokens;
-    exl2_result result; /* first failure of a job */
-    char error[sizeof(((exl2_error *)0)->text)];
+    host_end end; /* of the job that ended last, or of the first that failed */
     bench_run runs[ARGS_LIST_MAX + ARGS_LIST_MAX * ARGS_LIST_MAX];
     uint32_t run_count;
 } bench;
@@ -50,10 +49,9 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     if (event->kind == EXL2_EVENT_DONE) {
         b->jobs_open--;
         b->new_tokens += event->stats.new_tokens;
-        if (event->result < 0 && b->result >= 0) {
-            b->result = event->result;
-            snprintf(b->error, sizeof b->error, "%s", event->error ? event->error : "");
-        }
+    }
+    if (b->end.result >= 0) {
+        host_end_take(&b->end, event);
     }
     return EXL2_CONTINUE;
 }
@@ -87,18 +85,18 @@ static bool finish(bench *b)
             return false;
         }
     }
-    if (interrupted() || b->result < 0) {
-        fprintf(stderr, "%s\n", b->result < 0 ? b->error : "interrupted");
+    if (interrupted()) {
+        progress_end(&b->host.bar);
+        fputs("interrupted\n", stderr);
         return false;
     }
-    return true;
+    return host_end_good(&b->host, &b->end);
 }
 
 static void add_run(bench *b, bool prefill, uint32_t tokens, uint32_t batch, uint32_t context, double speed)
 {
     uint32_t threads = pool_width(b->host.pool);
     if (!b->options->json && b->run_count == 0) {
-        printf("loaded in %.2f s\n", b->host.load_seconds);
         printf("%-8s %7s %6s %8s %7s %10s\n", "", "tokens", "batch", "context", "threads", "tokens/s");
     }
     b->runs[b->run_count++] = (bench_run){ prefill, tokens, batch, context, speed };
@@ -239,13 +237,17 @@ static int run(bench *b)
                 (unsigned long long)need, b->host.info.context_max);
         return 1;
     }
+    if (!o->json) {
+        printf("loaded in %.2f s\n", b->host.load_seconds);
+        fflush(stdout);
+    }
     make_ids(b, (prefill > context ? prefill : context) + 1);
     bool good = true;
-    for (uint32_t i = 0; good && i < o->prefill.count; i++) {
+    for (uint32_t i = 0; good && !ferror(stdout) && i < o->prefill.count; i++) {
         good = o->prefill.items[i] == 0 || measure_prefill(b, o->prefill.items[i]);
     }
     for (uint32_t i = 0; good && o->decode && i < o->context.count; i++) {
-        for (uint32_t k = 0; good && k < o->batch.count; k++) {
+        for (uint32_t k = 0; good && !ferror(stdout) && k < o->batch.count; k++) {
             good = measure_decode(b, o->batch.items[k], o->context.items[i]);
         }
     }

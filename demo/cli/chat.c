@@ -27,11 +27,8 @@ typedef struct chat {
     const char *system;
     uint32_t max_tokens;
     exl2_sampler_desc sampler;
-    char *reply; /* [reply_bytes] so far */
-    size_t reply_bytes, reply_cap;
-    bool done;
-    exl2_stop stop;
-    char error[sizeof(((exl2_error *)0)->text)];
+    memory_text reply; /* so far */
+    host_end end;
 } chat;
 
 static void add_message(chat *c, const char *role, const char *text, size_t bytes)
@@ -62,34 +59,26 @@ static void begin_conversation(chat *c)
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
     chat *c = user;
-    if (event->kind == EXL2_EVENT_TEXT && event->bytes) {
-        if (c->reply_bytes + event->bytes > c->reply_cap) {
-            c->reply_cap = (c->reply_bytes + event->bytes) * 2;
-            c->reply = memory_grow(c->reply, c->reply_cap, 1);
-        }
-        memcpy(c->reply + c->reply_bytes, event->text, event->bytes);
-        c->reply_bytes += event->bytes;
+    host_end_take(&c->end, event);
+    if (event->kind == EXL2_EVENT_TEXT) {
+        memory_text_add(&c->reply, event->text, event->bytes);
         fwrite(event->text, 1, event->bytes, stdout);
         fflush(stdout);
-    } else if (event->kind == EXL2_EVENT_DONE) {
-        c->done = true;
-        c->stop = event->stop;
-        snprintf(c->error, sizeof c->error, "%s", event->error ? event->error : "");
     }
-    return EXL2_CONTINUE;
+    return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
 }
 
-/* Streams the reply to the messages; false with a sentence when the engine refused or failed. */
+/* Streams the reply to the messages; Ctrl-C ends it early. False with a sentence when the engine refused or failed. */
 static bool reply(chat *c)
 {
     exl2_job job;
     exl2_job_desc d = { .session = c->session, .messages = c->messages, .message_count = c->count,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
-    c->reply_bytes = 0;
-    c->done = false;
+    c->reply.bytes = 0;
+    c->end = (host_end){ 0 };
     interrupt_watch();
     exl2_result result = exl2_job_start(c->host.engine, &d, &job);
-    while (result >= 0 && !c->done) {
+    while (result >= 0 && !c->end.done) {
         result = host_step(&c->host, job, CHAT_STEP_US);
     }
     if (result < 0) {
@@ -98,54 +87,88 @@ static bool reply(chat *c)
     }
     fputc('\n', stdout);
     fflush(stdout);
-    if (c->stop == EXL2_STOP_ERROR) {
-        fprintf(stderr, "%s\n", c->error);
+    if (c->end.stop != EXL2_STOP_CANCELLED && !host_end_good(&c->host, &c->end)) {
         return false;
     }
-    add_message(c, "assistant", c->reply, c->reply_bytes);
+    add_message(c, "assistant", c->reply.data, c->reply.bytes);
     return true;
 }
 
-/* Lines until /quit, the end of stdin, or a Ctrl-C at the prompt. Exit code. */
+/* The user's next line; false: /quit, the end of stdin, or Ctrl-C at the prompt. */
+static bool ask(bool terminal, char **line, size_t *cap, size_t *bytes)
+{
+    interrupt_watch();
+    if (terminal) {
+        fputs("> ", stdout);
+        fflush(stdout);
+    }
+    if (text_line_read(stdin, line, cap, bytes) && !interrupted()) {
+        return strcmp(*line, "/quit") != 0;
+    }
+    if (terminal) {
+        fputc('\n', stdout);
+    }
+    return false;
+}
+
+/* A command or a message; false with a sentence: it got no reply, and is forgotten. */
+static bool answer(chat *c, const char *line, size_t bytes)
+{
+    if (bytes == 0) {
+        return true;
+    }
+    if (strcmp(line, "/reset") == 0) {
+        begin_conversation(c);
+        return true;
+    }
+    if (line[0] == '/') {
+        fprintf(stderr, "'%s' is no command; there are /reset and /quit\n", line);
+        return true;
+    }
+    size_t before = c->count;
+    add_message(c, "user", line, bytes);
+    bool good = reply(c);
+    if (!good) {
+        keep_messages(c, before);
+    }
+    return good;
+}
+
+/* A person may go on after a failure, a script may not. Exit code. */
 static int talk(chat *c)
 {
     char *line = NULL;
     size_t cap = 0, bytes;
-    bool terminal = isatty(STDIN_FILENO) != 0;
-    int code = 0;
-    for (;;) {
-        interrupt_watch();
-        if (terminal) {
-            fputs("> ", stdout);
-            fflush(stdout);
-        }
-        bool got_line = text_line_read(stdin, &line, &cap, &bytes) && !interrupted();
-        if (!got_line && terminal) {
-            fputc('\n', stdout);
-        }
-        if (!got_line || strcmp(line, "/quit") == 0) {
-            break;
-        }
-        if (strcmp(line, "/reset") == 0) {
-            begin_conversation(c);
-        } else if (line[0] == '/') {
-            fprintf(stderr, "'%s' is no command; there are /reset and /quit\n", line);
-        } else if (bytes) {
-            size_t before = c->count;
-            add_message(c, "user", line, bytes);
-            if (!reply(c)) { /* the message that got no reply is forgotten */
-                keep_messages(c, before);
-                code = 1;
-                if (!terminal) {
-                    break;
-                }
-            } else {
-                code = 0;
-            }
-        }
+    bool terminal = isatty(STDIN_FILENO) != 0, good = true;
+    while (!ferror(stdout) && (good || terminal) && ask(terminal, &line, &cap, &bytes)) {
+        good = answer(c, line, bytes);
     }
     free(line);
-    return code;
+    if (ferror(stdin) && !interrupted()) {
+        fputs("stdin cannot be read\n", stderr);
+        return 1;
+    }
+    return good ? 0 : 1;
+}
+
+/* Talking takes a chat template. Exit code. */
+static int open_and_talk(chat *c, const char *path)
+{
+    exl2_model_desc model = { .path = path };
+    if (!host_load(&c->host, &model, 1)) {
+        return 1;
+    }
+    if (!c->host.info.has_chat_template || !c->host.info.has_tokenizer) {
+        fprintf(stderr, "%s has no %s; 'exl2 generate' goes on with %s\n", path,
+                c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
+                c->host.info.has_tokenizer ? "plain text" : "ids");
+        return 1;
+    }
+    if (exl2_session_open(c->host.engine, c->host.model, &c->session) < 0) {
+        return host_failed(&c->host);
+    }
+    begin_conversation(c);
+    return talk(c);
 }
 
 int cli_chat(int argc, char **argv)
@@ -157,7 +180,7 @@ int cli_chat(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "model folder" } };
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
-        { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply (512)" },
+        { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply; 0 = 512, or what the context leaves (0)" },
         SAMPLING_ARGS(sampling),
         HOST_ARGS(options),
     };
@@ -174,15 +197,10 @@ int cli_chat(int argc, char **argv)
     }
     c.system = system;
     c.max_tokens = max_tokens;
-    exl2_model_desc model = { .path = path };
-    int code = 1;
-    if (host_open(&c.host, &options) && host_load(&c.host, &model, 1)) {
-        begin_conversation(&c);
-        code = exl2_session_open(c.host.engine, c.host.model, &c.session) < 0 ? host_failed(&c.host) : talk(&c);
-    }
+    int code = host_open(&c.host, &options) ? open_and_talk(&c, path) : 1;
     keep_messages(&c, 0);
     host_close(&c.host);
     free(c.messages);
-    free(c.reply);
+    free(c.reply.data);
     return code;
 }

@@ -38,36 +38,30 @@ typedef struct generation {
     ids prompt_ids; /* of --ids */
     exl2_message messages[2];
     exl2_session session;
-    char *text; /* --json: [text_bytes] all of it */
-    size_t text_bytes, text_cap;
-    bool done;
-    exl2_stop stop;
-    exl2_result result;
-    exl2_job_stats stats;
-    char error[sizeof(((exl2_error *)0)->text)];
+    memory_text text; /* --json: all of it */
+    uint32_t written; /* ids, where there is no tokenizer to make them text */
+    host_end end;
 } generation;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
     generation *g = user;
-    if (event->kind == EXL2_EVENT_TEXT && !g->options->json) {
-        fwrite(event->text, 1, event->bytes, stdout);
-        fflush(stdout);
-    } else if (event->kind == EXL2_EVENT_TEXT && event->bytes) {
-        if (g->text_bytes + event->bytes > g->text_cap) {
-            g->text_cap = (g->text_bytes + event->bytes) * 2;
-            g->text = memory_grow(g->text, g->text_cap, 1);
-        }
-        memcpy(g->text + g->text_bytes, event->text, event->bytes);
-        g->text_bytes += event->bytes;
-    } else if (event->kind == EXL2_EVENT_DONE) {
-        g->done = true;
-        g->stop = event->stop;
-        g->result = event->result;
-        g->stats = event->stats;
-        snprintf(g->error, sizeof g->error, "%s", event->error ? event->error : "");
+    host_end_take(&g->end, event);
+    if (event->kind != EXL2_EVENT_TEXT) {
+        return EXL2_CONTINUE;
     }
-    return EXL2_CONTINUE;
+    if (g->options->json) {
+        memory_text_add(&g->text, event->text, event->bytes);
+        return EXL2_CONTINUE;
+    }
+    if (g->host->info.has_tokenizer) {
+        fwrite(event->text, 1, event->bytes, stdout);
+    }
+    for (uint32_t i = 0; !g->host->info.has_tokenizer && i < event->token_count; i++) { /* as --ids takes them */
+        fprintf(stdout, "%s%d", g->written++ ? "," : "", event->tokens[i].token);
+    }
+    fflush(stdout);
+    return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
 }
 
 static args_result check(const args_desc *d, const generate_options *o)
@@ -82,26 +76,32 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (o->system && !o->chat) {
         return args_wrong(d, "--system goes with --chat");
     }
+    for (uint32_t i = 0; i < o->stops.count; i++) {
+        if (!o->stops.items[i][0]) {
+            return args_wrong(d, "--stop takes a text that is not empty");
+        }
+    }
     return ARGS_OK;
 }
 
 static void print_json(const generation *g, const exl2_token *history, size_t count)
 {
-    size_t prompt = g->stats.prompt_tokens < count ? g->stats.prompt_tokens : count;
+    const exl2_job_stats *stats = &g->end.stats;
+    size_t prompt = stats->prompt_tokens < count ? stats->prompt_tokens : count;
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
     json_out_ids(&j, "prompt_ids", history, prompt);
     json_out_ids(&j, "ids", history + prompt, count - prompt);
-    json_out_text(&j, "text", g->text ? g->text : "", g->text_bytes);
-    json_out_string(&j, "stop", host_stop_name(g->stop));
+    json_out_text(&j, "text", g->text.data ? g->text.data : "", g->text.bytes);
+    json_out_string(&j, "stop", host_stop_name(g->end.stop));
     json_out_object(&j, "stats");
-    json_out_uint(&j, "prompt_tokens", g->stats.prompt_tokens);
-    json_out_uint(&j, "reused_tokens", g->stats.reused_tokens);
-    json_out_uint(&j, "new_tokens", g->stats.new_tokens);
-    json_out_uint(&j, "seed", g->stats.seed);
-    json_out_number(&j, "queued_s", (double)g->stats.queued_ns * 1e-9);
-    json_out_number(&j, "prefill_s", (double)g->stats.prefill_ns * 1e-9);
-    json_out_number(&j, "decode_s", (double)g->stats.decode_ns * 1e-9);
+    json_out_uint(&j, "prompt_tokens", stats->prompt_tokens);
+    json_out_uint(&j, "reused_tokens", stats->reused_tokens);
+    json_out_uint(&j, "new_tokens", stats->new_tokens);
+    json_out_uint(&j, "seed", stats->seed);
+    json_out_number(&j, "queued_s", (double)stats->queued_ns * 1e-9);
+    json_out_number(&j, "prefill_s", (double)stats->prefill_ns * 1e-9);
+    json_out_number(&j, "decode_s", (double)stats->decode_ns * 1e-9);
     json_out_number(&j, "load_s", g->host->load_seconds);
     json_out_end(&j);
     json_out_end(&j);
@@ -110,37 +110,53 @@ static void print_json(const generation *g, const exl2_token *history, size_t co
 /* The end of a streamed text: its line, and figures for a person who watches. */
 static void print_end(const generation *g)
 {
-    double seconds = (double)g->stats.decode_ns * 1e-9;
+    const exl2_job_stats *stats = &g->end.stats;
+    double seconds = (double)stats->decode_ns * 1e-9;
     fputc('\n', stdout);
     fflush(stdout);
     if (isatty(STDERR_FILENO) && seconds > 0) {
-        fprintf(stderr, "[%s; %u tokens read, %u written, %.1f a second; seed %llu]\n", host_stop_name(g->stop),
-                g->stats.prompt_tokens, g->stats.new_tokens, (double)g->stats.new_tokens / seconds,
-                (unsigned long long)g->stats.seed);
+        fprintf(stderr, "[%s; %u tokens read, %u written, %.1f a second; seed %llu]\n", host_stop_name(g->end.stop),
+                stats->prompt_tokens, stats->new_tokens, (double)stats->new_tokens / seconds,
+                (unsigned long long)stats->seed);
     }
 }
 
-static int report(generation *g)
+/* What there is, also after Ctrl-C. False with a sentence. */
+static bool report(const generation *g)
 {
-    if (g->options->json) {
-        size_t need = 0;
-        exl2_session_tokens(g->host->engine, g->session, NULL, 0, &need);
-        exl2_token *history = memory_take(need, sizeof *history);
-        exl2_result result = exl2_session_tokens(g->host->engine, g->session, history, need, &need);
-        if (result < 0) {
-            free(history);
-            return host_failed(g->host);
-        }
-        print_json(g, history, need);
-        free(history);
-    } else {
+    if (!g->options->json) {
         print_end(g);
+        return true;
     }
-    if (g->stop == EXL2_STOP_CANCELLED) {
-        fputs("interrupted\n", stderr);
-        return 1;
+    size_t need = 0;
+    exl2_session_tokens(g->host->engine, g->session, NULL, 0, &need);
+    exl2_token *history = memory_take(need, sizeof *history);
+    exl2_result result = exl2_session_tokens(g->host->engine, g->session, history, need, &need);
+    if (result < 0) {
+        host_failed(g->host);
+    } else {
+        print_json(g, history, need);
     }
-    return 0;
+    free(history);
+    return result >= 0;
+}
+
+static void set_prompt(generation *g, exl2_job_desc *d)
+{
+    const generate_options *o = g->options;
+    if (o->ids) {
+        d->tokens = g->prompt_ids.items;
+        d->token_count = g->prompt_ids.count;
+    } else if (o->chat) {
+        if (o->system) {
+            g->messages[d->message_count++] = (exl2_message){ "system", o->system };
+        }
+        g->messages[d->message_count++] = (exl2_message){ "user", g->prompt };
+        d->messages = g->messages;
+    } else {
+        d->prompt = g->prompt;
+        d->prompt_bytes = g->prompt_bytes;
+    }
 }
 
 static int run(generation *g, const exl2_sampler_desc *sampler)
@@ -149,38 +165,25 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     exl2_job job;
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
                         .stop_string_count = o->stops.count, .on_event = on_event, .user = g };
+    if (o->stops.count && !g->host->info.has_tokenizer) {
+        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet --stop\n", o->path);
+        return 1;
+    }
     if (exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
         return host_failed(g->host);
     }
     d.session = g->session;
-    if (o->ids) {
-        d.tokens = g->prompt_ids.items;
-        d.token_count = g->prompt_ids.count;
-    } else if (o->chat) {
-        uint32_t count = 0;
-        if (o->system) {
-            g->messages[count++] = (exl2_message){ "system", o->system };
-        }
-        g->messages[count++] = (exl2_message){ "user", g->prompt };
-        d.messages = g->messages;
-        d.message_count = count;
-    } else {
-        d.prompt = g->prompt;
-        d.prompt_bytes = g->prompt_bytes;
-    }
+    set_prompt(g, &d);
     if (exl2_job_start(g->host->engine, &d, &job) < 0) {
         return host_failed(g->host);
     }
-    while (!g->done) {
+    while (!g->end.done) {
         if (host_step(g->host, job, GENERATE_STEP_US) < 0) {
             return host_failed(g->host);
         }
     }
-    if (g->result < 0 && g->stop != EXL2_STOP_CANCELLED) {
-        fprintf(stderr, "%s\n", g->error);
-        return 1;
-    }
-    return report(g);
+    bool whole = g->end.stop == EXL2_STOP_CANCELLED || g->end.result >= 0;
+    return (!whole || report(g)) && host_end_good(g->host, &g->end) ? 0 : 1;
 }
 
 static bool read_prompt(generation *g)
@@ -189,6 +192,10 @@ static bool read_prompt(generation *g)
     if (o->prompt_file) {
         g->file_text = text_file_read(o->prompt_file, &g->prompt_bytes);
         g->prompt = g->file_text;
+        if (g->file_text && o->chat && strlen(g->file_text) < g->prompt_bytes) {
+            fprintf(stderr, "%s holds a zero byte; a chat message ends there\n", o->prompt_file);
+            return false;
+        }
         return g->file_text != NULL;
     }
     g->prompt = o->prompt;
@@ -206,14 +213,15 @@ int cli_generate(int argc, char **argv)
         { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to go on with" },
         { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
-        { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write (512)" },
+        { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
         SAMPLING_ARGS(o.sampling),
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
     const args_desc d = { "exl2 generate",
-                          "Goes on with a text, with ids, or answers a message.",
+                          "Goes on with a text, with ids, or answers a message.\n"
+                          "A folder without a tokenizer takes ids and gives ids.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     exl2_sampler_desc sampler;
     args_result parsed = args_parse(&d, argc, argv);
@@ -238,6 +246,6 @@ int cli_generate(int argc, char **argv)
     host_close(&h);
     free(g.prompt_ids.items);
     free(g.file_text);
-    free(g.text);
+    free(g.text.data);
     return code;
 }

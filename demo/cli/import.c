@@ -3,12 +3,15 @@
    gives: cli_import.
    owns:  nothing beyond the call.
    next:  synth.c */
+#define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "cli.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #ifndef EXL2_CONVERT
 #error "build the program exl2 with EXL2_CONVERT defined"
@@ -18,6 +21,46 @@ static bool on_progress(void *user, float done, const char *what)
 {
     progress_show(user, (double)done, what);
     return !interrupted();
+}
+
+/* Bytes of the files in the folder. */
+static uint64_t folder_bytes(const char *folder)
+{
+    uint64_t bytes = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char path[2048];
+        struct stat file;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (stat(path, &file) == 0 && S_ISREG(file.st_mode)) {
+            bytes += (uint64_t)file.st_size;
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return bytes;
+}
+
+/* Opens the new folder as a host would, headers alone, and says what it is. */
+static int report(const exl2_import_desc *import, double seconds)
+{
+    host h;
+    exl2_model_info info;
+    exl2_model_desc model = { .path = import->out_dir };
+    host_options options = { .threads = 1 };
+    int code = 0;
+    if (!host_open(&h, &options)) {
+        return 1;
+    }
+    if (exl2_model_measure(h.engine, &model, &info) < 0) {
+        code = host_failed(&h);
+    } else {
+        printf("%s: made from %s in %.1f s: %.2f bits per weight, %.1f MiB\n", import->out_dir, import->gguf_path,
+               seconds, (double)info.bits_per_weight, (double)folder_bytes(import->out_dir) / (1024.0 * 1024.0));
+    }
+    host_close(&h);
+    return code;
 }
 
 int cli_import(int argc, char **argv)
@@ -49,14 +92,14 @@ int cli_import(int argc, char **argv)
     import.user = &bar;
     import.error = &error;
     interrupt_watch();
+    interrupt_watch_ends();
     uint64_t start = clock_ns();
     exl2_result result = exl2_import_gguf(&import);
     progress_end(&bar);
     pool_close(threads_pool);
     if (result < 0) {
         fprintf(stderr, "%s\n", error.text);
-        return 1;
+        return result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : 1;
     }
-    printf("%s: made from %s in %.1f s\n", import.out_dir, import.gguf_path, clock_seconds_since(start));
-    return 0;
+    return report(&import, clock_seconds_since(start));
 }

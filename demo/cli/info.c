@@ -49,6 +49,7 @@ static void print_text(const exl2_model_info *i)
     print_bytes("weights", i->weight_bytes);
     print_bytes("scratch", i->scratch_bytes);
     print_bytes("cache", i->cache_bytes);
+    print_bytes("memory in all", i->weight_bytes + i->scratch_bytes + i->cache_bytes);
     printf("%-18s %u tokens, %llu bytes a token\n", "context", i->context_max,
            (unsigned long long)i->cache_bytes_per_token);
 }

@@ -24,15 +24,27 @@ void lines_engine_error(const host *h)
     lines_error(error.text);
 }
 
-int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user)
+void lines_text(const host *h, exl2_result result, const char *key, const char *text, size_t bytes)
+{
+    if (result < 0) {
+        lines_engine_error(h);
+        return;
+    }
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_text(&j, key, text, bytes);
+    json_out_end(&j);
+}
+
+static int answer_all(host *h, void (*answer)(host *h, const json_value *request))
 {
     char *line = NULL;
     size_t cap = 0, bytes;
-    while (text_line_read(stdin, &line, &cap, &bytes)) {
+    while (!ferror(stdout) && text_line_read(stdin, &line, &cap, &bytes)) {
         const char *error;
         json_value *request = json_read(line, bytes, &error);
         if (request && request->kind == JSON_OBJECT) {
-            answer(h, request, user);
+            answer(h, request);
         } else {
             lines_error(request ? "the line is not a JSON object" : error);
         }
@@ -44,4 +56,16 @@ int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *
         return 1;
     }
     return 0;
+}
+
+int lines_run(const char *path, void (*answer)(host *h, const json_value *request))
+{
+    host h = { 0 };
+    host_options options = { .threads = 1 };
+    int code = 1;
+    if (host_open(&h, &options) && host_load_text(&h, path)) {
+        code = answer_all(&h, answer);
+    }
+    host_close(&h);
+    return code;
 }

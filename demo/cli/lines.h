@@ -1,6 +1,6 @@
 /* lines.h: JSON lines in, JSON lines out: the frame of tokenize and render.
-   takes: stdin, one JSON object a line.
-   gives: lines_run, lines_error, lines_engine_error.
+   takes: a folder with tokenizer files; stdin, one JSON object a line.
+   gives: lines_run, lines_text, lines_error, lines_engine_error.
    owns:  the tree of a line while its function runs.
    next:  tokenize.c */
 #ifndef DEMO_CLI_LINES_H
@@ -10,9 +10,13 @@
 #include "../common/json_in.h"
 #include "../common/json_out.h"
 
-/* Answers every line with one line, in order; a line that is no JSON object gets {"error": ...}. Exit code. */
-int lines_run(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user);
+/* Answers every line of stdin with one line, in order; what is no JSON object gets {"error": ...}. Ends early when
+   stdout cannot be written. Exit code. */
+int lines_run(const char *path, void (*answer)(host *h, const json_value *request));
+
+/* The one line of an answer: {key: text} or, where result < 0, the engine's newest error; a sentence; that error. */
+void lines_text(const host *h, exl2_result result, const char *key, const char *text, size_t bytes);
 void lines_error(const char *sentence);
-void lines_engine_error(const host *h); /* the newest */
+void lines_engine_error(const host *h);
 
 #endif

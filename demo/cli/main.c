@@ -3,9 +3,12 @@
    gives: main.
    owns:  nothing.
    next:  info.c */
+#define _POSIX_C_SOURCE 200809L
+#include "../common/text_file.h"
 #include "cli.h"
 #include "exl2.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,34 +38,25 @@ static void print_help(FILE *file)
     fputs("\n'exl2 COMMAND --help' lists the flags of one; 'exl2 --version' is the engine's.\n", file);
 }
 
-/* A full disk or a closed pipe is a failure too. */
-static int finish(int code)
-{
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("stdout cannot be written\n", stderr);
-        return 1;
-    }
-    return code;
-}
-
 int main(int argc, char **argv)
 {
+    signal(SIGPIPE, SIG_IGN); /* a write into a closed pipe fails instead */
     if (argc < 2) {
         fputs("a command is missing; see 'exl2 --help'\n", stderr);
         return CLI_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
-        return 0;
+        return text_stdout_end(0);
     }
     if (strcmp(argv[1], "--version") == 0) {
         uint32_t version = exl2_version();
         printf("exl2 %u.%u.%u\n", version / 10000, version / 100 % 100, version % 100);
-        return 0;
+        return text_stdout_end(0);
     }
     for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
         if (strcmp(argv[1], subcommands[i].name) == 0) {
-            return finish(subcommands[i].run(argc - 2, argv + 2));
+            return text_stdout_end(subcommands[i].run(argc - 2, argv + 2));
         }
     }
     fprintf(stderr, "unknown command '%s'; see 'exl2 --help'\n", argv[1]);

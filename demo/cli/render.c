@@ -8,6 +8,27 @@
 #include "lines.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static bool has_zero(const json_value *text) /* the engine's texts end at one */
+{
+    return strlen(text->text) < text->text_bytes;
+}
+
+/* What is wrong with a message; NULL: nothing. */
+static const char *find_fault(const json_value *role, const json_value *content)
+{
+    if (!role || role->kind != JSON_TEXT) {
+        return "a message has no \"role\"";
+    }
+    if (content && content->kind != JSON_TEXT) {
+        return "a message's \"content\" is neither a string nor null; content in parts is not supported";
+    }
+    if (has_zero(role) || (content && has_zero(content))) {
+        return "a message holds the character U+0000";
+    }
+    return NULL;
+}
 
 /* [count] messages; their texts live in the tree. NULL, with the answer given: one is malformed. */
 static exl2_message *read_messages(const json_value *array)
@@ -16,13 +37,9 @@ static exl2_message *read_messages(const json_value *array)
     exl2_message *next = messages;
     for (const json_value *item = array->child; item; item = item->next, next++) {
         const json_value *role = json_member(item, "role"), *content = json_member(item, "content");
-        if (!role || role->kind != JSON_TEXT) {
-            lines_error("a message has no \"role\"");
-            free(messages);
-            return NULL;
-        }
-        if (content && content->kind != JSON_TEXT) {
-            lines_error("a message's \"content\" is neither a string nor null; content in parts is not supported");
+        const char *fault = find_fault(role, content);
+        if (fault) {
+            lines_error(fault);
             free(messages);
             return NULL;
         }
@@ -42,20 +59,12 @@ static void render(host *h, const exl2_message *messages, size_t count, const ex
         text = memory_grow(text, cap, 1);
         result = exl2_chat_render(h->engine, h->model, messages, count, d, text, cap, &need);
     } while (result == EXL2_ERR_TOO_SMALL);
-    if (result < 0) {
-        lines_engine_error(h);
-    } else {
-        json_out j = { .file = stdout };
-        json_out_object(&j, NULL);
-        json_out_text(&j, "rendered", text, need);
-        json_out_end(&j);
-    }
+    lines_text(h, result, "rendered", text, need);
     free(text);
 }
 
-static void answer(host *h, const json_value *request, void *user)
+static void answer(host *h, const json_value *request)
 {
-    (void)user;
     const json_value *list = json_member(request, "messages"), *tools = json_member(request, "tools");
     const json_value *open_reply = json_member(request, "add_generation_prompt");
     if (!list || list->kind != JSON_ARRAY) {
@@ -85,12 +94,5 @@ int cli_render(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    host h = { 0 };
-    host_options options = { .threads = 1 };
-    int code = 1;
-    if (host_open(&h, &options) && host_load_text(&h, path)) {
-        code = lines_run(&h, answer, NULL);
-    }
-    host_close(&h);
-    return code;
+    return lines_run(path, answer);
 }

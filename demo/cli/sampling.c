@@ -16,14 +16,18 @@ args_result sampling_desc(const args_desc *d, const sampling_options *o, exl2_sa
     if (o->top_k != UINT32_MAX && o->top_k > INT32_MAX) {
         return args_wrong(d, "--top-k is at most %d", INT32_MAX);
     }
-    if (given(o->temperature) && o->temperature < 0) {
-        return args_wrong(d, "--temperature is 0 or more");
+    if (given(o->temperature) && !(o->temperature >= 0 && o->temperature <= 1000)) {
+        return args_wrong(d, "--temperature is 0 to 1000");
     }
     if (given(o->top_p) && !(o->top_p > 0 && o->top_p <= 1)) {
         return args_wrong(d, "--top-p is above 0 and at most 1");
     }
     if (given(o->min_p) && !(o->min_p >= 0 && o->min_p <= 1)) {
         return args_wrong(d, "--min-p is 0 to 1");
+    }
+    bool filters = o->top_k != UINT32_MAX || given(o->top_p) || given(o->min_p);
+    if (o->greedy && (filters || (given(o->temperature) && o->temperature > 0))) {
+        return args_wrong(d, "--greedy leaves no choice to --temperature, --top-k, --top-p and --min-p");
     }
     if (o->greedy || (given(o->temperature) && o->temperature <= 0)) {
         out->preset = EXL2_PRESET_GREEDY;

@@ -9,7 +9,9 @@
 #include "../common/args.h"
 #include "exl2.h"
 
-#define SAMPLING_NOT_GIVEN (-1.0f)
+#include <float.h>
+
+#define SAMPLING_NOT_GIVEN (-FLT_MAX)
 
 typedef struct sampling_options {
     bool greedy;
@@ -21,15 +23,15 @@ typedef struct sampling_options {
 #define SAMPLING_DEFAULTS { false, SAMPLING_NOT_GIVEN, SAMPLING_NOT_GIVEN, SAMPLING_NOT_GIVEN, UINT32_MAX, 0 }
 
 /* Rows of a flag table. */
-#define SAMPLING_ARGS(o)                                                                                        \
-    { "--greedy", ARG_BOOL, &(o).greedy, NULL, "always the likeliest token" },                      \
-    { "--temperature", ARG_FLOAT, &(o).temperature, "X", "0 = greedy (the model's own, as below)" }, \
-    { "--top-k", ARG_U32, &(o).top_k, "N", "0 = off" },                                            \
-    { "--top-p", ARG_FLOAT, &(o).top_p, "X", "1 = off" },                                          \
-    { "--min-p", ARG_FLOAT, &(o).min_p, "X", "0 = off" },                                          \
-    { "--seed", ARG_U64, &(o).seed, "N", "0 = drawn (0)" }
+#define SAMPLING_ARGS(o)                                                                                            \
+    { "--greedy", ARG_BOOL, &(o).greedy, NULL, "always the likeliest token" },                                      \
+    { "--temperature", ARG_FLOAT, &(o).temperature, "X", "above 1 wilder, below 1 safer, 0 greedy (the model's)" }, \
+    { "--top-k", ARG_U32, &(o).top_k, "N", "only the N likeliest tokens; 0 = off (the model's)" },                  \
+    { "--top-p", ARG_FLOAT, &(o).top_p, "X", "the likeliest that reach X together; 1 = off (the model's)" },        \
+    { "--min-p", ARG_FLOAT, &(o).min_p, "X", "those of X times the best's share; 0 = off (the model's)" },          \
+    { "--seed", ARG_U64, &(o).seed, "N", "the same seed, the same text; 0 = drawn (0)" }
 
-/* What the flags ask for; a value out of range is ARGS_USAGE, with a sentence on stderr. */
+/* What the flags ask for; a value out of range, or filters beside --greedy, is ARGS_USAGE with a sentence. */
 args_result sampling_desc(const args_desc *d, const sampling_options *o, exl2_sampler_desc *out);
 
 #endif

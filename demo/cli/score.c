@@ -34,15 +34,13 @@ typedef struct score {
     float *logprob;     /* [n - 1] of token p + 1 */
     float *logsumexp;   /* [n - 1] */
     exl2_alt *top;      /* [n - 1, options->top] descending */
-    bool done;
-    exl2_stop stop;
-    exl2_result result;
-    char error[sizeof(((exl2_error *)0)->text)];
+    host_end end;
 } score;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
     score *s = user;
+    host_end_take(&s->end, event);
     if (event->kind == EXL2_EVENT_PREFILL) {
         progress_show(&s->host->bar, (double)event->progress, "reading the text");
         for (uint32_t i = 0; i < event->token_count && s->positions + 1 < s->text.count; i++) {
@@ -53,11 +51,6 @@ static exl2_flow on_event(void *user, const exl2_event *event)
                 s->top[(size_t)at * s->options->top + k] = event->alts[(size_t)i * event->alts_per_token + k];
             }
         }
-    } else if (event->kind == EXL2_EVENT_DONE) {
-        s->done = true;
-        s->stop = event->stop;
-        s->result = event->result;
-        snprintf(s->error, sizeof s->error, "%s", event->error ? event->error : "");
     }
     return EXL2_CONTINUE;
 }
@@ -73,7 +66,7 @@ static bool read_text(score *s)
     if (!text) {
         return false;
     }
-    bytes = o->bytes && o->bytes < bytes ? (size_t)o->bytes : bytes;
+    bytes = o->bytes < bytes ? (size_t)o->bytes : bytes;
     exl2_result result = ids_from_text(s->host->engine, s->host->model, text, bytes, 0, &s->text);
     free(text);
     if (result < 0) {
@@ -109,18 +102,14 @@ static int read_with_model(score *s)
     s->logsumexp = memory_take(s->text.count, sizeof *s->logsumexp);
     s->top = memory_take(s->text.count * s->options->top, sizeof *s->top);
     exl2_result result = exl2_job_start(s->host->engine, &d, &job);
-    while (result >= 0 && !s->done) {
+    while (result >= 0 && !s->end.done) {
         result = host_step(s->host, job, SCORE_STEP_US);
     }
     progress_end(&s->host->bar);
     if (result < 0) {
         return host_failed(s->host);
     }
-    if (s->stop == EXL2_STOP_CANCELLED || s->result < 0) {
-        fprintf(stderr, "%s\n", s->stop == EXL2_STOP_CANCELLED ? "interrupted" : s->error);
-        return 1;
-    }
-    return 0;
+    return host_end_good(s->host, &s->end) ? 0 : 1;
 }
 
 static void print_tops(json_out *j, const score *s)
@@ -179,8 +168,11 @@ static args_result check_flags(const args_desc *d, const score_options *o)
     if (!o->text_file == !o->ids_file) {
         return args_wrong(d, "give one of --text-file and --ids-file");
     }
-    if (o->bytes && o->ids_file) {
+    if (o->bytes < UINT64_MAX && o->ids_file) {
         return args_wrong(d, "--bytes goes with --text-file");
+    }
+    if (o->top && !o->json) {
+        return args_wrong(d, "--top goes with --json");
     }
     if (o->top > EXL2_ALTS_MAX) {
         return args_wrong(d, "--top is at most %d", EXL2_ALTS_MAX);
@@ -190,7 +182,7 @@ static args_result check_flags(const args_desc *d, const score_options *o)
 
 int cli_score(int argc, char **argv)
 {
-    score_options o = { 0 };
+    score_options o = { .bytes = UINT64_MAX };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--text-file", ARG_TEXT, &o.text_file, "F", "text to score" },

@@ -66,7 +66,7 @@ int cli_synth(int argc, char **argv)
         { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
     };
     const args_desc d = { "exl2 synth",
-                          "Makes an EXL2 model of random weights; its text is noise.",
+                          "Makes an EXL2 model of random weights; its text is noise. --shape has to be given.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {
@@ -78,6 +78,7 @@ int cli_synth(int argc, char **argv)
     uint64_t file_bytes;
     synth_plan plan = synth_plan_make(synth_shape_find(o.shape), (double)o.bpw, o.seed);
     interrupt_watch();
+    interrupt_watch_ends();
     bool good = synth_write(&plan, o.folder, &file_bytes);
     if (good) {
         report(&o, &plan, file_bytes);

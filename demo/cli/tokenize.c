@@ -17,9 +17,8 @@ static bool member_is(const json_value *request, const char *key, json_kind kind
     return member && member->kind == kind;
 }
 
-static void encode(host *h, const json_value *request, void *user)
+static void encode(host *h, const json_value *request)
 {
-    (void)user;
     const json_value *text = json_member(request, "text");
     uint32_t flags = member_is(request, "special", JSON_FALSE) ? EXL2_TEXT_PLAIN : 0;
     flags |= member_is(request, "add_bos", JSON_FALSE) ? EXL2_TEXT_NO_BOS : 0;
@@ -39,9 +38,8 @@ static void encode(host *h, const json_value *request, void *user)
     free(list.items);
 }
 
-static void decode(host *h, const json_value *request, void *user)
+static void decode(host *h, const json_value *request)
 {
-    (void)user;
     uint32_t flags = member_is(request, "skip_special", JSON_TRUE) ? EXL2_TEXT_SKIP_MARKERS : 0;
     ids list;
     if (!ids_from_json(json_member(request, "ids"), &list)) {
@@ -57,14 +55,7 @@ static void decode(host *h, const json_value *request, void *user)
         text = memory_grow(text, cap, 1);
         result = exl2_detokenize(h->engine, h->model, list.items, list.count, flags, text, cap, &need);
     } while (result == EXL2_ERR_TOO_SMALL);
-    if (result < 0) {
-        lines_engine_error(h);
-    } else {
-        json_out j = { .file = stdout };
-        json_out_object(&j, NULL);
-        json_out_text(&j, "text", text, need);
-        json_out_end(&j);
-    }
+    lines_text(h, result, "text", text, need);
     free(text);
     free(list.items);
 }
@@ -84,12 +75,5 @@ int cli_tokenize(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    host h = { 0 };
-    host_options options = { .threads = 1 };
-    int code = 1;
-    if (host_open(&h, &options) && host_load_text(&h, path)) {
-        code = lines_run(&h, backwards ? decode : encode, NULL);
-    }
-    host_close(&h);
-    return code;
+    return lines_run(path, backwards ? decode : encode);
 }

@@ -6,6 +6,7 @@
 #include "args.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static args_result print_help(const args_desc *d)
     for (size_t i = 0; i < d->positional_count; i++) {
         printf(i < d->positional_needed ? " %s" : " [%s]", d->positional[i].name);
     }
-    printf(d->flag_count ? " [flags]\n\n" : "\n");
+    printf(d->flag_count ? " [flags]\n\n" : "\n\n");
     for (size_t i = 0; i < d->positional_count; i++) {
         printf("  %-20s %s\n", d->positional[i].name, d->positional[i].help);
     }
@@ -75,7 +76,7 @@ static bool read_float(const char *text, float *out)
         return false;
     }
     *out = strtof(text, &end);
-    return *end == 0;
+    return *end == 0 && *out >= -FLT_MAX && *out <= FLT_MAX;
 }
 
 /* Which part of "auto|cpu" the text is; false: none. */

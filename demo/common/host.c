@@ -61,7 +61,9 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
     if (result >= 0) {
         result = exl2_model_get(h->engine, h->model, &h->info);
     }
-    if (result < 0) {
+    if (result == EXL2_ERR_CANCELLED) {
+        fputs("interrupted\n", stderr);
+    } else if (result < 0) {
         host_failed(h);
     }
     return result >= 0;
@@ -86,10 +88,30 @@ exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us)
     return exl2_step(h->engine, &d);
 }
 
-int host_failed(const host *h)
+void host_end_take(host_end *end, const exl2_event *event)
+{
+    if (event->kind == EXL2_EVENT_DONE) {
+        *end = (host_end){ true, event->stop, event->result, event->stats, "" };
+        snprintf(end->error, sizeof end->error, "%s", event->error ? event->error : "");
+    }
+}
+
+bool host_end_good(host *h, const host_end *end)
+{
+    bool cancelled = end->stop == EXL2_STOP_CANCELLED;
+    if (!cancelled && end->result >= 0) {
+        return true;
+    }
+    progress_end(&h->bar);
+    fprintf(stderr, "%s\n", cancelled ? "interrupted" : end->error);
+    return false;
+}
+
+int host_failed(host *h)
 {
     exl2_error error;
     exl2_last_error(h->engine, &error);
+    progress_end(&h->bar);
     fprintf(stderr, "%s\n", error.text);
     return 1;
 }

@@ -17,14 +17,25 @@ static void on_interrupt(int signal_number)
     flag = 1;
 }
 
-void interrupt_watch(void)
+static void watch(int signal_number)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
     action.sa_flags = (int)SA_RESETHAND; /* the second one kills */
+    sigaction(signal_number, &action, NULL);
+}
+
+void interrupt_watch(void)
+{
     flag = 0;
-    sigaction(SIGINT, &action, NULL);
+    watch(SIGINT);
+}
+
+void interrupt_watch_ends(void)
+{
+    watch(SIGTERM);
+    watch(SIGHUP);
 }
 
 bool interrupted(void)

@@ -33,6 +33,19 @@ void *memory_grow(void *old, size_t count, size_t bytes_each)
     return memory_or_exit(realloc(old, bytes ? bytes : 1), count, bytes_each);
 }
 
+void memory_text_add(memory_text *t, const char *text, size_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    if (bytes > t->cap - t->bytes) {
+        t->cap = (t->bytes + bytes) * 2;
+        t->data = memory_grow(t->data, t->cap, 1);
+    }
+    memcpy(t->data + t->bytes, text, bytes);
+    t->bytes += bytes;
+}
+
 char *memory_copy_text(const char *text, size_t bytes)
 {
     char *copy = memory_take(bytes + 1, 1);

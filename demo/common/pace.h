@@ -13,7 +13,7 @@
 /* Waits: naps, then spins through the last spin_ns, since a nap may end late. */
 void pace_until(uint64_t ns, uint64_t spin_ns);
 
-/* Waits for the refresh after *display_ns and moves *display_ns there. Returns when that was. A lost refresh is lost. */
+/* Waits for the refresh after *display_ns and moves *display_ns there. Returns when that was; lost ones are lost. */
 uint64_t pace_display(uint64_t *display_ns);
 
 #endif

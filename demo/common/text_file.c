@@ -62,3 +62,12 @@ bool text_line_read(FILE *file, char **line, size_t *cap, size_t *bytes)
     *bytes = used;
     return true;
 }
+
+int text_stdout_end(int code)
+{
+    if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fputs("stdout cannot be written\n", stderr);
+        return 1;
+    }
+    return code;
+}

@@ -2,7 +2,7 @@
    takes: a folder with world.txt and one file a person.
    gives: cast_read, cast_free.
    owns:  the texts, until cast_free.
-   next:  tavern.h */
+   next:  recall.h */
 #ifndef NPC_CAST_H
 #define NPC_CAST_H
 

@@ -21,9 +21,9 @@ static bool run_who(visitor *v, const char *rest)
         exl2_session_info info = { 0 };
         exl2_session_get(v->tavern->engine, n->session, &info);
         screen_note(v->screen, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, who->mood, who->topic,
-                    n == v->partner ? " You talk with him or her." : "");
-        screen_note(v->screen, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens, info.context_max,
-                    info.pages, info.pages_shared);
+                    n == v->partner ? " You talk with this one." : "");
+        screen_note(v->screen, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens,
+                    info.context_max, info.pages, info.pages_shared);
     }
     return true;
 }
@@ -57,7 +57,8 @@ static bool run_leave(visitor *v, const char *rest)
     if (v->partner) {
         screen_note(v->screen, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
     } else {
-        screen_note(v->screen, cut ? "You turn away from all of them, mid-word." : "You stand alone at the fire already.");
+        screen_note(v->screen, cut ? "You turn away from all of them, mid-word."
+                                   : "You stand alone at the fire already.");
     }
     v->partner = NULL;
     return true;

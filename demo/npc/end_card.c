@@ -17,10 +17,10 @@
 
 #define LATE_MS 18.0          /* a frame above it missed its display refresh */
 #define STEP_TOLERANCE_MS 0.5 /* a step above the budget by more is over it */
-#define ROWS 7
+#define ROWS 8
 
 typedef struct card_rows {
-    char text[ROWS][112];
+    char text[ROWS][96];
 } card_rows;
 
 /* ---- figures ---- */
@@ -64,43 +64,43 @@ static const char *base_name(const char *path)
 
 /* ---- text ---- */
 
-static void format_times(char *row, size_t cap, const char *what, samples *ms, const char *more)
+static void format_times(char *row, size_t cap, const char *what, samples *ms)
 {
-    snprintf(row, cap, "%-17s p50 %6.2f  p99 %6.2f  max %6.2f ms  %s", what, samples_percentile(ms, 50),
-             samples_percentile(ms, 99), samples_percentile(ms, 100), more);
+    snprintf(row, cap, "%-11s p50 %.2f  p99 %.2f  max %.2f ms", what, samples_percentile(ms, 50),
+             samples_percentile(ms, 99), samples_percentile(ms, 100));
 }
 
 static card_rows rows_of(const end_card *c)
 {
     card_rows r;
-    char more[64];
     size_t cap = sizeof r.text[0];
     const tavern *t = c->tavern;
     samples first = first_words(t);
-    snprintf(more, sizeof more, "%zu frames", c->frames->count);
-    format_times(r.text[0], cap, "frame time", c->frames, more);
-    snprintf(more, sizeof more, "budget %.2f ms, %zu frames over it", budget_ms(c), frames_over_budget(c));
-    format_times(r.text[1], cap, "inside exl2_step", c->steps, more);
-    snprintf(r.text[2], cap, "%-17s median %.0f ms, max %.0f ms", "to the first word", samples_median(&first),
+    format_times(r.text[0], cap, "frame", c->frames);
+    format_times(r.text[1], cap, "exl2_step", c->steps);
+    snprintf(r.text[2], cap, "budget      %.2f ms a frame; %zu of %zu frames over it", budget_ms(c),
+             frames_over_budget(c), c->steps->count);
+    snprintf(r.text[3], cap, "first word  after %.0f ms (median), %.0f ms (max)", samples_median(&first),
              samples_percentile(&first, 100));
-    snprintf(r.text[3], cap, "%-17s %.1f tokens/s while somebody has the word, %u thread%s", "speed", tokens_per_second(c),
-             c->threads, c->threads == 1 ? "" : "s");
-    snprintf(r.text[4], cap, "%-17s %" PRIu64 " allocations since the model is ready; %u pages used, %u of them shared",
-             "memory", c->allocations, c->stats.pages_used, c->stats.pages_shared);
-    snprintf(r.text[5], cap, "%-17s %" PRIu64 " tokens computed, %" PRIu64 " reused", "prompts", t->prompt_computed,
+    snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %u thread%s",
+             tokens_per_second(c), c->threads, c->threads == 1 ? "" : "s");
+    snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; %u pages used, %u of them shared",
+             c->allocations, c->stats.pages_used, c->stats.pages_shared);
+    snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
              t->prompt_reused);
-    snprintf(r.text[6], cap, "%-17s seed %" PRIu64 ", transcript %016" PRIx64, "replay", t->seed, transcript_hash(t));
+    snprintf(r.text[7], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
     samples_free(&first);
     return r;
 }
 
-void end_card_print(const end_card *c)
+void end_card_print(const end_card *c, screen *s)
 {
     card_rows r = rows_of(c);
-    puts("\nThe Drowned Lantern closes.\n");
+    screen_heading(s, "The Drowned Lantern closes.");
     for (int i = 0; i < ROWS; i++) {
-        puts(r.text[i]);
+        screen_note(s, "%s", r.text[i]);
     }
+    screen_close(s);
 }
 
 /* ---- JSON ---- */
@@ -182,7 +182,9 @@ bool end_card_save_json(const end_card *c, const char *path)
         good = !ferror(j.file);
         good = fclose(j.file) == 0 && good;
     }
-    if (!good) {
+    if (good) {
+        printf("%s: what was said, and the figures\n", path);
+    } else {
         fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
     }
     return good;
@@ -201,16 +203,16 @@ static bool draw(const end_card *c, const char *path)
     chart steps = { .title = "of it inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
                     .count = c->steps->count, .limit_ms = budget, .top_ms = budget * 2,
                     .late_ms = budget + STEP_TOLERANCE_MS };
-    picture p = picture_open(900, 580, CHART_BACKGROUND);
+    picture p = picture_open(900, 596, CHART_BACKGROUND);
     picture_text(&p, 40, 20, 2, CHART_LIMIT, "The Drowned Lantern");
     snprintf(title, sizeof title, "three people, one past, %s", base_name(c->model));
     picture_text(&p, 40, 44, 1, CHART_DIM, title);
     for (int i = 0; i < ROWS; i++) {
         picture_text(&p, 40, 70 + i * 16, 1, CHART_TEXT, r.text[i]);
     }
-    chart_panel(&p, 40, 212, 840, 140, &frames);
-    chart_panel(&p, 40, 396, 840, 140, &steps);
-    picture_text(&p, 40, 552, 1, CHART_DIM, "frames of the evening, left to right");
+    chart_panel(&p, 40, 228, 840, 140, &frames);
+    chart_panel(&p, 40, 412, 840, 140, &steps);
+    picture_text(&p, 40, 568, 1, CHART_DIM, "frames of the evening, left to right");
     bool saved = picture_save_png(&p, path);
     picture_close(&p);
     return saved;
@@ -223,7 +225,9 @@ bool end_card_save_png(const end_card *c, const char *path)
         return true;
     }
     bool saved = draw(c, path);
-    if (!saved) {
+    if (saved) {
+        printf("%s: picture of the frame times\n", path);
+    } else {
         fprintf(stderr, "%s cannot be written\n", path);
     }
     return saved;

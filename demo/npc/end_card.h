@@ -7,7 +7,7 @@
 #define NPC_END_CARD_H
 
 #include "../common/samples.h"
-#include "tavern.h"
+#include "screen.h"
 
 typedef struct end_card {
     const char *model; /* path of its folder */
@@ -21,7 +21,7 @@ typedef struct end_card {
     exl2_engine_stats stats;
 } end_card;
 
-void end_card_print(const end_card *c);
+void end_card_print(const end_card *c, screen *s);
 /* These two print one sentence to stderr when the file cannot be written; without stb_image_write there is no picture,
    which is said and no failure. */
 bool end_card_save_json(const end_card *c, const char *path);

@@ -7,6 +7,7 @@
 
 #include "../common/clock.h"
 #include "../common/memory.h"
+#include "recall.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -109,7 +110,9 @@ static exl2_result start_job(npc *n, const char *text, bool speaks)
                         .max_tokens = TAVERN_LINE_TOKENS, .stop_strings = stops, .stop_string_count = 1,
                         .on_event = on_event, .user = n };
     d.sampler.preset = EXL2_PRESET_BALANCED;
-    d.sampler.temperature = 0.6f;
+    d.sampler.temperature = 0.4f;
+    d.sampler.min_p = 0.1f;
+    d.sampler.penalty_range = TAVERN_ENOUGH_TOKENS; /* no repeats inside a line, while names and facts may come back */
     d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, &n->job)) >= 0) {
@@ -134,10 +137,16 @@ static exl2_result start_past(npc *n)
     return result;
 }
 
-/* When the session is full, it goes back to where the talk began and takes the newer half of it again. */
+/* What the question brings to mind goes in front of it: small models say what they have just read.
+   When the session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
     size_t before = n->talk_bytes;
+    const example *memory = recall(n->who, question);
+    if (memory) {
+        add_question(n, memory->question);
+        add_talk(n, " ", memory->answer);
+    }
     add_question(n, question);
     exl2_result result = start_job(n, n->talk + before, true);
     while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
@@ -244,7 +253,8 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
 {
     exl2_job job;
-    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true, .on_event = on_world, .user = t };
+    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true,
+                        .on_event = on_world, .user = t };
     *t = (tavern){ .engine = h->engine, .people = c, .seed = seed };
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;

@@ -14,7 +14,7 @@
 
 #define TAVERN_LINE_TOKENS 60   /* a line never has more */
 #define TAVERN_ENOUGH_TOKENS 24 /* from here on it ends with its sentence */
-#define TAVERN_CONTEXT 1024     /* tokens a person has in mind; then the oldest talk is forgotten */
+#define TAVERN_CONTEXT 2048     /* tokens a person has in mind; then the older half of the talk is forgotten */
 
 typedef struct tavern tavern;
 

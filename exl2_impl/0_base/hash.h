@@ -25,6 +25,7 @@ static inline uint64_t exl2__hash(const void *data, size_t bytes)
 typedef struct exl2__strtab {
     uint32_t *slots; /* [mask + 1] entry + 1; 0 = empty */
     uint32_t mask;
+    uint64_t probes; /* steps that entries lie beyond their first slot, together */
     const char *(*name)(const void *owner, uint32_t entry, size_t *bytes);
     const void *owner;
 } exl2__strtab;
@@ -37,6 +38,7 @@ static inline void exl2__strtab_make(exl2__strtab *t, exl2__arena *arena, uint32
         slots *= 2;
     }
     t->mask = (uint32_t)(slots - 1);
+    t->probes = 0;
     t->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *t->slots);
 }
 
@@ -59,9 +61,15 @@ static inline uint32_t exl2__strtab_find(const exl2__strtab *t, const char *name
     return UINT32_MAX;
 }
 
-static inline void exl2__strtab_put(exl2__strtab *t, uint32_t slot, uint32_t entry)
+/* Enters what exl2__strtab_find did not find. false: the names of a file were made to collide in the table, and going
+   on would take quadratic time. */
+static inline bool exl2__strtab_put(exl2__strtab *t, uint32_t slot, uint32_t entry)
 {
+    size_t bytes;
+    const char *name = t->name(t->owner, entry, &bytes);
     t->slots[slot] = entry + 1;
+    t->probes += (slot - (uint32_t)exl2__hash(name, bytes)) & t->mask;
+    return t->probes <= 16u * (uint64_t)t->mask + 4096;
 }
 
 #endif

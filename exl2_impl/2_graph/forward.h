@@ -16,6 +16,8 @@ typedef enum exl2__forward_status {
     EXL2__FORWARD_DONE
 } exl2__forward_status;
 
+#define EXL2__FORWARD_CLASSES 3 /* 1 row, 2..8, more: fewer rows use the weights that are read less */
+
 typedef struct exl2__forward {
     exl2__ctx *c;
     const exl2__backend *backend;
@@ -26,7 +28,7 @@ typedef struct exl2__forward {
     uint32_t layer, phase, item;          /* the next unit */
     uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
-    float ns_per_cost[EXL2__PHASE_COUNT]; /* learnt; 0 = not yet */
+    float ns_per_cost[EXL2__PHASE_COUNT][EXL2__FORWARD_CLASSES]; /* learnt, by rows; 0 = not yet */
 } exl2__forward;
 
 #define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* a guess for phases that never ran: 10 G multiply-adds a second */
@@ -63,14 +65,30 @@ static inline uint32_t exl2__forward_group(const exl2__forward *f)
     return exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max);
 }
 
-/* Items of the current phase that fit into `ns`; at least one. */
+static inline uint32_t exl2__forward_class(uint32_t rows)
+{
+    return rows <= 1 ? 0 : rows <= 8 ? 1 : 2;
+}
+
+/* What a multiply-add of the phase takes. What is not known yet is taken from fewer rows, which are slower, or
+   guessed. */
+static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase, uint32_t rows)
+{
+    for (uint32_t kind = exl2__forward_class(rows) + 1; kind-- > 0;) {
+        if (f->ns_per_cost[phase][kind] > 0) {
+            return (double)f->ns_per_cost[phase][kind];
+        }
+    }
+    return (double)EXL2__FORWARD_FIRST_NS_PER_COST;
+}
+
+/* Items of the current phase that fit into `ns`. */
 static inline uint32_t exl2__forward_fit(const exl2__forward *f, uint32_t rows, uint64_t ns)
 {
-    float known = f->ns_per_cost[f->phase];
     double item_ns = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows)
-                   * (double)(known > 0 ? known : EXL2__FORWARD_FIRST_NS_PER_COST);
+                   * exl2__forward_speed(f, f->phase, rows);
     double fit = item_ns > 0 ? (double)ns / item_ns : 1;
-    return fit < 1 ? 1 : fit > 1e9 ? 1000000000u : (uint32_t)fit;
+    return fit > 1e9 ? 1000000000u : (uint32_t)fit;
 }
 
 /* The new figure counts a quarter, so that one preempted unit does not halve the speed that we believe in. */
@@ -78,8 +96,8 @@ static inline void exl2__forward_learn(exl2__forward *f, uint32_t rows, uint32_t
 {
     double cost = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows) * (double)items;
     if (cost > 0) {
-        float now = (float)((double)ns / cost), known = f->ns_per_cost[f->phase];
-        f->ns_per_cost[f->phase] = known > 0 ? known + 0.25f * (now - known) : now;
+        float *known = &f->ns_per_cost[f->phase][exl2__forward_class(rows)], now = (float)((double)ns / cost);
+        *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
     }
 }
 
@@ -95,12 +113,12 @@ static inline void exl2__forward_next(exl2__forward *f)
     }
 }
 
-/* Runs units until `deadline_ns` (of exl2__platform_ns; 0 = none), but at least one. After RESULTS and DONE the
-   caller reads f->results. On failure the pass is over. */
-static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_ns, exl2__forward_status *status)
+/* Runs units that are expected to end before `deadline_ns` (of exl2__platform_ns; 0 = none); with at_least_one the
+   first runs in any case. After RESULTS and DONE the caller reads f->results. On failure the pass is over. */
+static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_ns, bool at_least_one,
+                                            exl2__forward_status *status)
 {
     uint64_t now = deadline_ns ? exl2__platform_ns() : 0;
-    bool first = true;
     if (f->result_count) { /* the caller has read them */
         f->logit0 += f->result_count;
         f->result_count = 0;
@@ -116,12 +134,13 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
         uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);
         uint32_t rows = has_logits ? range.logit_count : f->step.row_count;
         if (range.begin < items) {
-            if (deadline_ns && !first && now >= deadline_ns) {
+            uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
+            uint32_t fit = exl2__forward_fit(f, rows, left);
+            if (fit == 0 && !at_least_one) {
                 *status = EXL2__FORWARD_MORE;
                 return EXL2_OK;
             }
-            uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
-            range.end = range.begin + exl2__min32(items - range.begin, exl2__forward_fit(f, rows, left));
+            range.end = range.begin + exl2__min32(items - range.begin, exl2__max32(fit, 1));
             bool in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
             exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
             exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, &range);
@@ -130,7 +149,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
                 f->active = false;
                 return r;
             }
-            first = false;
+            at_least_one = false;
             f->item = range.end;
             if (deadline_ns) {
                 uint64_t then = now;
@@ -162,9 +181,8 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
 {
     double rows = (double)f->plan->rows_max;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
-        float known = f->ns_per_cost[phase] > 0 ? f->ns_per_cost[phase] : EXL2__FORWARD_FIRST_NS_PER_COST;
         double row_ns = (double)f->backend->item_cost(f->device, (exl2__phase)phase, f->plan->rows_max)
-                      / (double)f->plan->rows_max * (double)known;
+                      / (double)f->plan->rows_max * exl2__forward_speed(f, phase, f->plan->rows_max);
         if (row_ns > 0 && (double)ns / row_ns < rows) {
             rows = (double)ns / row_ns;
         }

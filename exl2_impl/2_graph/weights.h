@@ -191,7 +191,7 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
 /* Host bytes that are in use only while the weights are loaded. */
 static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 {
-    return w->staging_bytes + w->tables_bytes + w->tensors.memory.size;
+    return w->staging_bytes + w->tables_bytes + w->tensors.memory.size + w->tensors.files.memory.size;
 }
 
 /* ---- loading ---- */

@@ -57,8 +57,8 @@ static void exl2__cpu_embed(exl2__cpu_device *d, const exl2__layer *layer, const
 }
 
 /* Rows x [n, stride] of one tile -> the inputs of every part that has no earlier twin. */
-static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row, uint32_t n,
-                             const exl2__real *x, size_t stride)
+static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
+                             uint32_t n, const exl2__real *x, size_t stride)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         const exl2__cpu_part *p = &m->parts[i];
@@ -71,7 +71,8 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
 
 /* Items: tiles of rows; they are normalised and gathered. `logits`: the rows are those that want logits. */
 static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__vector *weight,
-                                 const exl2__logit_row *logits, uint32_t rows, uint32_t begin, uint32_t end, uint32_t task)
+                                 const exl2__logit_row *logits, uint32_t rows, uint32_t begin, uint32_t end,
+                                 uint32_t task)
 {
     uint32_t tiles = exl2__cpu_device_tiles(d, rows);
     exl2__real *x = d->task[task].rows;
@@ -125,8 +126,9 @@ static void exl2__cpu_qkv_strips(exl2__cpu_device *d, const exl2__layer *layer, 
     uint32_t strips[3] = { q_strips, k_strips, k_strips }, first = 0;
     exl2__real *out[3] = { d->query, d->key, d->value };
     for (uint32_t i = 0; i < 3; i++) {
-        uint32_t b = exl2__max32(begin, first) - first, e = exl2__max32(exl2__min32(end, first + strips[i]), first) - first;
-        exl2__cpu_product(d, layer->qkv, i, d->step->row_count, b, e, out[i], i ? d->key_stride : d->query_stride, false);
+        uint32_t b = exl2__max32(begin, first) - first, stride = i ? d->key_stride : d->query_stride;
+        uint32_t e = exl2__max32(exl2__min32(end, first + strips[i]), first) - first;
+        exl2__cpu_product(d, layer->qkv, i, d->step->row_count, b, e, out[i], stride, false);
         first += strips[i];
     }
 }
@@ -189,7 +191,8 @@ static void exl2__cpu_head_input(exl2__cpu_device *d, const exl2__layer *layer, 
                                  uint32_t begin, uint32_t end, uint32_t task)
 {
     (void)layer;
-    exl2__cpu_norm_tiles(d, d->head, d->final_norm, d->step->logits + range->logit0, range->logit_count, begin, end, task);
+    exl2__cpu_norm_tiles(d, d->head, d->final_norm, d->step->logits + range->logit0, range->logit_count, begin, end,
+                         task);
 }
 
 static void exl2__cpu_head_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
@@ -257,19 +260,24 @@ static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint3
         break;
     case EXL2__PHASE_qkv:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_qkv_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_qkv_strips, (d->query_stride + 2 * d->key_stride) / EXL2__CPU_STRIP, strip * s->hidden };
-        stages[2] = (exl2__cpu_stage){ exl2__cpu_attend_store_tiles, tiles, tile * (d->query_stride + 2 * d->key_stride) * 16 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_qkv_strips, (d->query_stride + 2 * d->key_stride) / EXL2__CPU_STRIP,
+                                       strip * s->hidden };
+        stages[2] = (exl2__cpu_stage){ exl2__cpu_attend_store_tiles, tiles,
+                                       tile * (d->query_stride + 2 * d->key_stride) * 16 };
         break;
     case EXL2__PHASE_attend:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_attend, d->attend_count * s->kv_heads, queries * d->attend_keys * s->head_dim * 2 };
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_attend, d->attend_count * s->kv_heads,
+                                       queries * d->attend_keys * s->head_dim * 2 };
         break;
     case EXL2__PHASE_out:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_out_input, tiles, tile * d->query_stride * 8 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_out_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * d->query_stride };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_out_strips, d->hidden_stride / EXL2__CPU_STRIP,
+                                       strip * d->query_stride };
         break;
     case EXL2__PHASE_gate_up:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_gate_up_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, d->inter_stride / EXL2__CPU_STRIP, 2 * strip * s->hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, d->inter_stride / EXL2__CPU_STRIP,
+                                       2 * strip * s->hidden };
         break;
     case EXL2__PHASE_down:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * s->inter * 8 };
@@ -295,7 +303,8 @@ static uint32_t exl2__cpu_rows_of(const exl2__cpu_device *d, exl2__phase phase, 
 }
 
 /* Items [range->begin, range->end) of a phase, in as many stages as they reach into. */
-static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer, const exl2__range *range)
+static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                 const exl2__range *range)
 {
     exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
@@ -359,8 +368,8 @@ static uint64_t exl2__cpu_matrix_bytes_of(const exl2__device *d, const exl2__mat
     return exl2__cpu_matrix_bytes(parts, count);
 }
 
-static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
-                                            exl2__matrix **out)
+static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts,
+                                            uint32_t count, exl2__matrix **out)
 {
     exl2__cpu_matrix *made = NULL;
     exl2_result r = exl2__cpu_matrix_make(exl2__cpu_of(d)->c, weights, parts, count, &made);
@@ -368,7 +377,8 @@ static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weight
     return r;
 }
 
-static exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice)
+static exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part,
+                                            const exl2__rows_slice *slice)
 {
     (void)d;
     exl2__cpu_matrix_feed(&exl2__cpu_matrix_of(m)->parts[part], slice);
@@ -381,12 +391,14 @@ static uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)
     return exl2__align_up((uint64_t)count * sizeof(float), EXL2__ARENA_ALIGN);
 }
 
-static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count, exl2__vector **out)
+static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
+                                         exl2__vector **out)
 {
     void *memory = exl2__arena_take(weights, (uint64_t)count * sizeof(float));
     *out = (exl2__vector *)memory;
     if (!memory) {
-        return exl2__fail(exl2__cpu_of(d)->c, EXL2_ERR_INTERNAL, "cpu: the weight arena is smaller than vector_bytes asked for");
+        return exl2__fail(exl2__cpu_of(d)->c, EXL2_ERR_INTERNAL,
+                          "cpu: the weight arena is smaller than vector_bytes asked for");
     }
     memcpy(memory, values, count * sizeof(float));
     return EXL2_OK;

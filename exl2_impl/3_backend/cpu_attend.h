@@ -6,7 +6,7 @@
 
    Order of sums: a score is a chain over the dimensions, ascending; an output element is a chain over the tokens
    0..position, ascending; see also exl2__cpu_ops.softmax. Rows of a tile that end earlier get weights of exactly 0 for
-   the keys beyond their end, which changes no bit, so tiles may be cut anywhere. */
+   the keys beyond their end, which changes no bit of finite values, so tiles may be cut anywhere. */
 #ifndef EXL2__CPU_ATTEND_H
 #define EXL2__CPU_ATTEND_H
 
@@ -21,7 +21,8 @@ static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, u
 static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t row, uint32_t task)
 {
     const exl2__shape *s = &d->shape;
-    const float *cosine = d->cosine + (size_t)row * (s->head_dim / 2), *sine = d->sine + (size_t)row * (s->head_dim / 2);
+    size_t angles = (size_t)row * (s->head_dim / 2);
+    const float *cosine = d->cosine + angles, *sine = d->sine + angles;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS;
     exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), layer);
     exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[task].key;
@@ -71,7 +72,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
     for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
         const exl2__kv *k = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer)
                           + (size_t)head * dim * EXL2__PAGE_TOKENS;
-        d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t, d->context_max);
+        d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t,
+                       d->context_max);
     }
     exl2__real *inverse = task->query; /* done with the queries */
     for (uint32_t r = 0; r < n; r++) {
@@ -83,7 +85,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
     for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
         const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer) + d->key_count
                           + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
-        d->ops->mix(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->mixed);
+        d->ops->mix(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS),
+                    task->mixed);
     }
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;

@@ -23,18 +23,21 @@
 #define EXL2__V_ADD(a, b) _mm256_add_ps(a, b)
 #define EXL2__V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define EXL2__V_HALF(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define EXL2__V_BF16(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define EXL2__V_BF16(p) \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define EXL2__V_BITS(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define EXL2__V_SET_BITS(u) _mm256_set1_epi32((int)(u))
 #define EXL2__V_AND(a, b) _mm256_and_si256(a, b)
 #define EXL2__V_FLOAT(i) _mm256_cvtepi32_ps(i)
-#define EXL2__V_TOPS(t, w) _mm256_or_si256(_mm256_srli_epi32(t, 2), _mm256_and_si256(w, _mm256_set1_epi32((int)0xC0000000)))
+#define EXL2__V_TOPS(t, w) \
+    _mm256_or_si256(_mm256_srli_epi32(t, 2), _mm256_and_si256(w, _mm256_set1_epi32((int)0xC0000000)))
 
 #include "cpu_simd_template.h"
 
 static const exl2__cpu_ops exl2__cpu_avx2_ops = {
     "avx2", 6, 6,
-    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx2_product, exl2__cpu_vector_rope, exl2__cpu_vector_half,
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx2_product,
+    exl2__cpu_vector_rope, exl2__cpu_vector_half,
     exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_mix, exl2__cpu_vector_silu,
 };
 

@@ -42,7 +42,8 @@ typedef struct exl2__cpu_device {
     const exl2__vector *final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
     exl2__real *residual;         /* [rows_max, hidden_stride] */
-    exl2__real *query, *key, *value; /* [rows_max, query_stride or key_stride]; attention writes its result into query */
+    exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
+    exl2__real *key, *value;      /* [rows_max, key_stride] */
     exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value */
     exl2__real *input, *centre;   /* inputs of up to three parts, see exl2__cpu_input */
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
@@ -127,7 +128,8 @@ static void exl2__cpu_device_lay(exl2__cpu_device *d, exl2__arena *a)
 }
 
 /* Takes pages and scratch; with dry arenas it only measures. */
-static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch)
+static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages,
+                                            exl2__arena *scratch)
 {
     uint64_t bytes;
     exl2__cpu_device_measure(d, plan);
@@ -188,7 +190,8 @@ static uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
 }
 
 /* Where the input of a part lies, for `rows` rows. Twins share theirs. */
-static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t part, uint32_t rows)
+static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t part,
+                                              uint32_t rows)
 {
     const exl2__cpu_part *p = &m->parts[part];
     size_t before = (size_t)p->twin * exl2__max32(d->rows_max, d->logit_rows_max);

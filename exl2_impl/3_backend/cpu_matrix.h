@@ -123,7 +123,8 @@ static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory
         }
         uint16_t of_level[16];
         for (uint32_t level = 0; level < 16; level++) {
-            of_level[level] = exl2__f32_to_f16((float)((level + 1) * (level + 1)) * exl2__f16_to_f32(desc->scale_max[g]));
+            float square = (float)((level + 1) * (level + 1));
+            of_level[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
         }
         const uint32_t *codes = desc->scale_codes + (size_t)g * (desc->out_stored / 8);
         for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
@@ -159,11 +160,12 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
         const exl2__matrix_desc *desc = &descs[i];
         exl2__cpu_part_memory memory = exl2__cpu_matrix_take(a, desc);
         if (!desc->dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %u input features; the limit is 65536, in whole blocks of 32",
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %u input features; at most 65536 in whole blocks of 32",
                               desc->name, desc->in);
         }
         if (a->used > a->size) {
-            return exl2__fail(c, EXL2_ERR_INTERNAL, "%s: the weight arena is smaller than matrix_bytes asked for", desc->name);
+            return exl2__fail(c, EXL2_ERR_INTERNAL, "%s: the weight arena is smaller than matrix_bytes asked for",
+                              desc->name);
         }
         exl2__cpu_part *p = &parts[i];
         p->source = !desc->dense ? EXL2__CPU_CODES : desc->dtype == EXL2__F32 ? EXL2__CPU_F32
@@ -232,7 +234,8 @@ static void exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const u
     uint32_t bits = p->block[p->fed_block].bits;
     for (uint32_t s = 0; s < p->strips; s++) {
         uint32_t *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
-        memcpy(strip + (size_t)row * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP, EXL2__CPU_STRIP * sizeof *words);
+        memcpy(strip + (size_t)row * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP,
+               EXL2__CPU_STRIP * sizeof *words);
     }
     if (++p->fed_words < bits) {
         return;

@@ -54,7 +54,8 @@ typedef struct exl2__cpu_ops {
     /* out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps) */
     void (*norm)(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out);
     /* One tile of an input: rows x [n rows, stride] -> out [in, n], centre [blocks, n]. */
-    void (*gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out, exl2__real *centre);
+    void (*gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out,
+                   exl2__real *centre);
     /* Columns of strips [begin, end): out [rows, stride] = input * W + bias, or added to what is there. `out` is the
        address of column 0; whole strips are written. */
     void (*product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end,
@@ -74,7 +75,8 @@ typedef struct exl2__cpu_ops {
     void (*silu)(exl2__real *gate, const exl2__real *up, uint32_t count);
 } exl2__cpu_ops;
 
-static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out)
+static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
+                                  exl2__real *out)
 {
     exl2__real sum = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -116,7 +118,8 @@ static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t bloc
 #define EXL2__CPU_PHASES_TILE 16u
 
 /* Products of n <= EXL2__CPU_PHASES_TILE rows x [in, n] with one column. */
-static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x, uint32_t n, uint32_t column, exl2__real *y)
+static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x, uint32_t n, uint32_t column,
+                                    exl2__real *y)
 {
     for (uint32_t r = 0; r < n; r++) {
         y[r] = 0;
@@ -135,8 +138,8 @@ static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x
     }
 }
 
-static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end,
-                                     exl2__real *out, size_t stride, bool add)
+static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
+                                     uint32_t end, exl2__real *out, size_t stride, bool add)
 {
     for (uint32_t t = 0; t < input->tiles; t++) {
         uint32_t row0 = exl2__cpu_tile_start(input->rows, input->tiles, t);
@@ -153,7 +156,8 @@ static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_in
     }
 }
 
-static void exl2__cpu_phases_rope(exl2__real *x, const float *cosine, const float *sine, uint32_t half, exl2__real scale)
+static void exl2__cpu_phases_rope(exl2__real *x, const float *cosine, const float *sine, uint32_t half,
+                                  exl2__real scale)
 {
     for (uint32_t i = 0; i < half; i++) {
         exl2__real a = x[i], b = x[i + half], c = (exl2__real)cosine[i], s = (exl2__real)sine[i];
@@ -220,7 +224,8 @@ static void exl2__cpu_phases_silu(exl2__real *gate, const exl2__real *up, uint32
 
 static const exl2__cpu_ops exl2__cpu_phases_ops = {
     "reference", EXL2__CPU_PHASES_TILE, 4,
-    exl2__cpu_phases_norm, exl2__cpu_phases_gather, exl2__cpu_phases_product, exl2__cpu_phases_rope, exl2__cpu_phases_kv,
+    exl2__cpu_phases_norm, exl2__cpu_phases_gather, exl2__cpu_phases_product,
+    exl2__cpu_phases_rope, exl2__cpu_phases_kv,
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_mix, exl2__cpu_phases_silu,
 };
 

@@ -32,7 +32,8 @@ EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][4], const EXL2__V *weight, 
 }
 
 /* The same for codes where they lie in their words. */
-EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *word, uint32_t mask, const float *x, uint32_t n, uint32_t v)
+EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *word, uint32_t mask, const float *x,
+                                        uint32_t n, uint32_t v)
 {
     EXL2__V weight[4];
     EXL2__UNROLL
@@ -168,8 +169,8 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 
 EXL2__V_TILES(EXL2__V_TILE)
 
-typedef void (*EXL2__V_NAME(tile_function))(const exl2__cpu_part *p, uint32_t strip, const float *x, const float *centre,
-                                            float *out, size_t stride, bool add);
+typedef void (*EXL2__V_NAME(tile_function))(const exl2__cpu_part *p, uint32_t strip, const float *x,
+                                            const float *centre, float *out, size_t stride, bool add);
 
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                                  uint32_t end, float *out, size_t stride, bool add)
@@ -189,7 +190,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const 
 
 /* ---- attention ---- */
 
-EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim, float *out, size_t stride)
+EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim, float *out,
+                                            size_t stride)
 {
     EXL2__V sum[EXL2__V_ROWS][4], weight[4];
     EXL2__UNROLL
@@ -268,7 +270,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
     }
     for (; i < dim_stride; i += EXL2__V_LANES) { /* 16 dimensions that make only one vector */
         for (uint32_t r = 0; r < n; r++) {
-            EXL2__V_NAME(mix_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, out + r * dim_stride + i);
+            float *to = out + r * dim_stride + i;
+            EXL2__V_NAME(mix_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, to);
         }
     }
 }

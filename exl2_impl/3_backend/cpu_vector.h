@@ -15,9 +15,9 @@
 
 /* How rows of a block lie in their fields (see the head of cpu_matrix.h). */
 typedef struct exl2__cpu_fields {
-    uint32_t mask[18];                /* of the fields of a word; 16, 17: of rows 30 and 31 in the word made of the tops */
-    float scale[EXL2__CPU_BLOCK];     /* 2^-p for a row whose code lies at bit p */
-    float centre[EXL2__CPU_BLOCK];    /* -2^(b-1) where the field is unsigned, else 0 */
+    uint32_t mask[18];             /* of the fields of a word; 16, 17: of rows 30, 31 in the word made of the tops */
+    float scale[EXL2__CPU_BLOCK];  /* 2^-p for a row whose code lies at bit p */
+    float centre[EXL2__CPU_BLOCK]; /* -2^(b-1) where the field is unsigned, else 0 */
 } exl2__cpu_fields;
 
 #define EXL2__CPU_BITS(p, b) (((1u << (b)) - 1u) << (p))
@@ -43,10 +43,12 @@ static const exl2__cpu_fields exl2__cpu_fields_of[9] = {
             { EXL2__CPU_TIMES4(S(0), S(4), S(8), S(12), S(16), S(20), S(24), S(28)) },
             { EXL2__CPU_TIMES4(-8, -8, -8, -8, -8, -8, -8, 0) } },
     [5] = { { M(0, 5), M(5, 5), M(10, 5), M(15, 5), M(20, 5), M(25, 5), [16] = M(22, 5), M(27, 5) },
-            { EXL2__CPU_TIMES4(S(0), S(5), S(10), S(15), S(20), S(25)), S(0), S(5), S(10), S(15), S(20), S(25), S(22), S(27) },
+            { EXL2__CPU_TIMES4(S(0), S(5), S(10), S(15), S(20), S(25)),
+              S(0), S(5), S(10), S(15), S(20), S(25), S(22), S(27) },
             { EXL2__CPU_TIMES8(-16, -16, -16), EXL2__CPU_TIMES2(-16, -16, -16), -16, 0 } },
     [6] = { { M(0, 6), M(6, 6), M(12, 6), M(18, 6), M(24, 6), [16] = M(20, 6), M(26, 6) },
-            { EXL2__CPU_TIMES4(S(0), S(6), S(12), S(18), S(24)), EXL2__CPU_TIMES2(S(0), S(6), S(12), S(18), S(24)), S(20), S(26) },
+            { EXL2__CPU_TIMES4(S(0), S(6), S(12), S(18), S(24)),
+              EXL2__CPU_TIMES2(S(0), S(6), S(12), S(18), S(24)), S(20), S(26) },
             { EXL2__CPU_TIMES8(-32, -32, -32), EXL2__CPU_TIMES2(-32, -32, -32), -32, 0 } },
     [8] = { { M(0, 8), M(8, 8), M(16, 8), M(24, 8) },
             { EXL2__CPU_TIMES8(S(0), S(8), S(16), S(24)) },
@@ -85,7 +87,8 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
     const __m256 least = _mm256_set1_ps(-87.3f);
     __m256 tiny = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
     x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 n = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
+    n = _mm256_round_ps(n, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts, the first exact times n */
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
     __m256 y = _mm256_set1_ps(1.0f / 5040);
@@ -120,7 +123,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight,
     }
 }
 
-/* One block of one row: packed rows times their field's scale -> scaled [32]; returns the start of the block's chain. */
+/* One block of one row: packed rows times their fields' scales -> scaled [32]; returns what its chain starts from. */
 EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
                                                            const float *x, float *scaled)
 {
@@ -154,7 +157,8 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const flo
     }
 }
 
-EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const float *sine, uint32_t half, float scale)
+EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const float *sine, uint32_t half,
+                                            float scale)
 {
     uint32_t i = 0;
     for (; i + 8 <= half; i += 8) {

@@ -94,7 +94,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
 }
 
 /* Parses a template; `source` is copied. One that this interpreter refuses is EXL2_OK too: out->refused says where and
-   why, and exl2__template_render fails with it. So a model whose chat template is out of reach still runs raw prompts. */
+   why, and exl2__template_render fails with it. So a model whose template is out of reach still runs raw prompts. */
 static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     void *memory = NULL;

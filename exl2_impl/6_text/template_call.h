@@ -389,12 +389,12 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
     return EXL2_OK;
 }
 
-/* The template's own words are the whole sentence. */
+/* The template's own words are the whole sentence; it is the conversation that they find fault with. */
 static exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
 {
     exl2__template_value text;
     EXL2__TRY(exl2__template_string(r, message, &text));
-    return exl2__fail(r->c, EXL2_ERR_FORMAT, "%.*s", (int)text.count, text.as.text);
+    return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
 }
 
 static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id,

@@ -90,7 +90,7 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 {
     c->allocator = d->allocator;
     c->files = d->files;
-    c->logger = d->logger;
+    c->logger = d->log;
     c->zones = d->zones;
     c->parallel = d->parallel;
     c->host_bytes_max = d->host_bytes_max;
@@ -116,7 +116,8 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint32_t header_version)
 {
     if (header_version != EXL2_VERSION) {
-        return exl2__fail(c, EXL2_ERR_VERSION, "exl2.h has version %u, the implementation %u: build both from one release",
+        return exl2__fail(c, EXL2_ERR_VERSION,
+                          "exl2.h has version %u, the implementation %u: build both from one release",
                           header_version, (uint32_t)EXL2_VERSION);
     }
     if (d->_end_canary) {
@@ -126,7 +127,8 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc allows at most 1,024 models, 65,535 sessions and 65,535 jobs");
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "exl2_engine_desc allows at most 1,024 models, 65,535 sessions and 65,535 jobs");
     }
     return EXL2_OK;
 }
@@ -247,9 +249,11 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
 static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d && d->path, call, "the desc needs a path"));
-    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_model_desc was not zeroed before its fields were set"));
-    EXL2__TRY(exl2__api_argument(e, d->prefill_chunk <= 65536 && d->batch_max <= 1024, call,
-                                 "at most a prefill_chunk of 65,536 and a batch_max of 1,024 are allowed"));
+    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call,
+                                 "exl2_model_desc was not zeroed before its fields were set"));
+    bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
+    EXL2__TRY(exl2__api_argument(e, fits, call,
+                                 "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
 }
 
@@ -345,48 +349,66 @@ static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2_
     if ((*out)->vocab.present) {
         return EXL2_OK;
     }
-    return exl2__fail(&e->ctx, EXL2_ERR_STATE, (*out)->state == EXL2_PENDING ? "the tokenizer of %s is not loaded yet"
-                                                                             : "%s has no tokenizer.json", (*out)->path);
+    bool loading = (*out)->state == EXL2_PENDING && !(*out)->measured;
+    return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                      loading ? "the tokenizer of %s is not loaded yet" : "%s has no tokenizer.json", (*out)->path);
 }
 
-EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags, exl2_token *out,
-                                   size_t cap, size_t *need)
+EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags,
+                                   exl2_token *out, size_t cap, size_t *need)
 {
     exl2__model *m;
-    EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize", "text, out or need is missing"));
+    EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize",
+                                 "text, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     size_t bos = m->vocab.add_bos && m->vocab.bos >= 0 && !(flags & EXL2_TEXT_NO_BOS);
     if (bos && cap) {
         out[0] = m->vocab.bos;
     }
     size_t skip = bos < cap ? bos : cap;
-    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);
+    exl2_result r =
+        exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);
     if (r < 0 && r != EXL2_ERR_TOO_SMALL) {
         return r;
     }
     *need += bos;
-    return *need <= cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
+    if (*need > cap) {
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
+    }
+    return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n, uint32_t flags, char *out, size_t cap,
-                                     size_t *need)
+static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, size_t cap)
+{
+    if (bytes >= cap) {
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu",
+                          bytes,
+                          cap);
+    }
+    return EXL2_OK;
+}
+
+EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n, uint32_t flags,
+                                     char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
-    EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize", "ids, out or need is missing"));
+    EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
+                                 "ids, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     exl2__decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
     if (cap) {
         out[*need < cap ? *need : exl2__utf8_cut(out, cap - 1)] = 0;
     }
-    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+    return exl2__api_fits(e, *need, cap);
 }
 
-EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n, const exl2_chat_desc *d, char *out,
-                                      size_t cap, size_t *need)
+EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
+                                      const exl2_chat_desc *d, char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     exl2__rendered rendered;
-    EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render", "messages, out or need is missing"));
+    EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render",
+                                 "messages, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     EXL2__TRY(exl2__starting_render(e, m, msgs, n, d, &rendered));
     *need = rendered.bytes;
@@ -396,7 +418,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
         out[bytes] = 0;
     }
     exl2__starting_free(e, &rendered);
-    return *need < cap ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu", *need, cap);
+    return exl2__api_fits(e, *need, cap);
 }
 
 #endif

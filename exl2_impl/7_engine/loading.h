@@ -113,7 +113,8 @@ static void exl2__loading_info(exl2__model *m)
     info->layers = config->layers;
     info->heads = config->heads;
     info->kv_heads = config->kv_heads;
-    info->bos = config->bos >= 0 ? config->bos : m->vocab.present ? m->vocab.bos : -1;
+    bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
+    info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
     info->has_chat_template = m->chat.present;
@@ -133,7 +134,7 @@ static void exl2__loading_eos(exl2__model *m)
 }
 
 /* Reads everything but weights and fixes every size. */
-static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
+static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
 {
     exl2__ctx *c = &e->ctx;
     if (!m->desc.text_only) {
@@ -148,7 +149,7 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
-            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s, and text_only needs nothing else", m->path);
+            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
         }
         exl2__arena dry = { 0 };
         exl2__arena_take(&dry, EXL2__RENDER_BYTES);
@@ -158,7 +159,9 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
     }
     exl2__loading_eos(m);
     m->backend = &exl2__cpu_backend;
+    uint64_t device_bytes = c->host_bytes;
     EXL2__TRY(m->backend->open(c, &m->device));
+    device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
                     m->desc.batch_max);
@@ -182,8 +185,22 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
     m->info.cache_bytes = page_bytes * pages;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + loading + m->vocab.bytes + m->chat.bytes;
+    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes;
     return EXL2_OK;
+}
+
+/* The same; and where reading took more than the loaded model will (a large tokenizer), that is what is foretold. */
+static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
+{
+    exl2_model_info *info = &m->info;
+    uint64_t before = e->ctx.host_bytes, peak = e->ctx.host_peak;
+    e->ctx.host_peak = before;
+    exl2_result r = exl2__loading_read(e, m);
+    uint64_t reading = e->ctx.host_peak - before;
+    uint64_t ready = info->weight_bytes + info->cache_bytes + info->scratch_bytes;
+    info->scratch_bytes += reading > ready ? reading - ready : 0;
+    e->ctx.host_peak = exl2__max64(e->ctx.host_peak, peak);
+    return r;
 }
 
 /* ---- load ---- */

@@ -34,7 +34,7 @@ typedef struct exl2__held_token {
 
 /* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
 typedef struct exl2__job_block {
-    uint8_t text[EXL2__JOB_TEXT_BYTES];
+    uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; so typed, every block of an array is aligned for pointers */
     char hold[EXL2__JOB_HOLD_BYTES + 1];
     exl2__held_token held[EXL2__JOB_HELD_TOKENS];
     exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
@@ -150,7 +150,8 @@ static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
 
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint32_t id)
 {
-    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made", kind, id, kind);
+    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made",
+                      kind, id, kind);
 }
 
 /* Tokens of the history that nothing can take back: for a busy session what was delivered. */

@@ -34,7 +34,8 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
     chat = chat ? chat : &none;
     *out = (exl2__rendered){ 0 };
     if (!m->chat.present) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
     }
     for (size_t i = 0; i < count; i++) {
         if (!messages[i].role) {
@@ -58,7 +59,8 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
             out->block_bytes = bytes;
             block = out->block;
         }
-        exl2_result r = exl2__template_render(&e->ctx, &m->chat, &input, block, (size_t)bytes, &out->text, &out->bytes, &out->from_message);
+        exl2_result r = exl2__template_render(&e->ctx, &m->chat, &input, block, (size_t)bytes, &out->text, &out->bytes,
+                                              &out->from_message);
         if (r != EXL2_ERR_TOO_SMALL) {
             if (r < 0) {
                 exl2__starting_free(e, out);
@@ -74,11 +76,13 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
 /* ---- prompt ---- */
 
 /* Text -> ids into the job's prompt, which has room for context_max of them. */
-static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes, const uint8_t *from_message,
-                                         uint32_t flags, exl2_token *out, uint32_t begin, uint32_t *count)
+static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
+                                         const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
+                                         uint32_t *count)
 {
     size_t need = 0;
-    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin, m->info.context_max - begin, &need);
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin,
+                                 m->info.context_max - begin, &need);
     if (r == EXL2_ERR_TOO_SMALL) {
         return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, a session holds %u",
                           (unsigned long long)(need + begin), m->info.context_max);
@@ -89,7 +93,8 @@ static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const c
 }
 
 /* The history is kept as far as it equals the conversation; the last token is computed again for its logits. */
-static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
+static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
+                                       exl2_token *prompt, uint32_t count)
 {
     uint32_t keep = 0;
     while (keep < t->tokens && keep < count && *exl2__table_token(t, &m->pages, keep) == prompt[keep]) {
@@ -102,7 +107,8 @@ static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *
 }
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
-static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d, const exl2__table *t)
+static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                         const exl2__table *t)
 {
     exl2__sequence *s = &job->sequence;
     exl2_token *prompt = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max;
@@ -112,12 +118,14 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes one of prompt, tokens and messages");
     }
     if ((has_text || d->messages) && !m->vocab.present) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text",
+                          m->path);
     }
     if (d->messages) {
         exl2__rendered rendered;
         EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
-        exl2_result r = exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+        exl2_result r =
+            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
         exl2__starting_free(e, &rendered);
         EXL2__TRY(r);
         exl2__starting_keep_prefix(m, t, s, prompt, count);
@@ -131,7 +139,8 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         EXL2__TRY(exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count));
     } else {
         if (d->token_count > m->info.context_max) {
-            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u", d->token_count, m->info.context_max);
+            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u",
+                              d->token_count, m->info.context_max);
         }
         count = (uint32_t)d->token_count;
         for (uint32_t i = 0; i < count; i++) {
@@ -145,11 +154,13 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     return EXL2_OK;
 }
 
-static exl2_result exl2__starting_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count, const char *what)
+static exl2_result exl2__starting_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
+                                            const char *what)
 {
     for (size_t i = 0; i < count; i++) {
         if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i], m->plan.shape.vocab);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i],
+                              m->plan.shape.vocab);
         }
     }
     return EXL2_OK;
@@ -166,18 +177,22 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
         new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
     }
     if (prompt_end == 0) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "there is nothing to go on from: the prompt is empty and so is the session");
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "there is nothing to go on from: the prompt is empty and so is the session");
     }
     if (prompt_end + new_tokens > context_max) {
-        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the job needs a context of %llu tokens (%llu of prompt, %llu new), a session holds %u",
-                          (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end, (unsigned long long)new_tokens, context_max);
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL,
+                          "the job needs a context of %llu tokens (%llu of prompt, %llu new), a session holds %u",
+                          (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end,
+                          (unsigned long long)new_tokens, context_max);
     }
     s->tokens_end = (uint32_t)(prompt_end + new_tokens);
     job->max_tokens = (uint32_t)new_tokens;
     /* One page more than the history where the page to go on in is shared and has to be copied. */
     uint32_t pages = exl2__pages_for(s->tokens_end);
     if (pages > m->pages.count) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
                           pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
     }
     return EXL2_OK;
@@ -192,12 +207,13 @@ static inline void *exl2__starting_take(exl2__job *job, uint32_t *used, size_t b
     if (end > EXL2__JOB_TEXT_BYTES) {
         return NULL;
     }
-    void *memory = job->block->text + *used;
+    void *memory = (uint8_t *)job->block->text + *used;
     *used = (uint32_t)end;
     return memory;
 }
 
-static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d, uint32_t *used)
+static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                        uint32_t *used)
 {
     size_t bytes = 0, longest = 0;
     for (uint32_t i = 0; i < d->stop_string_count; i++) {
@@ -212,14 +228,16 @@ static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, ex
         bytes += length;
     }
     if (longest > EXL2__JOB_STOP_BYTES_MAX) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a stop string has %zu bytes, at most %d are allowed", longest, EXL2__JOB_STOP_BYTES_MAX);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a stop string has %zu bytes, at most %d are allowed", longest,
+                          EXL2__JOB_STOP_BYTES_MAX);
     }
     EXL2__TRY(exl2__starting_check_ids(e, m, d->stop_tokens, d->stop_token_count, "stop token"));
     size_t stop_bytes = exl2__stops_bytes(d->stop_string_count, bytes);
     void *stops = exl2__starting_take(job, used, stop_bytes);
     exl2_token *tokens = (exl2_token *)exl2__starting_take(job, used, d->stop_token_count * sizeof *tokens);
     if (!stops || !tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's stop strings and stop tokens take more than %d bytes", EXL2__JOB_TEXT_BYTES);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's stop strings and stop tokens take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
     }
     exl2__stops_make(&job->stops, d->stop_strings, d->stop_string_count, stops);
     for (uint32_t i = 0; i < d->stop_token_count; i++) {
@@ -228,22 +246,29 @@ static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, ex
     job->stop_tokens = tokens;
     job->stop_token_count = d->stop_token_count;
     uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
-    job->held_max = d->alts_per_token ? exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS) : EXL2__JOB_HELD_TOKENS;
+    job->held_max = EXL2__JOB_HELD_TOKENS;
+    if (d->alts_per_token) {
+        job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
+    }
     if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes", d->alts_per_token,
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
+                          d->alts_per_token,
                           (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
     }
     return EXL2_OK;
 }
 
-static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d, uint32_t *used)
+static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                          uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     exl2_sampler_desc resolved;
     EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
     exl2_bias *bias = (exl2_bias *)exl2__starting_take(job, used, resolved.bias_count * sizeof *bias);
     if (!bias) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes", EXL2__JOB_TEXT_BYTES);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
     }
     for (uint32_t i = 0; i < resolved.bias_count; i++) {
         bias[i] = d->sampler.bias[i];
@@ -258,7 +283,8 @@ static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, 
 
 /* ---- the job ---- */
 
-static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job, const exl2_job_desc *d)
+static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+                                       const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t used = 0;
@@ -302,7 +328,8 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
         return exl2__objects_stale(e, "model", d->model.id);
     }
     if (m->state != EXL2_OK) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, m->state == EXL2_PENDING ? "the model is still loading" : "the model did not load");
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          m->state == EXL2_PENDING ? "the model is still loading" : "the model did not load");
     }
     if (m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");

@@ -196,6 +196,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t dea
 {
     uint64_t begin_ns = exl2__platform_ns();
     uint64_t budget_ns = deadline_ns > begin_ns ? deadline_ns - begin_ns : deadline_ns ? 1 : 0;
+    bool ran = false;
     for (;;) {
         exl2__step_tend_all(e, m, progress);
         if (m->id == 0) { /* a callback closed it */
@@ -214,8 +215,8 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t dea
             if (m->next_result < m->forward.result_count && !exl2__step_results(e, m)) {
                 return;
             }
-            r = exl2__forward_run(&m->forward, deadline_ns, &status);
-            progress->anything = true;
+            r = exl2__forward_run(&m->forward, deadline_ns, !ran, &status);
+            progress->anything = ran = true;
         }
         if (r >= 0 && status == EXL2__FORWARD_MORE) {
             return;

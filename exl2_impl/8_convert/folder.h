@@ -9,6 +9,8 @@
 #include "../0_base/platform.h"
 #include "../1_load/file.h"
 
+#define EXL2__FOLDER_TAIL ".unfinished/output-00000-of-00000.safetensors" /* the longest text put behind OUT */
+
 typedef struct exl2__folder {
     char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* "": not begun */
 } exl2__folder;
@@ -41,6 +43,13 @@ static bool exl2__folder_remove(exl2__ctx *c, const char *dir)
     return exl2__platform_remove_dir(dir);
 }
 
+/* A folder could take this name: it is free, or that of an empty folder. Known before hours of work, not after. */
+static bool exl2__folder_is_free(const char *path)
+{
+    return exl2__platform_make_dir(path) ? exl2__platform_remove_dir(path)
+                                         : exl2__platform_remove_dir(path) && exl2__platform_make_dir(path);
+}
+
 /* Makes OUT.unfinished, empty; takes away what a killed run left there. OUT must not exist, or be empty. */
 static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
 {
@@ -50,36 +59,35 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
         bytes--;
     }
     *f = (exl2__folder){ { 0 }, { 0 } };
-    if (bytes == 0 || bytes + strlen("/output-00000-of-00000.safetensors.unfinished") >= EXL2__FILE_PATH_MAX) {
-        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %d are possible", bytes,
-                          EXL2__FILE_PATH_MAX - 46);
+    size_t bytes_max = EXL2__FILE_PATH_MAX - sizeof EXL2__FOLDER_TAIL;
+    if (bytes == 0 || bytes > bytes_max) {
+        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %zu are possible", bytes, bytes_max);
     }
     if (c->files.list(c->files.user, out_dir, 0, name, sizeof name)) {
         return exl2__fail(c, EXL2_ERR_STATE,
                           "%s exists and is not empty (it holds %s); remove it or choose another folder", out_dir,
                           name);
     }
-    uint64_t file_bytes;
-    void *file = c->files.open(c->files.user, out_dir, &file_bytes);
-    if (file) {
-        c->files.close(c->files.user, file);
-        return exl2__fail(c, EXL2_ERR_STATE, "%s is a file; choose another name for the folder", out_dir);
-    }
     char work_path[EXL2__FILE_PATH_MAX];
-    exl2__format(work_path, sizeof work_path, "%.*s.unfinished", (int)bytes, out_dir);
+    exl2__format(f->final_path, sizeof f->final_path, "%.*s", (int)bytes, out_dir);
+    exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
+    if (!exl2__folder_is_free(f->final_path)) {
+        return exl2__fail(c, EXL2_ERR_IO,
+                          "%s: cannot be made; its parent must be a folder that may be written to, and nothing of that "
+                          "name be there but an empty folder",
+                          f->final_path);
+    }
     if (!exl2__platform_make_dir(work_path)) {
-        if (!exl2__folder_remove(c, work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO,
-                              "%s: cannot be made (no such parent folder, no right to write there, or files in it "
-                              "that are not ours)",
-                              work_path);
+        exl2__folder_remove(c, work_path);
+        if (c->files.list(c->files.user, work_path, 0, name, sizeof name)) {
+            return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which is not of an import; remove that folder",
+                              work_path, name);
         }
         if (!exl2__platform_make_dir(work_path)) {
             return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);
         }
     }
     memcpy(f->work_path, work_path, sizeof work_path);
-    exl2__format(f->final_path, sizeof f->final_path, "%.*s", (int)bytes, out_dir);
     return EXL2_OK;
 }
 

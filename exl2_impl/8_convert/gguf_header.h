@@ -289,12 +289,14 @@ static void exl2__gguf_lay_tables(exl2__gguf *g, exl2__arena *a)
 static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name,
                                     uint32_t index)
 {
-    uint32_t slot;
+    uint32_t slot = 0;
     if (exl2__strtab_find(names, name.data, (size_t)name.bytes, &slot) != UINT32_MAX) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: there are two %ss called %.*s", g->path, what,
                           EXL2__GGUF_NAME(name));
     }
-    exl2__strtab_put(names, slot, index);
+    if (!exl2__strtab_put(names, slot, index)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the names of its %ss were made to collide", g->path, what);
+    }
     return EXL2_OK;
 }
 

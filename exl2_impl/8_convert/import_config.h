@@ -52,7 +52,12 @@ static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
         { "llama.final_logit_softcapping", 0 },
         { "llama.attention.clamp_kqv", 0 },
     };
-    uint32_t experts = 0;
+    uint32_t experts = 0, parts = 1;
+    EXL2__TRY(exl2__gguf_get_u32(g, "split.count", &parts));
+    if (parts > 1) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: one of %u parts of a model; join them first (llama-gguf-split --merge)", g->path, parts);
+    }
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.expert_count", &experts));
     if (experts > 0) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,

@@ -113,7 +113,7 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
 {
     const uint8_t *at = tokens->data;
     for (uint32_t id = 0; id < t->count; id++) {
-        uint32_t slot;
+        uint32_t slot = 0;
         t->tokens[id] = exl2__gguf_string_at(at);
         at += 8 + t->tokens[id].bytes;
         if (exl2__import_text_type_of(t, id) == EXL2__IMPORT_TEXT_UNUSED) {
@@ -127,7 +127,10 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
             return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: tokenizer.ggml.tokens[%u] and [%u] are the same text",
                               t->g->path, other, id);
         }
-        exl2__strtab_put(&t->names, slot, id);
+        if (!exl2__strtab_put(&t->names, slot, id)) {
+            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: the texts of tokenizer.ggml.tokens were made to collide",
+                              t->g->path);
+        }
     }
     return EXL2_OK;
 }

@@ -1,6 +1,6 @@
-/* pack.h: codes, scale codes and permutations -> the words of an EXL2 file (exl2-format 4.1 to 4.6).
+/* pack.h: codes and scale codes -> the words of an EXL2 file (exl2-format 4.1 to 4.6).
    takes: the row layout, codes of a group, levels of its columns.
-   gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale, exl2__pack_invert.
+   gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale.
    owns:  nothing.
    next:  quantize.h */
 #ifndef EXL2__PACK_H
@@ -74,8 +74,8 @@ static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t colum
         uint32_t first = w * 32 / bits, last = (w * 32 + 31) / bits; /* rows with bits in this word */
         for (uint32_t row = first; row <= last; row++) {
             const uint8_t *in = codes + row * stride;
-            int32_t shift =
-                (int32_t)(row * bits) - (int32_t)(w * 32); /* negative: the low bits are in the word above */
+            /* negative: the low bits are in the word above */
+            int32_t shift = (int32_t)(row * bits) - (int32_t)(w * 32);
             if (shift >= 0) {
                 for (uint32_t n = 0; n < columns; n++) {
                     out[n] |= (uint32_t)in[n] << shift;
@@ -106,14 +106,6 @@ static inline float exl2__pack_scale(uint16_t scale_max, uint32_t level)
 {
     float unit = exl2__f16_to_f32(exl2__f32_to_f16(exl2__f16_to_f32(scale_max) * (1.0f / 256)));
     return exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * unit));
-}
-
-/* perm [count]: input feature of each packed row -> inverse [count]: packed row of each input feature (q_invperm). */
-static inline void exl2__pack_invert(const uint32_t *perm, uint32_t count, uint32_t *inverse)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        inverse[perm[i]] = i;
-    }
 }
 
 #endif

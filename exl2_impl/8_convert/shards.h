@@ -7,7 +7,6 @@
 #define EXL2__SHARDS_H
 
 #include "../0_base/arena.h"
-#include "../0_base/sort.h"
 #include "../1_load/file.h"
 #include "write.h"
 

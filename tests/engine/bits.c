@@ -1,16 +1,20 @@
 /* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, beside seven others, in
-   prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. */
+   prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. (Paths and
+   orders of tasks against each other: unit/cpu_simd.c.) */
+#define EXL2__CPU_TASK_COST 1 /* tiny models are cut into tasks too */
 #include "rig.h"
 
 #define PROMPT 90
 #define NEW 24
 
 static exl2_token prompts[8][PROMPT];
+static uint32_t tasks_run;
 
 /* Tasks in reverse order, so that nothing depends on the one that hosts happen to use. */
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
 {
     (void)user;
+    tasks_run += count;
     while (count) {
         task(arg, --count);
     }
@@ -100,6 +104,7 @@ int main(void)
         m.prefill_chunk = chunks[c];
         m.batch_max = 1 + c;
         rig r = rig_open(&e, &m);
+        tasks_run = 0;
         for (uint32_t i = 0; i < 4; i++) {
             exl2_job job;
             exl2_job_desc d = sampled(&r, i, &said[i]);
@@ -109,6 +114,7 @@ int main(void)
         for (uint32_t i = 0; i < 4; i++) {
             check_same(&said[i], &wanted[i], "in other chunks, with tasks side by side");
         }
+        CHECK((tasks_run > 0) == (c > 0));
         rig_close(&r);
     }
     return check_done();

@@ -1,6 +1,6 @@
-/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (README of
-   the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference path
-   with F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
+/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (README
+   of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference
+   path with F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
 #ifdef GOLDEN_EXACT
 #define EXL2_NO_SIMD
 #define EXL2__TEST_F16_WEIGHTS

@@ -1,6 +1,6 @@
-/* real.c: the real model (SmolLM2-135M-Instruct, 4.0 bits per weight, made by ExLlamaV2) against what ExLlamaV2 says of it:
-   logits, negative log-likelihood, greedy ids. Its activations are FP16 and its sums not reproducible, so tolerances follow
-   the fixture's README. */
+/* real.c: the real model (SmolLM2-135M-Instruct, 4.0 bits per weight, made by ExLlamaV2) against what ExLlamaV2 says of
+   it: logits, negative log-likelihood, greedy ids; and its memory against what was foretold. Activations of ExLlamaV2
+   are FP16 and its sums not reproducible, so tolerances follow the fixture's README. */
 #include "rig.h"
 
 #define PROMPTS 6u
@@ -8,9 +8,9 @@
 #define LOGIT_BOUND 0.15
 #define NLL_BOUND 0.005
 
-/* The first tokens of a text have activations so large that ExLlamaV2's FP16 rounds them coarsely: there its logits are up
-   to 0.5 off. At prompt 2, position 2 that turns the order: a float64 pass over the same dequantized matrices gives 16.277 to
-   id 2727 and 16.246 to 6634, which the golden has at 16.250 and 16.469. */
+/* The first tokens of a text have activations so large that ExLlamaV2's FP16 rounds them coarsely: there its logits are
+   up to 0.5 off. At prompt 2, position 2 that turns the order: a float64 pass over the same dequantized matrices gives
+   16.277 to id 2727 and 16.246 to 6634, which the golden has at 16.250 and 16.469. */
 #define COARSE_POSITIONS 3u
 
 static rig_said said;
@@ -22,7 +22,8 @@ static double check_prompt(const rig *r, const rig_golden_file *g, uint32_t i)
     static double logits[4096 * TOP];
     uint32_t prompt = rig_golden_at(g, 0, "prompts", i);
     uint32_t count = rig_golden_ids(g, exl2__json_get(&g->json, prompt, "ids"), ids, 4096);
-    uint32_t per_position = rig_golden_numbers(g, exl2__json_get(&g->json, prompt, "top_logits"), logits, 4096 * TOP) / count;
+    uint32_t numbers = rig_golden_numbers(g, exl2__json_get(&g->json, prompt, "top_logits"), logits, 4096 * TOP);
+    uint32_t per_position = numbers / count;
     static double top_numbers[4096 * TOP];
     rig_golden_numbers(g, exl2__json_get(&g->json, prompt, "top_ids"), top_numbers, 4096 * TOP);
     for (uint32_t k = 0; k < count * per_position; k++) {
@@ -46,7 +47,8 @@ static double check_prompt(const rig *r, const rig_golden_file *g, uint32_t i)
         double best = (double)said.alts[p][0].logprob + (double)said.logsumexp[p];
         off += p >= COARSE_POSITIONS && fabs(best - logits[p * per_position]) > 2 * LOGIT_BOUND;
     }
-    printf("prompt %u: %u positions, %u sure, %u wrong, %u likeliest logits off, nll %.4f\n", i, said.scored, sure, wrong, off, nll);
+    printf("prompt %u: %u positions, %u sure, %u wrong, %u likeliest logits off, nll %.4f\n", i, said.scored, sure,
+           wrong, off, nll);
     CHECK(sure > 0 || said.scored < 4);
     CHECK_INT(wrong, 0);
     CHECK_INT(off, 0);
@@ -74,10 +76,58 @@ static void check_greedy(const rig *r, const rig_golden_file *g, uint32_t i)
     CHECK(equal == steps || gaps[equal] < LOGIT_BOUND || (equal == said.count && said.stop == EXL2_STOP_EOS));
 }
 
+/* A figure of /proc/self/status in bytes; 0 where the system has none. */
+static uint64_t process_bytes(const char *name)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "rb");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) == 0) {
+            sscanf(line + strlen(name), ": %llu", &kib);
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return kib * 1024;
+}
+
+/* Peaks after loading and a long prompt, against what exl2_model_measure foretold. The cache is small: pages that no
+   job has touched are no memory of the process. */
+static void check_memory(void)
+{
+    static exl2_token ids[1500];
+    exl2_model_desc m = { 0 };
+    exl2_model_info info = { 0 };
+    exl2_engine_stats stats = { 0 };
+    m.path = check_model();
+    m.context_max = 1536;
+    m.cache.tokens = 1536;
+    rig r = { 0 };
+    CHECK_INT(exl2_open(NULL, &r.engine), EXL2_OK);
+    CHECK_INT(exl2_model_measure(r.engine, &m, &info), EXL2_OK);
+    CHECK_INT(exl2_model_load(r.engine, &m, &r.model), EXL2_OK);
+    for (uint32_t i = 0; i < 1500; i++) {
+        ids[i] = (exl2_token)(i * 31 % info.vocab);
+    }
+    exl2_job_desc d = rig_job(&r, ids, 1500, 16, &said);
+    rig_run(&r, &d);
+    exl2_stats(r.engine, &stats);
+    uint64_t foretold = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
+    uint64_t process = process_bytes("VmHWM");
+    printf("foretold %.2f MiB, peak of host bytes %.2f MiB, of the process %.2f MiB\n", (double)foretold / 1048576,
+           (double)stats.host_peak / 1048576, (double)process / 1048576);
+    CHECK(stats.host_peak <= foretold + (1u << 20) && stats.host_peak + (1u << 20) >= foretold);
+    CHECK(process <= foretold + (32u << 20));
+    rig_close(&r);
+}
+
 int main(void)
 {
     rig_golden_file g;
     const char *golden = check_shared("fixtures/smollm2-4.0bpw/golden.json");
+    check_memory();
     rig r = rig_load(check_model());
     rig_golden_open(golden, &g);
     double nll = 0, wanted = 0;

@@ -70,17 +70,23 @@ static void waiting_and_overtaking(void)
     CHECK_INT(stats.jobs_waiting, 1);
     CHECK_INT(exl2_job_get(r.engine, big, &info), EXL2_OK);
     CHECK_INT(info.phase, EXL2_PHASE_QUEUED);
+    exl2_job small[12];
     for (uint32_t i = 2; i < 12; i++) {
-        start(&r, i, 20, 4, 0);             /* 1 page each: may overtake, four times */
+        small[i] = start(&r, i, 20, 4, 0);  /* 1 page each: may overtake, four times */
     }
+    while (exl2_job_get(r.engine, big, &info) == EXL2_OK && info.phase == EXL2_PHASE_QUEUED) {
+        exl2_step(r.engine, NULL);
+    }
+    uint32_t began = 0; /* before it, or in the same step behind it: one more, since 3 of the 4 pages are its own */
+    for (uint32_t i = 2; i < 12; i++) {
+        began += exl2_job_get(r.engine, small[i], &info) == EXL2_ERR_STALE || info.phase != EXL2_PHASE_QUEUED;
+    }
+    CHECK(began >= 4 && began <= 5);
     rig_drain(&r, 0);
-    uint32_t overtook = 0;
     for (uint32_t i = 2; i < 12; i++) {
         CHECK_INT(saids[i].done_events, 1);
-        overtook += saids[i].stats.queued_ns < saids[1].stats.queued_ns;
     }
     CHECK_INT(saids[1].count, 40);
-    CHECK(overtook >= 1 && overtook <= 6);
     rig_close(&r);
 }
 
@@ -282,8 +288,9 @@ static void refusals(void)
     exl2_engine_desc desc = { 0 };
     desc._end_canary = 1;
     desc.open_error = &error;
+    memset(&error, 0, sizeof error);
     CHECK_INT(exl2_open(&desc, &e), EXL2_ERR_ARG);
-    CHECK(e == NULL && strstr(error.text, "zeroed"));
+    CHECK(e == NULL && error.code == 0); /* in a desc that was never zeroed, open_error points anywhere */
     CHECK_INT(exl2_open_versioned(NULL, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
 }
 

@@ -104,7 +104,8 @@ static void case_dist(void)
 {
     const char *cc[2];
     MUST("head -n 1 '%s/exl2.h' | grep -q 'of commit [0-9a-z]'", dist);
-    MUST("! grep -n '^ *# *include *\"' '%s/exl2.h'", dist);
+    /* Nothing is left to include but the manual's example of a host. */
+    MUST("! grep '^ *# *include *\"' '%s/exl2.h' | grep -v '^       #include \"exl2.h\"$'", dist);
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
         MUST("cp '%s/exl2.h' '%s/one_file.c' . && %s -std=c11 -O2 %s one_file.c -o dist -lm && ./dist", dist, hosts,
              cc[i], WARNINGS);

@@ -74,13 +74,15 @@ static double truth(const synth_matrix *m, const float *x, uint32_t n, double *s
     return y;
 }
 
-static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, const synth_matrix *m, uint32_t rows, bool add)
+static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, const synth_matrix *m, uint32_t rows,
+                          bool add)
 {
     uint32_t stride = p->strips * 32 + 32, tiles = (rows + ops->tile_rows - 1) / ops->tile_rows, wrong = 0;
     float *x = (float *)synth_alloc((size_t)rows * p->in * sizeof *x);
     float *out = (float *)synth_alloc((size_t)rows * stride * sizeof *out);
     float *start = (float *)synth_alloc((size_t)rows * stride * sizeof *start);
-    exl2__cpu_input input = { (float *)synth_alloc((size_t)rows * p->in * 4), (float *)synth_alloc((size_t)rows * p->blocks * 4), rows, tiles };
+    exl2__cpu_input input = { (float *)synth_alloc((size_t)rows * p->in * 4),
+                              (float *)synth_alloc((size_t)rows * p->blocks * 4), rows, tiles };
     for (uint32_t i = 0; i < rows * p->in; i++) {
         x[i] = synth_float() * (synth_bits() % 97 == 0 ? 1000.0f : 1.0f);
     }
@@ -137,7 +139,8 @@ static void widths(void)
 {
     static const uint32_t bits[] = { 2, 3, 4, 5, 6, 8 };
     for (uint32_t i = 0; i < EXL2__COUNT(bits); i++) {
-        synth_group one[] = { { bits[i], 32 } }, some[] = { { bits[i], 64 }, { bits[i], 32 }, { bits[i], 128 }, { bits[i], 96 } };
+        synth_group one[] = { { bits[i], 32 } };
+        synth_group some[] = { { bits[i], 64 }, { bits[i], 32 }, { bits[i], 128 }, { bits[i], 96 } };
         synth_matrix m = synth_codes(32, one, 1, false, 0);
         check_matrix(&m, 1);
         m = synth_codes(96, some, 4, true, i);
@@ -150,7 +153,8 @@ static void widths(void)
 
 static void mixes(void)
 {
-    synth_group ragged[] = { { 8, 32 }, { 8, 32 }, { 6, 96 }, { 5, 32 }, { 4, 128 }, { 4, 32 }, { 3, 64 }, { 2, 128 }, { 2, 32 } };
+    synth_group ragged[]
+        = { { 8, 32 }, { 8, 32 }, { 6, 96 }, { 5, 32 }, { 4, 128 }, { 4, 32 }, { 3, 64 }, { 2, 128 }, { 2, 32 } };
     synth_matrix m = synth_codes(160, ragged, EXL2__COUNT(ragged), true, 3);
     check_matrix(&m, 5);
     for (uint32_t mix = 0; mix < 12; mix++) {
@@ -180,7 +184,8 @@ static void worked_example(void)
                                          0x70539770, 0x97705397, 0x53977053, 0x70539770, 0x97705397 };
     synth_group groups[] = { { 4, 32 }, { 3, 64 } };
     synth_matrix m = synth_codes(32, groups, 2, false, 0);
-    uint32_t *scale_codes = (uint32_t *)(uintptr_t)m.desc.scale_codes, *inverse = (uint32_t *)(uintptr_t)m.desc.inverse_perm;
+    uint32_t *scale_codes = (uint32_t *)(uintptr_t)m.desc.scale_codes;
+    uint32_t *inverse = (uint32_t *)(uintptr_t)m.desc.inverse_perm;
     uint16_t *scale_max = (uint16_t *)(uintptr_t)m.desc.scale_max;
     for (uint32_t w = 0; w < 10; w++) {
         ((uint32_t *)m.data)[w * 32] = column[w];
@@ -217,7 +222,8 @@ static void refusals(void)
     exl2__ctx c = { .allocator = exl2__platform_allocator() };
     exl2__cpu_matrix *made = NULL;
     exl2__arena a;
-    CHECK_INT(exl2__arena_open(&c, &a, exl2__cpu_matrix_bytes(&m.desc, 1) - EXL2__ARENA_ALIGN, EXL2_MEM_WEIGHTS), EXL2_OK);
+    CHECK_INT(exl2__arena_open(&c, &a, exl2__cpu_matrix_bytes(&m.desc, 1) - EXL2__ARENA_ALIGN, EXL2_MEM_WEIGHTS),
+              EXL2_OK);
     CHECK_INT(exl2__cpu_matrix_make(&c, &a, &m.desc, 1, &made), EXL2_ERR_INTERNAL);
     CHECK(strstr(c.error.text, "codes") != NULL);
     exl2__arena_close(&c, &a);
@@ -270,7 +276,8 @@ static void *copy(tensor t, size_t bytes)
 static synth_matrix from_file(const char *file, const char *layer)
 {
     synth_matrix m = { { 0 }, NULL, 0, 0, NULL, NULL, NULL };
-    tensor words = find_part(file, layer, "q_weight"), groups = find_part(file, layer, "q_groups"), order = find_part(file, layer, "q_invperm");
+    tensor words = find_part(file, layer, "q_weight"), groups = find_part(file, layer, "q_groups");
+    tensor order = find_part(file, layer, "q_invperm"), scales = find_part(file, layer, "q_scale");
     uint32_t count = groups.shape[0] / 2, rows = words.shape[0], out = words.shape[1], row = 0;
     exl2__group *table = (exl2__group *)synth_alloc(count * sizeof *table);
     uint16_t *scale_max = (uint16_t *)copy(find_part(file, layer, "q_scale_max"), count * 2);
@@ -284,17 +291,18 @@ static synth_matrix from_file(const char *file, const char *layer)
     m.rows = rows;
     m.row_bytes = out * 4;
     m.data = copy(words, rows * m.row_bytes);
-    m.desc = (exl2__matrix_desc){ .name = layer, .in = row, .out = out, .out_stored = out, .group_count = count, .words = rows,
-                                  .groups = table, .scale_max = scale_max,
-                                  .scale_codes = (uint32_t *)copy(find_part(file, layer, "q_scale"), (size_t)count * out / 2),
+    m.desc = (exl2__matrix_desc){ .name = layer, .in = row, .out = out, .out_stored = out, .group_count = count,
+                                  .words = rows, .groups = table, .scale_max = scale_max,
+                                  .scale_codes = (uint32_t *)copy(scales, (size_t)count * out / 2),
                                   .inverse_perm = (uint32_t *)copy(order, row * 4) };
     return m;
 }
 
 static void fixture(const char *name)
 {
-    static const char *const layers[] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                                          "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" };
+    static const char *const layers[]
+        = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+            "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj" };
     char path[160];
     snprintf(path, sizeof path, "fixtures/exl2/%s/output.safetensors", name);
     char *file = check_read(check_shared(path), NULL);
@@ -327,7 +335,8 @@ int main(void)
     worked_example();
     refusals();
     if (getenv("EXL2_TEST_DATA")) {
-        static const char *const names[] = { "2bit", "3bit", "4bit", "5bit", "6bit", "8bit", "mixed", "ragged", "attn-bias", "odd-vocab" };
+        static const char *const names[]
+            = { "2bit", "3bit", "4bit", "5bit", "6bit", "8bit", "mixed", "ragged", "attn-bias", "odd-vocab" };
         for (uint32_t i = 0; i < EXL2__COUNT(names); i++) {
             char name[32];
             snprintf(name, sizeof name, "exl2-%s", names[i]);

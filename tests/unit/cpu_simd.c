@@ -94,7 +94,8 @@ static exl2_token token_of(const synth_shape *s, uint32_t sequence, uint32_t pos
 }
 
 /* A pass over these rows, all of which want logits; the results go to their places in `r`. */
-static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row *rows, uint32_t count, uint32_t items, record *r)
+static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row *rows, uint32_t count, uint32_t items,
+                     record *r)
 {
     static uint32_t tables[SEQUENCES][PAGES_EACH];
     const uint32_t *table_of[SEQUENCES];
@@ -170,12 +171,12 @@ static void check_same(const record *got, const record *wanted, const way *w, co
              && memcmp(got->residual, wanted->residual, wanted->residual_bytes) == 0
              && memcmp(got->logits, wanted->logits, wanted->logit_bytes) == 0;
     if (!CHECK(same)) {
-        printf("  %s, hidden %u, %u tasks, %u items, %u sequences of %u rows\n", w->ops->name, s->hidden, w->width, w->items,
-               w->together, w->rows);
+        printf("  %s, hidden %u, %u tasks, %u items, %u sequences of %u rows\n", w->ops->name, s->hidden, w->width,
+               w->items, w->together, w->rows);
     }
 }
 
-/* Every way on one path; `wanted` is what it gives alone, one row at a time. */
+/* All ways, or the first four, on one path; `wanted` is what it gives alone, one row at a time. */
 static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const record *wanted, bool all)
 {
     const way ways[] = {
@@ -213,12 +214,12 @@ int main(void)
             way fast = alone;
             fast.ops = &exl2__cpu_avx2_ops;
             record wanted = run_way(&shapes[s], &fast);
-            check_ways(&shapes[s], &exl2__cpu_avx2_ops, &wanted, true);
+            check_ways(&shapes[s], &exl2__cpu_avx2_ops, &wanted, s % 3 == 0);
             if (exl2__has_avx512()) {
                 fast.ops = &exl2__cpu_avx512_ops;
                 record got = run_way(&shapes[s], &fast);
                 check_same(&got, &wanted, &fast, &shapes[s]);
-                check_ways(&shapes[s], &exl2__cpu_avx512_ops, &wanted, true);
+                check_ways(&shapes[s], &exl2__cpu_avx512_ops, &wanted, s % 3 == 0);
                 record_free(&got);
             }
             record_free(&wanted);

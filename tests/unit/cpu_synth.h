@@ -74,7 +74,8 @@ static inline void synth_bias(synth_matrix *m)
 static inline synth_matrix synth_dense(uint32_t in, uint32_t out, exl2__dtype dtype)
 {
     synth_matrix m = { { 0 }, NULL, out, in * (dtype == EXL2__F32 ? 4u : 2u), NULL, NULL, NULL };
-    m.desc = (exl2__matrix_desc){ .name = "dense", .in = in, .out = out, .out_stored = (out + 31) / 32 * 32, .dense = true, .dtype = dtype };
+    m.desc = (exl2__matrix_desc){ .name = "dense", .in = in, .out = out, .out_stored = (out + 31) / 32 * 32,
+                                  .dense = true, .dtype = dtype };
     m.data = synth_alloc(m.rows * m.row_bytes);
     m.weight = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.weight);
     m.reach = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.reach);
@@ -97,7 +98,8 @@ static inline synth_matrix synth_dense(uint32_t in, uint32_t out, exl2__dtype dt
 }
 
 /* `shuffle`: a random permutation, else none. `seed_order`: the same number gives the same permutation. */
-static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, uint32_t count, bool shuffle, uint64_t seed_order)
+static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, uint32_t count, bool shuffle,
+                                       uint64_t seed_order)
 {
     synth_matrix m = { { 0 }, NULL, 0, 0, NULL, NULL, NULL };
     uint32_t in = 0, words = 0, stored = (out + 31) / 32 * 32;
@@ -157,8 +159,9 @@ static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, 
     m.data = data;
     m.rows = words;
     m.row_bytes = stored * 4;
-    m.desc = (exl2__matrix_desc){ .name = "codes", .in = in, .out = out, .out_stored = stored, .group_count = count, .words = words,
-                                  .groups = table, .scale_codes = scale_codes, .scale_max = scale_max, .inverse_perm = inverse };
+    m.desc = (exl2__matrix_desc){ .name = "codes", .in = in, .out = out, .out_stored = stored, .group_count = count,
+                                  .words = words, .groups = table, .scale_codes = scale_codes, .scale_max = scale_max,
+                                  .inverse_perm = inverse };
     return m;
 }
 
@@ -179,7 +182,8 @@ static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, 
 }
 
 /* Feeds all rows, `step` at a time. */
-static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part, const synth_matrix *from, uint32_t step)
+static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part,
+                              const synth_matrix *from, uint32_t step)
 {
     for (uint32_t row = 0; row < from->rows; row += step) {
         uint32_t rows = from->rows - row < step ? from->rows - row : step;
@@ -221,19 +225,21 @@ static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
 }
 
 /* Parts of one matrix with the widths of `mix`; q and k are twins, v is not. */
-static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix, synth_matrix *parts)
+static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix,
+                               synth_matrix *parts)
 {
     for (uint32_t i = 0; i < count; i++) {
         exl2__dtype dtype = mix % 3 == 0 ? EXL2__F16 : mix % 3 == 1 ? EXL2__BF16 : EXL2__F32;
-        parts[i] = s->dense ? synth_dense(in, outs[i], dtype) : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + (i == 2));
+        parts[i] = s->dense ? synth_dense(in, outs[i], dtype)
+                            : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + (i == 2));
         if (s->bias) {
             synth_bias(&parts[i]);
         }
     }
 }
 
-static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count,
-                                       uint32_t mix, uint64_t *bytes)
+static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs,
+                                       uint32_t count, uint32_t mix, uint64_t *bytes)
 {
     synth_matrix parts[3];
     exl2__matrix_desc descs[3];
@@ -279,7 +285,8 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     }
     CHECK_INT(exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS), EXL2_OK);
     uint32_t attention = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    uint32_t qkv[3] = { attention, kv, kv }, hidden[1] = { s->hidden }, gate_up[2] = { s->inter, s->inter }, vocab[1] = { s->vocab };
+    uint32_t qkv[3] = { attention, kv, kv }, gate_up[2] = { s->inter, s->inter };
+    uint32_t hidden[1] = { s->hidden }, vocab[1] = { s->vocab };
     for (uint32_t i = 0; i < s->layers; i++) {
         exl2__layer *layer = &m->layers[i];
         layer->index = i;
@@ -297,8 +304,8 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, &bytes);
     p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, &bytes);
     p->final_norm = synth_vector(m, s->hidden);
-    p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab, 1e-5f,
-                              1.0f / sqrtf((float)s->head_dim) };
+    p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab,
+                              1e-5f, 1.0f / sqrtf((float)s->head_dim) };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }
@@ -321,7 +328,8 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
 }
 
 /* One phase, `step` items at a time (0: all at once). */
-static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0, uint32_t logit_count, uint32_t step)
+static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0,
+                               uint32_t logit_count, uint32_t step)
 {
     exl2__range range = { 0, 0, logit0, logit_count };
     uint32_t items = m->b->items(m->d, phase, &range);

@@ -157,6 +157,8 @@ static void args_refuse(void)
         { "m", "--max=" },
         { "m", "--seed", "18446744073709551616" },
         { "m", "--top-p", "nan" },
+        { "m", "--top-p", "1e39" },
+        { "m", "--top-p", "-1e999" },
         { "m", "--top-p", "0x1" },
         { "m", "--batch", "1,,2" },
         { "m", "--batch", "1," },
@@ -172,6 +174,21 @@ static void args_refuse(void)
         parsed p;
         CHECK_INT(parse(&p, wrong[i]), ARGS_USAGE);
     }
+}
+
+/* ---- memory ---- */
+
+static void texts_grow(void)
+{
+    memory_text t = { 0 };
+    memory_text_add(&t, NULL, 0);
+    CHECK(t.data == NULL && t.bytes == 0);
+    for (int i = 0; i < 1000; i++) {
+        memory_text_add(&t, "abc", (size_t)(i % 4));
+    }
+    CHECK_INT(t.bytes, 1500);
+    CHECK(t.bytes <= t.cap && memcmp(t.data, "aababcaababc", 12) == 0 && memcmp(t.data + 1494, "aababc", 6) == 0);
+    free(t.data);
 }
 
 /* ---- samples ---- */
@@ -258,6 +275,7 @@ int main(void)
     json_in_refuses();
     args_read();
     args_refuse();
+    texts_grow();
     percentiles();
     pool_runs_each_index_once(2, 4000);
     pool_runs_each_index_once(5, 2000);

@@ -411,6 +411,58 @@ static void test_long_header(void)
     free(file.data);
 }
 
+/* ---- a file of 8 GiB: its header, then bytes that say in which GiB they lie ---- */
+
+static void *far_open(void *user, const char *path, uint64_t *bytes)
+{
+    (void)path;
+    *bytes = exl2__align_up(((gguf_bytes *)user)->bytes, 32) + ((uint64_t)8 << 30) + 128;
+    return user;
+}
+
+static int64_t far_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+{
+    const gguf_bytes *header = (const gguf_bytes *)user;
+    (void)file;
+    for (size_t i = 0; i < bytes; i++, offset++) {
+        ((uint8_t *)out)[i] = offset < header->bytes ? header->data[offset] : (uint8_t)(offset >> 30);
+    }
+    return (int64_t)bytes;
+}
+
+static void far_close(void *user, void *file)
+{
+    (void)user;
+    (void)file;
+}
+
+static void test_far(void)
+{
+    exl2__ctx c = { 0 };
+    exl2__gguf g;
+    gguf_maker m = with_key();
+    uint8_t raw[128] = { 0 };
+    gguf_info(&m, "far", 0, 32, 0, (uint64_t)8 << 30);
+    gguf_info(&m, "large", 0, 65536, 32768, 0);
+    gguf_bytes header = gguf_finish(&m);
+    exl2_files files = { far_open, NULL, far_read, far_close, &header };
+    c.allocator = exl2__platform_allocator();
+    c.files = files;
+    if (CHECK_INT(exl2__gguf_open(&c, "far.gguf", &g), EXL2_OK)) {
+        const exl2__gguf_tensor *large = exl2__gguf_tensor_find(&g, "large"), *far = exl2__gguf_tensor_find(&g, "far");
+        CHECK(large->bytes == (uint64_t)8 << 30 && far->offset == large->offset + large->bytes);
+        CHECK_INT(exl2__gguf_read(&g, far->offset, raw, far->bytes), EXL2_OK);
+        CHECK(raw[0] == 8 && raw[127] == 8);
+        CHECK_INT(exl2__gguf_read(&g, ((uint64_t)8 << 30) - 1, raw, 1), EXL2_OK);
+        CHECK_INT(raw[0], 7);
+    } else {
+        printf("  %s\n", c.error.text);
+    }
+    exl2__gguf_close(&g);
+    CHECK_INT(c.host_bytes, 0);
+    free(header.data);
+}
+
 static void test_io(void)
 {
     memory_files m;
@@ -439,6 +491,7 @@ int main(void)
     test_bad_tensors();
     test_prefixes();
     test_long_header();
+    test_far();
     test_io();
     return check_done();
 }

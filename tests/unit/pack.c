@@ -12,6 +12,14 @@ static uint32_t draw(uint32_t below)
     return (state >> 8) % below;
 }
 
+/* perm: input feature of each packed row; inverse: packed row of each input feature, as q_invperm has it. */
+static void invert(const uint32_t *perm, uint32_t count, uint32_t *inverse)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        inverse[perm[i]] = i;
+    }
+}
+
 /* ---- 4.4 ---- */
 
 static void test_vectors(void)
@@ -68,7 +76,7 @@ static void test_worked_example(void)
         perm[(5 * j + 7) % 96] = j;
     }
     CHECK(perm[0] == 37 && perm[1] == 18 && perm[2] == 95 && perm[5] == 38);
-    exl2__pack_invert(perm, 96, inverse);
+    invert(perm, 96, inverse);
     CHECK(inverse[0] == 7 && inverse[1] == 12 && inverse[37] == 0);
     for (uint32_t r = 0; r < 96; r++) {
         for (uint32_t n = 0; n < 32; n++) {
@@ -157,7 +165,7 @@ static void test_random(void)
             perm[i] = perm[other];
             perm[other] = i;
         }
-        exl2__pack_invert(perm, in, inverse);
+        invert(perm, in, inverse);
         uint32_t row = 0, word = 0, differ = 0;
         for (uint32_t g = 0; g < group_count; g++) {
             CHECK(groups[g].row == row && groups[g].word == word);

@@ -1,0 +1,111 @@
+/* memory.c: what exl2_model_measure foretells is what a model takes, within 1 MiB, for any cache, batch, chunk and
+   number of tasks; and once it is ready nothing is allocated any more. */
+#include "rig.h"
+
+#define SLACK (1u << 20)
+
+static void one_by_one(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    (void)user;
+    for (uint32_t i = 0; i < count; i++) {
+        task(arg, i);
+    }
+}
+
+static exl2_engine_stats stats_of(exl2_engine *e)
+{
+    exl2_engine_stats stats = { 0 };
+    exl2_stats(e, &stats);
+    return stats;
+}
+
+static uint64_t foretold(const exl2_model_info *info)
+{
+    return info->weight_bytes + info->cache_bytes + info->scratch_bytes;
+}
+
+/* Greedy, sampled and scored jobs side by side, a fork, an end by cancelling. */
+static void work(const rig *r)
+{
+    static rig_said said[3];
+    static const exl2_token prompt[40] = { 1, 7, 9, 200, 31, 5 };
+    exl2_session world, fork;
+    memset(said, 0, sizeof said);
+    CHECK_INT(exl2_session_open(r->engine, r->model, &world), EXL2_OK);
+    exl2_job_desc first = rig_job(r, prompt, 40, 8, &said[0]);
+    first.session = world;
+    rig_run(r, &first);
+    CHECK_INT(said[0].done_events, 1);
+    memset(said, 0, sizeof said);
+    CHECK_INT(exl2_session_fork(r->engine, world, &fork), EXL2_OK);
+    exl2_job_desc d[3] = { rig_job(r, prompt, 9, 8, &said[0]), rig_job(r, prompt, 3, 8, &said[1]),
+                           rig_job(r, prompt, 33, 8, &said[2]) };
+    d[0].session = fork;
+    d[1].sampler.preset = EXL2_PRESET_BALANCED;
+    d[2].score_prompt = true;
+    d[2].alts_per_token = 2;
+    exl2_job jobs[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(exl2_job_start(r->engine, &d[i], &jobs[i]), EXL2_OK);
+    }
+    exl2_step(r->engine, NULL);
+    exl2_job_cancel(r->engine, jobs[1]);
+    rig_drain(r, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(said[i].done_events, 1);
+    }
+    exl2_session_close(r->engine, fork);
+    exl2_session_close(r->engine, world);
+}
+
+static void check_model_memory(const exl2_model_desc *m, uint32_t tasks)
+{
+    exl2_engine_desc e = { 0 };
+    exl2_model_info info = { 0 }, loaded = { 0 };
+    rig r = { 0 };
+    e.parallel.run = tasks ? one_by_one : NULL;
+    e.parallel.width = tasks;
+    CHECK_INT(exl2_open(&e, &r.engine), EXL2_OK);
+    uint64_t base = stats_of(r.engine).host_bytes;
+    CHECK_INT(exl2_model_measure(r.engine, m, &info), EXL2_OK);
+    CHECK_INT(stats_of(r.engine).host_bytes, base);
+    CHECK(stats_of(r.engine).host_peak - base <= foretold(&info));
+    CHECK_INT(exl2_model_load(r.engine, m, &r.model), EXL2_OK);
+    CHECK_INT(exl2_model_get(r.engine, r.model, &loaded), EXL2_OK);
+    CHECK_INT(foretold(&loaded), foretold(&info));
+    exl2_engine_stats ready = stats_of(r.engine);
+    CHECK(ready.host_peak - base <= foretold(&info));
+    CHECK(ready.host_peak - base + SLACK >= foretold(&info));
+    if (!m->text_only) {
+        work(&r);
+        CHECK_INT(stats_of(r.engine).allocations, ready.allocations);
+        CHECK_INT(stats_of(r.engine).host_peak, ready.host_peak);
+    }
+    CHECK_INT(exl2_model_close(r.engine, r.model), EXL2_OK);
+    CHECK_INT(stats_of(r.engine).host_bytes, base);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    static const char *const names[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
+    for (uint32_t i = 0; i < 3; i++) {
+        exl2_model_desc m = { 0 };
+        m.path = rig_golden(names[i]);
+        check_model_memory(&m, 0);
+        m.context_max = 192;
+        m.cache.tokens = 640;
+        m.batch_max = 3;
+        m.prefill_chunk = 17;
+        check_model_memory(&m, 7);
+        m.batch_max = 40;
+        m.prefill_chunk = 300;
+        m.cache.tokens = 65536;
+        check_model_memory(&m, 64);
+    }
+    exl2_model_desc text = { 0 };
+    text.path = rig_golden("../smollm2");
+    text.text_only = true;
+    check_model_memory(&text, 0);
+    return check_done();
+}

@@ -1,0 +1,377 @@
+/* misuse.c: every public function with no engine, no desc, nowhere to put the answer, handles that name nothing, and
+   descs that were never zeroed: a code and a sentence, and nothing is touched. Refusals of jobs: scheduling.c, of
+   text: text.c and chat.c. */
+#include "rig.h"
+
+/* Ids of no object: none, slots that are free, beyond the last, of another generation. */
+static const uint32_t wild[] = { 0, 2, 0x10002, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x20001, 0x00010000 };
+
+static exl2_engine *engine;
+
+/* The call was refused with this code, and the engine's newest sentence belongs to it. */
+static void check_refused(exl2_result got, exl2_result wanted, const char *call, const char *file, int line)
+{
+    exl2_error error;
+    exl2_last_error(engine, &error);
+    check_int(got, wanted, call, file, line);
+    check_int(error.code, wanted, "the code of the sentence", file, line);
+    check_that(strlen(error.text) > 10, call, file, line);
+}
+
+#define REFUSED(call, wanted) check_refused((call), (wanted), #call, __FILE__, __LINE__)
+
+/* ---- no engine ---- */
+
+static void no_engine(void)
+{
+    exl2_model model = { 1 };
+    exl2_session session = { 1 };
+    exl2_job job = { 1 };
+    exl2_model_desc md = { 0 };
+    exl2_model_info mi;
+    exl2_session_info si;
+    exl2_job_desc jd = { 0 };
+    exl2_job_info ji;
+    exl2_sampler_desc sd = { 0 };
+    exl2_event event;
+    exl2_error error;
+    exl2_engine_stats stats;
+    exl2_message message = { "user", "x" };
+    exl2_token id = 0;
+    char text[4];
+    size_t need;
+    md.path = ".";
+    exl2_close(NULL);
+    exl2_interrupt(NULL);
+    memset(&error, 0xAA, sizeof error);
+    memset(&stats, 0xAA, sizeof stats);
+    exl2_last_error(NULL, &error);
+    exl2_stats(NULL, &stats);
+    CHECK(error.code == 0 && error.text[0] == 0 && stats.steps == 0); /* whoever prints them prints no garbage */
+    exl2_last_error(NULL, NULL);
+    exl2_stats(NULL, NULL);
+    CHECK(!exl2_next_event(NULL, &event));
+    CHECK_INT(exl2_step(NULL, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_measure(NULL, &md, &mi), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_open(NULL, &md, &model), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_load(NULL, &md, &model), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_get(NULL, model, &mi), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_close(NULL, model), EXL2_ERR_ARG);
+    CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_chat_render(NULL, model, &message, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_open(NULL, model, &session), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_fork(NULL, session, &session), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_rewind(NULL, session, 0), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_get(NULL, session, &si), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_tokens(NULL, session, &id, 1, &need), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_close(NULL, session), EXL2_ERR_ARG);
+    CHECK_INT(exl2_sampler_resolve(NULL, model, &sd, &sd), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_start(NULL, &jd, &job), EXL2_ERR_ARG);
+    CHECK_INT(exl2_generate(NULL, &jd), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_cancel(NULL, job), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_get(NULL, job, &ji), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_pause(NULL, job, true), EXL2_ERR_ARG);
+    CHECK(model.id == 1 && session.id == 1 && job.id == 1);
+    CHECK_TEXT(exl2_result_name(EXL2_ERR_TOO_SMALL), "EXL2_ERR_TOO_SMALL");
+    CHECK_TEXT(exl2_result_name((exl2_result)-99), "unknown result");
+    CHECK_INT(exl2_version(), EXL2_VERSION);
+}
+
+/* ---- opening ---- */
+
+static void *no_memory(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user, (void)bytes, (void)align, (void)tag;
+    return NULL;
+}
+
+static void *no_file(void *user, const char *path, uint64_t *bytes)
+{
+    (void)user, (void)path, (void)bytes;
+    return NULL;
+}
+
+static void check_open(const exl2_engine_desc *given, exl2_result wanted, const char *piece)
+{
+    exl2_error error = { 0 };
+    exl2_engine_desc d = *given;
+    exl2_engine *e = engine;
+    d.open_error = &error;
+    CHECK_INT(exl2_open(&d, &e), wanted);
+    CHECK(e == NULL);
+    CHECK_INT(error.code, wanted);
+    if (!CHECK(strstr(error.text, piece) != NULL)) {
+        printf("  the sentence is \"%s\", it should hold \"%s\"\n", error.text, piece);
+    }
+}
+
+static void opening(void)
+{
+    exl2_engine_desc d, zeroed = { 0 };
+    exl2_engine *e = NULL;
+    CHECK_INT(exl2_open(NULL, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_open_versioned(&zeroed, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
+    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: no pointer of it may be followed */
+    CHECK_INT(exl2_open(&d, &e), EXL2_ERR_ARG);
+    CHECK_INT(exl2_open_versioned(&d, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
+    d = zeroed;
+    d.backend = (exl2_backend)77;
+    check_open(&d, EXL2_ERR_ARG, "77");
+    d = zeroed;
+    d.max_sessions = 65536;
+    check_open(&d, EXL2_ERR_ARG, "65,535");
+    d = zeroed;
+    d.allocator.alloc_fn = no_memory;
+    check_open(&d, EXL2_ERR_ARG, "free_fn");
+    d.allocator.free_fn = exl2__platform_allocator().free_fn;
+    check_open(&d, EXL2_ERR_MEMORY, "");
+    d = zeroed;
+    d.files.open = no_file;
+    check_open(&d, EXL2_ERR_ARG, "files");
+    d = zeroed;
+    d.host_bytes_max = 1000;
+    check_open(&d, EXL2_ERR_BUDGET, "");
+}
+
+/* ---- NULL and nonsense, with an engine ---- */
+
+static void models(const rig *r)
+{
+    exl2_model_desc d = { 0 };
+    exl2_model_info info;
+    exl2_model m = { 77 };
+    REFUSED(exl2_model_open(engine, NULL, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_load(engine, NULL, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_measure(engine, NULL, &info), EXL2_ERR_ARG);
+    memset(&d, 0xCD, sizeof d);
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_ARG);
+    memset(&d, 0, sizeof d);
+    d.path = rig_golden("exl2-4bit");
+    REFUSED(exl2_model_open(engine, &d, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_model_load(engine, &d, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_model_measure(engine, &d, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_model_get(engine, r->model, NULL), EXL2_ERR_ARG);
+    d.prefill_chunk = 65537;
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    d.prefill_chunk = 0;
+    d.batch_max = 0xFFFFFFFF;
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    d.batch_max = 0;
+    d.context_max = 0xFFFFFFFF;
+    REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_ARG);
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_ARG);
+    d.context_max = 0;
+    d.cache.tokens = UINT64_MAX;
+    CHECK_INT(exl2_model_measure(engine, &d, &info), EXL2_OK);
+    CHECK(info.cache_bytes / info.cache_bytes_per_token > UINT32_MAX);
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_MEMORY);
+    d.cache.tokens = 0;
+    char path[3000];
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = 0;
+    d.path = path;
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    d.path = "";
+    CHECK_INT(exl2_model_load(engine, &d, &m), EXL2_ERR_IO);
+    CHECK_INT(m.id, 0);
+    d.path = "no/such/folder";
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_IO);
+    REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_IO);
+}
+
+static void texts(const rig *r)
+{
+    exl2_token id = 0;
+    exl2_message message = { "user", "x" };
+    size_t need = 5;
+    char text[4];
+    REFUSED(exl2_tokenize(engine, r->model, NULL, 1, 0, &id, 1, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_tokenize(engine, r->model, "x", 1, 0, NULL, 1, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_tokenize(engine, r->model, "x", 1, 0, &id, 1, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_detokenize(engine, r->model, NULL, 1, 0, text, 4, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_detokenize(engine, r->model, &id, 1, 0, NULL, 4, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_detokenize(engine, r->model, &id, 1, 0, text, 4, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_chat_render(engine, r->model, NULL, 1, NULL, text, 4, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_chat_render(engine, r->model, &message, 1, NULL, NULL, 4, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_chat_render(engine, r->model, &message, 1, NULL, text, 4, NULL), EXL2_ERR_ARG);
+}
+
+static void sessions_and_sampling(const rig *r)
+{
+    exl2_session s;
+    exl2_sampler_desc sampler = { 0 };
+    size_t need;
+    REFUSED(exl2_session_open(engine, r->model, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_open(engine, r->model, &s), EXL2_OK);
+    REFUSED(exl2_session_fork(engine, s, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_session_get(engine, s, NULL), EXL2_ERR_ARG);
+    REFUSED(exl2_session_tokens(engine, s, NULL, 1, &need), EXL2_ERR_ARG);
+    REFUSED(exl2_session_tokens(engine, s, NULL, 0, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_tokens(engine, s, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 0);
+    REFUSED(exl2_session_rewind(engine, s, 1), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_close(engine, s), EXL2_OK);
+    REFUSED(exl2_sampler_resolve(engine, r->model, NULL, &sampler), EXL2_ERR_ARG);
+    REFUSED(exl2_sampler_resolve(engine, r->model, &sampler, NULL), EXL2_ERR_ARG);
+    sampler.bias_count = 1;
+    REFUSED(exl2_sampler_resolve(engine, r->model, &sampler, &sampler), EXL2_ERR_ARG);
+    sampler.bias_count = 0;
+    sampler.preset = (exl2_preset)99;
+    REFUSED(exl2_sampler_resolve(engine, r->model, &sampler, &sampler), EXL2_ERR_ARG);
+}
+
+/* A job is refused, by both ways to start one; no slot and no page is lost. */
+static void check_job(const exl2_job_desc *d, exl2_result wanted, const char *what)
+{
+    exl2_engine_stats stats;
+    exl2_job job = { 77 };
+    check_refused(exl2_job_start(engine, d, &job), wanted, what, __FILE__, __LINE__);
+    CHECK_INT(job.id, 77);
+    check_refused(exl2_generate(engine, d), wanted, what, __FILE__, __LINE__);
+    exl2_stats(engine, &stats);
+    CHECK(stats.jobs_waiting == 0 && stats.jobs_active == 0 && stats.pages_used == 0);
+}
+
+static void jobs(const rig *r)
+{
+    static const exl2_token ids[200];
+    static exl2_bias biases[2000];
+    exl2_job_desc d, good = rig_job(r, ids, 4, 4, NULL);
+    good.on_event = NULL;
+    check_job(NULL, EXL2_ERR_ARG, "no desc");
+    memset(&d, 0xCD, sizeof d);
+    check_job(&d, EXL2_ERR_ARG, "never zeroed");
+#define BAD(field, value, wanted) \
+    d = good;                     \
+    d.field = value;              \
+    check_job(&d, wanted, #field)
+    BAD(tokens, NULL, EXL2_ERR_ARG);
+    BAD(message_count, 1, EXL2_ERR_ARG);
+    BAD(prompt_bytes, 1, EXL2_ERR_ARG);
+    BAD(stop_string_count, 1, EXL2_ERR_ARG);
+    BAD(stop_token_count, 1, EXL2_ERR_ARG);
+    BAD(sampler.bias_count, 1, EXL2_ERR_ARG);
+    BAD(sampler.preset, (exl2_preset)-1, EXL2_ERR_ARG);
+    BAD(sampler.top_k, -5, EXL2_ERR_ARG);
+    BAD(sampler.temperature, -1, EXL2_ERR_ARG);
+    BAD(max_tokens, 0xFFFFFFFF, EXL2_ERR_CONTEXT_FULL);
+    BAD(token_count, SIZE_MAX, EXL2_ERR_CONTEXT_FULL);
+    BAD(alts_per_token, 0xFFFFFFFF, EXL2_ERR_BUDGET);
+    BAD(session.id, 77, EXL2_ERR_STALE);
+    d = good;
+    d.sampler.bias = biases; /* more than is copied */
+    d.sampler.bias_count = 2000;
+    check_job(&d, EXL2_ERR_BUDGET, "2,000 biases");
+    d = good;
+    d.stop_tokens = (const exl2_token[]){ -1 };
+    d.stop_token_count = 1;
+    check_job(&d, EXL2_ERR_ARG, "a stop token that is none");
+    CHECK_INT(exl2_job_start(engine, &good, NULL), EXL2_OK); /* the host need not keep the handle */
+    rig_drain(r, 0);
+    exl2_event event;
+    uint32_t done = 0;
+    while (exl2_next_event(engine, &event)) {
+        done += event.kind == EXL2_EVENT_DONE;
+    }
+    CHECK_INT(done, 1);
+    CHECK(!exl2_next_event(engine, NULL));
+}
+
+/* ---- handles ---- */
+
+/* A handle that names nothing, given wherever one is taken. */
+static void stale_handle(uint32_t id)
+{
+    exl2_model model = { id };
+    exl2_session session = { id }, to = { 77 };
+    exl2_job job = { id };
+    exl2_model_info mi;
+    exl2_session_info si;
+    exl2_job_info ji;
+    exl2_sampler_desc sampler = { 0 };
+    exl2_message message = { "user", "x" };
+    exl2_token token = 1;
+    size_t need;
+    REFUSED(exl2_model_get(engine, model, &mi), EXL2_ERR_STALE);
+    REFUSED(exl2_model_close(engine, model), EXL2_ERR_STALE);
+    REFUSED(exl2_tokenize(engine, model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_detokenize(engine, model, &token, 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_chat_render(engine, model, &message, 1, NULL, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_session_open(engine, model, &to), EXL2_ERR_STALE);
+    REFUSED(exl2_sampler_resolve(engine, model, &sampler, &sampler), EXL2_ERR_STALE);
+    REFUSED(exl2_session_fork(engine, session, &to), EXL2_ERR_STALE);
+    REFUSED(exl2_session_rewind(engine, session, 0), EXL2_ERR_STALE);
+    REFUSED(exl2_session_get(engine, session, &si), EXL2_ERR_STALE);
+    REFUSED(exl2_session_tokens(engine, session, NULL, 0, &need), EXL2_ERR_STALE);
+    REFUSED(exl2_session_close(engine, session), EXL2_ERR_STALE);
+    REFUSED(exl2_job_cancel(engine, job), EXL2_ERR_STALE);
+    REFUSED(exl2_job_get(engine, job, &ji), EXL2_ERR_STALE);
+    REFUSED(exl2_job_pause(engine, job, true), EXL2_ERR_STALE);
+    exl2_job_desc d = { 0 };
+    d.model = model;
+    d.tokens = &token;
+    d.token_count = 1;
+    REFUSED(exl2_job_start(engine, &d, &job), EXL2_ERR_STALE);
+    REFUSED(exl2_generate(engine, &d), EXL2_ERR_STALE);
+    CHECK_INT(to.id, 77);
+}
+
+/* A session of a job's own is not the host's: it cannot be named, though its events show it. */
+static exl2_flow borrow(void *user, const exl2_event *ev)
+{
+    exl2_session_info info;
+    (void)user;
+    if (ev->kind == EXL2_EVENT_TEXT) {
+        REFUSED(exl2_session_get(engine, ev->session, &info), EXL2_ERR_STALE);
+        REFUSED(exl2_session_close(engine, ev->session), EXL2_ERR_STALE);
+        REFUSED(exl2_step(engine, NULL), EXL2_ERR_STATE);
+        REFUSED(exl2_model_load(engine, NULL, NULL), EXL2_ERR_STATE);
+        REFUSED(exl2_model_measure(engine, NULL, NULL), EXL2_ERR_STATE);
+        CHECK(!exl2_next_event(engine, (exl2_event[1]){ { 0 } }));
+    }
+    return EXL2_CONTINUE;
+}
+
+static void handles(rig *r)
+{
+    static const exl2_token ids[4] = { 5, 6, 7, 8 };
+    exl2_session s;
+    for (uint32_t i = 0; i < EXL2__COUNT(wild); i++) {
+        stale_handle(wild[i]);
+    }
+    exl2_job_desc d = rig_job(r, ids, 4, 4, NULL);
+    d.on_event = borrow;
+    CHECK_INT(exl2_generate(engine, &d), EXL2_OK);
+    exl2_model old = r->model;
+    CHECK_INT(exl2_session_open(engine, old, &s), EXL2_OK);
+    CHECK_INT(exl2_model_close(engine, old), EXL2_OK); /* with the session */
+    exl2_session_info info;
+    REFUSED(exl2_session_get(engine, s, &info), EXL2_ERR_STALE);
+    stale_handle(old.id);
+    exl2_model_desc again = { 0 };
+    again.path = rig_golden("exl2-4bit");
+    CHECK_INT(exl2_model_load(engine, &again, &r->model), EXL2_OK);
+    CHECK(r->model.id != old.id); /* the same slot, another generation */
+    stale_handle(old.id);
+}
+
+int main(void)
+{
+    no_engine();
+    exl2_model_desc m = { 0 };
+    m.path = rig_golden("exl2-4bit");
+    rig r = rig_open(NULL, &m);
+    engine = r.engine;
+    opening();
+    models(&r);
+    texts(&r);
+    sessions_and_sampling(&r);
+    jobs(&r);
+    handles(&r);
+    rig_close(&r);
+    return check_done();
+}

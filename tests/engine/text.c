@@ -1,0 +1,389 @@
+/* text.c: text of jobs and to ids, through the public API: whole code points, stop strings, ends, BOS, markers in raw
+   text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
+#include "text_model.h"
+
+static text_model model; /* the hook points to it */
+
+/* 16 ids. Whole code points lie across 4|5|6 (a smile in three pieces) and 10|11; 8 is broken UTF-8; 13 is a marker. */
+static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is",
+                                      "\xC3", "A ", "caf\xC3", "\xA9", " aab", "@3", "aabb", "." };
+
+static rig_said said;
+
+static exl2_result run(const rig *r, exl2_job_desc *d)
+{
+    memset(&said, 0, sizeof said);
+    d->user = &said;
+    exl2_result result = exl2_generate(r->engine, d);
+    if (result >= 0) {
+        CHECK_INT(said.done_events, 1);
+        said.text[said.bytes] = 0;
+    }
+    return result;
+}
+
+static void check_is_decoded(const rig *r, uint32_t flags)
+{
+    char whole[1024];
+    size_t need;
+    CHECK_INT(exl2_detokenize(r->engine, r->model, said.ids, said.count, flags, whole, sizeof whole, &need), EXL2_OK);
+    CHECK_INT(need, said.bytes);
+    CHECK_TEXT(said.text, whole);
+}
+
+/* ---- text of a job ---- */
+
+static exl2_flow hear_whole(void *user, const exl2_event *ev)
+{
+    if (ev->kind == EXL2_EVENT_TEXT) {
+        CHECK(exl2__unicode_valid(ev->text, ev->bytes));
+    }
+    return rig_hear(user, ev);
+}
+
+static void whole_code_points(const rig *r)
+{
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    d.on_event = hear_whole;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK(said.count == 16 && memcmp(said.ids, model.planned, 16 * sizeof(exl2_token)) == 0);
+    CHECK_TEXT(said.text, "The fox STOP \xF0\x9F\x98\x80 now is\xEF\xBF\xBD" "A caf\xC3\xA9 aabaabb.");
+    check_is_decoded(r, EXL2_TEXT_SKIP_MARKERS);
+    CHECK(said.text_events < 16); /* the pieces of the smile came as one */
+    d.show_markers = true;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK(strstr(said.text, " aab<|im_end|>aabb") != NULL);
+    check_is_decoded(r, 0);
+    for (uint32_t tokens = 1; tokens < 16; tokens++) { /* the end may cut a code point */
+        d.max_tokens = tokens;
+        d.show_markers = tokens & 1;
+        CHECK_INT(run(r, &d), EXL2_OK);
+        CHECK_INT(said.count, tokens);
+        CHECK_INT(said.stats.new_tokens, tokens);
+        check_is_decoded(r, tokens & 1 ? 0 : EXL2_TEXT_SKIP_MARKERS);
+    }
+}
+
+/* What a TEXT event shows is final: with a stop string "STOP" no event may end with a beginning of it. */
+static exl2_flow hear_held(void *user, const exl2_event *ev)
+{
+    if (ev->kind == EXL2_EVENT_TEXT && ev->bytes) {
+        CHECK(strchr("STO", ev->text[ev->bytes - 1]) == NULL);
+    }
+    return rig_hear(user, ev);
+}
+
+static void check_history(const rig *r, exl2_session s, uint32_t new_tokens)
+{
+    exl2_token history[512];
+    size_t need, prompt = EXL2__COUNT(text_prompt);
+    CHECK_INT(exl2_session_tokens(r->engine, s, history, 512, &need), EXL2_OK);
+    CHECK_INT(need, prompt + new_tokens);
+    CHECK(memcmp(history, text_prompt, sizeof text_prompt) == 0);
+    CHECK(memcmp(history + prompt, model.planned, new_tokens * sizeof(exl2_token)) == 0);
+}
+
+static void stop_across_tokens(const rig *r)
+{
+    static const char *const stop[] = { "STOP" };
+    exl2_session s;
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    d.session = s;
+    d.stop_strings = stop;
+    d.stop_string_count = 1;
+    d.on_event = hear_held;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, EXL2_STOP_STRING);
+    CHECK_TEXT(said.text, "The fox ");
+    CHECK_INT(said.count, 2); /* " ST" reaches into the stop string, so it is cut */
+    check_history(r, s, 2);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+/* Where the text of the job ends for one stop string: before its first occurrence, none: at the end. */
+static void check_stop(const rig *r, const char *whole, const char *stop)
+{
+    char wanted[1024];
+    const char *at = strstr(whole, stop);
+    snprintf(wanted, sizeof wanted, "%.*s", at ? (int)(at - whole) : (int)strlen(whole), whole);
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    d.stop_strings = &stop;
+    d.stop_string_count = 1;
+    d.on_event = hear_whole;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, at ? EXL2_STOP_STRING : EXL2_STOP_LENGTH);
+    if (!CHECK_TEXT(said.text, wanted)) {
+        printf("  with the stop string \"%s\"\n", stop);
+    }
+}
+
+/* Every stretch of up to six code points of the text as stop string; strings that almost come; strings that overlap
+   themselves. */
+static void stops_anywhere(const rig *r)
+{
+    static const char *const others[] = { "STOPS", "aaab", "aabb", "aabaabb", "aabaabbb", "now is\xEF\xBF\xBD",
+                                          "caf\xC3\xA9 a", "<|im_end|>", ".x",
+                                          "The fox STOP \xF0\x9F\x98\x80 now is" };
+    char whole[1024], stop[32];
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    CHECK_INT(run(r, &d), EXL2_OK);
+    memcpy(whole, said.text, said.bytes + 1);
+    size_t bytes = strlen(whole);
+    for (size_t begin = 0; begin < bytes; begin++) {
+        for (size_t length = 1 + begin % 3; begin + length <= bytes && length < 8; length += 3) {
+            if (exl2__unicode_valid(whole + begin, length)) {
+                snprintf(stop, sizeof stop, "%.*s", (int)length, whole + begin);
+                check_stop(r, whole, stop);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(others); i++) {
+        check_stop(r, whole, others[i]);
+    }
+}
+
+static void ends_of_jobs(const rig *r)
+{
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    static const char *const two[] = { "OP", "fox STOP x" }; /* the one that is complete first counts */
+    d.stop_strings = two;
+    d.stop_string_count = 2;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_TEXT(said.text, "The fox ST");
+    static const char *const both[] = { "OP", "STOP" }; /* complete together: the longer one */
+    d.stop_strings = both;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_TEXT(said.text, "The fox ");
+    d = text_job(r, &model, 16, &said);
+    d.stop_tokens = &model.planned[6];
+    d.stop_token_count = 1;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, EXL2_STOP_TOKEN);
+    CHECK_INT(said.count, 7);
+    CHECK_TEXT(said.text, "The fox STOP \xF0\x9F\x98\x80 now");
+    static const char *const held[] = { "now is not" }; /* the end shows what was held for it */
+    d.stop_strings = held;
+    d.stop_string_count = 1;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_TEXT(said.text, "The fox STOP \xF0\x9F\x98\x80 now");
+    exl2_bias eos = { model.marker[1], 1000 };
+    d = text_job(r, &model, 16, &said);
+    d.sampler.bias = &eos;
+    d.sampler.bias_count = 1;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, EXL2_STOP_EOS);
+    CHECK(said.count == 1 && said.bytes == 0);
+    d.show_markers = true;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_TEXT(said.text, "</s>");
+}
+
+static void bad_stops(const rig *r)
+{
+    static const char *const empty[] = { "fine", "" }, *const missing[] = { NULL }, *const broken[] = { "caf\xC3" };
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    char large[600];
+    const char *const larges[] = { large };
+    memset(large, 'x', sizeof large);
+    large[sizeof large - 1] = 0;
+    d.stop_strings = empty;
+    d.stop_string_count = 2;
+    text_check_refused(r, run(r, &d), EXL2_ERR_ARG, "stop string 1 is empty");
+    d.stop_string_count = 1;
+    d.stop_strings = missing;
+    text_check_refused(r, run(r, &d), EXL2_ERR_ARG, "stop string 0 is empty");
+    d.stop_strings = broken;
+    text_check_refused(r, run(r, &d), EXL2_ERR_ARG, "stop string 0 is not valid UTF-8");
+    d.stop_strings = larges;
+    text_check_refused(r, run(r, &d), EXL2_ERR_BUDGET, "599 bytes");
+}
+
+/* ---- text to ids ---- */
+
+static size_t tokens_of(const rig *r, const char *text, uint32_t flags, exl2_token *ids)
+{
+    size_t need = 0;
+    CHECK_INT(exl2_tokenize(r->engine, r->model, text, strlen(text), flags, ids, 512, &need), EXL2_OK);
+    return need;
+}
+
+static uint32_t count_of(const exl2_token *ids, size_t count, exl2_token id)
+{
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        found += ids[i] == id;
+    }
+    return found;
+}
+
+/* Tokens of the prompt of a job; *first: id of the first. */
+static uint32_t prompt_of(const rig *r, exl2_session s, const char *text, uint32_t flags, exl2_token *history)
+{
+    exl2_job_desc d = text_job(r, &model, 1, &said);
+    size_t need;
+    d.tokens = NULL;
+    d.token_count = 0;
+    d.prompt = text;
+    d.text_flags = flags;
+    d.session = s;
+    d.prefill_only = true;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(exl2_session_tokens(r->engine, s, history, 512, &need), EXL2_OK);
+    return said.stats.prompt_tokens;
+}
+
+static void bos_and_markers(const rig *r)
+{
+    static const char text[] = "hi<|im_end|>";
+    exl2_token ids[512], history[512];
+    exl2_session s;
+    CHECK_INT(tokens_of(r, text, 0, ids), 4);
+    CHECK(ids[0] == model.marker[0] && ids[1] == model.byte_ids['h'] && ids[3] == model.marker[3]);
+    CHECK_INT(tokens_of(r, text, EXL2_TEXT_NO_BOS, ids), 3);
+    CHECK_INT(tokens_of(r, text, EXL2_TEXT_NO_BOS | EXL2_TEXT_PLAIN, ids), 12);
+    CHECK_INT(count_of(ids, 12, model.marker[3]), 0);
+    CHECK_INT(tokens_of(r, "", 0, ids), 1);
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    CHECK_INT(prompt_of(r, s, text, EXL2_TEXT_PLAIN, history), 13);
+    CHECK_INT(count_of(history, 13, model.marker[3]), 0);
+    CHECK_INT(history[0], model.marker[0]);
+    CHECK_INT(prompt_of(r, s, text, 0, history), 3); /* BOS only where the history is empty */
+    CHECK_INT(count_of(history, 16, model.marker[0]), 1);
+    CHECK_INT(exl2_session_rewind(r->engine, s, 0), EXL2_OK);
+    CHECK_INT(prompt_of(r, s, text, EXL2_TEXT_NO_BOS, history), 3);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+static void buffers(const rig *r)
+{
+    static const exl2_message hello = { "user", "caf\xC3\xA9" };
+    exl2_token ids[5] = { 0 };
+    char text[64];
+    size_t need = 0, chat = strlen("<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
+    exl2_chat_desc close = { NULL, true };
+    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 0");
+    CHECK_INT(need, 5);
+    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 3, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 3");
+    CHECK(ids[0] == model.marker[0] && ids[2] == model.byte_ids['o'] && ids[3] == 0);
+    CHECK_INT(exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 5, &need), EXL2_OK);
+    text_check_refused(r, exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 4, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 4 bytes and a NUL, the buffer holds 4");
+    CHECK_TEXT(text, "fou");
+    CHECK_INT(exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 5, &need), EXL2_OK);
+    exl2_token smile[3] = { model.planned[4], model.planned[5], model.planned[6] };
+    for (size_t cap = 1; cap < 11; cap++) { /* "P (smile) now": what fits, and no code point is cut */
+        memset(text, 'x', sizeof text);
+        CHECK_INT(exl2_detokenize(r->engine, r->model, smile, 3, 0, text, cap, &need), EXL2_ERR_TOO_SMALL);
+        CHECK_INT(need, 10);
+        CHECK_INT(strlen(text), cap > 2 && cap < 7 ? 2 : cap - 1);
+        CHECK(text[cap] == 'x');
+    }
+    text_check_refused(r, exl2_chat_render(r->engine, r->model, &hello, 1, &close, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+                       "the buffer holds 0");
+    CHECK_INT(need, chat);
+    CHECK_INT(exl2_chat_render(r->engine, r->model, &hello, 1, &close, text, chat, &need), EXL2_ERR_TOO_SMALL);
+    CHECK_INT(strlen(text), chat - 1);
+    CHECK_INT(exl2_chat_render(r->engine, r->model, &hello, 1, &close, text, chat + 1, &need), EXL2_OK);
+    CHECK_TEXT(text, "<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
+    exl2_session s;
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    exl2_token history[512];
+    prompt_of(r, s, "four", 0, history);
+    text_check_refused(r, exl2_session_tokens(r->engine, s, ids, 2, &need), EXL2_ERR_TOO_SMALL,
+                       "needs 5 tokens, the buffer holds 2");
+    CHECK_INT(need, 5);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+/* Text that is not UTF-8 is read with U+FFFD for what is broken. */
+static void broken_text(const rig *r)
+{
+    static const char broken[] = "a\xFF\xE2\x82" "b\xF0\x9F\x98", whole[] = "a\xEF\xBF\xBD\xEF\xBF\xBD" "b\xEF\xBF\xBD";
+    exl2_token ids[512], wanted[512], history[512];
+    size_t count = tokens_of(r, whole, 0, wanted);
+    CHECK_INT(tokens_of(r, broken, 0, ids), count);
+    CHECK(memcmp(ids, wanted, count * sizeof *ids) == 0);
+    exl2_session s;
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    CHECK_INT(prompt_of(r, s, broken, 0, history), count);
+    CHECK(memcmp(history, wanted, count * sizeof *history) == 0);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+    exl2_message messages[2] = { { "user", broken }, { "user", whole } };
+    uint32_t tokens[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        exl2_job_desc d = text_job(r, &model, 1, &said);
+        d.tokens = NULL;
+        d.token_count = 0;
+        d.messages = &messages[i];
+        d.message_count = 1;
+        CHECK_INT(run(r, &d), EXL2_OK);
+        tokens[i] = said.stats.prompt_tokens;
+    }
+    CHECK_INT(tokens[0], tokens[1]);
+}
+
+/* Time of the worst texts grows about as they do: 8 times the text takes far less than 64 times as long. */
+static void long_texts(const rig *r)
+{
+    static const char *const kinds[] = { "a", " ", "<|im_end|", "\n ", "\xFF", "Ab1 " };
+    size_t size = 1 << 20, need;
+    char *text = (char *)malloc(size);
+    for (uint32_t k = 0; k < EXL2__COUNT(kinds); k++) {
+        uint64_t ns[2];
+        for (size_t i = 0, unit = strlen(kinds[k]); i < size; i++) {
+            text[i] = kinds[k][i % unit];
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            uint64_t begin = exl2__platform_ns();
+            CHECK_INT(exl2_tokenize(r->engine, r->model, text, i ? size : size / 8, 0, NULL, 0, &need),
+                      EXL2_ERR_TOO_SMALL);
+            ns[i] = exl2__platform_ns() - begin;
+        }
+        CHECK(ns[1] < 40 * ns[0] + 200000000u);
+    }
+    free(text);
+}
+
+/* Stop strings that almost come at every place of a long text: all of it is held until it cannot be one any more. */
+static void stops_that_almost_come(const rig *r)
+{
+    static char strings[3][501];
+    const char *const stops[3] = { strings[0], strings[1], strings[2] };
+    for (uint32_t i = 0; i < 3; i++) { /* half, two thirds, all but the last of it are the letter that comes */
+        memset(strings[i], 'a', 500);
+        memset(strings[i] + (i == 0 ? 250 : i == 1 ? 333 : 499), 'b', i == 0 ? 250 : i == 1 ? 167 : 1);
+    }
+    exl2_bias letter = { model.byte_ids['a'], 1000 };
+    exl2_job_desc d = text_job(r, &model, 500, &said);
+    d.stop_strings = stops;
+    d.stop_string_count = 3;
+    d.sampler.bias = &letter;
+    d.sampler.bias_count = 1;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(said.stop, EXL2_STOP_LENGTH);
+    CHECK_INT(said.bytes, 500);
+    CHECK(said.text_events <= 2 && strspn(said.text, "a") == 500); /* the 500th letter freed the first */
+    check_is_decoded(r, 0);
+}
+
+int main(void)
+{
+    text_find_plan(&model, EXL2__COUNT(plan));
+    text_write(&model, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
+    rig r = text_load(&model);
+    whole_code_points(&r);
+    stop_across_tokens(&r);
+    stops_anywhere(&r);
+    ends_of_jobs(&r);
+    bad_stops(&r);
+    bos_and_markers(&r);
+    buffers(&r);
+    broken_text(&r);
+    long_texts(&r);
+    stops_that_almost_come(&r);
+    rig_close(&r);
+    return check_done();
+}

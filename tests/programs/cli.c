@@ -1,0 +1,413 @@
+/* cli.c: the program exl2 from outside: the numbers of generate and score on tiny models, the lines of tokenize and
+   render, models of synth under info and bench, and its sentences and exit codes.
+   takes: cli CASE PROGRAM FOLDER: "numbers", "lines", "synth" or "sentences", the program, a folder to write to.
+   gives: exit code 0 or 1.
+   owns:  FOLDER.
+   next:  npc.c */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#define LOGIT_BOUND 0.15 /* FP16 K and V, factored scales: the bounds of the engine as shipped */
+#define LOGSUMEXP_BOUND 0.1
+#define NLL_BOUND 0.03
+
+#define MODELS EXL2_GOLDEN_DIR "/models/"
+#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
+
+static const json_value *item(const json_value *array, size_t index)
+{
+    const json_value *at = array ? array->child : NULL;
+    while (at && index--) {
+        at = at->next;
+    }
+    if (!at) {
+        printf("an array is too short\n");
+        exit(1);
+    }
+    return at;
+}
+
+/* ---- numbers ---- */
+
+static bool same_numbers(const json_value *a, const json_value *b)
+{
+    const json_value *x = a ? a->child : NULL, *y = b ? b->child : NULL;
+    while (x && y && x->number >= y->number && x->number <= y->number) {
+        x = x->next;
+        y = y->next;
+    }
+    return a && b && !x && !y;
+}
+
+/* [1,2,3] as it stands in the golden. */
+static void write_ids(const char *name, const json_value *ids)
+{
+    char *text = memory_copy_text(ids->raw, ids->raw_bytes);
+    program_write(name, text);
+    free(text);
+}
+
+static void check_greedy(const char *model, const json_value *ids, const json_value *wanted)
+{
+    char *text, *list = memory_copy_text(ids->raw + 1, ids->raw_bytes - 2), plain[256] = "";
+    CHECK(strchr(list, ' ') == NULL);
+    int code = program_run("generate " MODELS "%s --ids %s --greedy --max %zu --threads 2 --json", model, list,
+                           wanted->child_count);
+    json_value *said = program_json(code, &text);
+    CHECK(same_numbers(json_member(said, "prompt_ids"), ids));
+    CHECK(same_numbers(json_member(said, "ids"), wanted));
+    CHECK_TEXT(program_text(said, "stop"), "length");
+    CHECK_TEXT(program_text(said, "text"), "");
+    const json_value *stats = json_member(said, "stats");
+    CHECK_INT(program_number(stats, "prompt_tokens"), ids->child_count);
+    CHECK_INT(program_number(stats, "new_tokens"), wanted->child_count);
+    json_free(said);
+    free(text);
+    /* Without a tokenizer the plain output is ids too. */
+    CHECK_INT(program_run("generate " MODELS "%s --ids %s --temperature 0 --max 2 --threads 1", model, list), 0);
+    snprintf(plain, sizeof plain, "%.0f,%.0f\n", wanted->child->number, wanted->child->next->number);
+    text = program_read("out");
+    CHECK_TEXT(text, plain);
+    free(text);
+    free(list);
+}
+
+/* Golden ids and logits of a position against those of the program, which gives more of them. */
+static double worst_logit(const json_value *ids, const json_value *logits, const json_value *wanted_ids,
+                          const json_value *wanted_logits)
+{
+    double worst = 0;
+    const json_value *wanted = wanted_logits->child;
+    for (const json_value *id = wanted_ids->child; id; id = id->next, wanted = wanted->next) {
+        const json_value *got = ids->child, *logit = logits->child;
+        while (got && (int)got->number != (int)id->number) {
+            got = got->next;
+            logit = logit->next;
+        }
+        worst = fmax(worst, got ? fabs(logit->number - wanted->number) : INFINITY);
+    }
+    return worst;
+}
+
+static double score_nll(const char *model, const char *ids, size_t skip)
+{
+    char *text;
+    int code = program_run("score " MODELS "%s --ids-file '%s/%s' --skip %zu --json", model, folder, ids, skip);
+    json_value *said = program_json(code, &text);
+    CHECK(json_member(said, "top_ids") == NULL);
+    double nll = program_number(said, "nll");
+    CHECK(fabs(log(program_number(said, "perplexity")) - nll) < 1e-6);
+    json_free(said);
+    free(text);
+    return nll;
+}
+
+static void check_score(const char *model, const json_value *golden, size_t sequence)
+{
+    char *text;
+    const json_value *ids = item(json_member(golden, "tokens"), sequence);
+    const json_value *wanted_ids = item(json_member(golden, "top_ids"), sequence);
+    const json_value *wanted_logits = item(json_member(golden, "top_logits"), sequence);
+    const json_value *wanted_sums = item(json_member(golden, "logsumexp"), sequence);
+    write_ids("ids.json", ids);
+    int code = program_run("score " MODELS "%s --ids-file '%s/ids.json' --top 64 --json", model, folder);
+    json_value *said = program_json(code, &text);
+    const json_value *top_ids = json_member(said, "top_ids"), *top_logits = json_member(said, "top_logits");
+    const json_value *sums = json_member(said, "logsumexp");
+    CHECK(same_numbers(json_member(said, "ids"), ids));
+    CHECK_INT(program_number(said, "tokens"), ids->child_count);
+    size_t positions = ids->child_count - 1;
+    if (CHECK(top_ids && top_logits && sums && top_ids->child_count == positions && sums->child_count == positions)) {
+        double worst = 0, worst_sum = 0;
+        for (size_t p = 0; p < positions; p++) {
+            worst = fmax(worst, worst_logit(item(top_ids, p), item(top_logits, p), item(wanted_ids, p),
+                                            item(wanted_logits, p)));
+            worst_sum = fmax(worst_sum, fabs(item(sums, p)->number - item(wanted_sums, p)->number));
+        }
+        printf("%s %zu: logits off by %.4f, logsumexp by %.4f\n", model, sequence, worst, worst_sum);
+        CHECK(worst <= LOGIT_BOUND);
+        CHECK(worst_sum <= LOGSUMEXP_BOUND);
+    }
+    double nll = item(json_member(golden, "nll"), sequence)->number;
+    CHECK(fabs(program_number(said, "nll") - nll) <= NLL_BOUND);
+    json_free(said);
+    free(text);
+}
+
+/* The sum over all tokens is that of a prefix and that of what --skip leaves. */
+static void check_skipping(const char *model, const json_value *ids)
+{
+    const size_t prefix = 8;
+    const json_value *last = item(ids, prefix - 1);
+    char *text = memory_copy_text(ids->raw, (size_t)(last->raw + last->raw_bytes - ids->raw) + 1);
+    text[strlen(text) - 1] = ']';
+    program_write("prefix.json", text);
+    write_ids("ids.json", ids);
+    free(text);
+    double all = score_nll(model, "ids.json", 0) * (double)(ids->child_count - 1);
+    double front = score_nll(model, "prefix.json", 0) * (double)(prefix - 1);
+    double rest = score_nll(model, "ids.json", prefix - 1) * (double)(ids->child_count - prefix);
+    CHECK(fabs(all - front - rest) < 1e-4 * all);
+}
+
+static void case_numbers(void)
+{
+    static const char *const models[] = { "exl2-4bit", "exl2-mixed", "llama3-rope" };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        char path[1024];
+        size_t bytes;
+        snprintf(path, sizeof path, MODELS "%s/golden.json", models[i]);
+        char *text = check_read(path, &bytes);
+        json_value *golden = program_parse(text, bytes);
+        for (size_t sequence = 0; sequence < 2; sequence++) {
+            check_greedy(models[i], item(json_member(golden, "tokens"), sequence),
+                         item(json_member(golden, "greedy"), sequence));
+            check_score(models[i], golden, sequence);
+        }
+        check_skipping(models[i], item(json_member(golden, "tokens"), 0));
+        json_free(golden);
+        free(text);
+    }
+}
+
+/* ---- lines ---- */
+
+/* Runs the command on a file of goldens; every answer's `key` must be the golden's. */
+static void check_lines(const char *command, const char *goldens, const char *key)
+{
+    size_t rows = 0, errors = 0;
+    CHECK_INT(program_run("%s <'%s'", command, goldens), 0);
+    char *text = program_read("out"), *wanted_text = check_read(goldens, NULL), *got = text, *wanted = wanted_text;
+    while (*wanted && *got) {
+        size_t wanted_bytes = strcspn(wanted, "\n"), got_bytes = strcspn(got, "\n");
+        json_value *row = program_parse(wanted, wanted_bytes), *answer = program_parse(got, got_bytes);
+        const json_value *value = json_member(row, key), *said = json_member(answer, key);
+        bool good = value && said && value->kind == said->kind;
+        if (!value) {
+            good = !said && program_text(answer, "error");
+            errors++;
+        } else if (good && value->kind == JSON_TEXT) {
+            good = value->text_bytes == said->text_bytes && memcmp(value->text, said->text, value->text_bytes) == 0;
+        } else if (good) {
+            good = same_numbers(value, said);
+        }
+        if (!CHECK(good)) {
+            printf("%.*s\n%.*s\n", (int)wanted_bytes, wanted, (int)got_bytes, got);
+        }
+        json_free(row);
+        json_free(answer);
+        wanted += wanted_bytes + (wanted[wanted_bytes] != 0);
+        got += got_bytes + (got[got_bytes] != 0);
+        rows++;
+    }
+    CHECK(*wanted == 0 && *got == 0);
+    printf("%zu rows, %zu of them errors\n", rows, errors);
+    CHECK(rows > 20 && errors < rows / 2);
+    free(text);
+    free(wanted_text);
+}
+
+/* A line that cannot be answered is answered with an error, and the next one is heard. */
+static void check_bad_lines(void)
+{
+    program_write("in", "\n[]\n{\"text\": 1}\n{\"text\": \"a\n{\"ids\": [1]}\n{\"text\": \"Hello\"}\n");
+    CHECK_INT(program_run("tokenize '%s' <'%s/in'", TOKENIZER, folder), 0);
+    char *text = program_read("out"), *at = text;
+    for (int line = 0; line < 6 && *at; line++) {
+        size_t bytes = strcspn(at, "\n");
+        json_value *answer = program_parse(at, bytes);
+        CHECK((program_text(answer, "error") != NULL) == (line < 5));
+        CHECK((json_member(answer, "ids") != NULL) == (line == 5));
+        json_free(answer);
+        at += bytes + 1;
+    }
+    CHECK(*at == 0);
+    free(text);
+}
+
+static void case_lines(void)
+{
+    check_lines("tokenize '" TOKENIZER "'", EXL2_GOLDEN_DIR "/tokenizer/encode.jsonl", "ids");
+    check_lines("tokenize '" TOKENIZER "' --decode", EXL2_GOLDEN_DIR "/tokenizer/decode.jsonl", "text");
+    check_lines("render '" TOKENIZER "'", EXL2_GOLDEN_DIR "/template/smollm2.jsonl", "rendered");
+    check_bad_lines();
+}
+
+/* ---- synth, info, bench ---- */
+
+static void check_bench(const char *model)
+{
+    char *text;
+    int code = program_run("bench '%s' --prefill 8,16 --decode 2 --context 0,8 --batch 1,2 --threads 1 --json", model);
+    json_value *said = program_json(code, &text);
+    const json_value *runs = json_member(said, "runs");
+    CHECK(program_number(said, "load_s") > 0 && program_number(said, "prefill_tok_s") > 0);
+    CHECK(program_number(said, "decode_tok_s") > 0);
+    CHECK(runs && runs->child_count == 6);
+    for (size_t i = 0; runs && i < runs->child_count; i++) {
+        const json_value *run = item(runs, i);
+        bool prefill = i < 2;
+        CHECK(program_number(run, prefill ? "prefill_tok_s" : "decode_tok_s") > 0);
+        CHECK_INT(program_number(run, "tokens"), prefill ? 8 << i : 2);
+        CHECK_INT(program_number(run, "threads"), 1);
+        CHECK_INT(program_number(run, "batch"), prefill ? 1 : 1 + i % 2);
+        CHECK_INT(program_number(run, "context"), i < 4 ? 0 : 8);
+    }
+    json_free(said);
+    free(text);
+}
+
+static void case_synth(void)
+{
+    char *text, model[1100], command[2300];
+    snprintf(model, sizeof model, "%s/model", folder);
+    snprintf(command, sizeof command, "rm -rf '%s'", model);
+    CHECK_INT(system(command), 0);
+    json_value *made = program_json(program_run("synth '%s' --shape smollm2-135m --bpw 2.5 --json", model), &text);
+    double bpw = program_number(made, "bpw"), file_bytes = program_number(made, "file_bytes");
+    CHECK(fabs(bpw - 2.5) < 0.3);
+    json_free(made);
+    free(text);
+    program_sentence(program_run("synth '%s' --shape smollm2-135m", model), 1, "not an empty folder");
+    json_value *info = program_json(program_run("info '%s' --json", model), &text);
+    CHECK_INT(program_number(info, "layers"), 30);
+    CHECK_INT(program_number(info, "hidden"), 576);
+    CHECK_INT(program_number(info, "vocab"), 49152);
+    CHECK_TEXT(program_text(info, "arch"), "LlamaForCausalLM");
+    double weight_bytes = program_number(info, "weight_bytes");
+    CHECK(weight_bytes > 0.9 * file_bytes && weight_bytes < 1.3 * file_bytes);
+    json_free(info);
+    free(text);
+    check_bench(model);
+    json_value *said = program_json(program_run("generate '%s' --ids 5,6 --max 3 --seed 9 --json", model), &text);
+    CHECK_INT(program_number(json_member(said, "stats"), "seed"), 9);
+    CHECK(json_member(said, "ids") && json_member(said, "ids")->child_count > 0);
+    json_free(said);
+    free(text);
+    CHECK_INT(system(command), 0);
+}
+
+/* ---- sentences ---- */
+
+static void check_usage(void)
+{
+    static const struct { const char *flags, *part; } wrong[] = {
+        { "", "a command is missing" },
+        { "sing", "unknown command 'sing'" },
+        { "generate", "MODEL is missing" },
+        { "generate m", "give one of --prompt" },
+        { "generate m --prompt a --ids 1", "give one of --prompt" },
+        { "generate m --ids 1,,2", "--ids takes whole numbers" },
+        { "generate m --ids 1 --chat", "--chat goes with" },
+        { "generate m --prompt a --system s", "--system goes with --chat" },
+        { "generate m --prompt a --stop ''", "--stop takes" },
+        { "generate m --prompt a --max -1", "--max takes" },
+        { "generate m --prompt a --seed 18446744073709551616", "--seed takes" },
+        { "generate m --prompt a --temperature -1", "--temperature is 0 to 1000" },
+        { "generate m --prompt a --temperature 1e99", "--temperature takes a number" },
+        { "generate m --prompt a --top-p 0", "--top-p is above 0" },
+        { "generate m --prompt a --min-p 1.5", "--min-p is 0 to 1" },
+        { "generate m --prompt a --greedy --top-k 4", "--greedy leaves no choice" },
+        { "generate m --prompt a --backend gpu", "--backend is one of auto|cpu" },
+        { "chat m --greedy --temperature 2", "--greedy leaves no choice" },
+        { "score m", "give one of --text-file" },
+        { "score m --ids-file f --bytes 3", "--bytes goes with" },
+        { "score m --ids-file f --top 2", "--top goes with --json" },
+        { "score m --ids-file f --json --top 65", "--top is at most 64" },
+        { "bench m --batch 0", "--batch is 1 to 64" },
+        { "bench m --batch 1,", "--batch takes" },
+        { "info m n", "one argument too many" },
+        { "tokenize m --json", "unknown flag '--json'" },
+        { "import g o --bits 7", "7" },
+        { "synth o", "--shape is missing" },
+        { "synth o --shape mouse", "--shape is one of" },
+        { "synth o --shape llama2-7b --bpw 7", "--bpw is one of" },
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        program_sentence(program_run("%s", wrong[i].flags), 2, wrong[i].part);
+        char *out = program_read("out");
+        CHECK_TEXT(out, "");
+        free(out);
+    }
+}
+
+static void check_failures_of_files(void)
+{
+    program_write("no.json", "{\"a\": 1}");
+    program_write("one.json", "[5]");
+    program_write("two.json", "[5, 6]");
+    program_write("far.json", "[5, 999999]");
+    const char *tiny = MODELS "exl2-4bit";
+    program_sentence(program_run("info '%s'", folder), 1, "config.json");
+    program_sentence(program_run("generate '%s' --prompt a", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("generate '%s' --ids 1 --stop a", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("generate '%s' --ids 320", tiny), 1, "320");
+    program_sentence(program_run("generate '%s' --ids 1 --max 100000", tiny), 1, "100001 tokens");
+    program_sentence(program_run("generate '%s' --prompt-file '%s/none'", tiny, folder), 1, "none: No such file");
+    program_sentence(program_run("generate '%s' --prompt-file '%s'", tiny, folder), 1, "Is a directory");
+    program_sentence(program_run("chat '%s'", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("tokenize '%s'", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("render '%s'", folder), 1, "no tokenizer.json");
+    program_sentence(program_run("score '%s' --text-file '%s/no.json'", tiny, folder), 1, "no tokenizer.json");
+    program_sentence(program_run("score '%s' --ids-file '%s/no.json'", tiny, folder), 1, "not a JSON array");
+    program_sentence(program_run("score '%s' --ids-file '%s/one.json'", tiny, folder), 1, "1 tokens");
+    program_sentence(program_run("score '%s' --ids-file '%s/two.json' --skip 1", tiny, folder), 1, "at least 3");
+    program_sentence(program_run("score '%s' --ids-file '%s/far.json'", tiny, folder), 1, "999999");
+    program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
+    program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
+    program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
+}
+
+/* A disk that is full, a reader that has gone. */
+static void check_stdout(void)
+{
+    static const char *const commands[] = { "--help", "--version", "info --help", "info '" MODELS "exl2-4bit' --json",
+                                            "generate '" MODELS "exl2-4bit' --ids 1,2 --max 4" };
+    char command[8192];
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        program_sentence(program_run("%s >/dev/full", commands[i]), 1, "stdout cannot be written");
+    }
+    program_write("in", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    snprintf(command, sizeof command,
+             "(sleep 0.2; '%s' tokenize '" TOKENIZER "' <'%s/in' 2>'%s/err'; echo $? >'%s/out') | true",
+             program, folder, folder, folder);
+    CHECK_INT(system(command), 0);
+    char *code = program_read("out");
+    program_sentence(atoi(code), 1, "stdout cannot be written");
+    free(code);
+}
+
+static void case_sentences(void)
+{
+    static const char *const commands[] = { "",     "info",  "chat",   "generate", "score",
+                                            "tokenize", "render", "bench", "import",   "synth" };
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        CHECK_INT(program_run("%s --help", commands[i]), 0);
+        char *out = program_read("out"), *err = program_read("err");
+        CHECK(strstr(out, "usage: exl2") != NULL && strstr(out, commands[i]) != NULL);
+        CHECK_TEXT(err, "");
+        free(out);
+        free(err);
+    }
+    check_usage();
+    check_failures_of_files();
+    check_stdout();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(void); } cases[] = {
+        { "numbers", case_numbers }, { "lines", case_lines }, { "synth", case_synth }, { "sentences", case_sentences },
+    };
+    if (argc != 4) {
+        printf("usage: cli CASE PROGRAM FOLDER\n");
+        return 1;
+    }
+    program_set(argv[2], argv[3]);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (strcmp(argv[1], cases[i].name) == 0) {
+            cases[i].run();
+        }
+    }
+    return check_done();
+}

@@ -1,0 +1,101 @@
+/* frame.c: the programs frame and hello from outside: two seconds of frames on a tiny model, the figures and the
+   picture that come of them, and their sentences. How fast it was is not judged.
+   takes: frame FRAME HELLO FOLDER: the two programs, a folder to write to.
+   gives: exit code 0 or 1.
+   owns:  FOLDER.
+   next:  cli.c */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#define MODEL EXL2_GOLDEN_DIR "/models/exl2-4bit"
+#define SECONDS 2
+#define FRAMES_ON (SECONDS * 60 * 2 / 3)
+#define PICTURE_BYTES_MAX 60000
+
+/* "WHAT p50 A p99 B max C ms" with 0 < A <= B <= C. */
+static void check_figures(const char *out, const char *what)
+{
+    double p50 = 0, p99 = 0, most = 0;
+    const char *line = strstr(out, what);
+    if (CHECK(line != NULL)) {
+        CHECK_INT(sscanf(line + strlen(what), " p50 %lf p99 %lf max %lf ms", &p50, &p99, &most), 3);
+        CHECK(p50 > 0 && p50 <= p99 && p99 <= most);
+    }
+}
+
+/* The buckets of the histogram hold every frame with the engine at work. */
+static void check_histogram(const char *out)
+{
+    const char *at = strstr(out, "frames with the engine at work:");
+    unsigned sum = 0, count, rows = 0;
+    CHECK(at != NULL);
+    for (; at && (at = strstr(at, " ms ")) != NULL; at += 4) {
+        CHECK_INT(sscanf(at, " ms %u", &count), 1);
+        sum += count;
+        rows++;
+    }
+    CHECK_INT(rows, 12);
+    CHECK_INT(sum, FRAMES_ON);
+}
+
+static void check_picture(const char *out)
+{
+    size_t bytes;
+    char path[1100];
+    if (strstr(out, "no stb_image_write")) {
+        return;
+    }
+    snprintf(path, sizeof path, "%s/frame.png", folder);
+    char *picture = check_read(path, &bytes);
+    CHECK(bytes > 1000 && bytes < PICTURE_BYTES_MAX && memcmp(picture, "\x89PNG\r\n", 6) == 0);
+    CHECK(strstr(out, "frame.png: picture of the frame times") != NULL);
+    free(picture);
+}
+
+static void check_frame(void)
+{
+    int code = program_run("'" MODEL "' --seconds %d --cpu-us 2000 --threads 1 --png '%s/frame.png'", SECONDS, folder);
+    CHECK_INT(code, 0);
+    char *out = program_read("out"), *err = program_read("err");
+    double speed = 0;
+    CHECK_TEXT(err, "");
+    check_figures(out, "frame, engine idle");
+    check_figures(out, "frame, engine at work");
+    check_figures(out, "inside exl2_step");
+    char *end = strstr(out, " tokens/s with 2.00 ms a frame on 1 thread");
+    if (CHECK(end != NULL)) {
+        while (end > out && end[-1] != '\n') {
+            end--;
+        }
+        CHECK(sscanf(end, "%lf tokens/s", &speed) == 1 && speed > 0);
+    }
+    check_histogram(out);
+    check_picture(out);
+    free(out);
+    free(err);
+    program_sentence(program_run("'%s'", folder), 1, "config.json");
+    program_sentence(program_run("'" MODEL "' --seconds 0"), 2, "--seconds");
+    program_sentence(program_run("'" MODEL "' --cpu-us 0"), 2, "--cpu-us");
+    program_sentence(program_run("%s", ""), 2, "MODEL is missing");
+    CHECK_INT(program_run("--help"), 0);
+}
+
+static void check_hello(void)
+{
+    program_sentence(program_run("%s", ""), 2, "usage: hello MODEL");
+    program_sentence(program_run("'%s'", folder), 1, "config.json");
+    program_sentence(program_run("'" MODEL "'"), 1, "no tokenizer.json");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        printf("usage: frame FRAME HELLO FOLDER\n");
+        return 1;
+    }
+    program_set(argv[1], argv[3]);
+    check_frame();
+    program_set(argv[2], argv[3]);
+    check_hello();
+    return check_done();
+}

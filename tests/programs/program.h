@@ -1,0 +1,113 @@
+/* program.h: what the tests of programs share: run one with flags, read what it said, check its sentence, look into its
+   JSON with the reader of the programs.
+   takes: a program, a folder to write to.
+   gives: program_set, program_run, program_read, program_write, program_sentence, program_parse, program_json,
+          program_number, program_text.
+   owns:  FOLDER/out and FOLDER/err; the caller frees what it gets.
+   next:  cli.c */
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include "../../demo/common/json_in.c"
+#include "../../demo/common/memory.c"
+#include "../check.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+static char program[1024], folder[1024];
+
+/* Empties the folder. */
+static inline void program_set(const char *path, const char *work)
+{
+    char make[2200];
+    snprintf(program, sizeof program, "%s", path);
+    snprintf(folder, sizeof folder, "%s", work);
+    snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", folder, folder);
+    CHECK_INT(system(make), 0);
+}
+
+/* Runs the program with these flags, which may end in redirections; otherwise stdin is empty, stdout and stderr go to
+   FOLDER/out and FOLDER/err. Its exit code. */
+static inline int program_run(const char *format, ...)
+{
+    char flags[4096], command[8192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flags, sizeof flags, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "</dev/null >'%s/out' 2>'%s/err' '%s' %s", folder, folder, program, flags);
+    printf("+ %s\n", flags);
+    fflush(stdout);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A file of the folder, NUL behind it. */
+static inline char *program_read(const char *name)
+{
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return check_read(path, NULL);
+}
+
+static inline void program_write(const char *name, const char *text)
+{
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0) {
+        printf("cannot write %s\n", path);
+        exit(1);
+    }
+}
+
+/* That it ended with this code and one line on stderr which holds `part`. */
+static inline void program_sentence(int got, int wanted, const char *part)
+{
+    char *err = program_read("err");
+    char *end = strchr(err, '\n');
+    CHECK_INT(got, wanted);
+    if (!CHECK(strstr(err, part) != NULL) || !CHECK(end && end[1] == 0)) {
+        printf("stderr: %s\n", err);
+    }
+    free(err);
+}
+
+/* The text as a tree; ends the test when it is no JSON. */
+static inline json_value *program_parse(const char *text, size_t bytes)
+{
+    const char *error = NULL;
+    json_value *root = json_read(text, bytes, &error);
+    if (!root) {
+        printf("%s: %.200s\n", error, text);
+        exit(1);
+    }
+    return root;
+}
+
+/* What a run that must go well left on stdout: one JSON value. The tree points into *text; free both. */
+static inline json_value *program_json(int code, char **text)
+{
+    char *err = program_read("err");
+    *text = program_read("out");
+    CHECK_INT(code, 0);
+    CHECK_TEXT(err, "");
+    free(err);
+    return program_parse(*text, strlen(*text));
+}
+
+static inline double program_number(const json_value *object, const char *key)
+{
+    const json_value *value = json_member(object, key);
+    return CHECK(value && value->kind == JSON_NUMBER) ? value->number : -1;
+}
+
+static inline const char *program_text(const json_value *object, const char *key) /* NULL: not there, or no text */
+{
+    const json_value *value = json_member(object, key);
+    return value && value->kind == JSON_TEXT ? value->text : NULL;
+}
+
+#endif

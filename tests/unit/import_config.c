@@ -1,0 +1,184 @@
+/* import_config.h and import_plan.h: RoPE scaling and floats of config.json, and the models that an import refuses. */
+#include "../import_rig.h"
+#include "../../exl2_impl/1_load/model_config.h"
+
+/* ---- RoPE scaling ---- */
+
+static void add_rope_table(gguf_maker *m, float factor, double original, float spoil)
+{
+    float table[8];
+    for (int i = 0; i < 8; i++) { /* as llama.cpp's converter makes it, heads of 16 */
+        double wavelength = 6.283185307179586 / pow(500000.0, -2.0 * i / 16);
+        double smooth = (original / wavelength - 1) / (4.0 - 1);
+        table[i] = (float)(wavelength < original / 4 ? 1
+                           : wavelength > original   ? factor
+                                                     : 1 / ((1 - smooth) / factor + smooth));
+    }
+    table[4] += spoil;
+    gguf_tensor(m, "rope_freqs.weight", 0, 8, 0, table, sizeof table);
+}
+
+static void rope_llama3(gguf_maker *m) { add_rope_table(m, 8, 8192, 0); }
+static void rope_llama32(gguf_maker *m) { add_rope_table(m, 32, 8192, 0); }
+static void rope_ones(gguf_maker *m) { add_rope_table(m, 1, 8192, 0); }
+static void rope_odd(gguf_maker *m) { add_rope_table(m, 8, 8192, 0.5f); }
+
+static void rope_other_context(gguf_maker *m)
+{
+    add_rope_table(m, 16, 4096, 0);
+    gguf_key_u32(m, "llama.rope.scaling.original_context_length", 4096);
+}
+
+static void rope_linear(gguf_maker *m)
+{
+    gguf_key_text(m, "llama.rope.scaling.type", "linear");
+    gguf_key_f32(m, "llama.rope.scaling.factor", 2.5f);
+}
+
+static void rope_old_linear(gguf_maker *m) { gguf_key_f32(m, "llama.rope.scale_linear", 4.0f); }
+
+static void rope_both(gguf_maker *m)
+{
+    rope_linear(m);
+    rope_llama3(m);
+}
+
+static void rope_yarn(gguf_maker *m) { gguf_key_text(m, "llama.rope.scaling.type", "yarn"); }
+
+static void test_rope(void)
+{
+    static const struct {
+        void (*change)(gguf_maker *m);
+        exl2__rope_kind kind;
+        double factor, original;
+    } rows[] = {
+        { NULL, EXL2__ROPE_PLAIN, 1, 0 },
+        { rope_ones, EXL2__ROPE_PLAIN, 1, 0 },
+        { rope_llama3, EXL2__ROPE_LLAMA3, 8, 8192 },
+        { rope_llama32, EXL2__ROPE_LLAMA3, 32, 8192 },
+        { rope_other_context, EXL2__ROPE_LLAMA3, 16, 4096 },
+        { rope_linear, EXL2__ROPE_LINEAR, 2.5, 0 },
+        { rope_old_linear, EXL2__ROPE_LINEAR, 4, 0 },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        llama_options o = small;
+        llama_model l;
+        rig r;
+        exl2__config config;
+        o.change = rows[i].change;
+        llama_make(&l, &o);
+        rig_make(&r, l.file);
+        exl2_import_desc d = describe(&r);
+        if (CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK) &&
+            CHECK_INT(exl2__config_read(&r.c, out_dir, &config), EXL2_OK)) {
+            CHECK_INT(config.rope.kind, rows[i].kind);
+            if (rows[i].kind != EXL2__ROPE_PLAIN) {
+                CHECK(config.rope.factor == rows[i].factor);
+            }
+            if (rows[i].kind == EXL2__ROPE_LLAMA3) {
+                CHECK(config.rope.low == 1 && config.rope.high == 4 &&
+                      config.rope.original_context_max == rows[i].original);
+            }
+            remove_out();
+        } else {
+            printf("  row %zu: %s\n", i, r.c.error.text);
+        }
+        check_clean(&r);
+        llama_free(&l);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void add_parts(gguf_maker *m) { gguf_key_u32(m, "split.count", 3); }
+static void add_experts(gguf_maker *m) { gguf_key_u32(m, "llama.expert_count", 8); }
+static void add_scale(gguf_maker *m) { gguf_key_f32(m, "llama.logit_scale", 0.5f); }
+static const uint8_t zeros[64] = { 0 };
+static void add_tensor(gguf_maker *m) { gguf_tensor(m, "blk.0.attn_q_norm.weight", 0, 16, 0, zeros, sizeof zeros); }
+
+static void test_model_refusals(void)
+{
+    llama_options o = small;
+    o.change = add_parts;
+    check_refused("a part", &o, EXL2_ERR_UNSUPPORTED, "one of 3 parts");
+    o.change = add_experts;
+    check_refused("experts", &o, EXL2_ERR_UNSUPPORTED, "llama.expert_count is 8");
+    o.change = add_scale;
+    check_refused("logit scale", &o, EXL2_ERR_UNSUPPORTED, "llama.logit_scale");
+    o.change = add_tensor;
+    check_refused("a tensor too many", &o, EXL2_ERR_UNSUPPORTED, "blk.0.attn_q_norm.weight");
+    o.change = rope_odd;
+    check_refused("another table", &o, EXL2_ERR_UNSUPPORTED, "rope_freqs.weight");
+    o.change = rope_both;
+    check_refused("two scalings", &o, EXL2_ERR_UNSUPPORTED, "at once");
+    o.change = rope_yarn;
+    check_refused("yarn", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type");
+    o = small;
+    o.skip = "blk.1.ffn_up.weight";
+    check_refused("a tensor too few", &o, EXL2_ERR_FORMAT, "blk.1.ffn_up.weight is missing");
+    o.skip = "token_embd.weight";
+    check_refused("no embedding", &o, EXL2_ERR_FORMAT, "token_embd.weight");
+    o = small;
+    o.skip_key = "llama.block_count";
+    check_refused("no layers", &o, EXL2_ERR_FORMAT, "llama.block_count is missing");
+    o.skip_key = "llama.attention.layer_norm_rms_epsilon";
+    check_refused("no epsilon", &o, EXL2_ERR_FORMAT, "rms_epsilon");
+    o = small;
+    o.inter = 32 * 2047 + 32 * 2;
+    o.layers = 1;
+    check_refused("too wide", &o, EXL2_ERR_UNSUPPORTED, "llama.feed_forward_length is 65568");
+    o = small;
+    o.kv_heads = 3;
+    check_refused("heads", &o, EXL2_ERR_FORMAT, "4 heads cannot share 3");
+    o = small;
+    o.spoil = "blk.0.attn_q.weight"; /* F32 */
+    check_refused("NaN in a matrix", &o, EXL2_ERR_FORMAT, "blk.0.attn_q.weight has a number in row 63");
+    o.spoil = "blk.0.attn_norm.weight";
+    check_refused("NaN in a norm", &o, EXL2_ERR_FORMAT, "blk.0.attn_norm.weight has a number at 63");
+}
+
+/* ---- numbers as text ---- */
+
+static void test_floats(void)
+{
+    static const struct {
+        float value;
+        const char *text;
+    } rows[] = {
+        { 1e-5f, "1e-5" },
+        { 1e-6f, "1e-6" },
+        { 500000.0f, "500000.0" },
+        { 10000.0f, "10000.0" },
+        { 8.0f, "8.0" },
+        { 0.0f, "0.0" },
+        { 0.1f, "1e-1" },
+        { 2.5f, "25e-1" },
+        { 3.14159274f, "31415927e-7" },
+        { 1e30f, "1e30" },
+        { 9.999999f, "9999999e-6" },
+        { 16777216.0f, "16777216.0" },
+        { 1.17549435e-38f, "11754944e-45" },
+        { 3.40282347e38f, "34028235e31" },
+    };
+    exl2__ctx c = { 0 };
+    c.allocator = exl2__platform_allocator();
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        exl2__write w;
+        CHECK_INT(exl2__write_open(&c, NULL, &w), EXL2_OK);
+        exl2__write_float(&w, rows[i].value);
+        w.buffer[w.used] = 0;
+        CHECK_TEXT(w.buffer, rows[i].text);
+        CHECK(strtof(w.buffer, NULL) == rows[i].value);
+        CHECK_INT(exl2__write_close(&w), EXL2_OK);
+    }
+    CHECK_INT(c.host_bytes, 0);
+}
+
+int main(void)
+{
+    import_start();
+    test_rope();
+    test_model_refusals();
+    test_floats();
+    return check_done();
+}

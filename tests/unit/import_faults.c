@@ -1,0 +1,169 @@
+/* exl2_import_gguf: wrong arguments, folders that are there already, cancelling, refused memory and failing reads leave
+   nothing half-made and nothing of others touched. */
+#include "../import_rig.h"
+
+static void check_argument(exl2_import_desc d, rig *r, const char *piece)
+{
+    CHECK_INT(exl2__import_gguf(&r->c, &d), EXL2_ERR_ARG);
+    if (!CHECK(strstr(r->c.error.text, piece) != NULL)) {
+        printf("  \"%s\" should hold \"%s\"\n", r->c.error.text, piece);
+    }
+    check_clean(r);
+}
+
+static void test_arguments(void)
+{
+    llama_model l;
+    rig r;
+    exl2_error error = { EXL2_OK, 0, { 0 } };
+    llama_make(&l, &small);
+    rig_make(&r, l.file);
+    exl2_import_desc d = describe(&r);
+    d.bits = 7;
+    check_argument(d, &r, "bits 7");
+    d = describe(&r);
+    d.head_bits = 9;
+    check_argument(d, &r, "head_bits 9");
+    d = describe(&r);
+    d.group = 16;
+    check_argument(d, &r, "group 16");
+    d = describe(&r);
+    d._end_canary = 1;
+    check_argument(d, &r, "_end_canary");
+    d = describe(&r);
+    d.gguf_path = NULL;
+    check_argument(d, &r, "gguf_path is NULL");
+    d = describe(&r);
+    d.out_dir = "";
+    check_argument(d, &r, "out_dir has 0 bytes");
+    CHECK_INT(exl2_import_gguf(NULL), EXL2_ERR_ARG);
+    d = describe(&r); /* the public function: model.gguf is no file */
+    d.error = &error;
+    CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_IO);
+    CHECK_INT(error.code, EXL2_ERR_IO);
+    CHECK(strstr(error.text, "model.gguf: no such file") != NULL);
+    llama_free(&l);
+}
+
+/* ---- nothing half-made ---- */
+
+static void write_file(const char *dir, const char *name)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fputs("left over", file) >= 0);
+    fclose(file);
+}
+
+static void test_left_overs(void)
+{
+    llama_model l;
+    rig r;
+    llama_make(&l, &small);
+    rig_make(&r, l.file);
+    exl2_import_desc d = describe(&r);
+    /* A killed run: its folder is taken away and made anew. */
+    CHECK(exl2__platform_make_dir(work_dir));
+    write_file(work_dir, "config.json");
+    write_file(work_dir, "output-00001-of-00002.safetensors");
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
+    check_folder(&l, &small, 8, 32, 8);
+    /* A finished one is never written over. */
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    CHECK(strstr(r.c.error.text, "exists and is not empty") != NULL);
+    check_folder(&l, &small, 8, 32, 8);
+    remove_out();
+    check_clean(&r);
+    /* Files that are not ours stay. */
+    CHECK(exl2__platform_make_dir(work_dir));
+    write_file(work_dir, "diary.txt");
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    CHECK(strstr(r.c.error.text, "holds diary.txt") != NULL);
+    char path[700];
+    snprintf(path, sizeof path, "%s/diary.txt", work_dir);
+    CHECK(exl2__platform_remove_file(path));
+    CHECK(exl2__platform_remove_dir(work_dir));
+    /* No parent folder, or a file in its place. */
+    char below[700];
+    snprintf(below, sizeof below, "%s/below", out_dir);
+    d.out_dir = below;
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
+    CHECK(strstr(r.c.error.text, "its parent must be a folder") != NULL);
+    d.out_dir = out_dir;
+    check_clean(&r);
+    /* An empty folder is taken, with or without a slash behind its name. */
+    CHECK(exl2__platform_make_dir(out_dir));
+    char slash[600];
+    snprintf(slash, sizeof slash, "%s//", out_dir);
+    d.out_dir = slash;
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
+    check_folder(&l, &small, 8, 32, 8);
+    remove_out();
+    /* A file of that name is not. */
+    d.out_dir = out_dir;
+    FILE *file = fopen(out_dir, "wb");
+    CHECK(file && fclose(file) == 0);
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
+    CHECK(exl2__platform_remove_file(out_dir));
+    check_clean(&r);
+    llama_free(&l);
+}
+
+static void test_cancel(void)
+{
+    llama_model l;
+    rig r;
+    uint32_t stop = 1;
+    llama_make(&l, &small);
+    for (;; stop++) {
+        rig_make(&r, l.file);
+        r.stop_at = stop;
+        exl2_import_desc d = describe(&r);
+        exl2_result result = exl2__import_gguf(&r.c, &d);
+        if (result == EXL2_OK) {
+            break;
+        }
+        CHECK_INT(result, EXL2_ERR_CANCELLED);
+        CHECK_INT(r.calls, stop);
+        check_clean(&r);
+    }
+    CHECK(stop > 20 && r.calls == stop - 1);
+    remove_out();
+    llama_free(&l);
+}
+
+/* The n-th allocation or read fails, for n = 0, 1, 2 ... until none is left. */
+static void test_faults(bool reads)
+{
+    llama_model l;
+    rig r;
+    uint32_t n = 0;
+    llama_make(&l, &small);
+    for (;; n++) {
+        rig_make(&r, l.file);
+        *(reads ? &r.reads_left : &r.allocations_left) = n;
+        exl2_import_desc d = describe(&r);
+        exl2_result result = exl2__import_gguf(&r.c, &d);
+        if (result == EXL2_OK) {
+            break;
+        }
+        CHECK_INT(result, reads ? EXL2_ERR_IO : EXL2_ERR_MEMORY);
+        check_clean(&r);
+    }
+    CHECK(n > 10);
+    remove_out();
+    check_clean(&r);
+    llama_free(&l);
+}
+
+int main(void)
+{
+    import_start();
+    test_arguments();
+    test_left_overs();
+    test_cancel();
+    test_faults(false);
+    test_faults(true);
+    return check_done();
+}
