@@ -169,7 +169,8 @@ void fake_reset(void)
     fake_nvrtc_reset();
     fake_device device = {
         .name = "FakeForce 4090", .uuid = { 1, 2, 3 }, .luid = { 4, 5 }, .arch_major = 8, .arch_minor = 9,
-        .sm_count = 16, .memory_clock = 10000000, .memory_width = 384, .shared_optin = 101376, .bytes_total = (uint64_t)1 << 30
+        .sm_count = 16, .memory_clock = 10000000, .memory_width = 384, .shared_optin = 101376,
+        .bytes_total = (uint64_t)1 << 30
     };
     fake = (fake_state){ .device_count = 1, .driver_version = 13000, .nvrtc_version = 13000, .arch_count = 7,
                          .archs = { 75, 80, 86, 89, 90, 100, 120 } };

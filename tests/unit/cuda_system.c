@@ -41,7 +41,7 @@ static void test_pick(void)
 {
     rig_make();
     rig_three_devices();
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), 2);
+    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), 2);
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 1 }), 1);
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 0 }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text,
@@ -55,7 +55,7 @@ static void test_pick(void)
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_LUID, .luid = { 13 } }), EXL2_ERR_NO_DEVICE);
     CHECK_INT(picked((exl2_device_desc){ .pick = (exl2_pick)9 }), EXL2_ERR_ARG);
     fake.device_count = 1;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
+    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
     check_error(&rig.files.c, "FakeForce 1080", "at least 7.5", "the only device is too old");
     rig_end();
 }
@@ -64,10 +64,10 @@ static void test_no_device(void)
 {
     rig_make();
     fake.device_count = 0;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
+    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text, "no CUDA device: the driver (CUDA 13.0) finds none");
     fake.driver_version = 11080;
-    CHECK_INT(picked((exl2_device_desc){ EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
+    CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text,
                "the NVIDIA driver is too old: it is of CUDA 11.8, at least 12.0 is needed");
     rig_end();
