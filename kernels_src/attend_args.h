@@ -13,7 +13,9 @@
 #include "step_args.h"
 
 #define EXL2K_SPLITS_MAX 16
+#ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 512
+#endif
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 

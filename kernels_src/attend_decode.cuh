@@ -30,6 +30,14 @@ typedef struct exl2k_decode {
     bool writes;                         /* this CTA stores K and V of its row */
 } exl2k_decode;
 
+typedef struct exl2k_decode_shared {
+    __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
+    u32 fresh[2][EXL2K_DIM / 2]; /* K and V of this row: elements i and i + dim / 2 */
+    f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
+    f32 factor[EXL2K_SPLITS_MAX][EXL2K_HEAD_TILE]; /* of a split, and 1 / total in it */
+    u32 ticket;
+} exl2k_decode_shared;
+
 /* ---- what the CTA has to do ---- */
 
 /* Number of rows right before this one that have the positions right before its own. Lane l looks at row - l. */
@@ -133,8 +141,16 @@ EXL2K_FN void exl2k_ring_wait(u32 stages)
     __syncwarp();
 }
 
+/* Elements i and i + dim / 2 of K (rotated) or V of a row. */
+EXL2K_FN u32 exl2k_fresh(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
+{
+    return value ? exl2k_value(a, row, kv_head, i) | exl2k_value(a, row, kv_head, i + a.dim / 2) << 16
+                 : exl2k_rope_pair(a, row, position, (a.heads + kv_head) * a.dim, i);
+}
+
 /* Overwrites the tokens of this launch in a unit of K or V, and stores those of this row into the page. */
-EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value)
+EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value,
+                               const u32 *fresh)
 {
     u32 first = d.position - d.back, begin = exl2k_max(first, token);
     u32 end = exl2k_min(d.end, token + EXL2K_UNIT), half = a.dim / 2;
@@ -150,8 +166,7 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
             page += (value ? exl2k_value_offset(a) : 0) + (u64)(position % EXL2K_PAGE_TOKENS) * a.dim * 2;
         }
         for (u32 i = d.lane; i < half; i += 32) {
-            u32 pair = value ? exl2k_value(a, row, d.kv_head, i) | exl2k_value(a, row, d.kv_head, i + half) << 16
-                             : exl2k_rope_pair(a, row, position, (a.heads + d.kv_head) * a.dim, i);
+            u32 pair = row == d.row ? fresh[i] : exl2k_fresh(a, row, position, d.kv_head, i, value);
             exl2k_shared_store_u16(slot + exl2k_tile_element(line, i), pair);
             exl2k_shared_store_u16(slot + exl2k_tile_element(line, i + half), pair >> 16);
             if (store) {
@@ -205,6 +220,7 @@ EXL2K_FN void exl2k_soften(exl2k_sums &s, f32 score[4], u32 token, u32 end, f32 
 
 EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][2], u32 dim)
 {
+    f32 odd[4] = { 0.0f, 0.0f, 0.0f, 0.0f }; /* two chains are done sooner than one */
     for (u32 j = 0; j < 4; j++) {
         score[j] = 0.0f;
     }
@@ -213,8 +229,11 @@ EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][
         if (k * 16 < dim) {
             uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(slot, k));
             u32 rows[4] = { tile.x, tile.y, tile.z, tile.w };
-            exl2k_mma(score, rows, query[k][0], query[k][1]);
+            exl2k_mma(k & 1 ? odd : score, rows, query[k][0], query[k][1]);
         }
+    }
+    for (u32 j = 0; j < 4; j++) {
+        score[j] += odd[j];
     }
 }
 
@@ -232,7 +251,7 @@ EXL2K_FN void exl2k_mix(exl2k_sums &s, u32 slot, const u32 weights[2], u32 dim)
 
 /* All units of the warp. */
 EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_sums &s,
-                                 const u32 query[EXL2K_STEPS][2])
+                                 const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared)
 {
     u32 slot = 0, e = 0;
     for (u32 u = 0; u < d.units; u++) {
@@ -241,7 +260,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
         for (u32 value = 0; value < 2; value++, e++) {
             u32 at = d.ring + slot * EXL2K_UNIT_BYTES;
             exl2k_ring_wait(d.stages);
-            exl2k_ring_patch(d, a, token, at, value);
+            exl2k_ring_patch(d, a, token, at, value, shared->fresh[value]);
             if (value) {
                 exl2k_mix(s, at, weights, a.dim);
             } else {
@@ -262,24 +281,26 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
 
 /* ---- sums of warps and splits ---- */
 
-typedef struct exl2k_decode_shared {
-    __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
-    f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
-    f32 factor[EXL2K_SPLITS_MAX][EXL2K_HEAD_TILE]; /* of a split, and 1 / total in it */
-    u32 ticket;
-} exl2k_decode_shared;
-
 EXL2K_FN void exl2k_load_query(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
 {
     u32 half = a.dim / 2;
     for (u32 head = d.warp; head < EXL2K_HEAD_TILE; head += EXL2K_DECODE_WARPS) {
+#pragma unroll 2
         for (u32 i = d.lane; i < half; i += 32) {
             u32 pair = head < d.heads ? exl2k_rope_pair(a, d.row, d.position, (d.head + head) * a.dim, i) : 0;
             shared->query[head][i] = (u16)pair;
             shared->query[head][i + half] = (u16)(pair >> 16);
         }
     }
+    for (u32 i = threadIdx.x; i < 2 * half && d.end == d.position + 1; i += EXL2K_DECODE_THREADS) {
+        bool value = i >= half;
+        u32 j = value ? i - half : i;
+        shared->fresh[value][j] = exl2k_fresh(a, d.row, d.position, d.kv_head, j, value);
+    }
 }
+
+/* Eight dims of four pairs of heads lie in different banks. */
+EXL2K_FN u32 exl2k_parked(u32 head, u32 dim) { return (head * EXL2K_DIM + (dim ^ head / 2 * 8)) * 4; }
 
 /* The warp's sums, where its ring was. */
 EXL2K_FN void exl2k_park_sums(const exl2k_decode &d, const exl2k_sums &s, exl2k_decode_shared *shared)
@@ -289,7 +310,7 @@ EXL2K_FN void exl2k_park_sums(const exl2k_decode &d, const exl2k_sums &s, exl2k_
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
         for (u32 j = 0; j < 4; j++) {
             u32 dim = k * 16 + g + (j >> 1) * 8, head = 2 * t + (j & 1);
-            exl2k_shared_store_f32(d.ring + (head * EXL2K_DIM + dim) * 4, s.out[k][j]);
+            exl2k_shared_store_f32(d.ring + exl2k_parked(head, dim), s.out[k][j]);
         }
     }
     for (u32 j = 0; j < 2 && g == 0; j++) {
@@ -322,7 +343,7 @@ EXL2K_FN void exl2k_merge_warps(const exl2k_decode &d, const exl2k_attend_args &
         }
         for (u32 w = 0; w < EXL2K_DECODE_WARPS; w++) {
             if (shared->total[w][head] > 0.0f) { /* else the warp had no unit */
-                u32 at = rings + w * d.stages * EXL2K_UNIT_BYTES + (head * EXL2K_DIM + i) * 4;
+                u32 at = rings + w * d.stages * EXL2K_UNIT_BYTES + exl2k_parked(head, i);
                 f32 factor = exl2k_exp2(shared->most[w][head] - most);
                 total += shared->total[w][head] * factor;
                 value += exl2k_shared_load_f32(at) * factor;
@@ -398,8 +419,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, 1) EXL2K_DECO
     for (u32 e = 0; e < d.stages; e++) {
         exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
     }
-    d.back = exl2k_rows_back(a, d.row, d.position, d.sequence);
     exl2k_load_query(d, a, &shared);
+    d.back = exl2k_rows_back(a, d.row, d.position, d.sequence);
     __syncthreads();
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
@@ -412,7 +433,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, 1) EXL2K_DECO
     }
     s.most[0] = s.most[1] = EXL2K_MINUS_INF;
     s.total[0] = s.total[1] = 0.0f;
-    exl2k_decode_units(d, a, s, query);
+    exl2k_decode_units(d, a, s, query, &shared);
     exl2k_copy_wait<0>();
     __syncwarp();
     exl2k_park_sums(d, s, &shared);

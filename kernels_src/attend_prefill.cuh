@@ -5,10 +5,9 @@
    owns:  nothing.
    next:  attend_prefill128.cu
 
-   A warp has 16 pairs, from their queries (in registers) to their outputs; K and V come by tiles of 64 tokens (32 for
-   256 dims, where two warps share 16 pairs and have half of the output each). While the scores of a tile become
-   weights and meet V, K of the next tile arrives, and the other way about. A pair adds exact zeros for tokens behind
-   its own position, so its bits do not depend on its tile. */
+   A warp has 16 pairs, from their queries (in registers) to their outputs; K and V come by tiles of 8,192 elements, one
+   ahead of the one that is worked on. With 256 dims two warps share 16 pairs and have half of the output each. A pair
+   adds exact zeros for tokens behind its own position, so its bits do not depend on its tile. */
 #ifndef EXL2K_ATTEND_PREFILL_CUH
 #define EXL2K_ATTEND_PREFILL_CUH
 
@@ -17,7 +16,7 @@
 #define EXL2K_PREFILL_THREADS 256u
 #define EXL2K_SHARERS (EXL2K_DIM == 256 ? 2u : 1u) /* warps with the same pairs */
 #define EXL2K_PAIRS (128u / EXL2K_SHARERS)         /* of the CTA */
-#define EXL2K_KEYS (EXL2K_DIM == 256 ? 32u : 64u)
+#define EXL2K_KEYS (4096u / EXL2K_DIM)              /* tokens of a tile of K or V: 64, 32, 16 */
 #define EXL2K_KV_BYTES (EXL2K_KEYS * EXL2K_TOKEN_BYTES)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
 #define EXL2K_OUT_STEPS (EXL2K_STEPS / EXL2K_SHARERS) /* of 16 dims, of a warp */
@@ -27,7 +26,8 @@ typedef struct exl2k_prefill {
     u32 group, kv_head, sequence, first_pair, pairs; /* of this CTA */
     u32 last;                                        /* last position that anyone looks at */
     u32 lane, slice, half;                           /* pairs 16 slice .. + 15; half of the output */
-    u32 keys, values;                                /* tiles in shared memory */
+    u32 warp_first, warp_last;                       /* positions of the warp's first and last pair */
+    u32 shared;                                      /* two times a tile of K and one of V */
     u32 position[2];                                 /* of this lane's pairs g and g + 8 */
 } exl2k_prefill;
 
@@ -54,7 +54,9 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     if (blockIdx.x >= exl2k_load(a.step + 8)) {
         return false;
     }
-    uint4 tile = exl2k_load4(a.tiles + blockIdx.x * sizeof(exl2k_tile));
+    /* The last tiles of a sequence have the longest way to go. */
+    u32 index = exl2k_load(a.step + 8) - 1 - blockIdx.x;
+    uint4 tile = exl2k_load4(a.tiles + (u64)index * sizeof(exl2k_tile));
     p.tile.row = tile.x;
     p.group = a.heads / a.kv_heads;
     p.kv_head = blockIdx.y;
@@ -69,11 +71,13 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     p.lane = threadIdx.x % 32;
     p.slice = threadIdx.x / 32 / EXL2K_SHARERS;
     p.half = threadIdx.x / 32 % EXL2K_SHARERS;
-    p.keys = shared;
-    p.values = shared + EXL2K_KV_BYTES;
+    p.shared = shared;
+    u32 first = exl2k_min(p.slice * 16, p.pairs - 1), last = exl2k_min(p.slice * 16 + 15, p.pairs - 1);
+    p.warp_first = exl2k_row_position(a, exl2k_pair_row(p, first));
+    p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, last));
     for (u32 j = 0; j < 2; j++) {
         u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
-        p.position[j] = pair < p.pairs ? exl2k_row_position(a, exl2k_pair_row(p, pair)) : 0;
+        p.position[j] = pair < p.pairs ? exl2k_row_position(a, exl2k_pair_row(p, pair)) : p.warp_last;
     }
     return true;
 }
@@ -88,25 +92,29 @@ EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_arg
         u32 feature = there ? exl2k_pair_head(p, pair) * a.dim : 0;
         for (u32 i = p.lane; i < half; i += 32) {
             u32 both = there ? exl2k_rope_pair(a, row, position, feature, i) : 0;
-            exl2k_shared_store_u16(p.keys + exl2k_tile_element(pair, i), both);
-            exl2k_shared_store_u16(p.keys + exl2k_tile_element(pair, i + half), both >> 16);
+            exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, i), both);
+            exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, i + half), both >> 16);
         }
     }
 }
 
-/* K or V of tokens [first, first + KEYS); zeros behind the last. `page` holds them. */
-EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first, u32 page, u32 to, u64 offset)
+/* K and V of tokens [first, first + KEYS), which lie in one page; zeros behind the last. */
+EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first, u32 page, u32 to)
 {
     if (first <= p.last) {
         u32 piece = threadIdx.x % EXL2K_PIECES, line = threadIdx.x / EXL2K_PIECES;
-        u64 from = exl2k_page_of(a, page, p.kv_head) + offset + (u64)(first % EXL2K_PAGE_TOKENS) * a.dim * 2;
+        u64 from = exl2k_page_of(a, page, p.kv_head) + (u64)(first % EXL2K_PAGE_TOKENS) * a.dim * 2;
+        u64 offset = exl2k_value_offset(a);
 #pragma unroll
         for (u32 i = 0; i < EXL2K_KEYS; i += EXL2K_PREFILL_THREADS / EXL2K_PIECES) {
             u32 at = to + exl2k_tile_at(line + i, piece);
             if (piece * 8 < a.dim && first + line + i <= p.last) {
-                exl2k_copy16(at, from + (u64)(line + i) * a.dim * 2 + piece * 16);
+                u64 token = from + (u64)(line + i) * a.dim * 2 + piece * 16;
+                exl2k_copy16(at, token);
+                exl2k_copy16(at + EXL2K_KV_BYTES, token + offset);
             } else {
                 exl2k_shared_store4(at, make_uint4(0, 0, 0, 0));
+                exl2k_shared_store4(at + EXL2K_KV_BYTES, make_uint4(0, 0, 0, 0));
             }
         }
     }
@@ -144,41 +152,51 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
 EXL2K_FN void exl2k_tile_soften(const exl2k_prefill &p, exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], u32 first,
                                 f32 scale)
 {
-    u32 t = p.lane % 4;
     f32 factor[2];
-#pragma unroll
-    for (u32 j = 0; j < 2; j++) {
-        f32 most = s.most[j], total = 0.0f;
+    bool changed = false;
+    if (first + EXL2K_KEYS > p.warp_first + 1) {
 #pragma unroll
         for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-            for (u32 i = 2 * j; i < 2 * j + 2; i++) {
-                u32 key = first + 8 * n + 2 * t + (i & 1);
-                score[n][i] = key <= p.position[j] ? score[n][i] * scale : EXL2K_MINUS_INF;
-                most = fmaxf(most, score[n][i]);
+            for (u32 i = 0; i < 4; i++) {
+                u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
+                score[n][i] = key <= p.position[i / 2] ? score[n][i] : EXL2K_MINUS_INF;
             }
+        }
+    }
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        f32 most = score[0][2 * j], total = 0.0f;
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+            most = fmaxf(most, fmaxf(score[n][2 * j], score[n][2 * j + 1]));
         }
         most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 1));
         most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 2));
+        most = fmaxf(most * scale, s.most[j]);
 #pragma unroll
         for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
             for (u32 i = 2 * j; i < 2 * j + 2; i++) {
-                score[n][i] = exl2k_exp2(score[n][i] - most);
+                score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -most));
                 total += score[n][i];
             }
         }
         factor[j] = exl2k_exp2(s.most[j] - most);
+        changed = changed || most != s.most[j];
         s.total[j] = s.total[j] * factor[j] + total;
         s.most[j] = most;
     }
+    if (__any_sync(EXL2K_ALL, changed)) {
 #pragma unroll
-    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            s.out[n][i] *= factor[i / 2];
+        for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
+            for (u32 i = 0; i < 4; i++) {
+                s.out[n][i] *= factor[i / 2];
+            }
         }
     }
 }
 
-EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 dim)
+EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 values,
+                            u32 dim)
 {
 #pragma unroll
     for (u32 m = 0; m < EXL2K_KEYS / 16; m++) {
@@ -190,7 +208,7 @@ EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 wei
         for (u32 k = 0; k < EXL2K_OUT_STEPS; k++) {
             u32 step = p.half * EXL2K_OUT_STEPS + k;
             if (step * 16 < dim) {
-                u32 at = exl2k_tile_rows(p.values + m * 16 * EXL2K_TOKEN_BYTES, step);
+                u32 at = exl2k_tile_rows(values + m * 16 * EXL2K_TOKEN_BYTES, step);
                 uint4 tile = exl2k_ldmatrix4_transposed(at);
                 exl2k_mma(s.out[2 * k], rows, tile.x, tile.y);
                 exl2k_mma(s.out[2 * k + 1], rows, tile.z, tile.w);
@@ -223,33 +241,32 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
     }
 }
 
+/* A tile's place is filled again once every warp is done with it: at the barrier of the next tile. */
 EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
                                   const u32 query[EXL2K_STEPS][4])
 {
-    u64 offset = exl2k_value_offset(a);
-    u32 page = exl2k_tile_page(p, a, 0);
-    exl2k_load_tile(p, a, 0, page, p.keys, 0);
-    exl2k_load_tile(p, a, 0, page, p.values, offset);
+    u32 page = exl2k_tile_page(p, a, EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
+    exl2k_load_tile(p, a, 0, exl2k_tile_page(p, a, 0), at);
     for (u32 first = 0; first <= p.last; first += EXL2K_KEYS) {
-        f32 score[EXL2K_KEYS / 8][4];
-        page = exl2k_tile_page(p, a, first + EXL2K_KEYS);
-        exl2k_copy_wait<1>();
+        exl2k_copy_wait<0>();
         __syncthreads();
-        exl2k_tile_scores(score, query, p.keys, a.dim);
-        __syncthreads();
-        exl2k_load_tile(p, a, first + EXL2K_KEYS, page, p.keys, 0);
-        exl2k_tile_soften(p, s, score, first, a.scale * EXL2K_LOG2E);
-        exl2k_copy_wait<1>();
-        __syncthreads();
-        exl2k_tile_mix(p, s, score, a.dim);
-        __syncthreads();
-        exl2k_load_tile(p, a, first + EXL2K_KEYS, page, p.values, offset);
+        exl2k_load_tile(p, a, first + EXL2K_KEYS, page, other);
+        page = exl2k_tile_page(p, a, first + 2 * EXL2K_KEYS);
+        if (first <= p.warp_last) {
+            f32 score[EXL2K_KEYS / 8][4];
+            exl2k_tile_scores(score, query, at, a.dim);
+            exl2k_tile_soften(p, s, score, first, a.scale * EXL2K_LOG2E);
+            exl2k_tile_mix(p, s, score, at + EXL2K_KV_BYTES, a.dim);
+        }
+        u32 swap = at;
+        at = other;
+        other = swap;
     }
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, 1) EXL2K_PREFILL(exl2k_attend_args a)
 {
-    __shared__ __align__(128) u8 shared[2 * EXL2K_KV_BYTES]; /* K and V of a tile; at first the queries */
+    __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* at first the queries */
     exl2k_prefill p;
     exl2k_rows_sums s;
     u32 query[EXL2K_STEPS][4];
@@ -262,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, 1) EXL2K_PRE
     __syncthreads();
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
-        uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(p.keys + p.slice * 16 * EXL2K_TOKEN_BYTES, k));
+        uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(p.shared + p.slice * 16 * EXL2K_TOKEN_BYTES, k));
         query[k][0] = tile.x;
         query[k][1] = tile.y;
         query[k][2] = tile.z;

@@ -7,7 +7,7 @@
    The chain is that of exl2_impl/3_backend/cpu_sample.h, integer for integer. Both kernels spread a row over
    vocab / 4096 CTAs, because the weights of 152,000 logits are more work than one SM does in 10 us; the CTA of a row
    that comes last does the rest alone. */
-#include "sample_select.cuh"
+#include "sample_filter.cuh"
 
 /* ---- what both kernels look up ---- */
 
@@ -303,7 +303,7 @@ EXL2K_FN u32 exl2k_pick(const exl2k_row_view *v, const exl2k_draw *d)
     if (d->top_k == 0 && top_p) {
         items = exl2k_keep_nucleus(v, exl2k_row_sum(v), d->share, d->least_weight);
     } else if (d->top_k == 0) {
-        items = exl2k_collect(v, exl2k_least_key(&v->curve, d->least_weight), true);
+        items = exl2k_collect(v, exl2k_least_key(&v->curve, d->least_weight), EXL2K_KEY_INF, true);
     } else {
         items = exl2k_keep_first(v, d->top_k, true);
         if (top_p) {
@@ -407,7 +407,7 @@ EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a, exl2k_sample_work *w
     return w->counter == gridDim.x - 1;
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_draw(exl2k_sample_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_sample_draw(exl2k_sample_args a)
 {
     __shared__ exl2k_sample_work w;
     exl2k_dependency_wait();

@@ -68,17 +68,16 @@ EXL2K_FN u64 exl2k_weight(const exl2k_curve *curve, f32 logit)
 
 EXL2K_FN u64 exl2k_key_weight(const exl2k_curve *curve, int key) { return exl2k_weight(curve, exl2k_key_logit(key)); }
 
-/* The smallest key that weighs at least `weight`, which is at most 2^40. */
+/* The smallest key that weighs at least `weight`, which is at most 2^40. A whole warp probes 32 keys a round. */
 EXL2K_FN int exl2k_least_key(const exl2k_curve *curve, u64 weight)
 {
     long long low = EXL2K_KEY_LEAST, high = curve->top_key;
     while (low < high) {
-        long long middle = low + (high - low) / 2;
-        if (exl2k_key_weight(curve, (int)middle) >= weight) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
+        long long step = high - low, probe = low + step * (threadIdx.x % 32) / 32;
+        u32 enough = __ballot_sync(EXL2K_ALL, exl2k_key_weight(curve, (int)probe) >= weight);
+        u32 first = enough ? (u32)__ffs((int)enough) - 1 : 32;
+        high = first < 32 ? low + step * first / 32 : high;
+        low = first > 0 ? low + step * (first - 1) / 32 + 1 : low;
     }
     return (int)low;
 }

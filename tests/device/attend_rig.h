@@ -39,14 +39,15 @@ typedef struct attend_scene {
 static uint64_t attend_random = 17;
 static double attend_worst[2]; /* decode, prefill */
 
-static attend_modules attend_modules_load(void)
+/* options: of NVRTC, or NULL */
+static attend_modules attend_modules_load(const char *options)
 {
     static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
                                              { "attend_prefill64.cu", "attend_prefill128.cu", "attend_prefill256.cu" } };
-    attend_modules m = { .store = rig_load("attend_store.cu", NULL) };
+    attend_modules m = { .store = rig_load("attend_store.cu", options) };
     for (int i = 0; i < 3; i++) {
-        m.decode[i] = rig_load(names[0][i], NULL);
-        m.prefill[i] = rig_load(names[1][i], NULL);
+        m.decode[i] = rig_load(names[0][i], options);
+        m.prefill[i] = rig_load(names[1][i], options);
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
