@@ -53,6 +53,7 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = exl2k_partial_at<M>(sums, ways, strip, 0) + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
+#pragma unroll 5
     for (u32 slice = 1; slice < ways; slice++) {
         total += exl2k_shared_load_f32(at + slice * (M == 1 ? 64 : 512));
     }
@@ -64,18 +65,18 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
 /* ---- the kernel ---- */
 
 /* Partial sums that no chunk will write: slices without records. */
-template <u32 M>
+template <u32 M, u32 P>
 EXL2K_FN void exl2k_clear_empty(const exl2k_matrix &m, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     f32 zero[4] = { 0 };
-    u32 offset = 0, parts = place.group < place.groups ? m.parts : 0;
+    u32 offset = 0, parts = place.group < place.groups ? exl2k_parts<P>(m) : 0;
     for (u32 part = 0; part < parts; part++) {
         const exl2k_part &p = m.part[part];
-        exl2k_span strips = exl2k_strips_of_part(m, part, block);
+        exl2k_span strips = exl2k_strips_of_part<P>(m, part, block);
         u32 count = strips.end - strips.begin;
         if (p.slice[place.slice] == p.slice[place.slice + 1]) {
             for (u32 i = place.group; i < count; i += place.groups) {
-                u32 strip = m.interleaved ? 2 * i + part : offset + i;
+                u32 strip = P == EXL2K_PAIR ? 2 * i + part : offset + i;
                 exl2k_partial_add<M>(exl2k_partial_at<M>(sums, m.ways, strip, place.slice), zero, true, place.lane);
             }
         }
@@ -84,7 +85,7 @@ EXL2K_FN void exl2k_clear_empty(const exl2k_matrix &m, const exl2k_place &place,
 }
 
 /* The warp's share of a block; `t` is its first task. */
-template <u32 M>
+template <u32 M, u32 P>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_task t,
                                exl2k_span block, u32 sums, u64 x, u32 &slot, u32 &parity)
 {
@@ -93,25 +94,25 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
     if (M == 1 && t.strips > 0) {
         ahead = exl2k_load_input(x, t, m.rows, place.lane);
     }
-    exl2k_clear_empty<M>(m, place, block, sums);
+    exl2k_clear_empty<M, P>(m, place, block, sums);
     while (t.strips > 0) {
         exl2k_inputs inputs;
         exl2k_task next = t;
         if (M == 1) {
             exl2k_spread_input(inputs, ahead, place.lane);
         } else {
-            u64 entry = m.part[t.part].chunks + t.chunk * sizeof(exl2k_chunk);
+            u64 entry = m.part[P == EXL2K_ONE ? 0 : t.part].chunks + t.chunk * sizeof(exl2k_chunk);
             exl2k_load_inputs(inputs, x + t.row * 64, exl2k_task_records(t), entry);
         }
         next.chunk++;
-        exl2k_task_find<M>(next, m, place, block);
-        bool first = t.chunk == m.part[t.part].slice[place.slice];
+        exl2k_task_find<M, P>(next, m, place, block);
+        bool first = t.chunk == m.part[P == EXL2K_ONE ? 0 : t.part].slice[place.slice];
         for (u32 i = place.group; i < t.strips; i += place.groups) {
             f32 sum[4];
             exl2k_stream_wait(s, slot, parity);
             exl2k_chunk_product<M>(sum, s.ring + slot * s.slot_bytes, inputs, t, place.lane);
             __syncwarp();
-            exl2k_stream_fill(s, a, place);
+            exl2k_stream_fill<P>(s, a, place);
             if (++slot == s.stages) {
                 slot = 0;
                 parity ^= 1;
@@ -119,7 +120,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             if (M == 1 && i == place.group && next.strips > 0) {
                 ahead = exl2k_load_input(x, next, m.rows, place.lane);
             }
-            u32 strip = m.interleaved ? 2 * i + t.part : t.offset + i;
+            u32 strip = P == EXL2K_PAIR ? 2 * i + t.part : t.offset + i;
             exl2k_partial_add<M>(exl2k_partial_at<M>(sums, m.ways, strip, place.slice), sum, first, place.lane);
         }
         t = next;
@@ -129,15 +130,16 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
 template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
+    constexpr u32 P = KIND == EXL2K_ACT ? EXL2K_PAIR : KIND == EXL2K_STORE ? EXL2K_LIST : EXL2K_ONE;
     const exl2k_matrix &m = a.matrix;
-    exl2k_place place = exl2k_place_of_warp(m);
+    exl2k_place place = exl2k_place_of_warp(a);
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_bytes;
     u32 small = sums + a.block * m.ways * (M == 1 ? 64 : 512);
-    exl2k_span cta = exl2k_strips_of_cta(m), block = { cta.begin, exl2k_min(cta.begin + a.block, cta.end) };
-    exl2k_stream s = exl2k_stream_open(a, place, shared, small, cta);
-    exl2k_task task = exl2k_task_first<M>(m, place, block);
+    exl2k_span cta = exl2k_strips_of_cta<P>(a), block = exl2k_block_after(a, cta.begin, cta);
+    exl2k_stream s = exl2k_stream_open<P>(a, place, shared, small, cta);
+    exl2k_task task = exl2k_task_first<M, P>(m, place, block);
     for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill(s, a, place);
+        exl2k_stream_fill<P>(s, a, place);
     }
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -146,7 +148,7 @@ template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u64 x = a.x + (u64)row * a.x_pitch * 2 + place.lane % 4 * 16;
     while (block.begin < block.end) {
         exl2k_out_begin<M, KIND>(out, a, block);
-        exl2k_gemv_block<M>(a, place, s, task, block, sums, x, slot, parity);
+        exl2k_gemv_block<M, P>(a, place, s, task, block, sums, x, slot, parity);
         if (block.begin == cta.begin) {
             exl2k_out_settle<M>(out);
             __syncthreads();
@@ -155,17 +157,21 @@ template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
             __syncthreads();
         }
         exl2k_out_block<M, KIND>(out, a, block, sums);
-        block = exl2k_span{ block.end, exl2k_min(block.end + a.block, cta.end) };
-        task = exl2k_task_first<M>(m, place, block);
+        block = exl2k_block_after(a, block.end, cta);
+        if (block.begin >= block.end) {
+            break;
+        }
+        task = exl2k_task_first<M, P>(m, place, block);
         __syncthreads();
     }
     exl2k_out_close<M, KIND>(out, a);
 }
 
-#define EXL2K_GEMV(name, M, KIND)                                                                           \
-    extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1) name(const __grid_constant__ exl2k_gemv_args a) \
-    {                                                                                                       \
-        exl2k_gemv<M, KIND>(a);                                                                             \
+#define EXL2K_GEMV(name, M, KIND)                                                                      \
+    extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)                                \
+    name(const __grid_constant__ exl2k_gemv_args a)                                                    \
+    {                                                                                                  \
+        exl2k_gemv<M, KIND>(a);                                                                        \
     }
 
 EXL2K_GEMV(exl2k_gemv1_store, 1, EXL2K_STORE)

@@ -43,7 +43,8 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 stages;      /* 2..8 */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips between two barriers; even when interleaved */
-    exl2k_u32 unused;
+    exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */
+    exl2k_u32 ways_inverse; /* 256 / ways + 1 */
 } exl2k_gemv_args;
 
 #endif

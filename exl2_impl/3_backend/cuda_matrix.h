@@ -271,7 +271,7 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
     return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
 }
 
-/* Fills stages, slot_bytes and block of *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes. Deep rings
+/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes. Deep rings
    first: 4 stages, then strips a block, then up to 8 stages. residual: one output a thread and block. Returns the
    dynamic shared memory of the launch, 0: the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, bool residual,
@@ -281,6 +281,9 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     uint32_t most = residual ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit, stage = EXL2K_GEMV_WARPS * chunk_bytes;
     uint32_t wanted = exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most);
     a->slot_bytes = chunk_bytes;
+    a->each = a->matrix.strips / unit / ctas;
+    a->more = a->matrix.strips / unit % ctas;
+    a->ways_inverse = 256 / a->matrix.ways + 1;
     for (a->stages = 4; a->stages >= 2; a->stages--) {
         uint32_t taken = a->stages * stage + EXL2K_GEMV_SMALL_BYTES;
         if (taken + unit * strip > budget) {

@@ -245,8 +245,8 @@ static uint32_t product_level(const product_part *p, uint32_t g, uint32_t column
     return p->scale_codes[(size_t)g * (p->desc.out_stored / 8) + column / 8] >> column % 8 * 4 & 15u;
 }
 
-/* Column of weights q * S, packed order. */
-static void product_column(const product_part *p, uint32_t column, double *weights)
+/* Column of weights q * S, packed order; rounded: fp16(q * S), what the format defines. */
+static void product_column(const product_part *p, uint32_t column, bool rounded, double *weights)
 {
     const exl2__matrix_desc *d = &p->desc;
     if (d->dense) {
@@ -260,7 +260,9 @@ static void product_column(const product_part *p, uint32_t column, double *weigh
         uint32_t level = product_level(p, g, column) + 1;
         float scale = exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(d->scale_max[g])));
         for (uint32_t row = group->row; row < group->row + group->rows; row++) {
-            weights[row] = (double)((int)product_code(p, g, row, column) - (1 << (group->bits - 1))) * (double)scale;
+            float code = (float)((int)product_code(p, g, row, column) - (1 << (group->bits - 1)));
+            float half = rounded ? exl2__f16_to_f32(exl2__f32_to_f16(code * scale)) : 0.0f;
+            weights[row] = rounded ? (double)half : (double)code * (double)scale;
         }
     }
 }

@@ -242,8 +242,8 @@ int main(int argc, char **argv)
         rig_close();
         return 0;
     }
-    static const char *const options[] = { "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38", "-DEXL2K_PDL=1",
-                                           "-DEXL2K_PDL=1 -DEXL2K_BULK=0 -DEXL2K_WIDTHS_MASK=38",
+    static const char *const options[] = { "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38",
+                                           "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38 -DEXL2K_BULK=0",
                                            "-DEXL2K_PDL=0 -DEXL2K_WIDTHS_MASK=38" };
     for (uint32_t o = 0; o < sizeof options / sizeof options[0]; o++) {
         gemv = rig_load("gemv.cu", options[o]);

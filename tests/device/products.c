@@ -45,7 +45,7 @@ static void make_values(product_case *c)
     for (uint32_t part = 0, first = 0; part < c->m.count; part++) {
         const product_part *p = &c->m.part[part];
         for (uint32_t n = 0; n < p->desc.out; n++) {
-            product_column(p, n, weights);
+            product_column(p, n, false, weights);
             for (uint32_t row = 0; row < ROWS; row++) {
                 double sum = 0;
                 for (uint32_t k = 0; k < c->m.in; k++) {
