@@ -323,6 +323,9 @@ static exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *o
         *out = (exl2__cuda_driver){ 0 };
         return EXL2_ERR_NO_DEVICE;
     }
+#if !defined(_WIN32)
+    out->device_luid = NULL; /* exported, and always an error */
+#endif
     out->library = library;
     return EXL2_OK;
 }

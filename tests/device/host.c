@@ -3,7 +3,7 @@
    takes: a GPU; NVRTC, also through EXL2_NVRTC; run in the root of the tree.
    gives: exit code 77 where there is none.
    owns:  nothing that outlives the program.
-   next:  README.md */
+   next:  rig.h */
 #define EXL2__KERNELS(X)                                    \
     X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE) \
     X(exl2k_probe_copy, "probe.cu", exl2k_probe_args, NONE)
@@ -105,7 +105,14 @@ static void test_copies(exl2__cuda_device *d, uint64_t bytes)
         CHECK_INT(exl2__cuda_ring_send(d, &ring, a + at, 0, slot, true), EXL2_OK);
     }
     CHECK_INT(d->driver.stream_wait(d->upload), 0);
-    printf("upload through the ring: %.1f GB/s\n", (double)bytes / ms_since(start) * 1e-6);
+    double ring_ms = ms_since(start);
+    start = exl2__platform_ns();
+    for (uint64_t at = 0; at < bytes; at += slot) {
+        CHECK_INT(d->driver.copy_up(b + at, ring.memory, (size_t)slot, d->upload), 0);
+    }
+    CHECK_INT(d->driver.stream_wait(d->upload), 0);
+    printf("upload: %.1f GB/s through the ring, %.1f GB/s without filling it\n", (double)bytes / ring_ms * 1e-6,
+           (double)bytes / ms_since(start) * 1e-6);
     exl2k_probe_args args = { a, b, bytes / 16, 1, 0 };
     CHECK_INT(d->driver.fill8(b, 0xFF, (size_t)bytes, d->stream), 0);
     exl2__cuda_grid grid = { d->sm_count * 4, 1, 512, 0, true };
@@ -224,11 +231,42 @@ static void test_refused(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
+/* A kernel that writes to nowhere: DEVICE_LOST with a sentence, from then on at once; closing works, and a device that
+   is opened anew serves. */
+static void test_lost(void)
+{
+    exl2__ctx c = context_of_hooks();
+    exl2__cuda_device d = { 0 };
+    exl2__cuda_settings settings = { .nvrtc_path = getenv("EXL2_NVRTC"), .cache = { load, store, NULL } };
+    exl2k_probe_args nowhere = { 4096, 4096, 1000, 1, 0 };
+    exl2__cuda_ring ring;
+    uint64_t a;
+    c.logger.line = NULL;
+    CHECK_INT(exl2__cuda_device_open(&c, &d, &settings), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_alloc(&d, 1 << 20, EXL2_MEM_KV, &a), EXL2_OK);
+    CHECK_INT(exl2__cuda_ring_open(&d, &ring, 4, 1 << 20, d.upload), EXL2_OK);
+    exl2__cuda_grid grid = { 8, 1, 512, 0, false };
+    CHECK_INT(exl2__cuda_device_launch(&d, EXL2__KERNEL_exl2k_probe_copy, grid, &nowhere), EXL2_OK);
+    exl2_result result = exl2__cuda_device_check(&d, d.driver.stream_wait(d.stream), "running a forward pass");
+    CHECK_INT(result, EXL2_ERR_DEVICE_LOST);
+    printf("%s\n", c.error.text);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_ERR_DEVICE_LOST);
+    exl2__cuda_ring_close(&d, &ring);
+    exl2__cuda_device_free(&d, a, 1 << 20, EXL2_MEM_KV);
+    exl2__cuda_device_leave(&d);
+    exl2__cuda_device_close(&d);
+    CHECK_INT(c.host_bytes, 0);
+    test_life(true);
+}
+
 int main(void)
 {
     test_life(false);
     test_life(true);
     test_refused();
+    test_lost();
     free(entry.data);
     return check_done();
 }
