@@ -22,6 +22,9 @@
     X(exl2k_gemv8_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
     X(exl2k_gemv8_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
     X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
+    X(exl2k_gemm_store, "gemm.cu", exl2k_gemm_args, BUDGET)                                  \
+    X(exl2k_gemm_residual, "gemm.cu", exl2k_gemm_args, BUDGET)                               \
+    X(exl2k_gemm_act, "gemm.cu", exl2k_gemm_args, BUDGET)                                    \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
