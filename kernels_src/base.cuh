@@ -201,7 +201,7 @@ EXL2K_FN void exl2k_shared_store4(u32 at, uint4 v)
 
 /* ---- copies from global to shared memory ---- */
 
-/* A cache policy for what is read once a token: it leaves L2 first. 0 before sm_80. */
+/* A cache policy of bulk copies, for what is read once a token: it leaves L2 first. 0 before sm_80. */
 EXL2K_FN u64 exl2k_evict_first(void)
 {
     u64 policy = 0;
@@ -221,11 +221,12 @@ EXL2K_FN void exl2k_copy16(u32 to, u64 from)
 #endif
 }
 
-EXL2K_FN void exl2k_copy16_once(u32 to, u64 from, u64 policy)
+/* The same for what is read once a token, 256 bytes at a time into L2. Without a cache policy: with one, ptxas 13.0 may
+   take the wrong uniform registers where the shared address has a uniform part, and the instruction is illegal. */
+EXL2K_FN void exl2k_copy16_once(u32 to, u64 from)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;"
-                 ::"r"(to), "l"(from), "l"(policy) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 #else
     exl2k_shared_store4(to, exl2k_load_constant4(from));
 #endif

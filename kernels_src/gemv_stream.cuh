@@ -144,7 +144,7 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
         for (u32 i = 0; i < s.bytes; i += 512) { /* the warp stays together */
             u32 at = i + place.lane * 16;
             if (at < s.bytes) {
-                exl2k_copy16_once(to + at, s.from + at, s.policy);
+                exl2k_copy16_once(to + at, s.from + at);
             }
         }
 #endif

@@ -1,5 +1,5 @@
 /* product_speed.c: how fast decode products are: the linear layers of an 8B model of 4.0 bits a weight.
-   takes: KERNELS_SRC ["profile": every product twice, for a profiler]; a GPU.
+   takes: KERNELS_SRC ["profile": every product twice, for a profiler | options of gemv.cu ...]; a GPU.
    gives: microseconds and GB/s of each product, of a layer, of a chain of layers with and without overlapped launches.
    owns:  nothing that outlives the program.
    next:  rig.h */
@@ -221,6 +221,15 @@ static void time_all(uint32_t rows, bool overlap)
     }
 }
 
+static void time_options(const char *options)
+{
+    gemv = rig_load("gemv.cu", options);
+    printf("%s: compiled in %.0f ms, %llu bytes\n", options, gemv.compile_ms, (unsigned long long)gemv.image_bytes);
+    time_all(1, strstr(options, "PDL=1") != NULL);
+    time_all(8, strstr(options, "PDL=1") != NULL);
+    rig_unload(&gemv);
+}
+
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
@@ -245,13 +254,11 @@ int main(int argc, char **argv)
     static const char *const options[] = { "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38",
                                            "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38 -DEXL2K_BULK=0",
                                            "-DEXL2K_PDL=0 -DEXL2K_WIDTHS_MASK=38" };
-    for (uint32_t o = 0; o < sizeof options / sizeof options[0]; o++) {
-        gemv = rig_load("gemv.cu", options[o]);
-        printf("%s: compiled in %.0f ms, %llu bytes\n", options[o], gemv.compile_ms,
-               (unsigned long long)gemv.image_bytes);
-        time_all(1, strstr(options[o], "PDL=1") != NULL);
-        time_all(8, strstr(options[o], "PDL=1") != NULL);
-        rig_unload(&gemv);
+    for (int o = 2; o < argc; o++) {
+        time_options(argv[o]);
+    }
+    for (uint32_t o = 0; o < sizeof options / sizeof options[0] && argc <= 2; o++) {
+        time_options(options[o]);
     }
     rig_close();
     return 0;
