@@ -58,8 +58,8 @@ static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, con
     if (exl2__cuda_sticky(result)) {
         d->lost = d->lost ? d->lost : result;
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, result,
-                               "GPU %s was lost while %s (%s): close the engine and open it anew", d->info.name, what,
-                               name);
+                               "GPU %s was lost while %s (%s): close the engine; only a new process may be able to use "
+                               "the GPU again", d->info.name, what, name);
     }
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result, "GPU %s has no memory left for %s (%s)",
@@ -73,8 +73,8 @@ static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
 {
     if (d->lost) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, d->lost,
-                               "GPU %s was lost before (%s): close the engine and open it anew", d->info.name,
-                               exl2__cuda_result_name(&d->driver, d->lost));
+                               "GPU %s was lost before (%s): close the engine; only a new process may be able to use "
+                               "the GPU again", d->info.name, exl2__cuda_result_name(&d->driver, d->lost));
     }
     return exl2__cuda_device_check(d, d->driver.context_push(d->context), "entering its context");
 }
@@ -316,6 +316,7 @@ typedef struct exl2__cuda_grid {
     uint32_t x, y, threads;
     uint32_t shared_bytes; /* dynamic */
     bool programmatic;     /* may begin before the kernel in front has ended, where the device has that */
+    uint32_t z;            /* 0 = 1 */
 } exl2__cuda_grid;
 
 /* Queues a kernel. arguments: its one struct, as kernels.def.h names it. */
@@ -324,16 +325,17 @@ static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_ker
 {
     exl2__cuda_function *function = d->kernels.functions[kernel];
     void *parameters[1] = { (void *)(uintptr_t)arguments };
+    uint32_t z = exl2__max32(grid.z, 1);
     int result;
     EXL2__ASSERT(function != NULL);
     if (grid.programmatic && d->info.arch >= 90 && d->driver.launch_with) {
         exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value = { .on = 1 } };
         exl2__cuda_launch launch = {
-            { grid.x, grid.y, 1 }, { grid.threads, 1, 1 }, grid.shared_bytes, d->stream, &attribute, 1
+            { grid.x, grid.y, z }, { grid.threads, 1, 1 }, grid.shared_bytes, d->stream, &attribute, 1
         };
         result = d->driver.launch_with(&launch, function, parameters, NULL);
     } else {
-        result = d->driver.launch(function, grid.x, grid.y, 1, grid.threads, 1, 1, grid.shared_bytes, d->stream,
+        result = d->driver.launch(function, grid.x, grid.y, z, grid.threads, 1, 1, grid.shared_bytes, d->stream,
                                   parameters, NULL);
     }
     return result == 0 ? EXL2_OK : exl2__cuda_device_check(d, result, exl2__cuda_kernel_rows[kernel].function);

@@ -161,7 +161,9 @@ static void test_hooks(void)
 
 static exl2__cuda_grid grid_of(uint32_t shared_bytes, bool programmatic)
 {
-    return (exl2__cuda_grid){ 4, 1, 128, shared_bytes, programmatic };
+    return (exl2__cuda_grid){
+        .x = 4, .y = 1, .threads = 128, .shared_bytes = shared_bytes, .programmatic = programmatic
+    };
 }
 
 /* Bytes sent through the ring in more pieces than it has slots, moved by a kernel, brought back. */
@@ -373,8 +375,8 @@ static void test_lost(void)
     fake.fail_code = EXL2__CUDA_ILLEGAL_ADDRESS;
     fake_one_args fill = { 0, 0, 0 };
     CHECK_INT(exl2__cuda_device_launch(&d, EXL2__KERNEL_exl2k_one, grid_of(0, false), &fill), EXL2_ERR_DEVICE_LOST);
-    CHECK_TEXT(rig.files.c.error.text, "GPU FakeForce 4090 was lost while exl2k_one (CUDA_ERROR_700): close the engine "
-                                       "and open it anew");
+    CHECK_TEXT(rig.files.c.error.text, "GPU FakeForce 4090 was lost while exl2k_one (CUDA_ERROR_700): close the "
+                                       "engine; only a new process may be able to use the GPU again");
     CHECK_INT(rig.files.c.error.native, 700);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_ERR_DEVICE_LOST);
     exl2__cuda_device_leave(&d);
