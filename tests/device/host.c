@@ -267,12 +267,16 @@ static void test_lost(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
-int main(void)
+/* With any argument nothing fails on purpose: for compute-sanitizer. */
+int main(int argc, char **argv)
 {
+    (void)argv;
     test_life(false);
     test_life(true);
-    test_refused();
-    test_lost();
+    if (argc == 1) {
+        test_refused();
+        test_lost();
+    }
     free(entry.data);
     return check_done();
 }
