@@ -166,7 +166,7 @@ static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem
 
 static inline exl2_allocator exl2__platform_allocator(void)
 {
-    exl2_allocator hook = { exl2__platform_alloc, exl2__platform_free, NULL };
+    exl2_allocator hook = { .alloc_fn = exl2__platform_alloc, .free_fn = exl2__platform_free };
     return hook;
 }
 

@@ -24,7 +24,7 @@ typedef struct exl2__cuda_settings { /* of the engine */
     bool quiet;                      /* a device that does not open is no error line: the host has another backend */
 } exl2__cuda_settings;
 
-typedef struct exl2__cuda_device {
+typedef struct exl2__cuda_device { /* the engine has a pointer to it */
     exl2__ctx *c;
     exl2__cuda_driver driver;
     exl2__cuda_compiler compiler;
