@@ -84,10 +84,40 @@ EXL2K_FN void exl2k_clear_empty(const exl2k_matrix &m, const exl2k_place &place,
     }
 }
 
-/* The warp's share of a block; `t` is its first task. */
+/* Where a warp reads its ring. */
+typedef struct exl2k_reader { u32 slot, parity; } exl2k_reader;
+
+/* The chunk `t` of strips i, i + groups, ... (S of them), which are the next in the ring. */
+template <u32 M, u32 P, u32 S>
+EXL2K_FN void exl2k_gemv_strips(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_reader &r,
+                                const exl2k_task &t, const exl2k_inputs &inputs, u32 i, u32 sums)
+{
+    u32 at[S];
+    f32 sum[S][4];
+#pragma unroll
+    for (u32 k = 0; k < S; k++) {
+        exl2k_stream_wait(s, r.slot, r.parity);
+        at[k] = s.ring + r.slot * s.slot_bytes;
+        if (++r.slot == s.stages) {
+            r.slot = 0;
+            r.parity ^= 1;
+        }
+    }
+    exl2k_chunk_product<M, S>(sum, at, inputs, t, place.lane);
+    __syncwarp();
+    bool first = t.chunk == a.matrix.part[P == EXL2K_ONE ? 0 : t.part].slice[place.slice];
+#pragma unroll
+    for (u32 k = 0; k < S; k++) {
+        exl2k_stream_fill<P>(s, a, place);
+        u32 local = i + k * place.groups, strip = P == EXL2K_PAIR ? 2 * local + t.part : t.offset + local;
+        exl2k_partial_add<M>(exl2k_partial_at<M>(sums, a.matrix.ways, strip, place.slice), sum[k], first, place.lane);
+    }
+}
+
+/* The warp's share of a block; `t` is its first task. One row: two strips at a time, which hide each other's waits. */
 template <u32 M, u32 P>
-EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_task t,
-                               exl2k_span block, u32 sums, u64 x, u32 &slot, u32 &parity)
+EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_reader &r,
+                               exl2k_task t, exl2k_span block, u32 sums, u64 x)
 {
     const exl2k_matrix &m = a.matrix;
     uint4 ahead = make_uint4(0, 0, 0, 0);
@@ -106,22 +136,17 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         }
         next.chunk++;
         exl2k_task_find<M, P>(next, m, place, block);
-        bool first = t.chunk == m.part[P == EXL2K_ONE ? 0 : t.part].slice[place.slice];
-        for (u32 i = place.group; i < t.strips; i += place.groups) {
-            f32 sum[4];
-            exl2k_stream_wait(s, slot, parity);
-            exl2k_chunk_product<M>(sum, s.ring + slot * s.slot_bytes, inputs, t, place.lane);
-            __syncwarp();
-            exl2k_stream_fill<P>(s, a, place);
-            if (++slot == s.stages) {
-                slot = 0;
-                parity ^= 1;
+        u32 i = place.group;
+        if (M == 1) {
+            for (; i + place.groups < t.strips; i += 2 * place.groups) {
+                exl2k_gemv_strips<M, P, 2>(a, place, s, r, t, inputs, i, sums);
             }
-            if (M == 1 && i == place.group && next.strips > 0) {
+            if (next.strips > 0) {
                 ahead = exl2k_load_input(x, next, m.rows, place.lane);
             }
-            u32 strip = P == EXL2K_PAIR ? 2 * i + t.part : t.offset + i;
-            exl2k_partial_add<M>(exl2k_partial_at<M>(sums, m.ways, strip, place.slice), sum, first, place.lane);
+        }
+        for (; i < t.strips; i += place.groups) {
+            exl2k_gemv_strips<M, P, 1>(a, place, s, r, t, inputs, i, sums);
         }
         t = next;
     }
@@ -144,11 +169,12 @@ template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     exl2k_dependency_release();
     exl2k_dependency_wait();
     exl2k_out out = exl2k_out_open<M, KIND>(a, place, small + 1024);
-    u32 row = M == 1 ? 0 : exl2k_min(place.lane / 4, out.rows - 1), slot = 0, parity = 0;
+    exl2k_reader reader = { 0, 0 };
+    u32 row = M == 1 ? 0 : exl2k_min(place.lane / 4, out.rows - 1);
     u64 x = a.x + (u64)row * a.x_pitch * 2 + place.lane % 4 * 16;
     while (block.begin < block.end) {
         exl2k_out_begin<M, KIND>(out, a, block);
-        exl2k_gemv_block<M, P>(a, place, s, task, block, sums, x, slot, parity);
+        exl2k_gemv_block<M, P>(a, place, s, reader, task, block, sums, x);
         if (block.begin == cta.begin) {
             exl2k_out_settle<M>(out);
             __syncthreads();

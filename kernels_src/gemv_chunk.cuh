@@ -71,27 +71,26 @@ template <u32 W> EXL2K_FN void exl2k_half_record(f32 d[4], const u32 *w, u32 h, 
     exl2k_mma(d, a, x.z, x.w);
 }
 
-/* One row: sums of the even and of the odd halves of all records, two at a time. */
-template <u32 W>
-EXL2K_FN void exl2k_chunk_one(f32 even[4], f32 odd[4], u32 at, const exl2k_inputs &x, u32 records, u32 lane)
+/* One row: sums of the even and of the odd halves of all records, of S strips side by side. */
+template <u32 W, u32 S>
+EXL2K_FN void exl2k_chunk_one(f32 even[S][4], f32 odd[S][4], const u32 at[S], const exl2k_inputs &x, u32 records,
+                              u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1; /* records that fit a chunk */
 #pragma unroll
-    for (u32 r = 0; r < most; r += 2) {
-        if (r + 1 < records) {
-            u32 w[bits], v[bits];
-            exl2k_lane_words<W>(at + r * bits * 128, lane, w);
-            exl2k_lane_words<W>(at + (r + 1) * bits * 128, lane, v);
-            exl2k_half_record<W>(even, w, 0, x.half[2 * r]);
-            exl2k_half_record<W>(odd, w, 1, x.half[2 * r + 1]);
-            exl2k_half_record<W>(even, v, 0, x.half[(2 * r + 2) % 8]);
-            exl2k_half_record<W>(odd, v, 1, x.half[(2 * r + 3) % 8]);
-        } else if (r < records) {
-            u32 w[bits];
-            exl2k_lane_words<W>(at + r * bits * 128, lane, w);
-            exl2k_half_record<W>(even, w, 0, x.half[2 * r]);
-            exl2k_half_record<W>(odd, w, 1, x.half[2 * r + 1]);
+    for (u32 r = 0; r < most; r++) {
+        if (r < records) {
+            u32 w[S][bits];
+#pragma unroll
+            for (u32 i = 0; i < S; i++) {
+                exl2k_lane_words<W>(at[i] + r * bits * 128, lane, w[i]);
+            }
+#pragma unroll
+            for (u32 i = 0; i < S; i++) {
+                exl2k_half_record<W>(even[i], w[i], 0, x.half[2 * r]);
+                exl2k_half_record<W>(odd[i], w[i], 1, x.half[2 * r + 1]);
+            }
         }
     }
 }
@@ -111,29 +110,44 @@ EXL2K_FN u32 exl2k_group_of_record(const exl2k_task &t, u32 r)
     return exl2k_min(__popc(t.ends & ((1u << r) - 1)), (t.shape >> 16 & 255) - 1);
 }
 
-/* One row: sum[0] of column g, sum[2] of g + 8, complete in lanes t = 0 and t = 1. */
-EXL2K_FN void exl2k_finish_one(f32 sum[4], const f32 even[4], const f32 odd[4], u32 scales, const exl2k_task &task,
-                               u32 lane)
+/* One row: sum[0] of column g, sum[2] of g + 8, complete in lanes t = 0 and t = 1; of S strips, whose scale words begin
+   at scales[]. */
+template <u32 S>
+EXL2K_FN void exl2k_finish_one(f32 sum[S][4], const f32 even[S][4], const f32 odd[S][4], const u32 scales[S],
+                               const exl2k_task &task, u32 lane)
 {
-    u32 g = lane / 4, t = lane % 4, groups = task.shape >> 16 & 255;
-    exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
-    if (groups > 0) {
-        u32 column = scales + g / 4 * groups * 4;
-        if (task.shape >> 24) {
-            u32 pair = exl2k_min(t, groups / 2 - 1);
-            uint2 words = exl2k_shared_load2(column + pair * 8);
-            s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u));
-            s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u));
-        } else {
-            u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, t) * 4);
-            s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(task.maximum, 0, 0x1010u));
+    u32 g = lane / 4, t = lane % 4, groups = task.shape >> 16 & 255, column = g / 4 * groups * 4;
+    exl2k_scales s0[S], s1[S];
+    if (task.shape >> 24) {
+        u32 at = column + exl2k_min(t, groups / 2 - 1) * 8;
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            uint2 words = exl2k_shared_load2(scales[i] + at);
+            s0[i] = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u));
+            s1[i] = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u));
+        }
+    } else if (groups > 0) {
+        u32 at = column + exl2k_group_of_record(task, t) * 4;
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            s0[i] = s1[i] = exl2k_scales_of(exl2k_shared_load(scales[i] + at), g,
+                                            exl2k_permute(task.maximum, 0, 0x1010u));
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            s0[i] = s1[i] = exl2k_scales{ 1.0f, 1.0f };
         }
     }
-    f32 low = fmaf(s1.low, odd[1], s0.low * even[0]), high = fmaf(s1.high, odd[3], s0.high * even[2]);
-    f32 mine = t & 1 ? high : low, other = t & 1 ? low : high; /* lanes t = 0, 2: column g; 1, 3: g + 8 */
-    mine += __shfl_xor_sync(EXL2K_ALL, other, 1);
-    mine += __shfl_xor_sync(EXL2K_ALL, mine, 2);
-    sum[0] = sum[2] = mine;
+#pragma unroll
+    for (u32 i = 0; i < S; i++) {
+        f32 low = fmaf(s1[i].low, odd[i][1], s0[i].low * even[i][0]);
+        f32 high = fmaf(s1[i].high, odd[i][3], s0[i].high * even[i][2]);
+        f32 mine = t & 1 ? high : low, other = t & 1 ? low : high; /* lanes t = 0, 2: column g; 1, 3: g + 8 */
+        mine += __shfl_xor_sync(EXL2K_ALL, other, 1);
+        mine += __shfl_xor_sync(EXL2K_ALL, mine, 2);
+        sum[i][0] = sum[i][2] = mine;
+    }
 }
 
 /* Eight rows: sums of halves are scaled and added in the order of exl2k_finish_one. */
@@ -178,39 +192,60 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs &x, const
     }
 }
 
-/* `at`: the chunk; even, odd: scratch. */
-template <u32 M, u32 W>
-EXL2K_FN void exl2k_chunk_width(f32 sum[4], f32 even[4], f32 odd[4], u32 at, const exl2k_inputs &x,
-                                const exl2k_task &task, u32 lane)
+/* One row. even, odd: scratch. */
+template <u32 W, u32 S>
+EXL2K_FN void exl2k_chunk_one_of(f32 even[S][4], f32 odd[S][4], const u32 at[S], const exl2k_inputs &x,
+                                 const exl2k_task &task, u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        if constexpr (M == 1) {
-            exl2k_chunk_one<W>(even, odd, at, x, exl2k_task_records(task), lane);
-        } else {
-            exl2k_chunk_eight<W>(sum, at, x, task, lane);
-        }
+        exl2k_chunk_one<W, S>(even, odd, at, x, exl2k_task_records(task), lane);
     }
 }
 
-template <u32 M>
-EXL2K_FN void exl2k_chunk_product(f32 sum[4], u32 at, const exl2k_inputs &x, const exl2k_task &task, u32 lane)
+template <u32 W>
+EXL2K_FN void exl2k_chunk_eight_of(f32 sum[4], u32 at, const exl2k_inputs &x, const exl2k_task &task, u32 lane)
 {
-    f32 even[4], odd[4];
-    exl2k_clear(sum);
-    exl2k_clear(even);
-    exl2k_clear(odd);
-    switch (task.shape & 255) {
-    case EXL2K_W2: exl2k_chunk_width<M, EXL2K_W2>(sum, even, odd, at, x, task, lane); break;
-    case EXL2K_W3: exl2k_chunk_width<M, EXL2K_W3>(sum, even, odd, at, x, task, lane); break;
-    case EXL2K_W4: exl2k_chunk_width<M, EXL2K_W4>(sum, even, odd, at, x, task, lane); break;
-    case EXL2K_W5: exl2k_chunk_width<M, EXL2K_W5>(sum, even, odd, at, x, task, lane); break;
-    case EXL2K_W6: exl2k_chunk_width<M, EXL2K_W6>(sum, even, odd, at, x, task, lane); break;
-    case EXL2K_W8: exl2k_chunk_width<M, EXL2K_W8>(sum, even, odd, at, x, task, lane); break;
-    default: exl2k_chunk_width<M, EXL2K_W16>(sum, even, odd, at, x, task, lane); break;
+    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
+        exl2k_chunk_eight<W>(sum, at, x, task, lane);
     }
-    if (M == 1) {
-        u32 scales = at + exl2k_task_records(task) * exl2k_bits(task.shape & 255) * 128;
-        exl2k_finish_one(sum, even, odd, scales, task, lane);
+}
+
+/* sum = the products of the chunk `task` of S strips, which lie at at[]. */
+template <u32 M, u32 S>
+EXL2K_FN void exl2k_chunk_product(f32 sum[S][4], const u32 at[S], const exl2k_inputs &x, const exl2k_task &task,
+                                  u32 lane)
+{
+    if constexpr (M == 1) {
+        f32 even[S][4], odd[S][4];
+        for (u32 i = 0; i < S; i++) {
+            exl2k_clear(even[i]);
+            exl2k_clear(odd[i]);
+        }
+        switch (task.shape & 255) {
+        case EXL2K_W2: exl2k_chunk_one_of<EXL2K_W2, S>(even, odd, at, x, task, lane); break;
+        case EXL2K_W3: exl2k_chunk_one_of<EXL2K_W3, S>(even, odd, at, x, task, lane); break;
+        case EXL2K_W4: exl2k_chunk_one_of<EXL2K_W4, S>(even, odd, at, x, task, lane); break;
+        case EXL2K_W5: exl2k_chunk_one_of<EXL2K_W5, S>(even, odd, at, x, task, lane); break;
+        case EXL2K_W6: exl2k_chunk_one_of<EXL2K_W6, S>(even, odd, at, x, task, lane); break;
+        case EXL2K_W8: exl2k_chunk_one_of<EXL2K_W8, S>(even, odd, at, x, task, lane); break;
+        default: exl2k_chunk_one_of<EXL2K_W16, S>(even, odd, at, x, task, lane); break;
+        }
+        u32 scales[S];
+        for (u32 i = 0; i < S; i++) {
+            scales[i] = at[i] + exl2k_task_records(task) * exl2k_bits(task.shape & 255) * 128;
+        }
+        exl2k_finish_one<S>(sum, even, odd, scales, task, lane);
+    } else {
+        exl2k_clear(sum[0]);
+        switch (task.shape & 255) {
+        case EXL2K_W2: exl2k_chunk_eight_of<EXL2K_W2>(sum[0], at[0], x, task, lane); break;
+        case EXL2K_W3: exl2k_chunk_eight_of<EXL2K_W3>(sum[0], at[0], x, task, lane); break;
+        case EXL2K_W4: exl2k_chunk_eight_of<EXL2K_W4>(sum[0], at[0], x, task, lane); break;
+        case EXL2K_W5: exl2k_chunk_eight_of<EXL2K_W5>(sum[0], at[0], x, task, lane); break;
+        case EXL2K_W6: exl2k_chunk_eight_of<EXL2K_W6>(sum[0], at[0], x, task, lane); break;
+        case EXL2K_W8: exl2k_chunk_eight_of<EXL2K_W8>(sum[0], at[0], x, task, lane); break;
+        default: exl2k_chunk_eight_of<EXL2K_W16>(sum[0], at[0], x, task, lane); break;
+        }
     }
 }
 

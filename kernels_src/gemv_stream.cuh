@@ -168,14 +168,14 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, u32 slot, u32 parity)
 #if EXL2K_BULK
     exl2k_barrier_wait(s.barriers + slot * 8, parity);
 #else
-    if (s.stages >= 6) {
-        exl2k_copy_wait<5>();
+    if (s.stages >= 6) { /* two slots may be in use: at most stages - 2 copies are still under way */
+        exl2k_copy_wait<4>();
     } else if (s.stages >= 4) {
-        exl2k_copy_wait<3>();
-    } else if (s.stages == 3) {
         exl2k_copy_wait<2>();
-    } else {
+    } else if (s.stages == 3) {
         exl2k_copy_wait<1>();
+    } else {
+        exl2k_copy_wait<0>();
     }
     __syncwarp();
 #endif

@@ -10,7 +10,7 @@
            product may read 32 rows more than there are: every input row has 32 spare, finite elements at its end.
    CHUNK   1 to 4 records of one width, then the scale words of their groups: the unit of every copy, one run of
            bytes, a multiple of 16. A group that two chunks share has its words in both.
-   SLICE   the chunks that one warp works on: `ways` slices of about equal bytes, [slice[w], slice[w + 1]).
+   SLICE   the chunks that one warp works on: `ways` slices of about equal cost, [slice[w], slice[w + 1]).
 
    SCALE WORDS of a chunk with G groups: u32 [2][G]; word [g >> 2][group] has the level - 1 of column g in bits
    4 (g & 3) and of column g + 8 in bits 16 + 4 (g & 3), for g = 0..7. A weight is code * fp16(level^2 * maximum).

@@ -6,7 +6,7 @@
    next:  ../../kernels_src/matrix_args.h
 
    kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
-   (runs of one width), regions become records, records are dealt to slices by bytes, and a slice's records of one
+   (runs of one width), regions become records, records are dealt to slices by cost, and a slice's records of one
    region become chunks. */
 #ifndef EXL2__CUDA_MATRIX_H
 #define EXL2__CUDA_MATRIX_H
@@ -20,7 +20,8 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_CHUNK_COST 256u   /* of going on to the next chunk, in bytes read meanwhile */
+#define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
 
 /* What the device likes. */
 typedef struct exl2__cuda_form {
@@ -156,12 +157,13 @@ static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region 
     }
 }
 
-static uint64_t exl2__cuda_record_bytes(const exl2__cuda_region *region)
+/* Time that a record takes, in bytes: where memory is fast, decoding takes as long as reading. */
+static uint64_t exl2__cuda_record_cost(const exl2__cuda_region *region)
 {
-    return region->bits * 128u + (region->bits == 16 ? 0 : region->by_half ? 16u : 8u);
+    return EXL2__CUDA_RECORD_COST + region->bits * 128u + (region->bits == 16 ? 0 : region->by_half ? 16u : 8u);
 }
 
-/* Deals the records to slices: a record goes where its middle lies when all bytes are cut into `ways` equal runs. */
+/* Deals the records to slices: a record goes where its middle lies when all costs are cut into `ways` equal runs. */
 static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
 {
     uint64_t total = 0, before = 0, begun = 0;
@@ -171,15 +173,15 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
     for (uint32_t i = 0; i < l->region_count; i++) {
-        total += l->regions[i].records * exl2__cuda_record_bytes(&l->regions[i]);
+        total += l->regions[i].records * exl2__cuda_record_cost(&l->regions[i]);
     }
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
-        uint64_t bytes = exl2__cuda_record_bytes(region);
+        uint64_t cost = exl2__cuda_record_cost(region);
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
         for (uint32_t record = 0; record < region->records; record++) {
-            uint32_t mine = (uint32_t)((before + bytes / 2) * l->ways / total);
+            uint32_t mine = (uint32_t)((before + cost / 2) * l->ways / total);
             if (mine != slice) {
                 exl2__cuda_layout_run(l, region, first, record - first);
                 first = record;
@@ -189,7 +191,7 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
                     l->slice[++slice] = (uint16_t)l->count;
                 }
             }
-            before += bytes;
+            before += cost;
         }
         exl2__cuda_layout_run(l, region, first, region->records - first);
     }
@@ -232,11 +234,11 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], ways, form->chunk_bytes, NULL, NULL);
-            uint64_t load = l.slice_bytes_max + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
+            uint64_t load = l.slice_bytes_max * turns + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
             busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
         }
-        if (busiest * turns < least) {
-            least = busiest * turns;
+        if (busiest < least) {
+            least = busiest;
             best = ways;
         }
     }
