@@ -1,8 +1,8 @@
 /* attend.cuh: what both kinds of attention share: q, k, v of a row, RoPE, pages, tiles in shared memory.
    takes: base.cuh, attend_args.h; EXL2K_DIM: 64, 128 or 256, the largest dim.
-   gives: exl2k_qkv, exl2k_rope_pair, exl2k_page_of, exl2k_tile_at, exl2k_store_kv, exl2k_exp2.
+   gives: exl2k_qkv, exl2k_rope_pair, exl2k_out_place, exl2k_page_of, exl2k_tile_at, exl2k_exp2.
    owns:  nothing.
-   next:  attend_decode.cuh
+   next:  attend_ring.cuh
 
    A tile of K or V in shared memory has EXL2K_DIM halves a token, its 16-byte pieces swapped about so that eight
    tokens of a column lie in different banks: piece p of token i is at place p ^ (i % 8). */
@@ -36,14 +36,51 @@ EXL2K_FN f32 exl2k_qkv(const exl2k_attend_args &a, u32 row, u32 feature)
     return a.qkv_half ? exl2k_f16_to_f32(exl2k_load_u16(a.qkv + at * 2)) : exl2k_load_f32(a.qkv + at * 4);
 }
 
-/* Elements i and i + dim / 2 of the head whose first feature is given, rotated, as a half pair. */
-EXL2K_FN u32 exl2k_rope_pair(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
+/* Elements i and i + dim / 2 of a head, and their angle. All loads are issued before anything waits for one. */
+typedef struct exl2k_unturned {
+    f32 x, y, c, s;
+} exl2k_unturned;
+
+EXL2K_FN exl2k_unturned exl2k_unturned_load(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
 {
     u32 half = a.dim / 2;
     u64 angle = a.rope + ((u64)position * half + i) * 8;
-    f32 c = __uint_as_float(exl2k_load_constant(angle)), s = __uint_as_float(exl2k_load_constant(angle + 4));
-    f32 x = exl2k_qkv(a, row, feature + i), y = exl2k_qkv(a, row, feature + half + i);
-    return exl2k_pack_f16(exl2k_clamp_f16(x * c - y * s), exl2k_clamp_f16(y * c + x * s));
+    exl2k_unturned u;
+    u.x = exl2k_qkv(a, row, feature + i);
+    u.y = exl2k_qkv(a, row, feature + half + i);
+    u.c = __uint_as_float(exl2k_load_constant(angle));
+    u.s = __uint_as_float(exl2k_load_constant(angle + 4));
+    return u;
+}
+
+EXL2K_FN u32 exl2k_turn(const exl2k_unturned &u) /* the rotated elements as a half pair */
+{
+    return exl2k_pack_f16(exl2k_clamp_f16(u.x * u.c - u.y * u.s), exl2k_clamp_f16(u.y * u.c + u.x * u.s));
+}
+
+EXL2K_FN u32 exl2k_rope_pair(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
+{
+    return exl2k_turn(exl2k_unturned_load(a, row, position, feature, i));
+}
+
+/* Where an output goes; constant, so that these loads may be issued early. */
+EXL2K_FN u32 exl2k_out_place(const exl2k_attend_args &a, u32 feature)
+{
+    u16 place = (u16)feature;
+    if (a.map) {
+        asm("ld.global.nc.u16 %0, [%1];" : "=h"(place) : "l"(a.map + feature * 2));
+    }
+    return place;
+}
+
+/* Of four features, the first a multiple of 4: a u16 each. */
+EXL2K_FN uint2 exl2k_out_places(const exl2k_attend_args &a, u32 feature)
+{
+    uint2 places = make_uint2(feature | (feature + 1) << 16, (feature + 2) | (feature + 3) << 16);
+    if (a.map) {
+        asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(places.x), "=r"(places.y) : "l"(a.map + feature * 2));
+    }
+    return places;
 }
 
 EXL2K_FN u32 exl2k_value(const exl2k_attend_args &a, u32 row, u32 head, u32 i)
@@ -74,6 +111,16 @@ EXL2K_FN u32 exl2k_tile_at(u32 token, u32 piece) { return token * EXL2K_TOKEN_BY
 
 /* Of one element. */
 EXL2K_FN u32 exl2k_tile_element(u32 token, u32 i) { return exl2k_tile_at(token, i / 8) + (i & 7) * 2; }
+
+/* 16 bytes, or zeros that need no source. Both addresses are multiples of 16, `from` in memory that is there. */
+EXL2K_FN void exl2k_copy16_or_zeros(u32 to, u64 from, bool copy)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(copy ? 16 : 0) : "memory");
+#else
+    exl2k_shared_store4(to, copy ? exl2k_load4(from) : make_uint4(0, 0, 0, 0));
+#endif
+}
 
 EXL2K_FN void exl2k_shared_store_u16(u32 at, u32 v)
 {

@@ -16,6 +16,7 @@
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 512
 #endif
+#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two unused */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 
@@ -32,15 +33,16 @@ typedef struct exl2k_attend_args {
     exl2k_u64 pages;       /* of this layer */
     exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
     exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
-    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + 2] */
+    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
     exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
     exl2k_u64 tiles;       /* prefill: exl2k_tile [step.tile_count] */
     exl2k_u32 qkv_pitch, out_pitch, table_pitch; /* elements */
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */
-    exl2k_u32 heads, kv_heads, dim; /* dim: a multiple of 16 */
+    exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
     exl2k_u32 stages;      /* decode: 1, 2, 4 or 6 */
     exl2k_f32 scale;
+    exl2k_u32 unused;
 } exl2k_attend_args;
 
 #endif

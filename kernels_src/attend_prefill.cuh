@@ -58,7 +58,7 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     u32 index = exl2k_load(a.step + 8) - 1 - blockIdx.x;
     uint4 tile = exl2k_load4(a.tiles + (u64)index * sizeof(exl2k_tile));
     p.tile.row = tile.x;
-    p.group = a.heads / a.kv_heads;
+    p.group = a.group;
     p.kv_head = blockIdx.y;
     p.first_pair = tile.z + blockIdx.z * EXL2K_PAIRS;
     u32 all = tile.y * p.group;
@@ -82,18 +82,35 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     return true;
 }
 
-/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. */
+/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. A warp has every eighth pair,
+   four at a time. */
 EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a)
 {
     u32 half = a.dim / 2;
-    for (u32 pair = threadIdx.x / 32; pair < EXL2K_PAIRS; pair += EXL2K_PREFILL_THREADS / 32) {
-        bool there = pair < p.pairs;
-        u32 row = there ? exl2k_pair_row(p, pair) : 0, position = there ? exl2k_row_position(a, row) : 0;
-        u32 feature = there ? exl2k_pair_head(p, pair) * a.dim : 0;
-        for (u32 i = p.lane; i < half; i += 32) {
-            u32 both = there ? exl2k_rope_pair(a, row, position, feature, i) : 0;
-            exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, i), both);
-            exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, i + half), both >> 16);
+    for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += 4 * EXL2K_PREFILL_THREADS / 32) {
+        u32 rows[4], positions[4], features[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            u32 pair = exl2k_min(first + j * EXL2K_PREFILL_THREADS / 32, p.pairs - 1);
+            rows[j] = exl2k_pair_row(p, pair);
+            positions[j] = exl2k_row_position(a, rows[j]);
+            features[j] = exl2k_pair_head(p, pair) * a.dim;
+        }
+        for (u32 i = p.lane; i < EXL2K_DIM / 2; i += 32) {
+            exl2k_unturned unturned[4];
+            bool inside = i < half; /* behind it zeros, on both ends of what the class has more */
+            u32 second = inside ? i + half : i + EXL2K_DIM / 2, from = inside ? i : i + half;
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                unturned[j] = exl2k_unturned_load(a, rows[j], positions[j], features[j], inside ? i : 0);
+            }
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                u32 pair = first + j * EXL2K_PREFILL_THREADS / 32;
+                u32 both = inside && pair < p.pairs ? exl2k_turn(unturned[j]) : 0;
+                exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, from), both);
+                exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, second), both >> 16);
+            }
         }
     }
 }
@@ -108,14 +125,10 @@ EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a
 #pragma unroll
         for (u32 i = 0; i < EXL2K_KEYS; i += EXL2K_PREFILL_THREADS / EXL2K_PIECES) {
             u32 at = to + exl2k_tile_at(line + i, piece);
-            if (piece * 8 < a.dim && first + line + i <= p.last) {
-                u64 token = from + (u64)(line + i) * a.dim * 2 + piece * 16;
-                exl2k_copy16(at, token);
-                exl2k_copy16(at + EXL2K_KV_BYTES, token + offset);
-            } else {
-                exl2k_shared_store4(at, make_uint4(0, 0, 0, 0));
-                exl2k_shared_store4(at + EXL2K_KV_BYTES, make_uint4(0, 0, 0, 0));
-            }
+            bool there = piece * 8 < a.dim && first + line + i <= p.last;
+            u64 token = from + (u64)(line + i) * a.dim * 2 + (there ? piece : 0) * 16;
+            exl2k_copy16_or_zeros(at, token, there);
+            exl2k_copy16_or_zeros(at + EXL2K_KV_BYTES, token + offset, there);
         }
     }
     exl2k_copy_commit();
@@ -127,7 +140,7 @@ EXL2K_FN u32 exl2k_tile_page(const exl2k_prefill &p, const exl2k_attend_args &a,
 }
 
 /* score[n]: keys 8n + 2t, + 1 of pair g, then of pair g + 8. */
-EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EXL2K_STEPS][4], u32 keys, u32 dim)
+EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EXL2K_STEPS][4], u32 keys)
 {
 #pragma unroll
     for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
@@ -137,13 +150,11 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
-        if (k * 16 < dim) {
 #pragma unroll
-            for (u32 n = 0; n < EXL2K_KEYS / 16; n++) {
-                uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(keys + n * 16 * EXL2K_TOKEN_BYTES, k));
-                exl2k_mma(score[2 * n], query[k], tile.x, tile.z);
-                exl2k_mma(score[2 * n + 1], query[k], tile.y, tile.w);
-            }
+        for (u32 n = 0; n < EXL2K_KEYS / 16; n++) {
+            uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(keys + n * 16 * EXL2K_TOKEN_BYTES, k));
+            exl2k_mma(score[2 * n], query[k], tile.x, tile.z);
+            exl2k_mma(score[2 * n + 1], query[k], tile.y, tile.w);
         }
     }
 }
@@ -195,8 +206,7 @@ EXL2K_FN void exl2k_tile_soften(const exl2k_prefill &p, exl2k_rows_sums &s, f32 
     }
 }
 
-EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 values,
-                            u32 dim)
+EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 values)
 {
 #pragma unroll
     for (u32 m = 0; m < EXL2K_KEYS / 16; m++) {
@@ -207,12 +217,9 @@ EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 wei
 #pragma unroll
         for (u32 k = 0; k < EXL2K_OUT_STEPS; k++) {
             u32 step = p.half * EXL2K_OUT_STEPS + k;
-            if (step * 16 < dim) {
-                u32 at = exl2k_tile_rows(values + m * 16 * EXL2K_TOKEN_BYTES, step);
-                uint4 tile = exl2k_ldmatrix4_transposed(at);
-                exl2k_mma(s.out[2 * k], rows, tile.x, tile.y);
-                exl2k_mma(s.out[2 * k + 1], rows, tile.z, tile.w);
-            }
+            uint4 tile = exl2k_ldmatrix4_transposed(exl2k_tile_rows(values + m * 16 * EXL2K_TOKEN_BYTES, step));
+            exl2k_mma(s.out[2 * k], rows, tile.x, tile.y);
+            exl2k_mma(s.out[2 * k + 1], rows, tile.z, tile.w);
         }
     }
 }
@@ -226,15 +233,24 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
         total += __shfl_xor_sync(EXL2K_ALL, total, 1);
         total += __shfl_xor_sync(EXL2K_ALL, total, 2);
         if (pair < p.pairs) {
-            u32 head = exl2k_pair_head(p, pair);
+            u32 feature = exl2k_pair_head(p, pair) * a.dim;
             u64 to = a.out + (u64)exl2k_pair_row(p, pair) * a.out_pitch * 2;
+            f32 inverse = 1.0f / total;
 #pragma unroll
-            for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS; n++) {
-                u32 i = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2 + n % 2;
-                if (i < a.dim) {
-                    u32 feature = head * a.dim + i, place = a.map ? exl2k_load_u16(a.map + feature * 2) : feature;
-                    f32 value = s.out[n / 2][2 * j + n % 2] / total;
-                    exl2k_store_u16(to + place * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+            for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS; n += 16) {
+                u32 first = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2, places[16];
+#pragma unroll
+                for (u32 k = 0; k < 16; k++) {
+                    u32 i = first + k / 2 * 8 + k % 2;
+                    places[k] = exl2k_out_place(a, i < a.dim ? feature + i : 0);
+                }
+#pragma unroll
+                for (u32 k = 0; k < 16; k++) {
+                    u32 i = first + k / 2 * 8 + k % 2;
+                    u32 value = exl2k_f32_to_f16(exl2k_clamp_f16(s.out[(n + k) / 2][2 * j + k % 2] * inverse));
+                    if (i < a.dim) {
+                        exl2k_store_u16(to + places[k] * 2, value);
+                    }
                 }
             }
         }
@@ -254,9 +270,9 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
         page = exl2k_tile_page(p, a, first + 2 * EXL2K_KEYS);
         if (first <= p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
-            exl2k_tile_scores(score, query, at, a.dim);
+            exl2k_tile_scores(score, query, at);
             exl2k_tile_soften(p, s, score, first, a.scale * EXL2K_LOG2E);
-            exl2k_tile_mix(p, s, score, at + EXL2K_KV_BYTES, a.dim);
+            exl2k_tile_mix(p, s, score, at + EXL2K_KV_BYTES);
         }
         u32 swap = at;
         at = other;

@@ -155,7 +155,7 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     s->pages = rig_buffer_of(s->host_pages, (size_t)s->page_count * s->page_bytes);
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
-    s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + 2) * 4);
+    s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
     s->tickets = rig_buffer_of(zeros, s->rows * grid_y * 4);
     s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
     free(zeros);
@@ -217,7 +217,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
         .tickets = s->tickets.address, .tiles = s->tiles.address, .qkv_pitch = s->qkv_pitch,
         .out_pitch = s->out_pitch, .table_pitch = s->table_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
-        .page_bytes = s->page_bytes, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->dim, .stages = stages,
+        .page_bytes = s->page_bytes, .heads = s->heads, 
+        .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
     return a;
 }
