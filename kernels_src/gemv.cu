@@ -114,16 +114,13 @@ EXL2K_FN void exl2k_gemv_strips(const exl2k_gemv_args &a, const exl2k_place &pla
     }
 }
 
-/* The warp's share of a block; `t` is its first task. One row: two strips at a time, which hide each other's waits. */
+/* The warp's share of a block; `t` is its first task. One row: `ahead` has the inputs of that, and two strips at a time
+   hide each other's waits. */
 template <u32 M, u32 P>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_reader &r,
-                               exl2k_task t, exl2k_span block, u32 sums, u64 x)
+                               exl2k_task t, uint4 ahead, exl2k_span block, u32 sums, u64 x)
 {
     const exl2k_matrix &m = a.matrix;
-    uint4 ahead = make_uint4(0, 0, 0, 0);
-    if (M == 1 && t.strips > 0) {
-        ahead = exl2k_load_input(x, t, m.rows, place.lane);
-    }
     exl2k_clear_empty<M, P>(m, place, block, sums);
     while (t.strips > 0) {
         exl2k_inputs inputs;
@@ -168,13 +165,14 @@ template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     }
     exl2k_dependency_release();
     exl2k_dependency_wait();
+    u64 x = a.x + place.lane % 4 * 16;
+    uint4 ahead = exl2k_first_input<M>(x, task, m.rows, place.lane); /* before all else: it takes longest */
     exl2k_out out = exl2k_out_open<M, KIND>(a, place, small + 1024);
     exl2k_reader reader = { 0, 0 };
-    u32 row = M == 1 ? 0 : exl2k_min(place.lane / 4, out.rows - 1);
-    u64 x = a.x + (u64)row * a.x_pitch * 2 + place.lane % 4 * 16;
+    x += M == 1 ? 0 : (u64)exl2k_min(place.lane / 4, out.rows - 1) * a.x_pitch * 2;
     while (block.begin < block.end) {
         exl2k_out_begin<M, KIND>(out, a, block);
-        exl2k_gemv_block<M, P>(a, place, s, reader, task, block, sums, x);
+        exl2k_gemv_block<M, P>(a, place, s, reader, task, ahead, block, sums, x);
         if (block.begin == cta.begin) {
             exl2k_out_settle<M>(out);
             __syncthreads();
@@ -188,6 +186,7 @@ template <u32 M, u32 KIND> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
             break;
         }
         task = exl2k_task_first<M, P>(m, place, block);
+        ahead = exl2k_first_input<M>(x, task, m.rows, place.lane);
         __syncthreads();
     }
     exl2k_out_close<M, KIND>(out, a);

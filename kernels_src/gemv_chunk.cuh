@@ -32,6 +32,12 @@ EXL2K_FN uint4 exl2k_load_input(u64 x, const exl2k_task &t, u32 rows, u32 lane)
     return there ? exl2k_load4(x + row * 64) : make_uint4(0, 0, 0, 0);
 }
 
+/* One row: inputs of the first task of a block. */
+template <u32 M> EXL2K_FN uint4 exl2k_first_input(u64 x, const exl2k_task &t, u32 rows, u32 lane)
+{
+    return M == 1 && t.strips > 0 ? exl2k_load_input(x, t, rows, lane) : make_uint4(0, 0, 0, 0);
+}
+
 EXL2K_FN void exl2k_spread_input(exl2k_inputs &x, uint4 mine, u32 lane)
 {
 #pragma unroll
