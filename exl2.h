@@ -238,16 +238,11 @@ typedef enum exl2_result {
     EXL2_ERR_STALE = -3,         /* the handle's object is gone */
     EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much it takes */
     EXL2_ERR_MEMORY = -5,        /* the host allocator refused */
-    EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook refused */
     EXL2_ERR_BUDGET = -7,        /* over a cap that you set */
     EXL2_ERR_CONTEXT_FULL = -8,  /* the session is at its limit */
     EXL2_ERR_IO = -9,            /* a file is missing or a read failed */
     EXL2_ERR_FORMAT = -10,       /* a file is malformed */
     EXL2_ERR_UNSUPPORTED = -11,  /* well formed, but not implemented here */
-    EXL2_ERR_NO_DEVICE = -12,    /* no GPU or driver that serves */
-    EXL2_ERR_NO_COMPILER = -13,  /* no NVRTC, and the kernel is not in the cache */
-    EXL2_ERR_COMPILE = -14,      /* a kernel does not compile or load */
-    EXL2_ERR_DEVICE_LOST = -15,  /* the device's context is dead */
     EXL2_ERR_CANCELLED = -16,    /* exl2_interrupt, a cancelled job, or a callback that said stop */
     EXL2_ERR_VERSION = -17,      /* header and implementation differ */
     EXL2_ERR_INTERNAL = -18      /* a defect of ours; please report the text */
@@ -263,11 +258,9 @@ typedef struct exl2_error {
 
 typedef enum exl2_mem { EXL2_MEM_GENERAL, EXL2_MEM_WEIGHTS, EXL2_MEM_KV, EXL2_MEM_SCRATCH, EXL2_MEM_STAGING } exl2_mem;
 
-typedef struct exl2_allocator { /* malloc and free, the driver's allocator; the device's two may be left out */
+typedef struct exl2_allocator { /* malloc and free */
     void *(*alloc_fn)(void *user, size_t bytes, size_t align, exl2_mem tag); /* NULL = refused; align: a power of 2 */
     void (*free_fn)(void *user, void *ptr, size_t bytes, exl2_mem tag);      /* _fn: hosts define free() macros */
-    uint64_t (*device_alloc)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* 0 = refused */
-    void (*device_free)(void *user, uint32_t device, uint64_t address, uint64_t bytes, exl2_mem tag);
     void *user;
 } exl2_allocator;
 
@@ -278,12 +271,6 @@ typedef struct exl2_files { /* plain files; replace it to read from a game archi
     void (*close)(void *user, void *file);
     void *user;
 } exl2_files;
-
-typedef struct exl2_kernel_cache { /* none: kernels are compiled again in every run */
-    size_t (*load)(void *user, const char *key, void *dst, size_t cap); /* entry's size, even above cap; 0 = miss */
-    void (*store)(void *user, const char *key, const void *data, size_t bytes);
-    void *user;
-} exl2_kernel_cache;
 
 typedef enum exl2_log_level { EXL2_LOG_ERROR = 1, EXL2_LOG_WARN, EXL2_LOG_INFO, EXL2_LOG_DEBUG } exl2_log_level;
 
@@ -308,44 +295,14 @@ typedef struct exl2_parallel { /* serial; lets CPU work run on the host's job sy
 
 /* ---- 3. the engine ------------------------------------------------------------------------------------------ */
 
-typedef enum exl2_pick {
-    EXL2_PICK_BEST,
-    EXL2_PICK_INDEX,
-    EXL2_PICK_UUID,
-    EXL2_PICK_LUID,
-    EXL2_PICK_CONTEXT
-} exl2_pick;
-
-typedef struct exl2_device_desc {
-    exl2_pick pick;
-    uint32_t index;
-    uint8_t uuid[16], luid[8];  /* luid: match the D3D or Vulkan adapter */
-    void *cuda_context;         /* PICK_CONTEXT: adopt the host's CUcontext, never destroy it */
-    uint32_t shared_bytes_max;  /* shared memory a kernel may use; 0 = what the device has; 49152 beside graphics */
-    int32_t stream_priority;    /* CUDA meaning; 0 = lowest, so that rendering goes first */
-} exl2_device_desc;
-
-typedef struct exl2_device_info {
-    char name[64];
-    uint8_t uuid[16], luid[8];
-    uint64_t bytes_total, bytes_free; /* free: 0 = unknown before open */
-    uint32_t index, arch;             /* arch: 89 = compute capability 8.9 */
-    bool usable;                      /* the driver and the capability are new enough */
-    char why_not[120];                /* one sentence when not usable */
-} exl2_device_info;
-
-typedef enum exl2_backend { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU } exl2_backend;
+typedef enum exl2_backend { EXL2_BACKEND_AUTO = 0, EXL2_BACKEND_CPU = 2 } exl2_backend;
 
 typedef struct exl2_engine_desc {
     exl2_backend backend;    /* AUTO: the best one that works on this machine */
-    const exl2_device_desc *devices; /* 0 = the one best device; one is used */
-    uint32_t device_count;
-    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
+    uint64_t host_bytes_max; /* hard cap, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     exl2_allocator allocator;
-    const char *nvrtc_path;  /* NULL = system search; UTF-8 */
     exl2_files files;
-    exl2_kernel_cache kernel_cache;
     exl2_logger log;
     exl2_zones zones;
     exl2_parallel parallel;
@@ -365,8 +322,6 @@ EXL2_API uint32_t exl2_version(void);
 EXL2_API const char *exl2_result_name(exl2_result r);
 /* [A wait] What exl2_open calls. EXL2_ERR_VERSION when header and implementation are of different releases. */
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
-/* [A wait] Lists GPUs; makes no context. *count: how many there are, 0 without a driver. */
-EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
 /* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
 EXL2_API void exl2_close(exl2_engine *e);
 /* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
@@ -437,8 +392,6 @@ typedef struct exl2_step_desc {
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* through the allocator hook, now and at most */
-    uint64_t device_bytes, device_peak;                   /* on the GPU */
-    uint64_t kernels_compiled;
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
@@ -478,7 +431,6 @@ typedef struct exl2_model_info {
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* host bytes; loading adds their sum */
     uint64_t cache_bytes_per_token;
-    uint64_t device_bytes;     /* of them, on the GPU; 0 = the model runs on the CPU */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;

@@ -87,38 +87,6 @@
 #include "3_backend/cpu_avx512.h"
 /* defines: the CPU backend */
 #include "3_backend/cpu.h"
-/* defines: host's allocator for device memory */
-#include "3_backend/cuda_types.h"
-/* defines: the driver and NVRTC, found at run time */
-#include "3_backend/cuda_api.h"
-/* defines: kernel sources with all that they include */
-#include "3_backend/cuda_source.h"
-/* defines: one NVRTC run */
-#include "3_backend/cuda_compile.h"
-/* defines: entries of the kernel cache */
-#include "3_backend/cuda_cache.h"
-/* defines: the list of kernels, loaded */
-#include "3_backend/cuda_kernels.h"
-/* defines: which devices there are */
-#include "3_backend/cuda_system.h"
-/* defines: one device in use: context, memory, launches */
-#include "3_backend/cuda_device.h"
-/* defines: pinned memory, copies to the device */
-#include "3_backend/cuda_ring.h"
-/* defines: where weights lie on the device */
-#include "3_backend/cuda_matrix.h"
-/* defines: rows of logits for the device, and its results */
-#include "3_backend/cuda_sample.h"
-/* defines: buffers of passes */
-#include "3_backend/cuda_buffers.h"
-/* defines: one model on the device, loading */
-#include "3_backend/cuda_model.h"
-/* defines: the data of a pass */
-#include "3_backend/cuda_pass.h"
-/* defines: phases as kernels */
-#include "3_backend/cuda_phases.h"
-/* defines: the CUDA backend */
-#include "3_backend/cuda.h"
 
 /* ---- 4_cache: K and V in pages ---- */
 

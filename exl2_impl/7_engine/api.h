@@ -78,11 +78,6 @@ EXL2_API const char *exl2_result_name(exl2_result r)
     case EXL2_ERR_IO: return "EXL2_ERR_IO";
     case EXL2_ERR_FORMAT: return "EXL2_ERR_FORMAT";
     case EXL2_ERR_UNSUPPORTED: return "EXL2_ERR_UNSUPPORTED";
-    case EXL2_ERR_DEVICE_MEMORY: return "EXL2_ERR_DEVICE_MEMORY";
-    case EXL2_ERR_NO_DEVICE: return "EXL2_ERR_NO_DEVICE";
-    case EXL2_ERR_NO_COMPILER: return "EXL2_ERR_NO_COMPILER";
-    case EXL2_ERR_COMPILE: return "EXL2_ERR_COMPILE";
-    case EXL2_ERR_DEVICE_LOST: return "EXL2_ERR_DEVICE_LOST";
     case EXL2_ERR_CANCELLED: return "EXL2_ERR_CANCELLED";
     case EXL2_ERR_VERSION: return "EXL2_ERR_VERSION";
     case EXL2_ERR_INTERNAL: return "EXL2_ERR_INTERNAL";
@@ -128,7 +123,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
     if (d->_end_canary) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc was not zeroed before its fields were set");
     }
-    if (d->backend < EXL2_BACKEND_AUTO || d->backend > EXL2_BACKEND_CPU) {
+    if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
@@ -155,61 +150,6 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     at->jobs = (exl2__job *)exl2__arena_take_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
     exl2__events_make(&at->events, block, d->max_events ? d->max_events : 1024);
     return e;
-}
-
-static void exl2__api_close_hardware(exl2_engine *e)
-{
-    if (e->gpu) {
-        exl2__cuda_device_close(e->gpu);
-        exl2__free(&e->ctx, e->gpu, sizeof *e->gpu, EXL2_MEM_GENERAL);
-        e->gpu = NULL;
-    }
-}
-
-/* The GPU, if one is wanted and there. AUTO goes on without it, and says why. */
-static exl2_result exl2__api_open_hardware(exl2_engine *e, const exl2_engine_desc *d)
-{
-    void *memory;
-    if (d->backend == EXL2_BACKEND_CPU) {
-        return EXL2_OK;
-    }
-    exl2__cuda_settings settings = { .device = d->device_count ? d->devices : NULL, .nvrtc_path = d->nvrtc_path,
-                                     .cache = d->kernel_cache, .device_bytes_max = d->device_bytes_max,
-                                     .quiet = d->backend == EXL2_BACKEND_AUTO };
-    settings.hooks.device_alloc = d->allocator.device_alloc;
-    settings.hooks.device_free = d->allocator.device_free;
-    settings.hooks.user = d->allocator.user;
-    EXL2__TRY(exl2__alloc(&e->ctx, sizeof *e->gpu, 16, EXL2_MEM_GENERAL, &memory));
-    e->gpu = (exl2__cuda_device *)memory;
-    *e->gpu = (exl2__cuda_device){ 0 };
-    exl2_result r = exl2__cuda_device_open(&e->ctx, e->gpu, &settings);
-    if (r >= 0) {
-        return EXL2_OK;
-    }
-    exl2__free(&e->ctx, e->gpu, sizeof *e->gpu, EXL2_MEM_GENERAL);
-    e->gpu = NULL;
-    if (d->backend == EXL2_BACKEND_AUTO) {
-        exl2__log(&e->ctx, EXL2_LOG_WARN, "models run on the CPU: %s", e->ctx.error.text);
-        e->ctx.error = (exl2_error){ EXL2_OK, 0, "" };
-        return EXL2_OK;
-    }
-    return r;
-}
-
-EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count)
-{
-    exl2__cuda_driver driver = { 0 };
-    char why[160];
-    int version;
-    if (!count || (!out && cap)) {
-        return EXL2_ERR_ARG;
-    }
-    *count = 0;
-    if (exl2__cuda_system_open(NULL, &driver, &version, why, sizeof why) == EXL2_OK) {
-        exl2__cuda_system_list(&driver, out, cap, count);
-        exl2__cuda_driver_close(&driver);
-    }
-    return EXL2_OK;
 }
 
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
@@ -239,17 +179,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     exl2_engine *e = exl2__api_layout(&block, d);
     e->ctx = ctx;
     e->block = block;
-    e->backend = d->backend;
-    r = exl2__api_open_hardware(e, d);
-    if (r < 0) {
-        if (d->open_error) {
-            *d->open_error = e->ctx.error;
-        }
-        ctx = e->ctx;
-        exl2__arena_close(&ctx, &block);
-        *out = NULL;
-        return r;
-    }
+    e->backend = &exl2__cpu_backend; /* the only one there is: AUTO and CPU are the same */
     exl2__objects_publish(e);
     *out = e;
     return EXL2_OK;
@@ -263,7 +193,6 @@ EXL2_API void exl2_close(exl2_engine *e)
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__loading_close(e, &e->models[i]);
     }
-    exl2__api_close_hardware(e);
     exl2__ctx ctx = e->ctx;
     exl2__arena block = e->block;
     exl2__arena_close(&ctx, &block);
