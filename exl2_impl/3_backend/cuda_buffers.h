@@ -87,8 +87,8 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
     b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
-    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + 2)
-                                              * sizeof(float));
+    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
+                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
     b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
     b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));

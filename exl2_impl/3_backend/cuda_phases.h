@@ -178,7 +178,8 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .partial = m->b.partial, .tickets = m->b.attend_tickets, .tiles = m->pass.tiles,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .table_pitch = m->pass.table_pitch, .page_bytes = m->b.page_bytes, .heads = s->heads,
-                            .kv_heads = s->kv_heads, .dim = s->head_dim, .scale = s->attn_scale };
+                            .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
+                            .scale = s->attn_scale };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
     return m->pass.alone ? exl2__cuda_decode(m, &a) : exl2__cuda_prefill(m, &a);
 }
