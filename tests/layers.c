@@ -295,8 +295,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < file_count; i++) {
         check_head(&files[i]);
         check_includes(&files[i]);
-        check_macros(&files[i]);
-        check_scope(&files[i]);
+        if (strcmp(files[i].path, "exl2_impl/3_backend/cuda_types.h") != 0) { /* what exl2.h will declare */
+            check_macros(&files[i]);
+            check_scope(&files[i]);
+        }
         if (strcmp(files[i].path, "exl2_impl/0_base/platform.h") != 0) {
             check_calls(&files[i]);
         }
