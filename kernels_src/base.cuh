@@ -190,7 +190,11 @@ EXL2K_FN uint4 exl2k_shared_load4(u32 at)
     return v;
 }
 
-EXL2K_FN void exl2k_shared_store(u32 at, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
+EXL2K_FN void exl2k_shared_store(u32 at, u32 v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+
 EXL2K_FN void exl2k_shared_store_f32(u32 at, f32 v) { exl2k_shared_store(at, __float_as_uint(v)); }
 
 EXL2K_FN void exl2k_shared_store4(u32 at, uint4 v)

@@ -135,7 +135,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         exl2k_task_find<M, P>(next, m, place, block);
         u32 i = place.group;
         if (M == 1) {
-            for (; i + place.groups < t.strips; i += 2 * place.groups) {
+            for (; i + place.groups < t.strips && s.stages > 1; i += 2 * place.groups) {
                 exl2k_gemv_strips<M, P, 2>(a, place, s, r, t, inputs, i, sums);
             }
             if (next.strips > 0) {

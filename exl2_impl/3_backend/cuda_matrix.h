@@ -20,6 +20,7 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
+#define EXL2__CUDA_STAGES 3u         /* of a ring: 100 KiB under way; more were slower on an H200 */
 #define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
 #define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
 
@@ -226,8 +227,10 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         strips += exl2__cuda_strips(&parts[i]);
     }
-    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas) : (uint32_t)exl2__div_up(strips, form->ctas);
-    uint32_t rings = 2 * EXL2K_GEMV_WARPS * form->chunk_bytes + EXL2K_GEMV_SMALL_BYTES;
+    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
+                        : (uint32_t)exl2__div_up(strips, form->ctas);
+    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
+    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     for (uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)); ways > 0; ways--) {
         uint64_t busiest = 0, turns = exl2__div_up(count == 2 ? strips / 2 : strips, EXL2K_GEMV_WARPS / ways);
@@ -273,9 +276,10 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
     return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
 }
 
-/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes. Deep rings
-   first: 4 stages, then strips a block, then up to 8 stages. residual: one output a thread and block. Returns the
-   dynamic shared memory of the launch, 0: the budget is too small. */
+/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes: the
+   stages of the ring that fit, then as many strips a block as there are. residual: one
+   output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more
+   than half of the budget, so that launches which overlap do not share an SM. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, bool residual,
                                               uint32_t ctas, uint32_t budget)
 {
@@ -286,17 +290,12 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
-    for (a->stages = 4; a->stages >= 2; a->stages--) {
+    for (a->stages = EXL2__CUDA_STAGES; a->stages >= 1; a->stages--) {
         uint32_t taken = a->stages * stage + EXL2K_GEMV_SMALL_BYTES;
-        if (taken + unit * strip > budget) {
-            continue;
+        if (taken + unit * strip <= budget) {
+            a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
+            return exl2__min32(budget, exl2__max32(taken + a->block * strip, budget / 2 + 2048));
         }
-        a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
-        while (a->stages < 8 && taken + stage + a->block * strip <= budget) {
-            taken += stage;
-            a->stages++;
-        }
-        return taken + a->block * strip;
     }
     return 0;
 }

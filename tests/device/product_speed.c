@@ -154,7 +154,8 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows, uint32_t 
     for (uint32_t l = 0; l < LAYERS; l++) {
         for (uint32_t unit = first; unit <= last; unit++) {
             launch one = prepare(l, unit, rows, stages);
-            rig_run(one.function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, one.shared, &one.args, sizeof one.args);
+            rig_run(one.function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, one.shared, &one.args,
+                    sizeof one.args);
         }
     }
     exl2__cuda_graph_exec *graph = rig_captured();
@@ -210,8 +211,8 @@ static void time_all(uint32_t rows, bool overlap)
     for (uint32_t unit = 0; unit < UNITS; unit++) {
         launch one = prepare(0, unit, rows, 4);
         double us = time_units(unit, unit, rows, 4, overlap);
-        printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows, unit_names[unit],
-               us, layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
+        printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows,
+               unit_names[unit], us, layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
                one.args.block);
     }
     for (uint32_t stages = 2; stages <= 4; stages++) {
