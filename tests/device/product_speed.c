@@ -212,7 +212,8 @@ static void time_all(uint32_t rows, bool overlap)
         launch one = prepare(0, unit, rows, 4);
         double us = time_units(unit, unit, rows, 4, overlap);
         printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows,
-               unit_names[unit], us, layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
+               unit_names[unit], us,
+               layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
                one.args.block);
     }
     for (uint32_t stages = 2; stages <= 4; stages++) {
