@@ -38,44 +38,63 @@ EXL2K_FN bool exl2k_needs_sums(const exl2k_draw *d)
         && ((d->flags & EXL2K_TOP_P) || d->least_weight <= 1);
 }
 
-EXL2K_FN u32 exl2k_chunk_blocks(void) { return EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK; }
+#define EXL2K_CHUNK_BLOCKS (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK)
+#define EXL2K_CHUNK_FOURS (EXL2K_SAMPLE_CHUNK / 4 / EXL2K_SAMPLE_THREADS)
 
-/* Index of the CTA's first block in `keys` and `sums`; set 0: of the logits, 1: of the draw. */
-EXL2K_FN u64 exl2k_block_index(u32 set)
-{
-    return ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * exl2k_chunk_blocks();
-}
+EXL2K_FN u64 exl2k_state(const exl2k_sample_args *a) { return a->states + blockIdx.y * sizeof(exl2k_sample_state); }
 
-/* Four logits of the CTA's chunk: thread t has numbers 4 t .. 4 t + 3 of every 1,024. Behind the vocabulary: none. */
-EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 place, u32 bits[4])
+/* Thread t has numbers 4 t .. 4 t + 3 of every 1,024 of the CTA's chunk: 16 threads share a block. */
+EXL2K_FN u32 exl2k_place(u32 n) { return 4 * (threadIdx.x + n * EXL2K_SAMPLE_THREADS); }
+
+/* The thread's logits; behind the vocabulary: none. */
+EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[EXL2K_CHUNK_FOURS][4])
 {
-    u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + place;
-    uint4 four = make_uint4(EXL2K_BITS_NONE, EXL2K_BITS_NONE, EXL2K_BITS_NONE, EXL2K_BITS_NONE);
-    if (id < a->vocab) {
-        four = exl2k_load4(from + 4 * ((u64)blockIdx.y * a->stride + id));
+    uint4 four[EXL2K_CHUNK_FOURS];
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        four[n] = exl2k_load4(from + 4 * ((u64)blockIdx.y * a->stride + (id < a->vocab ? id : 0)));
     }
-    bits[0] = four.x;
-    bits[1] = id + 1 < a->vocab ? four.y : EXL2K_BITS_NONE;
-    bits[2] = id + 2 < a->vocab ? four.z : EXL2K_BITS_NONE;
-    bits[3] = id + 3 < a->vocab ? four.w : EXL2K_BITS_NONE;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        bits[n][0] = id < a->vocab ? four[n].x : EXL2K_BITS_NONE;
+        bits[n][1] = id + 1 < a->vocab ? four[n].y : EXL2K_BITS_NONE;
+        bits[n][2] = id + 2 < a->vocab ? four[n].z : EXL2K_BITS_NONE;
+        bits[n][3] = id + 3 < a->vocab ? four[n].w : EXL2K_BITS_NONE;
+    }
 }
 
 /* ---- exl2k_sample_keys ---- */
 
-/* The largest key of each block: 16 threads have one. `place`: of the thread's four logits in the chunk. */
-EXL2K_FN void exl2k_store_key(const exl2k_sample_args *a, u32 set, u32 place, const u32 bits[4])
+/* The largest key of each block, and the first token with the row's largest. set 0: of the logits, 1: of the draw. */
+EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4])
 {
-    int most = EXL2K_KEY_NONE;
-    for (u32 i = 0; i < 4; i++) {
-        int key = exl2k_key(bits[i]);
-        most = key > most ? key : most;
+    u64 best = 0, first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        int most = EXL2K_KEY_NONE;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            int key = exl2k_key(bits[n][i]);
+            u64 own = (u64)((u32)key ^ 0x80000000u) << 32 | ~(blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n) + i);
+            best = own > best ? own : best;
+            most = key > most ? key : most;
+        }
+        for (u32 step = 8; step > 0; step /= 2) {
+            int other = __shfl_xor_sync(EXL2K_ALL, most, step);
+            most = other > most ? other : most;
+        }
+        if (threadIdx.x % 16 == 0) {
+            exl2k_store(a->keys + 4 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK), (u32)most);
+        }
     }
-    for (u32 step = 8; step > 0; step /= 2) {
-        int other = __shfl_xor_sync(EXL2K_ALL, most, step);
-        most = other > most ? other : most;
+    for (u32 step = 16; step > 0; step /= 2) {
+        u64 other = __shfl_xor_sync(EXL2K_ALL, best, step);
+        best = other > best ? other : best;
     }
-    if (threadIdx.x % 16 == 0) {
-        exl2k_store(a->keys + 4 * (exl2k_block_index(set) + place / EXL2K_SAMPLE_BLOCK), (u32)most);
+    if (threadIdx.x % 32 == 0) {
+        atomicMax((u64 *)exl2k_state(a) + set, best);
     }
 }
 
@@ -147,172 +166,147 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
 {
     __shared__ exl2k_adjust_work w;
     __shared__ exl2k_draw d;
+    u32 bits[EXL2K_CHUNK_FOURS][4];
     exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_load_logits(&a, a.logits, bits);
     if (blockIdx.y >= exl2k_load(a.step + 4)) {
         return;
     }
     exl2k_load_draw(&a, &d);
-    bool adjusted = exl2k_is_adjusted(&d);
     if (exl2k_row_is_done(&a, &d)) {
         return;
     }
-    for (u32 place = 4 * threadIdx.x; place < EXL2K_SAMPLE_CHUNK; place += 4 * EXL2K_SAMPLE_THREADS) {
-        u32 bits[4];
-        exl2k_load_logits(&a, a.logits, place, bits);
-        exl2k_store_key(&a, 0, place, bits);
-        for (u32 i = 0; i < 4 && adjusted; i++) {
-            w.logits[place + i] = __uint_as_float(bits[i]);
-        }
-    }
-    if (!adjusted) {
+    exl2k_store_keys(&a, 0, bits);
+    if (!exl2k_is_adjusted(&d)) {
         return;
+    }
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            w.logits[exl2k_place(n) + i] = __uint_as_float(bits[n][i]);
+        }
     }
     __syncthreads();
     exl2k_adjust(&a, &d, &w);
-    for (u32 place = 4 * threadIdx.x; place < EXL2K_SAMPLE_CHUNK; place += 4 * EXL2K_SAMPLE_THREADS) {
-        u32 bits[4], id = blockIdx.x * EXL2K_SAMPLE_CHUNK + place;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
         for (u32 i = 0; i < 4; i++) {
-            bits[i] = __float_as_uint(w.logits[place + i]);
+            bits[n][i] = __float_as_uint(w.logits[exl2k_place(n) + i]);
         }
-        exl2k_store_key(&a, 1, place, bits);
         if (id < a.vocab) {
             exl2k_store4(a.adjusted + 4 * ((u64)blockIdx.y * a.stride + id),
-                         make_uint4(bits[0], bits[1], bits[2], bits[3]));
+                         make_uint4(bits[n][0], bits[n][1], bits[n][2], bits[n][3]));
         }
     }
+    exl2k_store_keys(&a, 1, bits);
 }
 
 /* ---- exl2k_sample_draw ---- */
 
-EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, exl2k_sample_work *w, u64 logits, u32 set)
+EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 set, int top_key, f32 slope)
 {
     exl2k_row_view v;
-    u64 first = (u64)(2 * blockIdx.y + set) * gridDim.x * exl2k_chunk_blocks();
-    v.w = w;
     v.vocab = a->vocab;
     v.blocks = (a->vocab + EXL2K_SAMPLE_BLOCK - 1) / EXL2K_SAMPLE_BLOCK;
     v.logits = logits + 4 * (u64)blockIdx.y * a->stride;
-    v.keys = a->keys + 4 * first;
-    v.sums = a->sums + 8 * first;
+    v.keys = a->keys + 4 * (u64)(2 * blockIdx.y + set) * gridDim.x * EXL2K_CHUNK_BLOCKS;
+    v.sums = a->sums + 8 * (u64)blockIdx.y * gridDim.x * EXL2K_CHUNK_BLOCKS;
+    v.curve = exl2k_curve_make(top_key, slope);
     return v;
 }
 
-/* Largest key of the row. */
-EXL2K_FN int exl2k_row_top(const exl2k_row_view *v)
+/* Sum of the thread's weights; `store`: also of its blocks. */
+EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, const u32 bits[EXL2K_CHUNK_FOURS][4],
+                             bool store)
 {
-    int most = EXL2K_KEY_NONE;
-    for (u32 i = threadIdx.x; i < v->blocks; i += EXL2K_SAMPLE_THREADS) {
-        int key = (int)exl2k_load(v->keys + 4ull * i);
-        most = key > most ? key : most;
-    }
-    for (u32 step = 16; step > 0; step /= 2) {
-        int other = __shfl_xor_sync(EXL2K_ALL, most, step);
-        most = other > most ? other : most;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        v->w->keys[threadIdx.x / 32] = most;
-    }
-    __syncthreads();
-    for (u32 i = 0; i < EXL2K_SAMPLE_WARPS; i++) {
-        most = v->w->keys[i] > most ? v->w->keys[i] : most;
-    }
-    return most;
-}
-
-/* Sums of the weights of the CTA's blocks. */
-EXL2K_FN void exl2k_store_sums(const exl2k_sample_args *a, const exl2k_curve *curve, u64 logits, u32 set)
-{
-    for (u32 place = 4 * threadIdx.x; place < EXL2K_SAMPLE_CHUNK; place += 4 * EXL2K_SAMPLE_THREADS) {
-        u32 bits[4];
+    u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
         u64 sum = 0;
-        exl2k_load_logits(a, logits, place, bits);
+#pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            sum += exl2k_weight(curve, __uint_as_float(bits[i]));
+            sum += exl2k_weight(curve, __uint_as_float(bits[n][i]));
         }
-        for (u32 step = 8; step > 0; step /= 2) {
-            sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
-        }
-        u64 at = a->sums + 8 * (exl2k_block_index(set) + place / EXL2K_SAMPLE_BLOCK);
-        if (threadIdx.x % 16 == 0) {
-            exl2k_store(at, (u32)sum);
-            exl2k_store(at + 4, (u32)(sum >> 32));
+        total += sum;
+        if (store) {
+            for (u32 step = 8; step > 0; step /= 2) {
+                sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
+            }
+            u64 at = a->sums + 8 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK);
+            if (threadIdx.x % 16 == 0) {
+                exl2k_store(at, (u32)sum);
+                exl2k_store(at + 4, (u32)(sum >> 32));
+            }
         }
     }
-}
-
-EXL2K_FN u64 exl2k_row_sum(const exl2k_row_view *v)
-{
-    u64 sum[3] = { 0, 0, 0 };
-    for (u32 i = threadIdx.x; i < v->blocks; i += EXL2K_SAMPLE_THREADS) {
-        sum[0] += exl2k_load64(v->sums + 8ull * i);
-    }
-    exl2k_block_sum3(v->w, sum);
-    return sum[0];
+    return total;
 }
 
 /* The likeliest tokens, in order, into the result. */
-EXL2K_FN u32 exl2k_alternatives(const exl2k_row_view *v, u32 wanted, exl2k_result *result)
+EXL2K_STEP u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
 {
-    exl2k_items items = exl2k_keep_first(v, exl2k_min(wanted, EXL2K_ALTS_MAX), false);
+    exl2k_keep_first(exl2k_min(wanted, EXL2K_ALTS_MAX), false);
     u32 begin, end;
-    exl2k_segment(items.count, &begin, &end);
-    u32 ties = exl2k_segment_ties(v, &items, begin, end);
+    bool list = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
+    int cut = exl2k_w.items.cut_key;
+    exl2k_segment(exl2k_w.items.count, &begin, &end);
+    u32 ties = exl2k_segment_ties(list, begin, end);
     if (threadIdx.x == 0) {
-        v->w->counter = 0;
+        exl2k_w.counter = 0;
     }
     __syncthreads();
+#pragma unroll 1
     for (u32 i = begin; i < end; i++) {
-        int key = exl2k_item_key(v, &items, i);
-        bool tie = key == items.cut.key && ties > 0;
+        int key = exl2k_token_key(list, i);
+        bool tie = key == cut && ties > 0;
         ties -= tie;
-        if (tie || key > items.cut.key) {
-            u32 at = atomicAdd(&v->w->counter, 1);
-            v->w->alt_ids[at] = items.kind == EXL2K_ITEMS_LIST ? v->w->ids[i] : i;
-            v->w->alt_keys[at] = key;
+        if (tie || key > cut) {
+            u32 at = atomicAdd(&exl2k_w.counter, 1);
+            exl2k_w.alt_ids[at] = list ? exl2k_w.ids[i] : i;
+            exl2k_w.alt_keys[at] = key;
         }
     }
     __syncthreads();
-    u32 count = v->w->counter;
+    u32 count = exl2k_w.counter;
     if (threadIdx.x < count) {
-        u32 id = v->w->alt_ids[threadIdx.x], place = 0;
-        int key = v->w->alt_keys[threadIdx.x];
+        u32 id = exl2k_w.alt_ids[threadIdx.x], place = 0;
+        int key = exl2k_w.alt_keys[threadIdx.x];
+#pragma unroll 1
         for (u32 i = 0; i < count; i++) {
-            place += v->w->alt_keys[i] > key || (v->w->alt_keys[i] == key && v->w->alt_ids[i] < id);
+            place += exl2k_w.alt_keys[i] > key || (exl2k_w.alt_keys[i] == key && exl2k_w.alt_ids[i] < id);
         }
         result->alts[place].token = id;
-        result->alts[place].logit = exl2k_load_f32(v->logits + 4ull * id);
+        result->alts[place].logit = exl2k_load_f32(exl2k_w.view.logits + 4ull * id);
     }
+    __threadfence_system();
     __syncthreads();
     return count;
 }
 
-/* The drawn token: steps 3 to 8 of the chain. */
-EXL2K_FN u32 exl2k_pick(const exl2k_row_view *v, const exl2k_draw *d)
+/* The drawn token: steps 4 to 8 of the chain; sum: of all weights, where exl2k_needs_sums. */
+EXL2K_STEP u32 exl2k_pick(u64 sum)
 {
-    if (d->flags & EXL2K_GREEDY) {
-        return exl2k_first_of(v);
-    }
-    u64 random = exl2k_random(d->seed, d->position);
+    const exl2k_draw *d = &exl2k_w.draw;
+    u64 random = exl2k_random(d->seed, d->position), least_weight = d->least_weight;
     bool top_p = d->flags & EXL2K_TOP_P;
-    if (d->top_k == 0 && !top_p && d->least_weight <= 1) {
-        return exl2k_draw_all(v, random);
+    if (d->top_k == 0 && !top_p && least_weight <= 1) {
+        return exl2k_draw_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
     }
-    exl2k_items items;
     if (d->top_k == 0 && top_p) {
-        items = exl2k_keep_nucleus(v, exl2k_row_sum(v), d->share, d->least_weight);
+        exl2k_keep_nucleus(sum, d->share, least_weight);
     } else if (d->top_k == 0) {
-        items = exl2k_collect(v, exl2k_least_key(&v->curve, d->least_weight), EXL2K_KEY_INF, true);
+        exl2k_curve curve = exl2k_w.view.curve;
+        exl2k_collect(exl2k_least_key(&curve, least_weight), EXL2K_KEY_INF, true);
     } else {
-        items = exl2k_keep_first(v, d->top_k, true);
+        exl2k_keep_first(d->top_k, true);
         if (top_p) {
-            u64 need = __umul64hi(exl2k_items_sum(v, &items), d->share);
-            items.cut = exl2k_prefix(v, &items, need > 1 ? need : 1);
+            exl2k_keep_share(exl2k_items_sum(), d->share);
         }
-        exl2k_keep_weighty(v, &items, d->least_weight);
+        exl2k_keep_weighty(least_weight);
     }
-    return exl2k_draw_from(v, &items, random);
+    return exl2k_draw_from(random);
 }
 
 /* The row's next position, or its end. */
@@ -349,30 +343,32 @@ EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, u32
 }
 
 /* Everything behind the sums; by the CTA of the row that came last. */
-EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, exl2k_row_view *raw, exl2k_row_view *own, u32 ticket)
+EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view &raw, const exl2k_row_view &own,
+                               u64 best, u32 ticket)
 {
-    const exl2k_draw *d = &raw->w->draw;
+    const exl2k_draw *d = &exl2k_w.draw;
     exl2k_result *result = (exl2k_result *)a->results + (u64)(ticket & 1) * a->rows_max + blockIdx.y;
-    bool any = raw->curve.top_key != EXL2K_KEY_NONE;
+    bool any = raw.curve.top_key != EXL2K_KEY_NONE;
     u32 token = EXL2K_NO_TOKEN, alts = 0;
-    u64 sum = any ? exl2k_row_sum(raw) : 0;
+    u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
     if (any && d->alts > 0) {
-        alts = exl2k_alternatives(raw, d->alts, result);
+        exl2k_view_set(raw);
+        alts = exl2k_alternatives(d->alts, result);
     }
     if (any && d->use == EXL2K_SCORE) {
         token = d->target;
-    } else if (any && own->curve.top_key != EXL2K_KEY_NONE) {
-        token = exl2k_pick(own, d);
+    } else if (any && own.curve.top_key != EXL2K_KEY_NONE) {
+        token = ~(u32)best;
+        if (!(d->flags & EXL2K_GREEDY)) {
+            exl2k_view_set(own);
+            token = exl2k_pick(own_sum);
+        }
     }
-    if (alts > 0) {
-        __threadfence_system();
-    }
-    __syncthreads();
     if (threadIdx.x == 0) {
-        bool known = token < a->vocab;
+        *(exl2k_sample_state *)exl2k_state(a) = exl2k_sample_state();
         result->sum = sum;
-        result->top_key = raw->curve.top_key;
-        result->logit = known ? exl2k_load_f32(raw->logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
+        result->top_key = raw.curve.top_key;
+        result->logit = token < a->vocab ? exl2k_load_f32(raw.logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
         result->alt_count = alts;
         if (d->use == EXL2K_DRAW && (d->flags & EXL2K_ADVANCE)) {
             exl2k_advance(a, d, token);
@@ -395,48 +391,60 @@ EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, u32 ticket)
 }
 
 /* Is this the last CTA of its row? What the others have written is there then. */
-EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a, exl2k_sample_work *w)
+EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a)
 {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        w->counter = atomicInc((u32 *)a->tickets + blockIdx.y, gridDim.x - 1);
+        exl2k_w.counter = atomicInc(&((exl2k_sample_state *)exl2k_state(a))->ticket, gridDim.x - 1);
     }
     __syncthreads();
     __threadfence();
-    return w->counter == gridDim.x - 1;
+    return exl2k_w.counter == gridDim.x - 1;
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_sample_draw(exl2k_sample_args a)
 {
-    __shared__ exl2k_sample_work w;
+    u32 bits[EXL2K_CHUNK_FOURS][4];
+    u64 sums[2] = { 0, 0 };
     exl2k_dependency_wait();
+    exl2k_load_logits(&a, a.logits, bits);
+    u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
+    u32 ticket = exl2k_load(a.step + 12);
     if (blockIdx.y >= exl2k_load(a.step + 4)) {
         return;
     }
-    u32 ticket = exl2k_load(a.step + 12);
     if (threadIdx.x < 8) {
-        w.eighths[threadIdx.x] = exl2k_eighths[threadIdx.x];
+        exl2k_eighth[threadIdx.x] = exl2k_eighths[threadIdx.x];
     }
-    exl2k_load_draw(&a, &w.draw);
-    if (exl2k_row_is_done(&a, &w.draw)) {
+    exl2k_load_draw(&a, &exl2k_w.draw);
+    if (exl2k_row_is_done(&a, &exl2k_w.draw)) {
         exl2k_skip_row(&a, ticket);
         return;
     }
-    bool adjusted = exl2k_is_adjusted(&w.draw);
-    exl2k_row_view raw = exl2k_view(&a, &w, a.logits, 0);
-    exl2k_row_view own = exl2k_view(&a, &w, adjusted ? a.adjusted : a.logits, adjusted);
-    raw.curve = exl2k_curve_make(exl2k_row_top(&raw), EXL2K_SLOPE_ONE, w.eighths);
-    int top_key = adjusted ? exl2k_row_top(&own) : raw.curve.top_key;
-    own.curve = exl2k_curve_make(top_key, w.draw.slope, w.eighths);
+    bool adjusted = exl2k_is_adjusted(&exl2k_w.draw), needs = exl2k_needs_sums(&exl2k_w.draw);
+    own_best = adjusted ? own_best : best;
+    u64 logits = adjusted ? a.adjusted : a.logits;
+    exl2k_row_view raw = exl2k_view(&a, a.logits, 0, (int)((u32)(best >> 32) ^ 0x80000000u), EXL2K_SLOPE_ONE);
+    exl2k_row_view own = exl2k_view(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
+                                    exl2k_w.draw.slope);
+    bool same = !adjusted && own.curve.slope == raw.curve.slope;
     if (raw.curve.top_key != EXL2K_KEY_NONE) {
-        exl2k_store_sums(&a, &raw.curve, a.logits, 0);
+        sums[0] = exl2k_chunk_sum(&a, &raw.curve, bits, needs && same);
     }
-    own.sums = exl2k_view(&a, &w, a.logits, 1).sums;
-    if (exl2k_needs_sums(&w.draw) && own.curve.top_key != EXL2K_KEY_NONE) {
-        exl2k_store_sums(&a, &own.curve, adjusted ? a.adjusted : a.logits, 1);
+    if (needs && !same && own.curve.top_key != EXL2K_KEY_NONE) {
+        if (adjusted) {
+            exl2k_load_logits(&a, logits, bits);
+        }
+        sums[1] = exl2k_chunk_sum(&a, &own.curve, bits, true);
     }
-    if (exl2k_last_of_row(&a, &w)) {
-        exl2k_finish_row(&a, &raw, &own, ticket);
+    exl2k_block_sums<2>(sums);
+    if (threadIdx.x == 0) {
+        exl2k_sample_state *state = (exl2k_sample_state *)exl2k_state(&a);
+        atomicAdd(&state->sum[0], sums[0]);
+        atomicAdd(&state->sum[1], same ? sums[0] : sums[1]);
+    }
+    if (exl2k_last_of_row(&a)) {
+        exl2k_finish_row(&a, raw, own, own_best, ticket);
     }
 }

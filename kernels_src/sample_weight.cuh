@@ -24,6 +24,9 @@
 static __constant__ u32 exl2k_eighths[8] = { 0x80000000u, 0x75606374u, 0x6BA27E65u, 0x62B39509u,
                                              0x5A82799Au, 0x52FF6B55u, 0x4C1BF829u, 0x45CAE0F2u };
 
+/* Their copy in shared memory: lanes look up different ones. Set by the kernel, before a barrier. */
+static __shared__ u32 exl2k_eighth[8];
+
 EXL2K_FN int exl2k_key(u32 bits)
 {
     u32 size = bits & 0x7FFFFFFFu;
@@ -37,19 +40,18 @@ EXL2K_FN f32 exl2k_key_logit(int key) { return __uint_as_float(exl2k_key_bits(ke
 typedef struct exl2k_curve {
     int top_key; /* of the largest logit; above EXL2K_KEY_NONE */
     f32 top, slope;
-    const u32 *eighths; /* a copy in shared memory: lanes look up different ones */
 } exl2k_curve;
 
-EXL2K_FN exl2k_curve exl2k_curve_make(int top_key, f32 slope, const u32 *eighths)
+EXL2K_FN exl2k_curve exl2k_curve_make(int top_key, f32 slope)
 {
-    exl2k_curve curve = { top_key, exl2k_key_logit(top_key), slope, eighths };
+    exl2k_curve curve = { top_key, exl2k_key_logit(top_key), slope };
     return curve;
 }
 
 /* 2^40 * 2^(-steps / 2^25) for steps < 41 * 2^25. */
-EXL2K_FN u64 exl2k_exp2(u32 steps, const u32 *eighths)
+EXL2K_FN u64 exl2k_exp2(u32 steps)
 {
-    u32 t = steps << 10, eighth = eighths[steps >> 22 & 7];
+    u32 t = steps << 10, eighth = exl2k_eighth[steps >> 22 & 7];
     u32 part = 16109532u - __umulhi(t, 445911u);
     part = 372128541u - __umulhi(t, part);
     part = __umulhi(t, part);
@@ -63,7 +65,7 @@ EXL2K_FN u64 exl2k_weight(const exl2k_curve *curve, f32 logit)
     }
     f32 below = __fmul_rn(__fsub_rn(curve->top, logit), curve->slope);
     u32 bits = exl2k_min(__float_as_uint(below), EXL2K_WEIGHT_FAR_BITS);
-    return exl2k_exp2((u32)__float2int_rz(__uint_as_float(bits)), curve->eighths);
+    return exl2k_exp2((u32)__float2int_rz(__uint_as_float(bits)));
 }
 
 EXL2K_FN u64 exl2k_key_weight(const exl2k_curve *curve, int key) { return exl2k_weight(curve, exl2k_key_logit(key)); }
