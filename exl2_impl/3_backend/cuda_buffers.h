@@ -26,7 +26,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
-    uint64_t logits, adjusted, keys, key_sums, sample_tickets; /* sample_args.h */
+    uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
     uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
@@ -93,7 +93,7 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
-    b->key_sums = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint64_t));
+    b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
@@ -104,7 +104,7 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
-    b->sample_tickets = exl2__cuda_arena_take(a, logits * sizeof(uint32_t));
+    b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->clear = b->x;
     b->clear_bytes = a->used - before;
 }

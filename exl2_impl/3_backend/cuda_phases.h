@@ -236,7 +236,7 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     exl2k_sample_args a = { .step = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,
-                            .tickets = m->b.sample_tickets, .results = (uint64_t)(uintptr_t)m->b.results,
+                            .states = m->b.sample_states, .results = (uint64_t)(uintptr_t)m->b.results,
                             .vocab = m->plan->shape.vocab, .stride = m->b.stride,
                             .rows_max = m->plan->logit_rows_max };
     exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,
