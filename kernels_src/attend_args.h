@@ -6,7 +6,8 @@
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
    SPLITS  a row at position p sees p + 1 tokens; each split has EXL2K_SPLIT_TOKENS of them, or ceil64(tokens / 16) if
-           that is more, so there are at most 16, and a row's sums do not depend on the launch. */
+           that is more, so there are at most 16, and a row's sums do not depend on the launch: 100 tokens are one
+           split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
@@ -14,7 +15,7 @@
 
 #define EXL2K_SPLITS_MAX 16
 #ifndef EXL2K_SPLIT_TOKENS
-#define EXL2K_SPLIT_TOKENS 512
+#define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
 #define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two unused */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
@@ -40,7 +41,7 @@ typedef struct exl2k_attend_args {
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
-    exl2k_u32 stages;      /* decode: 1, 2, 4 or 6 */
+    exl2k_u32 stages;      /* decode: 1, 2, 4 or 6; 2 fit two CTAs on an SM and are as fast as more */
     exl2k_f32 scale;
     exl2k_u32 unused;
 } exl2k_attend_args;

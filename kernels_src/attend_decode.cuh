@@ -137,7 +137,8 @@ EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args 
         u32 head = d.head + exl2k_min(d.warp + n * EXL2K_DECODE_WARPS, d.heads - 1);
 #pragma unroll
         for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
-            q.query[n][k] = exl2k_unturned_load(a, d.row, d.position, head * a.dim, exl2k_min(d.lane + 32 * k, half - 1));
+            u32 i = exl2k_min(d.lane + 32 * k, half - 1);
+            q.query[n][k] = exl2k_unturned_load(a, d.row, d.position, head * a.dim, i);
         }
     }
 }
@@ -151,7 +152,8 @@ EXL2K_FN void exl2k_turning_store(const exl2k_decode &d, const exl2k_attend_args
     for (u32 n = 0; n < EXL2K_OWN; n++) {
         u32 element = exl2k_own_element(n);
         bool value = element >= half;
-        u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(q.own[n].x), exl2k_clamp_f16(q.own[n].y)) : exl2k_turn(q.own[n]);
+        u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(q.own[n].x), exl2k_clamp_f16(q.own[n].y))
+                         : exl2k_turn(q.own[n]);
         if (element < 2 * half) {
             shared->fresh[value][value ? element - half : element] = (u16)pair;
             shared->fresh[value][value ? element : element + half] = (u16)(pair >> 16);
@@ -243,7 +245,8 @@ EXL2K_FN void exl2k_add_scaled(float4 &sum, float4 v, f32 factor)
 /* Where the sums of a split are: out [dim], most, total. */
 EXL2K_FN u64 exl2k_split_at(const exl2k_decode &d, const exl2k_attend_args &a, u32 head, u32 split)
 {
-    return a.partial + (((u64)d.row * a.heads + d.head + head) * EXL2K_SPLITS_MAX + split) * (a.dim + EXL2K_SPLIT_EXTRA) * 4;
+    u64 index = ((u64)d.row * a.heads + d.head + head) * EXL2K_SPLITS_MAX + split;
+    return a.partial + index * (a.dim + EXL2K_SPLIT_EXTRA) * 4;
 }
 
 /* Sums of all warps: the result, or what the last CTA adds up. Warps without a unit have sums of 0. */
@@ -284,35 +287,63 @@ EXL2K_FN void exl2k_merge_warps(const exl2k_decode &d, const exl2k_attend_args &
     }
 }
 
-/* Sums of all splits, in their order. */
-EXL2K_FN void exl2k_merge_splits(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared,
-                                 const uint2 places[EXL2K_ITEMS])
+#define EXL2K_EARLY 4 /* splits whose sums are on their way before their factors are known */
+
+/* Factors of the splits, 1 / total in them: 16 lanes have the splits of a head. */
+EXL2K_FN void exl2k_split_factors(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
 {
-    if (threadIdx.x < EXL2K_HEAD_TILE * EXL2K_SPLITS_MAX) { /* 16 lanes have the splits of a head */
-        u32 head = threadIdx.x / EXL2K_SPLITS_MAX, split = threadIdx.x % EXL2K_SPLITS_MAX;
+    u32 head = threadIdx.x / EXL2K_SPLITS_MAX, split = threadIdx.x % EXL2K_SPLITS_MAX;
+    if (threadIdx.x < EXL2K_HEAD_TILE * EXL2K_SPLITS_MAX) {
         bool there = head < d.heads && split < d.splits;
-        u64 from = exl2k_split_at(d, a, head, split) + a.dim * 4;
-        f32 own = there ? exl2k_load_f32(from) : EXL2K_MINUS_INF, most = own;
-        f32 total = there ? exl2k_load_f32(from + 4) : 0.0f;
+        u64 from = exl2k_split_at(d, a, there ? head : 0, there ? split : 0) + a.dim * 4;
+        f32 own = exl2k_load_f32(from), total = exl2k_load_f32(from + 4), most;
+        own = there ? own : EXL2K_MINUS_INF;
+        most = own;
         for (u32 step = 8; step > 0; step /= 2) {
             most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, step));
         }
         f32 factor = there ? exl2k_exp2(own - most) : 0.0f;
-        total = exl2k_half_warp_sum(total * factor);
+        total = exl2k_half_warp_sum(there ? total * factor : 0.0f);
         shared->factor[split][head] = there ? factor / total : 0.0f;
     }
     __syncthreads();
+}
+
+/* Sums of all splits, in their order. */
+EXL2K_FN void exl2k_merge_splits(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared,
+                                 const uint2 places[EXL2K_ITEMS])
+{
+    u32 pitch = (a.dim + EXL2K_SPLIT_EXTRA) * 4;
+    uint4 early[EXL2K_ITEMS][EXL2K_EARLY];
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_ITEMS; n++) {
+        bool there = exl2k_item_there(d, a, n);
+        u64 from = exl2k_split_at(d, a, there ? exl2k_item_head(n) : 0, 0) + (there ? exl2k_item_dim(n) * 4 : 0);
+#pragma unroll
+        for (u32 split = 0; split < EXL2K_EARLY; split++) {
+            early[n][split] = exl2k_load4(from + exl2k_min(split, d.splits - 1) * pitch);
+        }
+    }
+    exl2k_split_factors(d, a, shared);
+#pragma unroll
     for (u32 n = 0; n < EXL2K_ITEMS; n++) {
         float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         u32 head = exl2k_item_head(n);
-        if (exl2k_item_there(d, a, n)) {
-            u64 from = exl2k_split_at(d, a, head, 0) + exl2k_item_dim(n) * 4;
-#pragma unroll 4
-            for (u32 split = 0; split < d.splits; split++, from += (a.dim + EXL2K_SPLIT_EXTRA) * 4) {
-                exl2k_add_scaled(values, exl2k_floats(exl2k_load4(from)), shared->factor[split][head]);
-            }
-            exl2k_store_outs(d, a, places[n], values);
+        if (!exl2k_item_there(d, a, n)) {
+            continue;
         }
+#pragma unroll
+        for (u32 split = 0; split < EXL2K_EARLY; split++) {
+            if (split < d.splits) {
+                exl2k_add_scaled(values, exl2k_floats(early[n][split]), shared->factor[split][head]);
+            }
+        }
+        u64 from = exl2k_split_at(d, a, head, 0) + exl2k_item_dim(n) * 4;
+#pragma unroll 4
+        for (u32 split = EXL2K_EARLY; split < d.splits; split++) {
+            exl2k_add_scaled(values, exl2k_floats(exl2k_load4(from + split * pitch)), shared->factor[split][head]);
+        }
+        exl2k_store_outs(d, a, places[n], values);
     }
 }
 
@@ -360,6 +391,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, 1) EXL2K_DECO
             s.out[k][j] = 0.0f;
         }
     }
+    exl2k_store_fresh(d, a, &shared);
     s.most[0] = s.most[1] = EXL2K_MINUS_INF;
     s.total[0] = s.total[1] = 0.0f;
     exl2k_decode_units(d, a, s, query, &shared);

@@ -4,8 +4,8 @@
    owns:  nothing.
    next:  attend_decode.cuh
 
-   Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this launch
-   are taken from qkv, not from the page: other CTAs are only now writing them. */
+   Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this
+   launch are taken from qkv, not from the page: other CTAs are only now writing them. */
 #ifndef EXL2K_ATTEND_RING_CUH
 #define EXL2K_ATTEND_RING_CUH
 
@@ -91,7 +91,10 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
 }
 
 /* First token of the warp's unit u. */
-EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u) { return d.begin + (u * EXL2K_DECODE_WARPS + d.warp) * EXL2K_UNIT; }
+EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
+{
+    return d.begin + (u * EXL2K_DECODE_WARPS + d.warp) * EXL2K_UNIT;
+}
 
 /* ---- the ring ---- */
 
@@ -145,7 +148,7 @@ EXL2K_FN u32 exl2k_fresh(const exl2k_attend_args &a, u32 row, u32 position, u32 
                  : exl2k_rope_pair(a, row, position, (a.heads + kv_head) * a.dim, i);
 }
 
-/* Overwrites the tokens of this launch in a unit of K or V, and stores those of this row into the page. */
+/* Overwrites the tokens of this launch in a unit of K or V. */
 EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value,
                                const u16 *fresh)
 {
@@ -163,18 +166,24 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i + half), pair >> 16);
         }
     }
-    if (end == d.position + 1) {
-        u32 page = exl2k_unit_page(d, a, token);
-        if (d.lane * 8 < a.dim) {
-            uint4 piece = *(const uint4 *)(fresh + d.lane * 8);
-            exl2k_shared_store4(slot + exl2k_tile_at(d.position - token, d.lane), piece);
-            if (d.writes) {
-                u64 to = exl2k_page_of(a, page, d.kv_head) + (value ? exl2k_value_offset(a) : 0);
-                exl2k_store4(to + (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16, piece);
-            }
-        }
+    if (end == d.position + 1 && d.lane * 8 < a.dim) {
+        uint4 piece = *(const uint4 *)(fresh + d.lane * 8);
+        exl2k_shared_store4(slot + exl2k_tile_at(d.position - token, d.lane), piece);
     }
     __syncwarp();
+}
+
+/* K and V of this row into its page; by the last warp, which has the least to do. */
+EXL2K_FN void exl2k_store_fresh(exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
+{
+    if (d.warp == EXL2K_DECODE_WARPS - 1 && d.writes && d.end == d.position + 1) {
+        u64 to = exl2k_page_of(a, exl2k_unit_page(d, a, d.position), d.kv_head);
+        to += (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16;
+        if (d.lane * 8 < a.dim) {
+            exl2k_store4(to, *(const uint4 *)(shared->fresh[0] + d.lane * 8));
+            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->fresh[1] + d.lane * 8));
+        }
+    }
 }
 
 #endif

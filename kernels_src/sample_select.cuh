@@ -144,7 +144,8 @@ template <u32 KIND> EXL2K_FN int exl2k_item_key(u32 i)
     if (KIND == EXL2K_ITEMS_ROW) {
         return exl2k_key(exl2k_load(exl2k_w.view.logits + 4ull * i));
     }
-    return exl2k_w.view.blocks <= EXL2K_BLOCKS_MAX ? exl2k_w.block_keys[i] : (int)exl2k_load(exl2k_w.view.keys + 4ull * i);
+    bool copied = exl2k_w.view.blocks <= EXL2K_BLOCKS_MAX;
+    return copied ? exl2k_w.block_keys[i] : (int)exl2k_load(exl2k_w.view.keys + 4ull * i);
 }
 
 template <u32 KIND> EXL2K_FN u64 exl2k_item_weight(const exl2k_curve *curve, u32 i, int key)
@@ -226,7 +227,7 @@ EXL2K_FN u64 exl2k_items_sum(void)
     return exl2k_w.partial[0][0];
 }
 
-/* Tokens of the warp's blocks with keys in [least, most], four blocks at a time. `write`: into the list from `at` on. */
+/* Tokens of the warp's blocks with keys in [least, most], four blocks at a time. `write`: into the list from `at`. */
 EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32 at)
 {
     u32 lane = threadIdx.x % 32, before = (1u << lane) - 1, vocab = exl2k_w.view.vocab;
@@ -285,8 +286,8 @@ EXL2K_STEP void exl2k_collect(int least, int most, bool weighted)
         }
     }
     bool list = total <= EXL2K_LIST_MAX;
-    exl2k_items items = { (u32)(list ? EXL2K_ITEMS_LIST : EXL2K_ITEMS_ROW), list ? (u32)total : exl2k_w.view.vocab, (u32)total,
-                          least, weighted, least, EXL2K_TIES_ALL };
+    u32 kind = list ? (u32)EXL2K_ITEMS_LIST : (u32)EXL2K_ITEMS_ROW, count = list ? (u32)total : exl2k_w.view.vocab;
+    exl2k_items items = { kind, count, (u32)total, least, weighted, least, EXL2K_TIES_ALL };
     exl2k_items_set(items);
     for (u32 i = threadIdx.x; i < items.count && list && weighted; i += EXL2K_SAMPLE_THREADS) {
         exl2k_curve curve = exl2k_w.view.curve;

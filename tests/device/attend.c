@@ -164,19 +164,17 @@ static void time_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
 
 static void time_all(const attend_modules *m)
 {
-    time_decode(m, "8B", 32, 8, 128, 16, 1, 32, 4);
+    static const uint32_t contexts[] = { 16, 128, 512, 1024, 2048, 6144, 32768 };
+    for (size_t i = 0; i < EXL2__COUNT(contexts); i++) {
+        time_decode(m, "8B", 32, 8, 128, contexts[i], 1, contexts[i] > 8192 ? 8 : 32, 2);
+    }
     time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 1);
-    time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 2);
     time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 4);
-    time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 6);
-    time_decode(m, "8B", 32, 8, 128, 128, 1, 32, 4);
-    time_decode(m, "8B", 32, 8, 128, 2048, 1, 32, 4);
     time_decode(m, "8B", 32, 8, 128, 6144, 1, 32, 4);
-    time_decode(m, "8B", 32, 8, 128, 6144, 1, 32, 6);
-    time_decode(m, "8B", 32, 8, 128, 32768, 1, 8, 6);
+    time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 2);
     time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 4);
-    time_decode(m, "1.1B", 32, 4, 64, 384, 1, 22, 4);
-    time_decode(m, "135M", 9, 3, 64, 384, 1, 30, 4);
+    time_decode(m, "1.1B", 32, 4, 64, 384, 1, 22, 2);
+    time_decode(m, "135M", 9, 3, 64, 384, 1, 30, 2);
     time_prefill(m, 32, 8, 128, 0, 1024);
     time_prefill(m, 32, 8, 128, 1024, 1024);
     time_prefill(m, 32, 8, 128, 0, 2048);

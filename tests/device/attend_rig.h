@@ -43,7 +43,8 @@ static double attend_worst[2]; /* decode, prefill */
 static attend_modules attend_modules_load(const char *options)
 {
     static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
-                                             { "attend_prefill64.cu", "attend_prefill128.cu", "attend_prefill256.cu" } };
+                                             { "attend_prefill64.cu", "attend_prefill128.cu",
+                                               "attend_prefill256.cu" } };
     attend_modules m = { .store = rig_load("attend_store.cu", options) };
     for (int i = 0; i < 3; i++) {
         m.decode[i] = rig_load(names[0][i], options);

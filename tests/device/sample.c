@@ -197,7 +197,7 @@ static void spoil(bench *b, uint32_t kind)
             switch (kind + r % 3) {
             case 0: x[i] = (float)(int)(dice % 5); break;
             case 1: x[i] = 0.25f; break;
-            case 2: x[i] = dice % 9 == 0 ? NOT_A_NUMBER : dice % 9 == 1 ? NEGATIVE_NAN : (float)(dice % 100) / 10; break;
+            case 2: x[i] = dice % 9 > 1 ? (float)(dice % 100) / 10 : dice % 9 ? NEGATIVE_NAN : NOT_A_NUMBER; break;
             case 3: x[i] = dice % (b->vocab / 2 + 1) == 0 ? PLUS_INF : (float)(dice % 7); break;
             case 4: x[i] = dice % 2 ? MINUS_ZERO : 0.0f; break;
             case 5: x[i] = r == 2 ? MINUS_INF : dice % 3 ? MINUS_INF : -3e38f; break;

@@ -67,11 +67,13 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
         uint32_t bits = exl2__float_bits(values[i]);
         halves[i] = kind == EXL2K_TABLE_F16 ? exl2__f32_to_f16(values[i]) : (uint16_t)(bits >> 16);
         if (kind != EXL2K_TABLE_F32) {
-            values[i] = kind == EXL2K_TABLE_F16 ? exl2__f16_to_f32(halves[i]) : exl2__bits_float((uint32_t)halves[i] << 16);
+            values[i] = kind == EXL2K_TABLE_F16 ? exl2__f16_to_f32(halves[i])
+                                                : exl2__bits_float((uint32_t)halves[i] << 16);
         }
     }
     exl2k_step step = { .row_count = ROWS };
-    exl2k_row rows[LAUNCHED] = { { 3, 0, 0, 0 }, { TOKENS - 1, 1, 0, 0 }, { TOKENS, 2, 0, 0 }, { 0, 3, 0, 0 }, { 3, 4, 0, 0 } };
+    exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS }, { .token = 0 },
+                                 { .token = 3 } };
     rig_buffer b[] = {
         rig_buffer_of(&step, sizeof step), rig_buffer_of(rows, sizeof rows),
         rig_buffer_of(value_bytes == 4 ? (void *)values : (void *)halves, (size_t)TOKENS * hidden * value_bytes),
@@ -120,7 +122,8 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
     const float eps = 1e-5f;
     residual[7] = 3000; /* one element far out */
     rig_buffer b[] = {
-        rig_buffer_of(&present, 4), rig_buffer_of(residual, (size_t)LAUNCHED * pitch * 4), rig_buffer_of(draws, sizeof draws),
+        rig_buffer_of(&present, 4), rig_buffer_of(residual, (size_t)LAUNCHED * pitch * 4),
+        rig_buffer_of(draws, sizeof draws),
         rig_buffer_of(weight, hidden * 4), rig_buffer_make(LAUNCHED * pitch * 2ull), rig_buffer_of(map, hidden * 2),
     };
     exl2k_norm_args a = { .rows_at = b[0].address, .residual = b[1].address, .draws = picked ? b[2].address : 0,
