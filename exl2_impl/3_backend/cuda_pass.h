@@ -48,6 +48,26 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     return exl2__cuda_make_rope(m, p);
 }
 
+/* What the kernels take: maps are u16, heads are cut into runs of 16 elements, tokens are 24 bits of a key. */
+static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
+{
+    uint64_t attention = (uint64_t)s->heads * s->head_dim;
+    uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, s->inter), exl2__min64(attention, UINT32_MAX));
+    if (s->head_dim % 16 != 0 || s->head_dim > 256) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend has no kernels for heads of %u elements, only "
+                          "for multiples of 16 up to 256", s->head_dim);
+    }
+    if (widest > 1u << 16) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports rows of up to 65536 elements, this "
+                          "model has rows of %u", widest);
+    }
+    if (s->vocab > 1u << 24) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports vocabularies of up to 16777216 "
+                          "tokens, this model has %u", s->vocab);
+    }
+    return EXL2_OK;
+}
+
 /* Dry arenas measure only what the host gives, which is nothing: exl2__cuda_room counts the device's. */
 static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
                                       exl2__arena *scratch)
@@ -55,6 +75,7 @@ static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *pl
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)pages;
     m->plan = plan;
+    EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
     if (!scratch->base) {
         return EXL2_OK;
     }
