@@ -132,6 +132,8 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, a, m->step->row_count);
 }
 
+#define EXL2__CUDA_DECODE_STATIC 8192u /* at most, of shared memory, besides the rings */
+
 /* The class of head sizes: 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
 {
@@ -147,14 +149,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args *a)
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits, .y = a->kv_heads * m->b.head_rows, .z = m->step->row_count,
                              .threads = threads };
-    static const uint32_t stages[] = { 6, 4, 2, 1 };
-    for (size_t i = 0; i < EXL2__COUNT(stages); i++) {
-        a->stages = stages[i];
-        grid.shared_bytes = a->stages * stage;
-        if (grid.shared_bytes + 8192 <= m->form.shared_bytes) {
-            break;
-        }
-    }
+    a->stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
+    grid.shared_bytes = a->stages * stage;
     return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, a);
 }
 
