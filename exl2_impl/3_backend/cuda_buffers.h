@@ -44,7 +44,7 @@ typedef struct exl2__cuda_pass {
     uint32_t table_pitch, tile_count, splits;
     uint32_t now;        /* sums of the norm that the next product reads */
     bool first;          /* there was no norm before it */
-    bool alone;          /* one row a sequence, so attention stores and reads in one kernel */
+    bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
     uint32_t ticket;     /* samplings so far */
 } exl2__cuda_pass;
 

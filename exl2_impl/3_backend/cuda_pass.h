@@ -9,6 +9,10 @@
 #include "../../kernels_src/norm_args.h"
 #include "cuda_model.h"
 
+#ifndef EXL2__CUDA_MANY_ROWS
+#define EXL2__CUDA_MANY_ROWS 97u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#endif
+
 /* ---- once ---- */
 
 /* cos and sin of every position, by the device, from frequencies in double. */
@@ -101,13 +105,34 @@ static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *add
     return k->used <= k->size ? k->slot + at : NULL;
 }
 
+/* Rows [first, *end) go through attention together: those of one sequence, by tiles; or (true) rows that are each the
+   only one of their sequence, by the kernel of single rows. So a decoding sequence has the same bits whoever is beside
+   it. */
+static bool exl2__cuda_run(const exl2__step *step, uint32_t first, uint32_t *end)
+{
+    uint32_t last = first, count = step->row_count;
+    const exl2__step_row *rows = step->rows;
+    while (last < count && (last + 1 == count || rows[last + 1].sequence != rows[last].sequence)
+           && (last == first || rows[last - 1].sequence != rows[last].sequence)) {
+        last++;
+    }
+    *end = last;
+    if (last > first) {
+        return true;
+    }
+    while (*end < count && rows[*end].sequence == rows[first].sequence) {
+        ++*end;
+    }
+    return false;
+}
+
 /* Tiles of the prefill kernels; returns how many. tiles NULL: only counts. */
 static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__step *step, exl2k_tile *tiles)
 {
     uint32_t group = m->plan->shape.heads / m->plan->shape.kv_heads, count = 0;
     for (uint32_t first = 0, end; first < step->row_count; first = end) {
-        for (end = first + 1; end < step->row_count && step->rows[end].sequence == step->rows[first].sequence;) {
-            end++;
+        if (exl2__cuda_run(step, first, &end)) {
+            continue;
         }
         for (uint32_t pair = 0; pair < (end - first) * group; pair += EXL2K_TILE_PAIRS) {
             if (tiles) {
@@ -130,7 +155,6 @@ static bool exl2__cuda_pack_rows(exl2__cuda_model *m, exl2__cuda_packer *k)
         return false;
     }
     pass->splits = 1;
-    pass->alone = step->row_count == step->sequence_count;
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
         uint32_t tokens = row->position + 1, length = exl2__max32(EXL2K_SPLIT_TOKENS, (uint32_t)exl2__align_up(
@@ -146,7 +170,7 @@ static bool exl2__cuda_pack_rows(exl2__cuda_model *m, exl2__cuda_packer *k)
         memcpy(tables + (size_t)row->sequence * pages[0], step->page_tables[row->sequence],
                (row->position / EXL2K_PAGE_TOKENS + 1) * sizeof *tables);
     }
-    pass->tile_count = pass->alone ? 0 : exl2__cuda_pack_tiles(m, step, NULL);
+    pass->tile_count = exl2__cuda_pack_tiles(m, step, NULL);
     exl2k_tile *tiles = (exl2k_tile *)exl2__cuda_pack(k, pass->tile_count * sizeof *tiles, &pass->tiles);
     if (tiles && pass->tile_count) {
         exl2__cuda_pack_tiles(m, step, tiles);
@@ -214,6 +238,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     }
     m->pass.now = 0;
     m->pass.first = true;
+    m->pass.many = m->step->row_count >= EXL2__CUDA_MANY_ROWS;
     return exl2__cuda_ring_send(m->gpu, &m->ring, m->b.data, 0, k.used, true);
 }
 

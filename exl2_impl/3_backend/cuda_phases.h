@@ -5,11 +5,13 @@
    next:  cuda.h
 
    A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
-   residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. */
+   residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of
+   many rows have norms of their own, before products that read the weights once for 64 rows. */
 #ifndef EXL2__CUDA_PHASES_H
 #define EXL2__CUDA_PHASES_H
 
 #include "../../kernels_src/copy_args.h"
+#include "../../kernels_src/gemm_args.h"
 #include "cuda_pass.h"
 
 /* ---- products ---- */
@@ -66,6 +68,44 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     return EXL2_OK;
 }
 
+/* ---- products of many rows ---- */
+
+/* out and map as in gemm_args.h. */
+static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                   exl2k_gemm_args a)
+{
+    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_gemm_store, EXL2__KERNEL_exl2k_gemm_residual,
+                                                 EXL2__KERNEL_exl2k_gemm_act };
+    exl2__cuda_grid grid = { .y = (uint32_t)exl2__div_up(m->step->row_count, EXL2K_GEMM_ROWS),
+                             .threads = EXL2K_GEMM_THREADS, .shared_bytes = EXL2K_GEMM_SHARED };
+    a.matrix = exl2__cuda_matrix_of(matrix)->device;
+    a.rows = m->step->row_count;
+    for (uint32_t i = 0; i < (kind == EXL2__CUDA_ACT ? 1 : a.matrix.parts); i++) {
+        grid.x += (uint32_t)exl2__div_up(a.matrix.part[i].strips, EXL2K_GEMM_STRIPS);
+    }
+    return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, &a);
+}
+
+/* Rows of the residual, normalised, as inputs of `reader`. */
+static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
+                                   const exl2__matrix *reader)
+{
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
+    a.residual = m->b.residual;
+    a.weight = exl2__cuda_values(weight);
+    a.map = exl2__cuda_matrix_of(reader)->map;
+    a.hidden = a.residual_pitch = m->plan->shape.hidden;
+    a.out_pitch = m->b.x_pitch;
+    a.eps = m->plan->shape.norm_eps;
+    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_norm, grid, &a);
+}
+
+static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
+{
+    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
+    return exl2__cuda_norm(m, a, m->step->row_count, weight, reader);
+}
+
 /* ---- norms between products ---- */
 
 static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later)
@@ -83,6 +123,11 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
 static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch,
                                        const exl2__vector *next_norm, const exl2__matrix *next)
 {
+    if (m->pass.many) {
+        exl2k_gemm_args many = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
+                                 .out_pitch = m->plan->shape.hidden };
+        return exl2__cuda_many(m, matrix, EXL2__CUDA_RESIDUAL, many);
+    }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
         .residual_pitch = m->plan->shape.hidden, .weight = exl2__cuda_values(next_norm),
@@ -129,6 +174,11 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (m->pass.many) {
+        exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
+        return exl2__cuda_many(m, layer->qkv, EXL2__CUDA_STORE, many);
+    }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, a, m->step->row_count);
 }
 
@@ -140,20 +190,25 @@ static inline uint32_t exl2__cuda_head_class(uint32_t dim)
     return dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
 }
 
-static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args *a)
+/* Rows [first, end), each the only one of its sequence: the kernel stores their K and V, too. */
+static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, uint32_t first, uint32_t end)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
                                                  EXL2__KERNEL_exl2k_attend_decode128,
                                                  EXL2__KERNEL_exl2k_attend_decode256 };
-    uint32_t kind = exl2__cuda_head_class(a->dim), threads = kind == 2 ? 128 : 256;
+    uint32_t kind = exl2__cuda_head_class(a.dim), threads = kind == 2 ? 128 : 256;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
-    exl2__cuda_grid grid = { .x = m->pass.splits, .y = a->kv_heads * m->b.head_rows, .z = m->step->row_count,
+    exl2__cuda_grid grid = { .x = m->pass.splits, .y = a.kv_heads * m->b.head_rows, .z = end - first,
                              .threads = threads };
-    a->stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
-    grid.shared_bytes = a->stages * stage;
-    return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, a);
+    a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
+    a.rows += first * sizeof(exl2k_row);
+    a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
+    a.out += (uint64_t)first * a.out_pitch * 2;
+    grid.shared_bytes = a.stages * stage;
+    return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, &a);
 }
 
+/* All other rows. */
 static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
@@ -177,7 +232,13 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .scale = s->attn_scale };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
-    return m->pass.alone ? exl2__cuda_decode(m, &a) : exl2__cuda_prefill(m, &a);
+    EXL2__TRY(m->pass.tile_count ? exl2__cuda_prefill(m, &a) : EXL2_OK);
+    for (uint32_t first = 0, end; first < m->step->row_count; first = end) {
+        if (exl2__cuda_run(m->step, first, &end)) {
+            EXL2__TRY(exl2__cuda_decode(m, a, first, end));
+        }
+    }
+    return EXL2_OK;
 }
 
 static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -192,6 +253,12 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
                           .map = exl2__cuda_matrix_of(layer->down)->map, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (m->pass.many) {
+        exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
+                                 .map = a.map };
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
+        return exl2__cuda_many(m, layer->gate_up, EXL2__CUDA_ACT, many);
+    }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->step->row_count);
 }
 
@@ -213,14 +280,9 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
 {
     uint64_t step = exl2__cuda_group_step(m, range);
     (void)layer;
-    exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .residual = m->b.residual,
-                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw),
-                             .weight = exl2__cuda_values(m->plan->final_norm), .out = m->b.head_x,
-                             .map = exl2__cuda_matrix_of(m->plan->head)->map, .hidden = m->plan->shape.hidden,
-                             .residual_pitch = m->plan->shape.hidden, .out_pitch = m->b.x_pitch,
-                             .eps = m->plan->shape.norm_eps };
-    exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_NORM_THREADS };
-    EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_norm, grid, &norm));
+    exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
+                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
+    EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
     exl2k_gemv_args a = { .x = m->b.head_x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .best = m->b.best };
     return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
@@ -240,7 +302,8 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_sample_keys, grid, &a));
     EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_sample_draw, grid, &a));
     exl2__cuda_device_flush(m->gpu);
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_record(m->b.sampled, m->gpu->stream), "marking results");
+    int marked = m->gpu->driver.event_record(m->b.sampled, m->gpu->stream);
+    return exl2__cuda_device_check(m->gpu, marked, "marking results");
 }
 
 /* PENDING while the device is still at it and wait is false. */

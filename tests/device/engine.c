@@ -12,6 +12,7 @@
      attend               q and the weights of V are, and the output
      gate_up              the normalised row, which both factors see, and their product
      out, down            nothing: their inputs are on both sides what the phase before has rounded
+   and with many rows the weights too, as the file format has it; the CPU has factored ones.
    Sampling is compared bit by bit, on the GPU's own logits. */
 #define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
@@ -147,7 +148,7 @@ static const pass passes[] = {
     { { 1 }, false },                    /* one row alone */
     { { 0, 70, 3, 1 }, false },
     { { 1, 1, 1, 1 }, false },           /* a row each */
-    { { 23, 1, 61, 0, 9 }, false },      /* across a page */
+    { { 23, 1, 61, 0, 19 }, false },     /* across a page; so many rows that products are by gemm */
     { { 1, 0, 0, 0, 0, 1 }, true },
     { { 1, 1, 1, 1, 1, 1 }, false },
     { { 0, 0, 0, 100 }, false },
@@ -220,9 +221,10 @@ static void measure(distance *d, double got, double wanted)
 static void judge(exl2__phase phase, const char *what, uint32_t layer, uint32_t rows, distance d)
 {
     double off = sqrt(d.error / (d.size > 0 ? d.size : 1));
+    bool rounded = phase != EXL2__PHASE_embed && rows >= EXL2__CUDA_MANY_ROWS;
     worst[phase] = off <= worst[phase] ? worst[phase] : off;
     compared[phase]++;
-    if (!CHECK(off <= off_max[phase])) {
+    if (!CHECK(off <= off_max[phase] + (rounded ? 3e-4 : 0))) {
         printf("    %s, layer %u, %u rows: off by %.1e\n", what, layer, rows, off);
     }
 }
