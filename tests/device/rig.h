@@ -117,7 +117,7 @@ static rig_module rig_load(const char *file, const char *options)
     char words[512] = "";
     exl2__cuda_source source;
     exl2__cuda_compile job = { .nvrtc = &rig.nvrtc, .source = &source, .target = rig.target };
-    exl2__blob image, log;
+    exl2__blob image = { 0 }, log = { 0 };
     snprintf(words, sizeof words, "%s", options ? options : "");
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
         if (job.option_count < EXL2__CUDA_OPTIONS_MAX) {
