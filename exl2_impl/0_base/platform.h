@@ -1,8 +1,10 @@
 /* platform.h: the only file that knows an operating system: clock, default allocator, default files, entropy.
    takes: nothing.
-   gives: exl2__platform_ns, exl2__platform_nap, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files;
+   gives: exl2__platform_ns, exl2__platform_nap, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
+          exl2__platform_library, exl2__platform_symbol, exl2__platform_unload;
           with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename.
-   owns:  the file objects that its open hook makes, until its close hook; those of create, until finish.
+   owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
+          until unload.
    next:  ../1_load/json.h */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
@@ -32,8 +34,13 @@ __declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsig
 __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text,
                                                         int count, char *out, int cap, const char *fallback,
                                                         int *used_fallback);
+__declspec(dllimport) struct HINSTANCE__ *__stdcall LoadLibraryW(const wchar_t *path);
+__declspec(dllimport) intptr_t(__stdcall *__stdcall GetProcAddress(struct HINSTANCE__ *library,
+                                                                   const char *name))(void);
+__declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #else
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #ifdef EXL2_CONVERT
@@ -91,6 +98,43 @@ static inline uint64_t exl2__platform_entropy(const void *salt)
     return x ^ (x >> 31);
 }
 
+/* ---- shared libraries ---- */
+
+/* The library of this name (searched as the system does) or path (UTF-8), or NULL. */
+static inline void *exl2__platform_library(const char *name)
+{
+#if defined(_WIN32)
+    wchar_t wide[1024];
+    return MultiByteToWideChar(65001u, 0, name, -1, wide, (int)EXL2__COUNT(wide)) ? (void *)LoadLibraryW(wide) : NULL;
+#else
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+#endif
+}
+
+/* Writes the address of an exported function to *function, a function pointer; NULL and false when there is none. */
+static inline bool exl2__platform_symbol(void *library, const char *name, void *function)
+{
+#if defined(_WIN32)
+    intptr_t(__stdcall * address)(void) = GetProcAddress((struct HINSTANCE__ *)library, name);
+#else
+    void *address = dlsym(library, name);
+#endif
+    memcpy(function, &address, sizeof address); /* C has no cast from data to code */
+    return address != NULL;
+}
+
+/* NULL is fine. Nothing from the library may be called any more. */
+static inline void exl2__platform_unload(void *library)
+{
+    if (library) {
+#if defined(_WIN32)
+        FreeLibrary((struct HINSTANCE__ *)library);
+#else
+        dlclose(library);
+#endif
+    }
+}
+
 /* ---- default allocator ---- */
 
 /* Parentheses around the names: hosts define malloc and free as macros. */
@@ -122,7 +166,7 @@ static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem
 
 static inline exl2_allocator exl2__platform_allocator(void)
 {
-    exl2_allocator hook = { exl2__platform_alloc, exl2__platform_free, NULL };
+    exl2_allocator hook = { .alloc_fn = exl2__platform_alloc, .free_fn = exl2__platform_free };
     return hook;
 }
 

@@ -16,6 +16,8 @@ typedef struct exl2__group {
     uint32_t bits;
 } exl2__group;
 
+enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* ROWS: an embedding, read by token */
+
 /* One linear layer y[out] = x[in] W (+ bias), as the loader has checked it. */
 typedef struct exl2__matrix_desc {
     const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
@@ -24,6 +26,7 @@ typedef struct exl2__matrix_desc {
     exl2__dtype dtype;            /* dense only */
     uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
     bool has_bias;
+    uint32_t uses;                /* EXL2__USE_*: what the model does with it */
     /* Above is known from headers alone and is enough for matrix_bytes. Below is needed by matrix_make, and only
        until it returns. */
     const exl2__group *groups;    /* [group_count] */

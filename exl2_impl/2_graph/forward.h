@@ -161,7 +161,12 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
             continue;
         }
         if (f->phase == EXL2__PHASE_sample) {
-            exl2_result r = f->backend->collect(f->device, f->logit0, range.logit_count, f->results);
+            bool wait = deadline_ns == 0;
+            exl2_result r = f->backend->collect(f->device, f->logit0, range.logit_count, wait, f->results);
+            if (r == EXL2_PENDING) {
+                *status = EXL2__FORWARD_MORE;
+                return EXL2_OK;
+            }
             if (r < 0) {
                 f->active = false;
                 return r;

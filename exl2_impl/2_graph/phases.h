@@ -131,9 +131,9 @@ typedef struct exl2__range {
 typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
 
 typedef struct exl2__backend {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     /* Life. `open` takes the device struct itself from the heap; close accepts NULL. */
-    exl2_result (*open)(exl2__ctx *c, exl2__device **out);
+    exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out); /* hardware: the engine's, NULL for "cpu" */
     void (*close)(exl2__device *d);
     /* Weights. The caller opens `weights` with the sum of the *_bytes; the same calls in the same order then fit. */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
@@ -143,6 +143,11 @@ typedef struct exl2__backend {
     exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
+    /* Of a backend with memory of its own, else NULL: bytes that it has left, bytes of its buffers besides weights and
+       pages; memory for the weights, before any is made. It leaves the caller's arenas of weights and pages alone. */
+    uint64_t (*room)(const exl2__device *d);
+    uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
+    exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);
     /* Pages and scratch, from arenas; dry arenas measure (plan->layers, embed ... are not read then). After it nothing
        allocates. */
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
@@ -152,8 +157,8 @@ typedef struct exl2__backend {
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
     /* Multiply-adds of one item at `rows` rows; a guide for budgets. */
     uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);
-    /* After `sample`. */
-    exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, exl2__logit_result *results);
+    /* After `sample`. PENDING, if not told to wait, while a device is still at it. */
+    exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL outside the layers */
 #undef X

@@ -129,6 +129,7 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
         EXL2__TRY(index == 0
                       ? exl2__matrix_find_table(c, &w->tensors, u->keys[part], u->in, w->config.vocab, &parts[part])
                       : exl2__matrix_find(c, &w->tensors, u->keys[part], u->in, u->out[part], &parts[part]));
+        parts[part].uses = index > 0 ? EXL2__USE_PRODUCT : EXL2__USE_ROWS | (w->tied ? EXL2__USE_PRODUCT : 0);
     }
     return EXL2_OK;
 }

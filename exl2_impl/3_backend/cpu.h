@@ -341,9 +341,10 @@ static const exl2__cpu_ops *exl2__cpu_choose(void)
     return &exl2__cpu_phases_ops;
 }
 
-static exl2_result exl2__cpu_open(exl2__ctx *c, exl2__device **out)
+static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
     void *memory;
+    (void)hardware;
     *out = NULL;
     EXL2__TRY(exl2__alloc(c, sizeof(exl2__cpu_device), EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
     exl2__cpu_device *d = (exl2__cpu_device *)memory;
@@ -438,10 +439,12 @@ static uint64_t exl2__cpu_item_cost(const exl2__device *d, exl2__phase phase, ui
     return stages[1].work ? stages[1].cost : stages[0].cost;
 }
 
-static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, exl2__logit_result *results)
+static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                     exl2__logit_result *results)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     (void)logit0;
+    (void)wait;
     for (uint32_t i = 0; i < count; i++) {
         exl2_alt *alts = results[i].alts;
         const exl2__logit_result *result = &d->results[i];

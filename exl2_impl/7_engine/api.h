@@ -179,7 +179,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     exl2_engine *e = exl2__api_layout(&block, d);
     e->ctx = ctx;
     e->block = block;
-    e->backend = d->backend;
+    e->backend = &exl2__cpu_backend; /* the only one there is: AUTO and CPU are the same */
     exl2__objects_publish(e);
     *out = e;
     return EXL2_OK;

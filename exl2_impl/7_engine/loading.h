@@ -158,9 +158,9 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     exl2__loading_eos(m);
-    m->backend = &exl2__cpu_backend;
+    m->backend = e->backend;
     uint64_t device_bytes = c->host_bytes;
-    EXL2__TRY(m->backend->open(c, &m->device));
+    EXL2__TRY(m->backend->open(c, e->hardware, &m->device));
     device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
@@ -177,15 +177,23 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
     uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
     uint64_t loading = exl2__weights_loading_bytes(&m->load);
-    uint64_t fixed = m->load.weight_bytes + none + loading;
-    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
+    uint64_t fixed = m->load.weight_bytes + none + loading, room = exl2__alloc_room(c), buffers = 0;
+    if (m->backend->reserve) {
+        per_page = page_bytes + sizeof(exl2__page_copy);
+        fixed = m->load.weight_bytes + m->backend->buffer_bytes(m->device, &m->plan);
+        room = m->backend->room(m->device);
+    }
+    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
+    if (m->backend->reserve) {
+        buffers = m->backend->buffer_bytes(m->device, &m->plan);
+    }
     exl2__loading_info(m);
     m->info.weight_bytes = m->load.weight_bytes;
     m->info.cache_bytes = page_bytes * pages;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes;
+    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes + buffers;
     return EXL2_OK;
 }
 
@@ -227,7 +235,9 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     const exl2_model_info *info = &m->info;
-    uint64_t more = info->weight_bytes + info->cache_bytes + m->scratch_bytes + m->load.staging_bytes;
+    bool on_device = m->backend->reserve != NULL;
+    uint64_t more = m->scratch_bytes + m->load.staging_bytes;
+    more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
                           "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
@@ -235,8 +245,12 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
                           (unsigned long long)info->weight_bytes, (unsigned long long)info->cache_bytes,
                           (unsigned long long)exl2__alloc_room(c));
     }
-    EXL2__TRY(exl2__arena_open(c, &m->weights, m->info.weight_bytes, EXL2_MEM_WEIGHTS));
-    EXL2__TRY(exl2__arena_open(c, &m->cache, m->info.cache_bytes, EXL2_MEM_KV));
+    if (on_device) {
+        EXL2__TRY(m->backend->reserve(m->device, info->weight_bytes));
+    } else {
+        EXL2__TRY(exl2__arena_open(c, &m->weights, info->weight_bytes, EXL2_MEM_WEIGHTS));
+        EXL2__TRY(exl2__arena_open(c, &m->cache, info->cache_bytes, EXL2_MEM_KV));
+    }
     EXL2__TRY(exl2__arena_open(c, &m->scratch, m->scratch_bytes, EXL2_MEM_SCRATCH));
     exl2__loading_layers(m, &m->scratch);
     return exl2__weights_begin(c, &m->load);

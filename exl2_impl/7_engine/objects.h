@@ -110,7 +110,8 @@ struct exl2_engine {
     exl2__ctx ctx;
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
-    exl2_backend backend;
+    const exl2__backend *backend; /* of the models that are opened from now on, */
+    void *hardware;              /* and what it computes on; NULL: the processor */
     exl2__pool model_ids, session_ids, job_ids;
     exl2__model *models;
     exl2__session *sessions;

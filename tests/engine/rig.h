@@ -25,6 +25,10 @@ static inline void rig_fail(exl2_engine *e, const char *what, exl2_result r)
     exit(1);
 }
 
+#ifdef EXL2__CUDA
+#include "../device/engine_rig.h"
+#endif
+
 static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
 {
     rig r = { 0 };
@@ -33,6 +37,9 @@ static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
         printf("exl2_open: %s\n", exl2_result_name(result));
         exit(1);
     }
+#ifdef EXL2__CUDA
+    rig_cuda_open(r.engine);
+#endif
     result = exl2_model_load(r.engine, m, &r.model);
     if (result < 0) {
         rig_fail(r.engine, m->path, result);
@@ -49,6 +56,10 @@ static inline rig rig_load(const char *path)
 
 static inline void rig_close(rig *r)
 {
+#ifdef EXL2__CUDA
+    exl2_model_close(r->engine, r->model);
+    rig_cuda_close(r->engine);
+#endif
     exl2_close(r->engine);
     r->engine = NULL;
 }

@@ -30,7 +30,7 @@ static exl2__cpu_part *pack(bench *b, const synth_matrix *m, uint32_t step)
     exl2__matrix *made = NULL;
     b->c.allocator = exl2__platform_allocator();
     uint64_t bytes = exl2__cpu_backend.matrix_bytes(NULL, &m->desc, 1);
-    CHECK_INT(exl2__cpu_backend.open(&b->c, &b->d), EXL2_OK);
+    CHECK_INT(exl2__cpu_backend.open(&b->c, NULL, &b->d), EXL2_OK);
     CHECK_INT(exl2__arena_open(&b->c, &b->arena, bytes, EXL2_MEM_WEIGHTS), EXL2_OK);
     memset(b->arena.base, 0xA5, (size_t)bytes);
     CHECK_INT(exl2__cpu_backend.matrix_make(b->d, &b->arena, &m->desc, 1, &made), EXL2_OK);

@@ -371,8 +371,8 @@ static void check_results(pair *p)
         results[0][i].alts = alts[0][i];
         results[1][i].alts = alts[1][i];
     }
-    CHECK_INT(p->tested.b->collect(p->tested.d, p->logit0, p->logit_count, results[0]), EXL2_OK);
-    CHECK_INT(p->truth.b->collect(p->truth.d, p->logit0, p->logit_count, results[1]), EXL2_OK);
+    CHECK_INT(p->tested.b->collect(p->tested.d, p->logit0, p->logit_count, true, results[0]), EXL2_OK);
+    CHECK_INT(p->truth.b->collect(p->truth.d, p->logit0, p->logit_count, true, results[1]), EXL2_OK);
     for (uint32_t i = 0; i < p->logit_count; i++) {
         const exl2__logit_result *got = &results[0][i], *wanted = &results[1][i];
         CHECK(got->token >= 0 && got->token < (exl2_token)p->shape->vocab);

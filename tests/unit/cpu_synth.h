@@ -279,7 +279,7 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     m->c.allocator = exl2__platform_allocator();
     m->c.parallel = parallel;
     synth_state = seed;
-    CHECK_INT(b->open(&m->c, &m->d), EXL2_OK);
+    CHECK_INT(b->open(&m->c, NULL, &m->d), EXL2_OK);
     if (tweak) {
         tweak(m->d);
     }

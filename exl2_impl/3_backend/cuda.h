@@ -1,0 +1,147 @@
+/* cuda.h: the CUDA backend: a model on a device that the engine has opened.
+   takes: an open exl2__cuda_device.
+   gives: exl2__cuda_backend.
+   owns:  the model's device memory, ring and events; the device is the engine's.
+   next:  ../4_cache/pages.h */
+#ifndef EXL2__CUDA_H
+#define EXL2__CUDA_H
+
+#include "cuda_phases.h"
+
+static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
+{
+    exl2__cuda_device *gpu = (exl2__cuda_device *)hardware;
+    void *memory;
+    *out = NULL;
+    EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_model), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_model *m = (exl2__cuda_model *)memory;
+    *m = (exl2__cuda_model){ .c = c, .gpu = gpu };
+    m->form = (exl2__cuda_form){ exl2__min32(gpu->sm_count, EXL2K_SLOTS_MAX), EXL2__CUDA_CHUNK_BYTES,
+                                 gpu->shared_bytes };
+    if (gpu->shared_bytes < 96u << 10) {
+        m->form.chunk_bytes = 1088;
+    }
+    *out = (exl2__device *)memory;
+    return EXL2_OK;
+}
+
+static void exl2__cuda_close(exl2__device *device)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    if (!m) {
+        return;
+    }
+    exl2__ctx *c = m->c;
+    exl2__cuda_device *gpu = m->gpu;
+    bool entered = gpu->driver.context_push(gpu->context) == 0;
+    gpu->driver.stream_wait(gpu->stream);
+    exl2__cuda_ring_close(gpu, &m->ring);
+    exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
+    if (m->b.sampled) {
+        gpu->driver.event_free(m->b.sampled);
+    }
+    exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_arena_close(gpu, &m->rest);
+    exl2__cuda_arena_close(gpu, &m->weights);
+    if (entered) {
+        exl2__cuda_device_leave(gpu);
+    }
+    while (m->matrices) {
+        exl2__cuda_matrix *next = m->matrices->next;
+        exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
+        m->matrices = next;
+    }
+    while (m->vectors) {
+        exl2__cuda_vector *next = m->vectors->next;
+        exl2__free(c, m->vectors, sizeof *m->vectors, EXL2_MEM_GENERAL);
+        m->vectors = next;
+    }
+    exl2__free(c, m, sizeof *m, EXL2_MEM_GENERAL);
+}
+
+static uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
+{
+    (void)device;
+    return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape);
+}
+
+/* Device bytes of the buffers of passes, with as many pages as the plan has. */
+static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
+{
+    exl2__cuda_buffers b;
+    exl2__cuda_arena dry = { 0 };
+    (void)device;
+    exl2__cuda_buffers_lay(&b, plan, &dry);
+    return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
+}
+
+/* What the device has left, under the host's cap. */
+static uint64_t exl2__cuda_room(const exl2__device *device)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    size_t bytes_free = 0, bytes_total = 0;
+    if (exl2__cuda_device_enter(m->gpu) < 0) {
+        return 0;
+    }
+    m->gpu->driver.memory_info(&bytes_free, &bytes_total);
+    exl2__cuda_device_leave(m->gpu);
+    return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
+}
+
+/* Kernels, the ring, memory for the weights. */
+static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
+{
+    EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
+    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
+    return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
+}
+
+static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_bytes)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_reserve_all(m, weight_bytes);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* A phase is one item: it only queues. */
+static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__range *logits)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    (void)logits;
+    return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : 1;
+}
+
+static uint64_t exl2__cuda_item_cost(const exl2__device *device, exl2__phase phase, uint32_t rows)
+{
+    (void)device;
+    (void)phase;
+    (void)rows;
+    return 0;
+}
+
+static const exl2__backend exl2__cuda_backend = {
+    .name = "cuda",
+    .open = exl2__cuda_open,
+    .close = exl2__cuda_close,
+    .matrix_bytes = exl2__cuda_matrix_bytes,
+    .vector_bytes = exl2__cuda_vector_bytes,
+    .matrix_make = exl2__cuda_matrix_make,
+    .matrix_feed = exl2__cuda_matrix_feed,
+    .vector_make = exl2__cuda_vector_make,
+    .page_bytes = exl2__cuda_page_bytes_all,
+    .room = exl2__cuda_room,
+    .buffer_bytes = exl2__cuda_buffer_bytes,
+    .reserve = exl2__cuda_reserve,
+    .prepare = exl2__cuda_prepare,
+    .begin = exl2__cuda_begin,
+    .items = exl2__cuda_items,
+    .item_cost = exl2__cuda_item_cost,
+    .collect = exl2__cuda_collect,
+#define X(name) .name = exl2__cuda_phase_##name,
+    EXL2__PHASES(X)
+#undef X
+};
+
+#endif

@@ -1,0 +1,112 @@
+/* cuda_buffers.h: what a pass needs on the device besides weights: pages, activations, logits; and its data.
+   takes: a plan; an arena, dry or not.
+   gives: exl2__cuda_buffers, exl2__cuda_buffers_lay; exl2__cuda_pass.
+   owns:  nothing; the memory is the model's.
+   next:  cuda_pass.h */
+#ifndef EXL2__CUDA_BUFFERS_H
+#define EXL2__CUDA_BUFFERS_H
+
+#include "../../kernels_src/attend_args.h"
+#include "../../kernels_src/gemv_args.h"
+#include "cuda_device.h"
+#include "cuda_sample.h"
+
+#define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
+#define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
+
+typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
+    uint64_t pages;      /* [layers, pages, page_bytes] */
+    uint64_t rope;       /* f32 [context, head_dim / 2, 2] */
+    uint64_t residual;   /* f32 [R, hidden] */
+    uint64_t x;          /* fp16 [R, x_pitch] */
+    uint64_t qkv;        /* f32 [R, qkv_pitch] */
+    uint64_t attended;   /* fp16 [R, attended_pitch] */
+    uint64_t h;          /* fp16 [R, h_pitch] */
+    uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
+    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
+    uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
+    uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
+    uint64_t data;       /* [data_bytes] what changes from pass to pass */
+    uint64_t data_bytes;
+    uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
+    uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
+    uint32_t page_bytes; /* of one layer */
+    uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
+    exl2k_result *results; /* [2, L] pinned */
+    exl2__cuda_event *sampled;
+} exl2__cuda_buffers;
+
+/* A pass that was begun: where its data lies, and which of the sums is which. */
+typedef struct exl2__cuda_pass {
+    uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
+    uint64_t rows, tables, tiles, copies, draws;
+    uint32_t table_pitch, tile_count, splits;
+    uint32_t now;        /* sums of the norm that the next product reads */
+    bool first;          /* there was no norm before it */
+    bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
+    uint32_t ticket;     /* samplings so far */
+} exl2__cuda_pass;
+
+static inline uint32_t exl2__cuda_pitch(uint32_t elements)
+{
+    return (uint32_t)exl2__align_up(elements, 64) + 64; /* 32 elements behind the last are read: they stay zero */
+}
+
+static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
+{
+    return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
+}
+
+/* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
+static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
+{
+    uint64_t rows = p->rows_max, sequences = p->sequences_max, group = p->shape.heads / p->shape.kv_heads;
+    uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_step) + rows * sizeof(exl2k_row);
+    bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
+    bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
+    bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_draw);
+    bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
+    return exl2__align_up(bytes + 64 + sequences * 2 * 16, EXL2__CUDA_ALIGN);
+}
+
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t rows = p->rows_max, logits = p->logit_rows_max, group = s->heads / s->kv_heads;
+    uint64_t blocks = exl2__cuda_sample_chunks(s->vocab) * (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK);
+    b->x_pitch = exl2__cuda_pitch(s->hidden);
+    b->attended_pitch = exl2__cuda_pitch(s->heads * s->head_dim);
+    b->h_pitch = exl2__cuda_pitch(s->inter);
+    b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
+    b->stride = (uint32_t)exl2__align_up(s->vocab, 64);
+    b->page_bytes = exl2__cuda_page_bytes(s);
+    b->head_rows = (uint32_t)exl2__div_up(group, EXL2K_HEAD_TILE);
+    b->data_bytes = exl2__cuda_data_bytes(p);
+    b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
+    b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
+    b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
+    b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
+    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
+                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
+    b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
+    b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
+    b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
+    b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
+    b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
+    b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    uint64_t before = a->used;
+    b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
+    b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
+    b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
+    b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
+        b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
+    }
+    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
+    b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
+    b->clear = b->x;
+    b->clear_bytes = a->used - before;
+}
+
+#endif

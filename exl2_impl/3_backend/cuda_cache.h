@@ -1,0 +1,98 @@
+/* cuda_cache.h: compiled modules in the host's kernel cache: what an entry is called, and whether it is whole.
+   takes: the host's cache hook, an open source, a target.
+   gives: exl2__cuda_key; exl2__cuda_cache_load, exl2__cuda_cache_store.
+   owns:  nothing; a loaded entry is the caller's.
+   next:  cuda_kernels.h
+
+   An entry, little-endian: 0 "EXL2KRN1" | 8 u64 hash of the key | 16 u32 NVRTC version (13000 = 13.0) | 20 u32 1 = PTX,
+   0 = machine code | 24 u64 bytes of the image | 32 u64 hash of bytes 0..31 xor hash of the image | 40 the image. */
+#ifndef EXL2__CUDA_CACHE_H
+#define EXL2__CUDA_CACHE_H
+
+#include "cuda_compile.h"
+
+#define EXL2__CUDA_KEY_MAX 64u
+#define EXL2__CUDA_ENTRY_HEAD 40u
+#define EXL2__CUDA_ENTRY_BYTES_MAX ((size_t)64 << 20)
+
+/* "gemv-sm_89-0123456789abcdef": module, target, and the hash of sources, options, target and EXL2_VERSION. It is
+   known without NVRTC. */
+static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *options,
+                           uint32_t option_count, char key[EXL2__CUDA_KEY_MAX])
+{
+    char name[16], digits[17];
+    exl2__cuda_target_name(target, name, sizeof name);
+    uint64_t hash[3] = { exl2__cuda_source_hash(source), exl2__hash(name, strlen(name)), EXL2_VERSION };
+    uint64_t all = exl2__hash(hash, sizeof hash);
+    for (uint32_t i = 0; i < option_count; i++) {
+        uint64_t pair[2] = { all, exl2__hash(options[i], strlen(options[i])) };
+        all = exl2__hash(pair, sizeof pair);
+    }
+    for (int i = 15; i >= 0; i--, all >>= 4) {
+        digits[i] = "0123456789abcdef"[all & 15];
+    }
+    digits[16] = 0;
+    size_t stem = strcspn(source->names[0], ".");
+    exl2__format(key, EXL2__CUDA_KEY_MAX, "%.*s-%s-%s", (int)(stem < 28 ? stem : 28), source->names[0], name, digits);
+}
+
+/* Whether the bytes are an entry of this key, undamaged. */
+static bool exl2__cuda_entry_good(const char *key, const uint8_t *entry, size_t bytes)
+{
+    return bytes > EXL2__CUDA_ENTRY_HEAD && memcmp(entry, "EXL2KRN1", 8) == 0
+           && exl2__load64(entry + 8) == exl2__hash(key, strlen(key))
+           && exl2__load64(entry + 24) == bytes - EXL2__CUDA_ENTRY_HEAD
+           && exl2__load64(entry + 32)
+                  == (exl2__hash(entry, 32) ^ exl2__hash(entry + EXL2__CUDA_ENTRY_HEAD, bytes - EXL2__CUDA_ENTRY_HEAD));
+}
+
+/* *entry: the whole entry, its image EXL2__CUDA_ENTRY_HEAD bytes in, a NUL behind it; empty on a miss. A damaged
+   entry is a miss with a warning. */
+static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
+                                         exl2__blob *entry)
+{
+    void *memory;
+    *entry = (exl2__blob){ 0 };
+    size_t bytes = cache->load ? cache->load(cache->user, key, NULL, 0) : 0;
+    if (bytes == 0) {
+        return EXL2_OK;
+    }
+    if (bytes <= EXL2__CUDA_ENTRY_BYTES_MAX) {
+        EXL2__TRY(exl2__alloc(c, (uint64_t)bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+        *entry = (exl2__blob){ (char *)memory, bytes };
+        entry->data[bytes] = 0;
+        if (cache->load(cache->user, key, entry->data, bytes) == bytes
+            && exl2__cuda_entry_good(key, (const uint8_t *)memory, bytes)) {
+            return EXL2_OK;
+        }
+        exl2__blob_close(c, entry);
+    }
+    exl2__log(c, EXL2_LOG_WARN, "the kernel cache's entry %s is damaged and not used", key);
+    return EXL2_OK;
+}
+
+/* Also makes *entry of the image, as exl2__cuda_cache_load does. */
+static exl2_result exl2__cuda_cache_store(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
+                                          uint32_t nvrtc_version, bool ptx, const exl2__blob *image, exl2__blob *entry)
+{
+    void *memory;
+    uint64_t bytes = EXL2__CUDA_ENTRY_HEAD + image->bytes;
+    *entry = (exl2__blob){ 0 };
+    EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+    uint8_t *head = (uint8_t *)memory;
+    *entry = (exl2__blob){ (char *)memory, bytes };
+    memcpy(head, "EXL2KRN1", 8);
+    exl2__store64(head + 8, exl2__hash(key, strlen(key)));
+    exl2__store32(head + 16, nvrtc_version);
+    exl2__store32(head + 20, ptx);
+    exl2__store64(head + 24, image->bytes);
+    exl2__store64(head + 32, exl2__hash(head, 32) ^ exl2__hash(image->data, (size_t)image->bytes));
+    memcpy(head + EXL2__CUDA_ENTRY_HEAD, image->data, (size_t)image->bytes);
+    head[bytes] = 0;
+    if (cache->store) {
+        cache->store(cache->user, key, head, (size_t)bytes);
+    }
+    return EXL2_OK;
+}
+
+#endif

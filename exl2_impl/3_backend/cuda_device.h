@@ -1,0 +1,354 @@
+/* cuda_device.h: one CUDA device in use: its context around each call, streams, memory by count, and its death.
+   takes: what the host said about the device, memory hooks and caps.
+   gives: exl2__cuda_device with open, close, enter, leave; check, alloc, free; exl2__cuda_arena.
+   owns:  driver and compiler libraries, the retained context, streams, kernels; memory until exl2__cuda_device_free.
+   next:  cuda_ring.h
+
+   A device stays where it was opened: its kernels point at its driver. */
+#ifndef EXL2__CUDA_DEVICE_H
+#define EXL2__CUDA_DEVICE_H
+
+#include "cuda_kernels.h"
+#include "cuda_system.h"
+
+#define EXL2__CUDA_ALIGN 256u /* of every block of device memory */
+
+typedef struct exl2__cuda_settings { /* of the engine */
+    const exl2_device_desc *device;  /* NULL: the best one */
+    const char *driver_path;         /* NULL: system search */
+    const char *nvrtc_path;
+    const char *kernel_dir;
+    exl2_kernel_cache cache;
+    exl2_device_hooks hooks;
+    uint64_t device_bytes_max;       /* hard cap; 0 = none */
+    bool quiet;                      /* a device that does not open is no error line: the host has another backend */
+} exl2__cuda_settings;
+
+typedef struct exl2__cuda_device { /* the engine has a pointer to it */
+    exl2__ctx *c;
+    exl2__cuda_driver driver;
+    exl2__cuda_compiler compiler;
+    exl2__cuda_kernels kernels;
+    exl2_device_info info;
+    exl2_device_hooks hooks;
+    int driver_version, device;
+    exl2__cuda_context *context;
+    bool retained;                /* the primary context; else the host's own */
+    exl2__cuda_stream *stream;    /* all kernels, in order */
+    exl2__cuda_stream *upload;    /* copies while loading */
+    uint32_t sm_count, l2_bytes;
+    uint32_t shared_bytes;        /* that a block may use, the host's cap included */
+    uint32_t shared_sm_bytes;     /* that all blocks of a multiprocessor share */
+    uint64_t bytes, peak, bytes_max, allocations;
+    int lost;                     /* the driver's result that ended the context; 0 = alive */
+} exl2__cuda_device;
+
+/* ---- failures ---- */
+
+/* 0 and "not ready" are EXL2_OK and EXL2_PENDING. `what` was being done, for the sentence: "copying weights". */
+static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, const char *what)
+{
+    if (result == 0) {
+        return EXL2_OK;
+    }
+    if (result == EXL2__CUDA_NOT_READY) {
+        return EXL2_PENDING;
+    }
+    const char *name = exl2__cuda_result_name(&d->driver, result);
+    if (exl2__cuda_sticky(result)) {
+        d->lost = d->lost ? d->lost : result;
+        return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, result,
+                               "GPU %s was lost while %s (%s): close the engine; only a new process may be able to use "
+                               "the GPU again", d->info.name, what, name);
+    }
+    if (result == EXL2__CUDA_OUT_OF_MEMORY) {
+        return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result, "GPU %s has no memory left for %s (%s)",
+                               d->info.name, what, name);
+    }
+    return exl2__cuda_fail(d->c, EXL2_ERR_INTERNAL, result, "GPU %s: %s failed with %s", d->info.name, what, name);
+}
+
+/* Makes the device's context current, until exl2__cuda_device_leave. A lost device is not entered. */
+static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
+{
+    if (d->lost) {
+        return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, d->lost,
+                               "GPU %s was lost before (%s): close the engine; only a new process may be able to use "
+                               "the GPU again", d->info.name, exl2__cuda_result_name(&d->driver, d->lost));
+    }
+    return exl2__cuda_device_check(d, d->driver.context_push(d->context), "entering its context");
+}
+
+/* The context that was current before is current again. */
+static inline void exl2__cuda_device_leave(exl2__cuda_device *d)
+{
+    exl2__cuda_context *popped;
+    d->driver.context_pop(&popped);
+}
+
+/* ---- memory; the context is current ---- */
+
+/* Room that the cap still leaves. */
+static inline uint64_t exl2__cuda_device_room(const exl2__cuda_device *d)
+{
+    if (!d->bytes_max) {
+        return UINT64_MAX;
+    }
+    return d->bytes_max > d->bytes ? d->bytes_max - d->bytes : 0;
+}
+
+/* bytes 0 gives address 0. The cap is checked before the device is asked. */
+static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes, exl2_mem tag, uint64_t *address)
+{
+    *address = 0;
+    if (bytes == 0) {
+        return EXL2_OK;
+    }
+    if (bytes > exl2__cuda_device_room(d)) {
+        return exl2__fail(d->c, EXL2_ERR_BUDGET,
+                          "%llu bytes more would pass device_bytes_max (%llu, of which %llu are in use)",
+                          (unsigned long long)bytes, (unsigned long long)d->bytes_max, (unsigned long long)d->bytes);
+    }
+    if (d->hooks.device_alloc) {
+        *address = d->hooks.device_alloc(d->hooks.user, d->info.index, bytes, tag);
+        if (!*address) {
+            return exl2__fail(d->c, EXL2_ERR_DEVICE_MEMORY, "the host's device allocator refused %llu bytes",
+                              (unsigned long long)bytes);
+        }
+    } else {
+        int result = bytes <= SIZE_MAX ? d->driver.memory_alloc(address, (size_t)bytes) : EXL2__CUDA_OUT_OF_MEMORY;
+        if (result == EXL2__CUDA_OUT_OF_MEMORY) {
+            *address = 0;
+            return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result,
+                                   "GPU %s has no %llu bytes of memory left; %llu are in use by this engine",
+                                   d->info.name, (unsigned long long)bytes, (unsigned long long)d->bytes);
+        }
+        EXL2__TRY(exl2__cuda_device_check(d, result, "allocating memory"));
+    }
+    d->allocations++;
+    d->bytes += bytes;
+    d->peak = d->bytes > d->peak ? d->bytes : d->peak;
+    return EXL2_OK;
+}
+
+/* Address 0 is fine; so is a lost device. */
+static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint64_t bytes, exl2_mem tag)
+{
+    if (!address) {
+        return;
+    }
+    d->bytes -= bytes;
+    if (d->hooks.device_alloc) {
+        if (d->hooks.device_free) {
+            d->hooks.device_free(d->hooks.user, d->info.index, address, bytes, tag);
+        }
+    } else {
+        d->driver.memory_free(address);
+    }
+}
+
+/* A bump arena over device memory; like exl2__arena, a zeroed one is dry and only counts. */
+typedef struct exl2__cuda_arena {
+    uint64_t base, size, used;
+    exl2_mem tag;
+} exl2__cuda_arena;
+
+static inline exl2_result exl2__cuda_arena_open(exl2__cuda_device *d, exl2__cuda_arena *a, uint64_t bytes, exl2_mem tag)
+{
+    *a = (exl2__cuda_arena){ 0 };
+    EXL2__TRY(exl2__cuda_device_alloc(d, bytes, tag, &a->base));
+    a->size = bytes;
+    a->tag = tag;
+    return EXL2_OK;
+}
+
+/* An address aligned to EXL2__CUDA_ALIGN; 0 when the arena is dry or full (a plan that does not match its dry run). */
+static inline uint64_t exl2__cuda_arena_take(exl2__cuda_arena *a, uint64_t bytes)
+{
+    uint64_t start = a->used, end;
+    if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__CUDA_ALIGN) {
+        a->used = UINT64_MAX / 2; /* a dry run that big is refused by exl2__cuda_arena_open */
+        return 0;
+    }
+    a->used = exl2__align_up(end, EXL2__CUDA_ALIGN);
+    return a->base && a->used <= a->size ? a->base + start : 0;
+}
+
+static inline void exl2__cuda_arena_close(exl2__cuda_device *d, exl2__cuda_arena *a)
+{
+    exl2__cuda_device_free(d, a->base, a->size, a->tag);
+    *a = (exl2__cuda_arena){ 0 };
+}
+
+/* ---- open and close ---- */
+
+/* Lowest priority for 0, so that rendering goes first; else the host's, within what the device has. */
+static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted)
+{
+    int least = 0, greatest = 0;
+    if (d->driver.priority_range(&least, &greatest) != 0) {
+        return 0;
+    }
+    return wanted == 0 || wanted > least ? least : wanted < greatest ? greatest : wanted;
+}
+
+/* What launches are planned by; the driver must know it. */
+static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
+{
+    static const int attributes[] = { EXL2__CUDA_SM_COUNT, EXL2__CUDA_SHARED_OPTIN, EXL2__CUDA_SHARED_PER_SM,
+                                      EXL2__CUDA_L2_BYTES };
+    int values[EXL2__COUNT(attributes)] = { 0 }, result = 0;
+    for (size_t i = 0; i < EXL2__COUNT(attributes) && result == 0; i++) {
+        result = d->driver.device_attribute(&values[i], attributes[i], d->device);
+    }
+    EXL2__TRY(exl2__cuda_device_check(d, result, "asking for its attributes"));
+    d->sm_count = (uint32_t)values[0];
+    d->shared_bytes = (uint32_t)values[1];
+    d->shared_sm_bytes = (uint32_t)values[2];
+    d->l2_bytes = (uint32_t)values[3];
+    if (shared_bytes_max) {
+        d->shared_bytes = exl2__min32(d->shared_bytes, exl2__max32(shared_bytes_max, 48u << 10));
+    }
+    return EXL2_OK;
+}
+
+/* Context and streams of the picked device. The context is current when this succeeds. */
+static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
+{
+    const exl2__cuda_driver *driver = &d->driver;
+    size_t bytes_free = 0, bytes_total = 0;
+    EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening it"));
+    EXL2__TRY(exl2__cuda_device_measure(d, desc->shared_bytes_max));
+    if (desc->pick == EXL2_PICK_CONTEXT) {
+        d->context = (exl2__cuda_context *)desc->cuda_context;
+    } else {
+        EXL2__TRY(exl2__cuda_device_check(d, driver->primary_retain(&d->context, d->device), "making its context"));
+        d->retained = true;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(d));
+    int priority = exl2__cuda_device_priority(d, desc->stream_priority);
+    int result = driver->stream_make(&d->stream, EXL2__CUDA_STREAM_NON_BLOCKING, priority);
+    result = result == 0 ? driver->stream_make(&d->upload, EXL2__CUDA_STREAM_NON_BLOCKING, priority) : result;
+    result = result == 0 ? driver->memory_info(&bytes_free, &bytes_total) : result;
+    d->info.bytes_free = bytes_free;
+    d->kernels = (exl2__cuda_kernels){ .driver = driver, .arch = d->info.arch, .driver_version = d->driver_version,
+                                       .shared_bytes = d->shared_bytes };
+    if (result != 0) {
+        exl2__cuda_device_leave(d);
+    }
+    return exl2__cuda_device_check(d, result, "making its streams");
+}
+
+/* Zeroed, half-made and closed ones are fine. Arenas and rings are closed before. Waits for what is queued. Of a lost
+   device everything is given back too, whether or not the driver still listens. */
+static void exl2__cuda_device_close(exl2__cuda_device *d)
+{
+    const exl2__cuda_driver *driver = &d->driver;
+    bool entered = d->context && driver->context_push(d->context) == 0;
+    if (d->stream) {
+        driver->stream_wait(d->stream);
+    }
+    if (d->upload) {
+        driver->stream_wait(d->upload);
+        driver->stream_free(d->upload);
+    }
+    exl2__cuda_kernels_close(&d->kernels);
+    if (d->stream) {
+        driver->stream_free(d->stream);
+    }
+    if (entered) {
+        exl2__cuda_device_leave(d);
+    }
+    if (d->retained) {
+        driver->primary_release(d->device);
+    }
+    exl2__cuda_compiler_close(&d->compiler);
+    exl2__cuda_driver_close(&d->driver);
+    *d = (exl2__cuda_device){ 0 };
+}
+
+/* Picks and opens a device; no kernel is loaded. `d` is zeroed, or zeroed but for filled tables of driver and NVRTC
+   (tests). NO_DEVICE, with a sentence that says why, is what a host without GPU sees. Failed: closed. The context is
+   not current afterwards. */
+static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, const exl2__cuda_settings *settings)
+{
+    char why[160];
+    exl2_device_desc desc = settings->device ? *settings->device : (exl2_device_desc){ 0 };
+    exl2_logger logger = c->logger;
+    d->c = c;
+    d->hooks = settings->hooks;
+    d->bytes_max = settings->device_bytes_max;
+    d->compiler.nvrtc_path = settings->nvrtc_path;
+    d->compiler.kernel_dir = settings->kernel_dir;
+    d->compiler.cache = settings->cache;
+    c->logger.line = settings->quiet ? NULL : logger.line;
+    exl2_result result = exl2__cuda_system_open(settings->driver_path, &d->driver, &d->driver_version, why, sizeof why);
+    if (result < 0) {
+        exl2__fail(c, result, "%s", why);
+    }
+    result = result == EXL2_OK ? exl2__cuda_system_pick(c, &d->driver, &desc, &d->info) : result;
+    if (result == EXL2_OK) {
+        result = exl2__cuda_device_start(d, &desc);
+        if (result == EXL2_OK) {
+            exl2__cuda_device_leave(d);
+        }
+    }
+    c->logger = logger;
+    if (result < 0) {
+        exl2__cuda_device_close(d);
+    }
+    return result;
+}
+
+/* Loads the wanted modules, by exl2__cuda_module_of (NULL: all). The context is current. */
+static exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const bool *wanted)
+{
+    exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted);
+    if (result == EXL2_ERR_DEVICE_LOST) {
+        d->lost = d->kernels.lost;
+    }
+    return result;
+}
+
+/* ---- launching ---- */
+
+typedef struct exl2__cuda_grid {
+    uint32_t x, y, threads;
+    uint32_t shared_bytes; /* dynamic */
+    bool programmatic;     /* may begin before the kernel in front has ended, where the device has that */
+    uint32_t z;            /* 0 = 1 */
+} exl2__cuda_grid;
+
+/* Queues a kernel. arguments: its one struct, as kernels.def.h names it. */
+static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                            const void *arguments)
+{
+    exl2__cuda_function *function = d->kernels.functions[kernel];
+    void *parameters[1] = { (void *)(uintptr_t)arguments };
+    uint32_t z = exl2__max32(grid.z, 1);
+    int result;
+    EXL2__ASSERT(function != NULL);
+    if (grid.programmatic && d->info.arch >= 90 && d->driver.launch_with) {
+        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value = { .on = 1 } };
+        exl2__cuda_launch launch = {
+            { grid.x, grid.y, z }, { grid.threads, 1, 1 }, grid.shared_bytes, d->stream, &attribute, 1
+        };
+        result = d->driver.launch_with(&launch, function, parameters, NULL);
+    } else {
+        result = d->driver.launch(function, grid.x, grid.y, z, grid.threads, 1, 1, grid.shared_bytes, d->stream,
+                                  parameters, NULL);
+    }
+    return result == 0 ? EXL2_OK : exl2__cuda_device_check(d, result, exl2__cuda_kernel_rows[kernel].function);
+}
+
+/* Windows collects launches until somebody asks. */
+static inline void exl2__cuda_device_flush(exl2__cuda_device *d)
+{
+#if defined(_WIN32)
+    d->driver.stream_query(d->stream);
+#else
+    (void)d;
+#endif
+}
+
+#endif

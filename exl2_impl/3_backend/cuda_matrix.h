@@ -1,0 +1,303 @@
+/* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
+   takes: checked matrix descriptions.
+   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_layout_bytes,
+          exl2__cuda_gemv_shared.
+   owns:  nothing.
+   next:  ../../kernels_src/matrix_args.h
+
+   kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
+   (runs of one width), regions become records, records are dealt to slices by cost, and a slice's records of one
+   region become chunks. */
+#ifndef EXL2__CUDA_MATRIX_H
+#define EXL2__CUDA_MATRIX_H
+
+#include "../../kernels_src/gemv_args.h"
+#include "../2_graph/phases.h"
+
+#define EXL2__CUDA_STRIP 16u         /* columns */
+#define EXL2__CUDA_RECORD_ROWS 64u
+#define EXL2__CUDA_HALF_ROWS 32u
+#define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
+#define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
+#define EXL2__CUDA_NO_GROUP 0xFFFFu
+#define EXL2__CUDA_STAGES 3u         /* of a ring: 100 KiB under way; more were slower on an H200 */
+#define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
+
+/* What the device likes. */
+typedef struct exl2__cuda_form {
+    uint32_t ctas;        /* of a product: one per SM */
+    uint32_t chunk_bytes; /* largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
+    uint32_t shared_bytes; /* that a kernel may use */
+} exl2__cuda_form;
+
+/* A run of groups of one width; of a dense matrix the whole. */
+typedef struct exl2__cuda_region {
+    uint32_t row, rows, word, records;
+    uint32_t bits;
+    bool by_half; /* a group begins or ends inside a record */
+} exl2__cuda_region;
+
+typedef struct exl2__cuda_layout {
+    const exl2__matrix_desc *desc;
+    uint32_t ways, chunk_bytes;
+    exl2k_chunk *chunks;        /* NULL: only measured */
+    uint16_t (*group_of)[8];    /* of each scale word of each chunk; NULL with chunks */
+    exl2__cuda_region regions[EXL2__CUDA_REGIONS_MAX];
+    uint32_t region_count;
+    uint32_t count;             /* chunks */
+    uint64_t bytes;             /* of a strip */
+    uint64_t slice_bytes_max;
+    uint32_t chunk_bytes_max;   /* of the chunks there are */
+    uint32_t widths;            /* bit EXL2K_Wn */
+    uint16_t slice[EXL2K_WAYS_MAX + 2];
+    uint32_t group;             /* cursor into desc->groups */
+} exl2__cuda_layout;
+
+static inline uint32_t exl2__cuda_width(uint32_t bits)
+{
+    return bits == 16 ? EXL2K_W16 : bits == 8 ? EXL2K_W8 : bits - 2;
+}
+
+/* ---- regions ---- */
+
+static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
+{
+    const exl2__matrix_desc *d = l->desc;
+    l->region_count = 0;
+    if (d->dense) {
+        exl2__cuda_region all = { 0, d->in, 0, (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS), 16, false };
+        l->regions[l->region_count++] = all;
+        return;
+    }
+    for (uint32_t g = 0; g < d->group_count; g++) {
+        const exl2__group *group = &d->groups[g];
+        exl2__cuda_region *last = l->region_count ? &l->regions[l->region_count - 1] : NULL;
+        if (!last || last->bits != group->bits) {
+            exl2__cuda_region next = { group->row, 0, group->word, 0, group->bits, false };
+            l->regions[l->region_count++] = next;
+            last = &l->regions[l->region_count - 1];
+        }
+        last->by_half = last->by_half || last->rows % EXL2__CUDA_RECORD_ROWS != 0;
+        last->rows += group->rows;
+        last->records = (uint32_t)exl2__div_up(last->rows, EXL2__CUDA_RECORD_ROWS);
+    }
+}
+
+/* The group of a packed row; rows are asked for in ascending order. */
+static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
+{
+    const exl2__group *groups = l->desc->groups;
+    while (row >= groups[l->group].row + groups[l->group].rows) {
+        l->group++;
+    }
+    return l->group;
+}
+
+/* ---- chunks ---- */
+
+/* Scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the region. */
+static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                    exl2k_chunk *chunk, uint16_t *group_of)
+{
+    uint32_t end = region->row + region->rows, step = region->by_half ? EXL2__CUDA_HALF_ROWS : EXL2__CUDA_RECORD_ROWS;
+    uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
+    for (uint32_t i = 0; row < last; i++, row += step) {
+        uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
+        uint32_t maximum = group == EXL2__CUDA_NO_GROUP ? 0 : l->desc->scale_max[group];
+        if (region->by_half) {
+            group_of[chunk->groups++] = (uint16_t)group;
+            chunk->maxima[i / 2] |= maximum << i % 2 * 16;
+            continue;
+        }
+        chunk->maxima[i] = maximum | maximum << 16;
+        if (next >= last || next >= end || exl2__cuda_layout_group(l, next) != group) {
+            group_of[chunk->groups++] = (uint16_t)group;
+            chunk->ends |= (exl2k_u8)(1u << i);
+        }
+    }
+}
+
+/* The next chunk: records [first, first + records) of the region. */
+static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                    uint32_t records)
+{
+    uint16_t unused[8], *group_of = l->chunks ? l->group_of[l->count] : unused;
+    exl2k_chunk chunk = { .place = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
+                          .records = (exl2k_u8)records, .by_half = region->by_half };
+    uint32_t there = (uint32_t)exl2__div_up(region->rows, EXL2__CUDA_HALF_ROWS) - 2 * first;
+    chunk.row = (exl2k_u16)((region->row + first * EXL2__CUDA_RECORD_ROWS) / EXL2__CUDA_HALF_ROWS);
+    chunk.halves = (exl2k_u8)exl2__min32(2 * records, there);
+    for (uint32_t i = 0; i < 8; i++) {
+        group_of[i] = EXL2__CUDA_NO_GROUP;
+    }
+    if (!l->desc->dense) {
+        chunk.word = (exl2k_u16)(region->word + first * 2 * region->bits);
+        exl2__cuda_chunk_groups(l, region, first, &chunk, group_of);
+    }
+    uint32_t bytes = (uint32_t)exl2__align_up(records * region->bits * 128u + chunk.groups * 8u, 16);
+    chunk.bytes16 = (exl2k_u16)(bytes / 16);
+    l->chunk_bytes_max = exl2__max32(l->chunk_bytes_max, bytes);
+    l->bytes += bytes;
+    if (l->chunks) {
+        l->chunks[l->count] = chunk;
+    }
+    l->count++;
+}
+
+/* Records [first, first + count) of a region, all of one slice, as chunks of nearly equal size. */
+static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first, uint32_t count)
+{
+    uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
+    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
+    for (uint32_t pieces = (uint32_t)exl2__div_up(count, fit); pieces > 0; pieces--) {
+        uint32_t records = (uint32_t)exl2__div_up(count, pieces);
+        exl2__cuda_layout_chunk(l, region, first, records);
+        first += records;
+        count -= records;
+    }
+}
+
+/* Time that a record takes, in bytes: where memory is fast, decoding takes as long as reading. */
+static uint64_t exl2__cuda_record_cost(const exl2__cuda_region *region)
+{
+    return EXL2__CUDA_RECORD_COST + region->bits * 128u + (region->bits == 16 ? 0 : region->by_half ? 16u : 8u);
+}
+
+/* Deals the records to slices: a record goes where its middle lies when all costs are cut into `ways` equal runs. */
+static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
+{
+    uint64_t total = 0, before = 0, begun = 0;
+    uint32_t slice = 0;
+    exl2__cuda_layout_regions(l);
+    l->count = l->group = l->widths = l->chunk_bytes_max = 0;
+    l->bytes = l->slice_bytes_max = 0;
+    memset(l->slice, 0, sizeof l->slice);
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        total += l->regions[i].records * exl2__cuda_record_cost(&l->regions[i]);
+    }
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        const exl2__cuda_region *region = &l->regions[i];
+        uint64_t cost = exl2__cuda_record_cost(region);
+        uint32_t first = 0;
+        l->widths |= 1u << exl2__cuda_width(region->bits);
+        for (uint32_t record = 0; record < region->records; record++) {
+            uint32_t mine = (uint32_t)((before + cost / 2) * l->ways / total);
+            if (mine != slice) {
+                exl2__cuda_layout_run(l, region, first, record - first);
+                first = record;
+                l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+                begun = l->bytes;
+                while (slice < mine) {
+                    l->slice[++slice] = (uint16_t)l->count;
+                }
+            }
+            before += cost;
+        }
+        exl2__cuda_layout_run(l, region, first, region->records - first);
+    }
+    l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+    while (slice < EXL2K_WAYS_MAX + 1) {
+        l->slice[++slice] = (uint16_t)l->count;
+    }
+}
+
+/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only. desc->groups must be there. */
+static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, uint32_t ways,
+                                   uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
+{
+    *l = (exl2__cuda_layout){ .desc = desc, .ways = ways, .chunk_bytes = chunk_bytes, .chunks = chunks,
+                              .group_of = group_of };
+    exl2__cuda_layout_run_all(l);
+}
+
+/* ---- of a whole matrix ---- */
+
+static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
+{
+    return (desc->dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
+}
+
+/* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
+   strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
+static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t count, const exl2__cuda_form *form)
+{
+    uint32_t best = 1, strips = 0;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        strips += exl2__cuda_strips(&parts[i]);
+    }
+    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
+                        : (uint32_t)exl2__div_up(strips, form->ctas);
+    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
+    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
+    uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
+    for (uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)); ways > 0; ways--) {
+        uint64_t busiest = 0, turns = exl2__div_up(count == 2 ? strips / 2 : strips, EXL2K_GEMV_WARPS / ways);
+        for (uint32_t i = 0; i < count; i++) {
+            exl2__cuda_layout l;
+            exl2__cuda_layout_part(&l, &parts[i], ways, form->chunk_bytes, NULL, NULL);
+            uint64_t load = l.slice_bytes_max * turns + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
+            busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
+        }
+        if (busiest < least) {
+            least = busiest;
+            best = ways;
+        }
+    }
+    return best;
+}
+
+/* Bytes of a part's strips at most, from headers alone (groups unknown): codes as on disk, half a record more for each
+   width, a scale word pair for each 32 rows, 16 bytes more for each chunk (a group cut in two, or padding). */
+static inline uint64_t exl2__cuda_layout_bytes(const exl2__matrix_desc *d, const exl2__cuda_form *form)
+{
+    uint64_t strips = exl2__cuda_strips(d);
+    if (d->dense) {
+        return strips * exl2__align_up(d->in, EXL2__CUDA_RECORD_ROWS) * EXL2__CUDA_STRIP * 2;
+    }
+    uint64_t codes = (uint64_t)d->words * 4 * EXL2__CUDA_STRIP + 28 * 64; /* 8 + 6 + 5 + 4 + 3 + 2 bits */
+    uint64_t chunks = codes / ((form->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / 2) + EXL2K_WAYS_MAX +
+                      EXL2__CUDA_REGIONS_MAX;
+    return strips * (codes + (uint64_t)d->in / EXL2__CUDA_HALF_ROWS * 8 + chunks * 16);
+}
+
+/* Chunks of a part at most, from headers alone. */
+static inline uint32_t exl2__cuda_layout_chunks_max(const exl2__matrix_desc *d)
+{
+    return (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+}
+
+/* ---- shared memory of a decode product ---- */
+
+/* Strips of the busiest CTA. */
+static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t ctas)
+{
+    return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
+}
+
+/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes: the
+   stages of the ring that fit, then as many strips a block as there are. residual: one
+   output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more
+   than half of the budget, so that launches which overlap do not share an SM. */
+static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, bool residual,
+                                              uint32_t ctas, uint32_t budget)
+{
+    uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
+    uint32_t most = residual ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit, stage = EXL2K_GEMV_WARPS * chunk_bytes;
+    uint32_t wanted = exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most);
+    a->slot_bytes = chunk_bytes;
+    a->each = a->matrix.strips / unit / ctas;
+    a->more = a->matrix.strips / unit % ctas;
+    a->ways_inverse = 256 / a->matrix.ways + 1;
+    for (a->stages = EXL2__CUDA_STAGES; a->stages >= 1; a->stages--) {
+        uint32_t taken = a->stages * stage + EXL2K_GEMV_SMALL_BYTES;
+        if (taken + unit * strip <= budget) {
+            a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
+            return exl2__min32(budget, exl2__max32(taken + a->block * strip, budget / 2 + 2048));
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* cuda_ring.h: pinned host memory: a ring of buffers that copies to the device are made from, and plain blocks that
+   results come back into.
+   takes: an open device whose context is current.
+   gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, send, close.
+   owns:  the ring's memory and events, until close; pinned bytes count as host bytes.
+   next:  cpu.h */
+#ifndef EXL2__CUDA_RING_H
+#define EXL2__CUDA_RING_H
+
+#include "cuda_device.h"
+
+#define EXL2__CUDA_RING_SLOTS_MAX 8u
+
+/* *out: uninitialised pinned memory, counted and capped as host bytes. */
+static exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **out)
+{
+    exl2__ctx *c = d->c;
+    *out = NULL;
+    if (bytes > exl2__alloc_room(c) || bytes > SIZE_MAX) {
+        return exl2__fail(c, EXL2_ERR_BUDGET,
+                          "%llu pinned bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
+                          (unsigned long long)bytes, (unsigned long long)c->host_bytes_max,
+                          (unsigned long long)c->host_bytes);
+    }
+    int result = d->driver.host_alloc(out, (size_t)bytes, EXL2__CUDA_HOST_PORTABLE);
+    if (result == EXL2__CUDA_OUT_OF_MEMORY) {
+        *out = NULL;
+        return exl2__cuda_fail(c, EXL2_ERR_MEMORY, result, "the driver refused %llu bytes of pinned host memory",
+                               (unsigned long long)bytes);
+    }
+    EXL2__TRY(exl2__cuda_device_check(d, result, "pinning host memory"));
+    c->host_bytes += bytes;
+    c->host_peak = c->host_bytes > c->host_peak ? c->host_bytes : c->host_peak;
+    return EXL2_OK;
+}
+
+/* NULL is fine. */
+static inline void exl2__cuda_unpin(exl2__cuda_device *d, void *memory, uint64_t bytes)
+{
+    if (memory) {
+        d->driver.host_free(memory);
+        d->c->host_bytes -= bytes;
+    }
+}
+
+/* Slots are filled in turn. One is free again when the copies that were sent from it are done. */
+typedef struct exl2__cuda_ring {
+    uint8_t *memory; /* [slots, slot_bytes] */
+    uint64_t slot_bytes;
+    uint32_t slots, next;
+    exl2__cuda_stream *stream; /* that all copies go through */
+    exl2__cuda_event *done[EXL2__CUDA_RING_SLOTS_MAX];
+    bool busy[EXL2__CUDA_RING_SLOTS_MAX];
+} exl2__cuda_ring;
+
+/* Waits for copies that are under way. Zeroed and half-made ones are fine. */
+static void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
+{
+    for (uint32_t i = 0; i < r->slots; i++) {
+        if (r->busy[i]) {
+            d->driver.event_wait(r->done[i]);
+        }
+        if (r->done[i]) {
+            d->driver.event_free(r->done[i]);
+        }
+    }
+    exl2__cuda_unpin(d, r->memory, r->slots * r->slot_bytes);
+    *r = (exl2__cuda_ring){ 0 };
+}
+
+static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r, uint32_t slots, uint64_t slot_bytes,
+                                        exl2__cuda_stream *stream)
+{
+    void *memory;
+    EXL2__ASSERT(slots > 0 && slots <= EXL2__CUDA_RING_SLOTS_MAX);
+    *r = (exl2__cuda_ring){ .slot_bytes = exl2__align_up(slot_bytes, EXL2__CUDA_ALIGN), .stream = stream };
+    EXL2__TRY(exl2__cuda_pin(d, slots * r->slot_bytes, &memory));
+    r->memory = (uint8_t *)memory;
+    r->slots = slots;
+    for (uint32_t i = 0; i < slots; i++) {
+        int made = d->driver.event_make(&r->done[i], EXL2__CUDA_EVENT_NO_TIMING);
+        exl2_result result = exl2__cuda_device_check(d, made, "making an event");
+        if (result < 0) {
+            exl2__cuda_ring_close(d, r);
+            return result;
+        }
+    }
+    return EXL2_OK;
+}
+
+/* *out: the slot whose turn it is, slot_bytes long; stays the same until exl2__cuda_ring_send. wait false: PENDING, and
+   *out NULL, while the device still reads it. */
+static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, bool wait, void **out)
+{
+    *out = NULL;
+    if (r->busy[r->next]) {
+        exl2__cuda_event *done = r->done[r->next];
+        int state = wait ? d->driver.event_wait(done) : d->driver.event_query(done);
+        exl2_result result = exl2__cuda_device_check(d, state, "copying to it");
+        if (result != EXL2_OK) {
+            return result;
+        }
+        r->busy[r->next] = false;
+    }
+    *out = r->memory + r->next * r->slot_bytes;
+    return EXL2_OK;
+}
+
+/* Queues a copy of part of the taken slot. `last`: nothing more is sent from this slot, the next one is taken then. */
+static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t offset,
+                                        uint64_t bytes, bool last)
+{
+    const uint8_t *from = r->memory + r->next * r->slot_bytes + offset;
+    EXL2__ASSERT(offset <= r->slot_bytes && bytes <= r->slot_bytes - offset);
+    if (bytes) {
+        EXL2__TRY(exl2__cuda_device_check(d, d->driver.copy_up(to, from, (size_t)bytes, r->stream), "copying to it"));
+    }
+    if (last) {
+        uint32_t slot = r->next;
+        EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "marking a copy"));
+        r->busy[slot] = true;
+        r->next = slot + 1 < r->slots ? slot + 1 : 0;
+    }
+    return EXL2_OK;
+}
+
+#endif

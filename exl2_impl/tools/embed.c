@@ -1,0 +1,207 @@
+/* embed.c: writes the kernel sources as C, an array of line strings for each file: one long literal would break C11's
+   limit of 4,095 bytes, and lines stay readable in the single header.
+   takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
+   gives: OUT, for 3_backend/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
+   owns:  nothing that outlives the program.
+   next:  amalgamate.c */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES 1024
+#define NAME_BYTES 48 /* EXL2__CUDA_SOURCE_NAME_MAX */
+#define FILES_MAX 128
+#define LIST "kernels.def.h"
+
+typedef struct kernel_file {
+    char name[NAME_BYTES];
+    char *text;
+} kernel_file;
+
+static kernel_file files[FILES_MAX];
+static size_t file_count;
+static const char *folder, *out_path;
+static FILE *out;
+
+static void stop(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("embed: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    if (out) {
+        fclose(out);
+        remove(out_path);
+    }
+    exit(1);
+}
+
+/* The whole file of the folder with a NUL behind it; lines end in '\n' alone. */
+static char *read_text(const char *name)
+{
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
+        stop("the path of %s is too long", name);
+    }
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) != 0) {
+        stop("cannot read %s", path);
+    }
+    long size = ftell(file);
+    rewind(file);
+    char *text = size < 0 ? NULL : malloc((size_t)size + 1);
+    if (!text || fread(text, 1, (size_t)size, file) != (size_t)size) {
+        stop("cannot read %s", path);
+    }
+    fclose(file);
+    size_t kept = 0;
+    for (long i = 0; i < size; i++) {
+        if (text[i] == 0) {
+            stop("%s has a NUL in it", path);
+        }
+        if (text[i] != '\r') {
+            text[kept++] = text[i];
+        }
+    }
+    text[kept] = 0;
+    return text;
+}
+
+/* Reads the file unless it is there already. */
+static void add_file(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < file_count; i++) {
+        if (strlen(files[i].name) == bytes && memcmp(files[i].name, name, bytes) == 0) {
+            return;
+        }
+    }
+    if (file_count == FILES_MAX || bytes >= NAME_BYTES) {
+        stop("more than %d files, or a name longer than %d bytes: %.*s", FILES_MAX, NAME_BYTES - 1, (int)bytes, name);
+    }
+    kernel_file *file = &files[file_count++];
+    memcpy(file->name, name, bytes);
+    file->text = read_text(file->name);
+}
+
+/* Adds every module of the list: what stands in quotes on the lines of its macro. */
+static void add_modules(const char *list)
+{
+    for (const char *at = list; (at = strstr(at, "X(exl2k_")) != NULL; at++) {
+        size_t line = strcspn(at, "\n");
+        const char *name = memchr(at, '"', line);
+        if (!name) {
+            stop("%s: a kernel without its module: %.*s", LIST, (int)line, at);
+        }
+        name++;
+        add_file(name, strcspn(name, "\"\n"));
+    }
+}
+
+static void add_includes(const char *text)
+{
+    static const char directive[] = "#include \"";
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, directive, sizeof directive - 1) == 0) {
+            const char *name = line + sizeof directive - 1;
+            add_file(name, strcspn(name, "\"\n"));
+        }
+    }
+}
+
+/* One line as a string. Bytes outside of ASCII become octal escapes; \? because of trigraphs. */
+static void write_line(const char *line, size_t bytes, bool last)
+{
+    fputs("    \"", out);
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)line[i];
+        if (c == '"' || c == '\\' || c == '?') {
+            fprintf(out, "\\%c", c);
+        } else if (c < 32 || c > 126) {
+            fprintf(out, "\\%03o", (unsigned)c);
+        } else {
+            fputc(c, out);
+        }
+    }
+    fputs(last ? "\",\n" : "\\n\",\n", out);
+}
+
+static size_t write_file(const kernel_file *file, size_t index)
+{
+    size_t lines = 0;
+    fprintf(out, "static const char *const exl2__kernel_text_%zu[] = { /* %s */\n", index, file->name);
+    for (const char *at = file->text; *at; lines++) {
+        size_t bytes = strcspn(at, "\n");
+        if (bytes > 1000) {
+            stop("%s has a line of %zu bytes", file->name, bytes);
+        }
+        write_line(at, bytes, at[bytes] == 0);
+        at += bytes + (at[bytes] != 0);
+    }
+    if (lines == 0) {
+        stop("%s is empty", file->name);
+    }
+    fputs("};\n", out);
+    return lines;
+}
+
+static void write_all(void)
+{
+    size_t lines[FILES_MAX];
+    fputs("/* Made by exl2_impl/tools/embed.c of kernels_src. */\n", out);
+    for (size_t i = 0; i < file_count; i++) {
+        lines[i] = write_file(&files[i], i);
+    }
+    fputs("static const exl2__cuda_file exl2__cuda_files[] = {\n", out);
+    for (size_t i = 0; i < file_count; i++) {
+        fprintf(out, "    { \"%s\", exl2__kernel_text_%zu, %zu },\n", files[i].name, i, lines[i]);
+    }
+    fputs("};\n", out);
+}
+
+static void write_dependencies(const char *path)
+{
+    FILE *file = fopen(path, "wb");
+    if (!file) {
+        stop("cannot write %s", path);
+    }
+    fprintf(file, "%s: %s/%s", out_path, folder, LIST);
+    for (size_t i = 0; i < file_count; i++) {
+        fprintf(file, " %s/%s", folder, files[i].name);
+    }
+    fputc('\n', file);
+    fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 && argc != 4) {
+        fputs("usage: embed KERNELS_SRC OUT [DEPFILE]\n", stderr);
+        return 2;
+    }
+    folder = argv[1];
+    out_path = argv[2];
+    add_modules(read_text(LIST));
+    for (size_t i = 0; i < file_count; i++) {
+        add_includes(files[i].text);
+    }
+    out = fopen(out_path, "wb");
+    if (!out) {
+        stop("cannot write %s", out_path);
+    }
+    write_all();
+    if (fclose(out) != 0) {
+        out = NULL;
+        remove(out_path);
+        stop("cannot write %s", out_path);
+    }
+    out = NULL;
+    if (argc == 4) {
+        write_dependencies(argv[3]);
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* attend_args.h: arguments of attention: one query row a CTA (decode), or tiles of rows (prefill).
+   takes: step_args.h.
+   gives: exl2k_attend_args.
+   owns:  nothing.
+   next:  attend.cuh
+
+   PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
+   SPLITS  a row at position p sees p + 1 tokens; each split has EXL2K_SPLIT_TOKENS of them, or ceil64(tokens / 16) if
+           that is more, so there are at most 16, and a row's sums do not depend on the launch: 100 tokens are one
+           split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have more splits than its rows need. */
+#ifndef EXL2K_ATTEND_ARGS_H
+#define EXL2K_ATTEND_ARGS_H
+
+#include "step_args.h"
+
+#define EXL2K_SPLITS_MAX 16
+#ifndef EXL2K_SPLIT_TOKENS
+#define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
+#endif
+#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two unused */
+#define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
+#define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
+
+/* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
+   ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
+   Decode stores K and V of its rows by itself.
+   exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
+   exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, dim > 128 ? 2 : 1), block 256. */
+typedef struct exl2k_attend_args {
+    exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
+    exl2k_u64 tables;      /* u32 [sequences, table_pitch]: page numbers */
+    exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
+    exl2k_u64 rope;        /* f32 [positions, dim / 2, 2]: cosine, sine */
+    exl2k_u64 pages;       /* of this layer */
+    exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
+    exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
+    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
+    exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
+    exl2k_u64 tiles;       /* prefill: exl2k_tile [step.tile_count] */
+    exl2k_u32 qkv_pitch, out_pitch, table_pitch; /* elements */
+    exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
+    exl2k_u32 page_bytes;  /* of one layer */
+    exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
+    exl2k_u32 stages;      /* decode: 1, 2, 4 or 6; 2 fit two CTAs on an SM and are as fast as more */
+    exl2k_f32 scale;
+    exl2k_u32 unused;
+} exl2k_attend_args;
+
+#endif

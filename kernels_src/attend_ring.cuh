@@ -1,0 +1,189 @@
+/* attend_ring.cuh: attention of single rows: what a CTA has to do, and its rings of K and V.
+   takes: attend.cuh; EXL2K_DIM.
+   gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_ring_fill, _wait, _patch.
+   owns:  nothing.
+   next:  attend_decode.cuh
+
+   Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this
+   launch are taken from qkv, not from the page: other CTAs are only now writing them. */
+#ifndef EXL2K_ATTEND_RING_CUH
+#define EXL2K_ATTEND_RING_CUH
+
+#include "attend.cuh"
+
+#define EXL2K_UNIT 16u
+#define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES) /* K or V of a unit; or outputs of a warp, f32 [8][dim] */
+#define EXL2K_DECODE_WARPS (EXL2K_DIM == 256 ? 4u : 8u)
+#define EXL2K_DECODE_THREADS (EXL2K_DECODE_WARPS * 32)
+#define EXL2K_STEPS (EXL2K_DIM / 16)
+#define EXL2K_QUERY_PITCH (EXL2K_DIM + 8) /* halves */
+#define EXL2K_OWN ((EXL2K_DIM + EXL2K_DECODE_THREADS - 1) / EXL2K_DECODE_THREADS) /* pairs of own K and V a thread */
+
+typedef struct exl2k_decode {
+    u32 row, position, sequence, back;   /* back: rows before this one that are its direct predecessors */
+    u32 head, kv_head, heads;            /* first query head, their number */
+    u32 begin, end, splits;              /* tokens of this split */
+    u32 lane, warp, units, ring, stages; /* units of this warp; its ring in shared memory */
+    u32 pages, batch;                    /* lane l has page 32 batch + l of the split */
+    bool writes;                         /* this CTA stores K and V of its row */
+} exl2k_decode;
+
+typedef struct exl2k_decode_shared {
+    __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
+    __align__(16) u16 fresh[2][EXL2K_DIM]; /* K and V of this row */
+    f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
+    f32 factor[EXL2K_SPLITS_MAX][EXL2K_HEAD_TILE]; /* of a split; 1 / total in it */
+    u32 ticket;
+} exl2k_decode_shared;
+
+/* ---- what the CTA has to do ---- */
+
+/* Number of rows right before this one that have the positions right before its own. `near`: row - lane. */
+EXL2K_FN u32 exl2k_rows_back(const exl2k_attend_args &a, u32 row, u32 position, u32 sequence, uint4 near)
+{
+    u32 lane = threadIdx.x % 32;
+    for (u32 first = 0;; first += 32) {
+        u32 distance = first + lane;
+        if (first > 0 && distance <= row) {
+            near = exl2k_load4(a.rows + (row - distance) * sizeof(exl2k_row));
+        }
+        bool same = distance <= row && near.z == sequence && near.y + distance == position;
+        u32 others = __ballot_sync(EXL2K_ALL, !same);
+        if (others) {
+            return first + (u32)__ffs((int)others) - 2; /* distance 0 is the row itself */
+        }
+    }
+}
+
+/* False: nothing to do. */
+EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32 ring)
+{
+    u32 group = a.group, tiles = (group + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
+    d.lane = threadIdx.x % 32;
+    d.warp = threadIdx.x / 32;
+    d.row = blockIdx.z;
+    u32 rows = exl2k_load(a.step);
+    uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
+    u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
+    d.position = __shfl_sync(EXL2K_ALL, near.y, 0);
+    d.sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
+    u32 tokens = d.position + 1;
+    u32 each = exl2k_max(EXL2K_SPLIT_TOKENS, (tokens + 64 * EXL2K_SPLITS_MAX - 1) / (64 * EXL2K_SPLITS_MAX) * 64);
+    d.splits = tokens > EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens + each - 1) / each
+                                                              : (tokens - 1) / EXL2K_SPLIT_TOKENS + 1;
+    if (d.row >= rows || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
+        return false;
+    }
+    d.back = exl2k_rows_back(a, d.row, d.position, d.sequence, near);
+    d.begin = blockIdx.x * each;
+    d.end = exl2k_min(d.begin + each, tokens);
+    d.kv_head = blockIdx.y / tiles;
+    u32 tile = blockIdx.y % tiles;
+    d.head = d.kv_head * group + tile * EXL2K_HEAD_TILE;
+    d.heads = exl2k_min(group - tile * EXL2K_HEAD_TILE, EXL2K_HEAD_TILE);
+    d.writes = tile == 0;
+    u32 units = (d.end - d.begin + EXL2K_UNIT - 1) / EXL2K_UNIT;
+    d.units = units > d.warp ? (units - d.warp - 1) / EXL2K_DECODE_WARPS + 1 : 0;
+    d.stages = a.stages;
+    d.ring = ring + d.warp * a.stages * EXL2K_UNIT_BYTES;
+    d.batch = EXL2K_ALL;
+    return true;
+}
+
+/* First token of the warp's unit u. */
+EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
+{
+    return d.begin + (u * EXL2K_DECODE_WARPS + d.warp) * EXL2K_UNIT;
+}
+
+/* ---- the ring ---- */
+
+EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, const exl2k_attend_args &a, u32 token)
+{
+    u32 index = (token - d.begin) / EXL2K_PAGE_TOKENS;
+    if (index / 32 != d.batch) {
+        u32 at = d.begin / EXL2K_PAGE_TOKENS + index / 32 * 32 + d.lane;
+        d.batch = index / 32;
+        d.pages = at * EXL2K_PAGE_TOKENS < d.end ? exl2k_table_page(a, d.sequence, at) : 0;
+    }
+    return __shfl_sync(EXL2K_ALL, d.pages, index % 32);
+}
+
+/* Element e of the ring: K of unit e / 2, or V of it. Tokens behind the end are zeros: 0 * NaN would be NaN. */
+EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e, u32 slot)
+{
+    if (e < 2 * d.units) {
+        u32 token = exl2k_unit_token(d, e / 2), piece = d.lane % EXL2K_PIECES;
+        u64 from = exl2k_page_of(a, exl2k_unit_page(d, a, token), d.kv_head);
+        from += (e & 1 ? exl2k_value_offset(a) : 0) + (u64)(token % EXL2K_PAGE_TOKENS) * a.dim * 2;
+        u32 line = d.lane / EXL2K_PIECES, lines = piece * 8 < a.dim ? d.end - token : 0;
+        from += (u64)line * a.dim * 2 + (lines > 0 ? piece : 0) * 16;
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_UNIT; i += 32 / EXL2K_PIECES) {
+            exl2k_copy16_or_zeros(slot + exl2k_tile_at(line + i, piece), from + i * a.dim * 2, line + i < lines);
+        }
+    }
+    exl2k_copy_commit();
+}
+
+/* Until the oldest element is there. */
+EXL2K_FN void exl2k_ring_wait(u32 stages)
+{
+    if (stages >= 6) {
+        exl2k_copy_wait<5>();
+    } else if (stages >= 4) {
+        exl2k_copy_wait<3>();
+    } else if (stages >= 2) {
+        exl2k_copy_wait<1>();
+    } else {
+        exl2k_copy_wait<0>();
+    }
+    __syncwarp();
+}
+
+/* Elements i and i + dim / 2 of K (rotated) or V of a row. */
+EXL2K_FN u32 exl2k_fresh(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
+{
+    return value ? exl2k_value(a, row, kv_head, i) | exl2k_value(a, row, kv_head, i + a.dim / 2) << 16
+                 : exl2k_rope_pair(a, row, position, (a.heads + kv_head) * a.dim, i);
+}
+
+/* Overwrites the tokens of this launch in a unit of K or V. */
+EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value,
+                               const u16 *fresh)
+{
+    u32 begin = exl2k_max(d.position - d.back, token), end = exl2k_min(d.end, token + EXL2K_UNIT);
+    if (begin >= end) {
+        return;
+    }
+#pragma unroll 1
+    for (u32 position = begin; position < exl2k_min(end, d.position); position++) {
+        u32 row = d.row - (d.position - position), half = a.dim / 2;
+#pragma unroll 1
+        for (u32 i = d.lane; i < half; i += 32) {
+            u32 pair = exl2k_fresh(a, row, position, d.kv_head, i, value);
+            exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i), pair);
+            exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i + half), pair >> 16);
+        }
+    }
+    if (end == d.position + 1 && d.lane * 8 < a.dim) {
+        uint4 piece = *(const uint4 *)(fresh + d.lane * 8);
+        exl2k_shared_store4(slot + exl2k_tile_at(d.position - token, d.lane), piece);
+    }
+    __syncwarp();
+}
+
+/* K and V of this row into its page; by the last warp, which has the least to do. */
+EXL2K_FN void exl2k_store_fresh(exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
+{
+    if (d.warp == EXL2K_DECODE_WARPS - 1 && d.writes && d.end == d.position + 1) {
+        u64 to = exl2k_page_of(a, exl2k_unit_page(d, a, d.position), d.kv_head);
+        to += (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16;
+        if (d.lane * 8 < a.dim) {
+            exl2k_store4(to, *(const uint4 *)(shared->fresh[0] + d.lane * 8));
+            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->fresh[1] + d.lane * 8));
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,364 @@
+/* base.cuh: what CUDA's headers would give, by inline PTX, because NVRTC finds no headers at run time.
+   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 0): launches overlap, see exl2k_dependency_wait.
+   gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
+          cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
+   owns:  nothing.
+   next:  unpack.cuh
+
+   A half pair is a u32: the low half-word is element 0. Addresses of shared memory are u32 (exl2k_shared). */
+#ifndef EXL2K_BASE_CUH
+#define EXL2K_BASE_CUH
+
+#include "types.h"
+
+typedef exl2k_u8 u8;
+typedef exl2k_u16 u16;
+typedef exl2k_u32 u32;
+typedef exl2k_u64 u64;
+typedef exl2k_f32 f32;
+
+#ifndef EXL2K_PDL
+#define EXL2K_PDL 0
+#endif
+
+#define EXL2K_FN static __device__ __forceinline__
+#define EXL2K_WARP 32u
+#define EXL2K_ALL 0xFFFFFFFFu /* every lane of a warp */
+
+EXL2K_FN u32 exl2k_min(u32 a, u32 b) { return a < b ? a : b; }
+EXL2K_FN u32 exl2k_max(u32 a, u32 b) { return a > b ? a : b; }
+
+/* ---- halves and half pairs ---- */
+
+EXL2K_FN f32 exl2k_f16_to_f32(u32 half)
+{
+    f32 value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)half));
+    return value;
+}
+
+EXL2K_FN f32 exl2k_low(u32 pair) { return exl2k_f16_to_f32(pair & 0xFFFFu); }
+EXL2K_FN f32 exl2k_high(u32 pair) { return exl2k_f16_to_f32(pair >> 16); }
+
+EXL2K_FN u32 exl2k_f32_to_f16(f32 value)
+{
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+/* Largest finite half, so that no infinity enters a product. NaN stays NaN only in max/min order: it becomes -65504. */
+EXL2K_FN f32 exl2k_clamp_f16(f32 value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
+
+EXL2K_FN u32 exl2k_pack_f16(f32 low, f32 high)
+{
+#if __CUDA_ARCH__ >= 800
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return exl2k_f32_to_f16(low) | exl2k_f32_to_f16(high) << 16;
+#endif
+}
+
+EXL2K_FN u32 exl2k_add2(u32 a, u32 b)
+{
+    u32 d;
+    asm("add.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+EXL2K_FN u32 exl2k_sub2(u32 a, u32 b)
+{
+    u32 d;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+EXL2K_FN u32 exl2k_mul2(u32 a, u32 b)
+{
+    u32 d;
+    asm("mul.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+EXL2K_FN u32 exl2k_fma2(u32 a, u32 b, u32 c)
+{
+    u32 d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+/* (a & b) | c in one instruction. */
+EXL2K_FN u32 exl2k_and_or(u32 a, u32 b, u32 c)
+{
+    u32 d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+EXL2K_FN u32 exl2k_permute(u32 a, u32 b, u32 selector)
+{
+    u32 d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+    return d;
+}
+
+EXL2K_FN f32 exl2k_bf16_to_f32(u32 bits) { return __uint_as_float(bits << 16); }
+
+/* ---- global memory ---- */
+
+/* Constant while any kernel runs (weights, tables); may be cached in L1. */
+EXL2K_FN u32 exl2k_load_constant(u64 at)
+{
+    u32 v;
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+}
+
+EXL2K_FN uint4 exl2k_load_constant4(u64 at)
+{
+    uint4 v;
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+    return v;
+}
+
+/* What another kernel has written: from L2, never from L1. */
+EXL2K_FN u32 exl2k_load(u64 at)
+{
+    u32 v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN f32 exl2k_load_f32(u64 at) { return __uint_as_float(exl2k_load(at)); }
+
+EXL2K_FN u32 exl2k_load_u16(u64 at)
+{
+    u16 v;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(v) : "l"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN uint4 exl2k_load4(u64 at)
+{
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN void exl2k_store(u64 at, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory"); }
+EXL2K_FN void exl2k_store_f32(u64 at, f32 v) { exl2k_store(at, __float_as_uint(v)); }
+
+EXL2K_FN void exl2k_store_u16(u64 at, u32 v)
+{
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((u16)v) : "memory");
+}
+
+EXL2K_FN void exl2k_store4(u64 at, uint4 v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* ---- shared memory ---- */
+
+EXL2K_FN u32 exl2k_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+EXL2K_FN u32 exl2k_shared_load(u32 at)
+{
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN f32 exl2k_shared_load_f32(u32 at) { return __uint_as_float(exl2k_shared_load(at)); }
+
+EXL2K_FN uint2 exl2k_shared_load2(u32 at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN uint4 exl2k_shared_load4(u32 at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN void exl2k_shared_store(u32 at, u32 v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+
+EXL2K_FN void exl2k_shared_store_f32(u32 at, f32 v) { exl2k_shared_store(at, __float_as_uint(v)); }
+
+EXL2K_FN void exl2k_shared_store4(u32 at, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* ---- copies from global to shared memory ---- */
+
+/* A cache policy of bulk copies, for what is read once a token: it leaves L2 first. 0 before sm_80. */
+EXL2K_FN u64 exl2k_evict_first(void)
+{
+    u64 policy = 0;
+#if __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+/* 16 bytes, asynchronously from sm_80 on; both addresses are multiples of 16. */
+EXL2K_FN void exl2k_copy16(u32 to, u64 from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+#else
+    exl2k_shared_store4(to, exl2k_load4(from));
+#endif
+}
+
+/* The same for what is read once a token, 256 bytes at a time into L2. Without a cache policy: with one, ptxas 13.0 may
+   take the wrong uniform registers where the shared address has a uniform part, and the instruction is illegal. */
+EXL2K_FN void exl2k_copy16_once(u32 to, u64 from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+#else
+    exl2k_shared_store4(to, exl2k_load_constant4(from));
+#endif
+}
+
+EXL2K_FN void exl2k_copy_commit(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until at most `PENDING` of this thread's committed groups are not there yet. */
+template <u32 PENDING> EXL2K_FN void exl2k_copy_wait(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+EXL2K_FN void exl2k_barrier_init(u32 barrier, u32 arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* After the inits, before the first bulk copy. */
+EXL2K_FN void exl2k_barrier_init_fence(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+EXL2K_FN void exl2k_barrier_expect(u32 barrier, u32 bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+EXL2K_FN void exl2k_barrier_wait(u32 barrier, u32 parity)
+{
+    asm volatile("{\n.reg .pred p;\nL_WAIT_%=:\n"
+                 "mbarrier.try_wait.parity.shared.b64 p, [%0], %1, 0x989680;\n"
+                 "@!p bra L_WAIT_%=;\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+/* One thread copies a whole run: bytes and both addresses are multiples of 16. */
+EXL2K_FN void exl2k_copy_bulk(u32 to, u64 from, u32 bytes, u32 barrier, u64 policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+#endif
+
+/* ---- tensor cores ---- */
+
+/* d[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4g + t: a[0] = rows g, columns 2t, 2t+1; a[1] = row g+8; a[2], a[3] = columns
+   2t+8, 2t+9; b0 = rows 2t, 2t+1 of column g; b1 = rows 2t+8, 2t+9; d[0], d[1] = row g, columns 2t, 2t+1; d[2], d[3]
+   = row g+8. */
+EXL2K_FN void exl2k_mma(f32 d[4], const u32 a[4], u32 b0, u32 b1)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+/* Four 8 x 8 tiles of halves; lane l gives the address of row l % 8 of tile l / 8. */
+EXL2K_FN uint4 exl2k_ldmatrix4(u32 at)
+{
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN uint4 exl2k_ldmatrix4_transposed(u32 at)
+{
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
+/* ---- programmatic dependent launch ---- */
+
+/* Before it only weights and constant tables may be read, and nothing written. Every CTA calls it. */
+EXL2K_FN void exl2k_dependency_wait(void)
+{
+#if EXL2K_PDL && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel may start on an SM as soon as this one leaves it. */
+EXL2K_FN void exl2k_dependency_release(void)
+{
+#if EXL2K_PDL && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* ---- sums over a warp: the same order on every device ---- */
+
+EXL2K_FN f32 exl2k_warp_sum(f32 v)
+{
+    for (u32 step = 16; step > 0; step /= 2) {
+        v += __shfl_xor_sync(EXL2K_ALL, v, step);
+    }
+    return v;
+}
+
+EXL2K_FN f32 exl2k_half_warp_sum(f32 v) /* of lanes 0..15 and of 16..31 */
+{
+    for (u32 step = 8; step > 0; step /= 2) {
+        v += __shfl_xor_sync(EXL2K_ALL, v, step);
+    }
+    return v;
+}
+
+EXL2K_FN f32 exl2k_warp_max(f32 v)
+{
+    for (u32 step = 16; step > 0; step /= 2) {
+        v = fmaxf(v, __shfl_xor_sync(EXL2K_ALL, v, step));
+    }
+    return v;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* copy.cu: copies of KV pages, and memory filled with a word.
+   takes: copy_args.h.
+   gives: exl2k_copy_pages, exl2k_fill.
+   owns:  nothing.
+   next:  sample_args.h */
+#include "base.cuh"
+#include "copy_args.h"
+
+/* A thread has the same 16 bytes of every page, so that its own order is the order of the copies. */
+extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_copy_pages(exl2k_copy_args a)
+{
+    u64 place = ((u64)blockIdx.x * EXL2K_COPY_THREADS + threadIdx.x) * 16;
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    if (place >= a.page_bytes) {
+        return;
+    }
+    u64 base = a.pages + (u64)blockIdx.y * a.page_count * a.page_bytes + place;
+    for (u32 i = 0; i < a.count; i++) {
+        u32 from = exl2k_load(a.copies + 8ull * i), to = exl2k_load(a.copies + 8ull * i + 4);
+        exl2k_store4(base + (u64)to * a.page_bytes, exl2k_load4(base + (u64)from * a.page_bytes));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_fill(exl2k_fill_args a)
+{
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    u64 step = (u64)gridDim.x * EXL2K_COPY_THREADS;
+    for (u64 i = (u64)blockIdx.x * EXL2K_COPY_THREADS + threadIdx.x; i < a.words; i += step) {
+        exl2k_store(a.to + 4 * i, a.word);
+    }
+}

@@ -1,0 +1,53 @@
+/* embed.cu: tokens -> residual rows, and the first product's input with its sum of squares.
+   takes: embed_args.h.
+   gives: exl2k_embed.
+   owns:  nothing.
+   next:  norm_args.h */
+#include "base.cuh"
+#include "embed_args.h"
+
+EXL2K_FN f32 exl2k_table_value(const exl2k_embed_args &a, u64 at)
+{
+    if (a.kind == EXL2K_TABLE_F32) {
+        return __uint_as_float(exl2k_load_constant(a.table + 4 * at));
+    }
+    u32 half = exl2k_load_u16(a.table + 2 * at);
+    return a.kind == EXL2K_TABLE_F16 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
+}
+
+/* The same order of sums on every device: threads take n = thread, thread + 256, ... */
+extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(exl2k_embed_args a)
+{
+    __shared__ f32 partial[EXL2K_EMBED_THREADS / 32];
+    u32 row = blockIdx.x, thread = threadIdx.x;
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    if (row >= exl2k_load(a.step)) {
+        return;
+    }
+    u64 token = exl2k_load(a.rows + row * sizeof(exl2k_row));
+    bool known = token < a.table_rows;
+    f32 square = 0.0f;
+    for (u32 n = thread; n < a.hidden; n += EXL2K_EMBED_THREADS) {
+        f32 r = known ? exl2k_table_value(a, token * a.hidden + n) : 0.0f;
+        exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
+        square = fmaf(r, r, square);
+        if (a.out) {
+            f32 y = r * __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+            u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(y)));
+        }
+    }
+    square = exl2k_warp_sum(square);
+    if (thread % 32 == 0) {
+        partial[thread / 32] = square;
+    }
+    __syncthreads();
+    for (u32 slot = thread; slot < a.slots; slot += EXL2K_EMBED_THREADS) {
+        f32 sum = 0.0f;
+        for (u32 i = 0; i < EXL2K_EMBED_THREADS / 32 && slot == 0; i++) {
+            sum += partial[i];
+        }
+        exl2k_store_f32(a.sums + ((u64)row * a.slots_pitch + slot) * 4, sum);
+    }
+}

@@ -1,0 +1,50 @@
+/* gemv_args.h: a product of 1 to 8 rows with one matrix.
+   takes: matrix_args.h.
+   gives: exl2k_gemv_args.
+   owns:  nothing.
+   next:  gemv.cu
+
+   INPUT   x: fp16 [rows, x_pitch] in the packed order of the matrix; finite, also the 32 elements behind the last row
+           of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now / rho_before, where
+           rho = 1 / sqrt(sum of the slots / hidden + eps).
+   OUTPUT  by kernel: store    out = value (+ bias), f32 or fp16 [rows, out_pitch], natural order of outputs
+                      act      out = fp16 silu(gate) * up, at position map[n]
+                      residual r += value (+ bias); y = fp16(r * weight * rho_before) at map[n]; slot of this CTA in
+                               sums_out = sum of r * r over its columns
+                      head     out = f32 logits; best = largest logit of this CTA and its lowest id */
+#ifndef EXL2K_GEMV_ARGS_H
+#define EXL2K_GEMV_ARGS_H
+
+#include "matrix_args.h"
+
+#define EXL2K_GEMV_THREADS 512
+#define EXL2K_GEMV_WARPS 16
+#define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
+#define EXL2K_GEMV_SMALL_BYTES 2048 /* of shared memory besides ring and partial sums */
+
+typedef struct exl2k_gemv_args {
+    exl2k_matrix matrix;
+    exl2k_u64 x;
+    exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows` */
+    exl2k_u64 out;         /* residual: y */
+    exl2k_u64 map;         /* u16 [columns]; 0: identity */
+    exl2k_u64 residual;    /* f32 [rows, out_pitch] */
+    exl2k_u64 weight;      /* f32 [columns] of the next norm */
+    exl2k_u64 sums_now;    /* f32 [rows, EXL2K_SLOTS_MAX]; 0: outputs are not scaled */
+    exl2k_u64 sums_before; /* the same, of the norm before; 0: rho_before = 1 */
+    exl2k_u64 sums_out;    /* the same */
+    exl2k_u64 best;        /* {f32 logit, u32 id} [rows, EXL2K_SLOTS_MAX] */
+    exl2k_u32 x_pitch, out_pitch, residual_pitch; /* elements */
+    exl2k_u32 rows;
+    exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
+    exl2k_u32 out_half;    /* store: 1: fp16 */
+    exl2k_f32 eps, inverse_hidden;
+    /* Dynamic shared memory: ring [16 warps, stages, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
+    exl2k_u32 stages;      /* 1..8 */
+    exl2k_u32 slot_bytes;  /* the largest chunk */
+    exl2k_u32 block;       /* strips between two barriers; even when interleaved */
+    exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */
+    exl2k_u32 ways_inverse; /* 256 / ways + 1 */
+} exl2k_gemv_args;
+
+#endif

@@ -1,0 +1,43 @@
+/* kernels.def.h: THE LIST OF KERNELS: host tables, builds and checks are made from it.
+   takes: nothing.
+   gives: EXL2__KERNELS(X): X(function, module file, argument struct, dynamic shared memory).
+   owns:  nothing.
+   next:  gemv_args.h
+
+   Dynamic shared memory: NONE, or BUDGET (the host computes it, up to the device's shared_bytes_max). */
+#ifndef EXL2K_KERNELS_DEF_H
+#define EXL2K_KERNELS_DEF_H
+
+#define EXL2__KERNELS(X)                                                                     \
+    X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                                  \
+    X(exl2k_probe_copy, "probe.cu", exl2k_probe_args, NONE)                                  \
+    X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
+    X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
+    X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
+    X(exl2k_gemv1_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
+    X(exl2k_gemv1_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
+    X(exl2k_gemv1_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
+    X(exl2k_gemv1_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
+    X(exl2k_gemv8_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
+    X(exl2k_gemv8_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
+    X(exl2k_gemv8_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
+    X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
+    X(exl2k_gemm_store, "gemm.cu", exl2k_gemm_args, BUDGET)                                  \
+    X(exl2k_gemm_residual, "gemm.cu", exl2k_gemm_args, BUDGET)                               \
+    X(exl2k_gemm_act, "gemm.cu", exl2k_gemm_args, BUDGET)                                    \
+    X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
+    X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
+    X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
+    X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
+    X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
+    X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
+    X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
+    X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
+    X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \
+    X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)                \
+    X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE)              \
+    X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE)              \
+    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                               \
+    X(exl2k_sample_draw, "sample.cu", exl2k_sample_args, NONE)
+
+#endif

@@ -1,0 +1,450 @@
+/* sample.cu: logits -> tokens: keys of blocks (and penalty and bias), then weights, filters and the draw.
+   takes: sample_args.h: logits of the head's rows, exl2k_draw of each.
+   gives: exl2k_sample_keys, exl2k_sample_draw.
+   owns:  nothing.
+   next:  attend_args.h
+
+   The chain is that of exl2_impl/3_backend/cpu_sample.h, integer for integer. Both kernels spread a row over
+   vocab / 4096 CTAs, because the weights of 152,000 logits are more work than one SM does in 10 us; the CTA of a row
+   that comes last does the rest alone. */
+#include "sample_filter.cuh"
+
+/* ---- what both kernels look up ---- */
+
+EXL2K_FN void exl2k_load_draw(const exl2k_sample_args *a, exl2k_draw *to)
+{
+    if (threadIdx.x < sizeof(exl2k_draw) / 4) {
+        ((u32 *)to)[threadIdx.x] = exl2k_load(a->draws + blockIdx.y * sizeof(exl2k_draw) + 4 * threadIdx.x);
+    }
+    __syncthreads();
+}
+
+EXL2K_FN bool exl2k_row_is_done(const exl2k_sample_args *a, const exl2k_draw *d)
+{
+    return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 12) & EXL2K_ROW_DONE;
+}
+
+EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f && d->history_count > 0; }
+
+EXL2K_FN bool exl2k_is_adjusted(const exl2k_draw *d)
+{
+    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0);
+}
+
+/* Does the draw need the sum of all weights at its own temperature? */
+EXL2K_FN bool exl2k_needs_sums(const exl2k_draw *d)
+{
+    return d->use == EXL2K_DRAW && !(d->flags & EXL2K_GREEDY) && d->top_k == 0
+        && ((d->flags & EXL2K_TOP_P) || d->least_weight <= 1);
+}
+
+#define EXL2K_CHUNK_BLOCKS (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK)
+#define EXL2K_CHUNK_FOURS (EXL2K_SAMPLE_CHUNK / 4 / EXL2K_SAMPLE_THREADS)
+
+EXL2K_FN u64 exl2k_state(const exl2k_sample_args *a) { return a->states + blockIdx.y * sizeof(exl2k_sample_state); }
+
+/* Thread t has numbers 4 t .. 4 t + 3 of every 1,024 of the CTA's chunk: 16 threads share a block. */
+EXL2K_FN u32 exl2k_place(u32 n) { return 4 * (threadIdx.x + n * EXL2K_SAMPLE_THREADS); }
+
+/* The thread's logits; behind the vocabulary: none. */
+EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[EXL2K_CHUNK_FOURS][4])
+{
+    uint4 four[EXL2K_CHUNK_FOURS];
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        four[n] = exl2k_load4(from + 4 * ((u64)blockIdx.y * a->stride + (id < a->vocab ? id : 0)));
+    }
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        bits[n][0] = id < a->vocab ? four[n].x : EXL2K_BITS_NONE;
+        bits[n][1] = id + 1 < a->vocab ? four[n].y : EXL2K_BITS_NONE;
+        bits[n][2] = id + 2 < a->vocab ? four[n].z : EXL2K_BITS_NONE;
+        bits[n][3] = id + 3 < a->vocab ? four[n].w : EXL2K_BITS_NONE;
+    }
+}
+
+/* ---- exl2k_sample_keys ---- */
+
+/* The largest key of each block, and the first token with the row's largest. set 0: of the logits, 1: of the draw. */
+EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4])
+{
+    u64 best = 0, first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        int most = EXL2K_KEY_NONE;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            int key = exl2k_key(bits[n][i]);
+            u64 own = (u64)((u32)key ^ 0x80000000u) << 32 | ~(blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n) + i);
+            best = own > best ? own : best;
+            most = key > most ? key : most;
+        }
+        for (u32 step = 8; step > 0; step /= 2) {
+            int other = __shfl_xor_sync(EXL2K_ALL, most, step);
+            most = other > most ? other : most;
+        }
+        if (threadIdx.x % 16 == 0) {
+            exl2k_store(a->keys + 4 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK), (u32)most);
+        }
+    }
+    for (u32 step = 16; step > 0; step /= 2) {
+        u64 other = __shfl_xor_sync(EXL2K_ALL, best, step);
+        best = other > best ? other : best;
+    }
+    if (threadIdx.x % 32 == 0) {
+        atomicMax((u64 *)exl2k_state(a) + set, best);
+    }
+}
+
+typedef struct exl2k_adjust_work { /* shared memory: the chunk */
+    f32 logits[EXL2K_SAMPLE_CHUNK];
+    u32 penalised[EXL2K_SAMPLE_CHUNK / 32], biased[EXL2K_SAMPLE_CHUNK / 32];
+    u32 twice; /* a token occurs twice in the bias list */
+} exl2k_adjust_work;
+
+/* Sets the bit; true if it was not set. */
+EXL2K_FN bool exl2k_set_bit(u32 *bits, u32 i)
+{
+    u32 bit = 1u << (i & 31);
+    return !(atomicOr(&bits[i / 32], bit) & bit);
+}
+
+EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count)
+{
+    for (u32 i = threadIdx.x; i < d->history_count; i += EXL2K_SAMPLE_THREADS) {
+        u32 at = exl2k_load(d->history + 4ull * i) - first;
+        if (at < count && exl2k_set_bit(w->penalised, at)) {
+            f32 x = w->logits[at];
+            w->logits[at] = __fmul_rn(x, exl2k_key(__float_as_uint(x)) > 0 ? d->penalty_inverse : d->penalty);
+        }
+    }
+}
+
+EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count, u32 begin, u32 step)
+{
+    for (u32 i = begin; i < d->bias_count; i += step) {
+        u32 at = exl2k_load(d->bias + 8ull * i) - first;
+        if (at < count) {
+            w->logits[at] = __fadd_rn(w->logits[at], exl2k_load_f32(d->bias + 8ull * i + 4));
+        }
+    }
+}
+
+/* Penalty and bias on the chunk in shared memory. A token that the bias list names twice gets its sums in the order of
+   the list: by one thread. */
+EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w)
+{
+    u32 first = blockIdx.x * EXL2K_SAMPLE_CHUNK, count = exl2k_min(a->vocab - first, EXL2K_SAMPLE_CHUNK);
+    for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_CHUNK / 32; i += EXL2K_SAMPLE_THREADS) {
+        w->penalised[i] = w->biased[i] = 0;
+    }
+    if (threadIdx.x == 0) {
+        w->twice = 0;
+    }
+    __syncthreads();
+    if (exl2k_has_penalty(d)) {
+        exl2k_penalise(d, w, first, count);
+    }
+    for (u32 i = threadIdx.x; i < d->bias_count; i += EXL2K_SAMPLE_THREADS) {
+        u32 at = exl2k_load(d->bias + 8ull * i) - first;
+        if (at < count && !exl2k_set_bit(w->biased, at)) {
+            w->twice = 1;
+        }
+    }
+    __syncthreads();
+    if (!w->twice) {
+        exl2k_add_bias(d, w, first, count, threadIdx.x, EXL2K_SAMPLE_THREADS);
+    } else if (threadIdx.x == 0) {
+        exl2k_add_bias(d, w, first, count, 0, 1);
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_keys(exl2k_sample_args a)
+{
+    __shared__ exl2k_adjust_work w;
+    __shared__ exl2k_draw d;
+    u32 bits[EXL2K_CHUNK_FOURS][4];
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    exl2k_load_logits(&a, a.logits, bits);
+    if (blockIdx.y >= exl2k_load(a.step + 4)) {
+        return;
+    }
+    exl2k_load_draw(&a, &d);
+    if (exl2k_row_is_done(&a, &d)) {
+        return;
+    }
+    exl2k_store_keys(&a, 0, bits);
+    if (!exl2k_is_adjusted(&d)) {
+        return;
+    }
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            w.logits[exl2k_place(n) + i] = __uint_as_float(bits[n][i]);
+        }
+    }
+    __syncthreads();
+    exl2k_adjust(&a, &d, &w);
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        for (u32 i = 0; i < 4; i++) {
+            bits[n][i] = __float_as_uint(w.logits[exl2k_place(n) + i]);
+        }
+        if (id < a.vocab) {
+            exl2k_store4(a.adjusted + 4 * ((u64)blockIdx.y * a.stride + id),
+                         make_uint4(bits[n][0], bits[n][1], bits[n][2], bits[n][3]));
+        }
+    }
+    exl2k_store_keys(&a, 1, bits);
+}
+
+/* ---- exl2k_sample_draw ---- */
+
+EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 set, int top_key, f32 slope)
+{
+    exl2k_row_view v;
+    v.vocab = a->vocab;
+    v.blocks = (a->vocab + EXL2K_SAMPLE_BLOCK - 1) / EXL2K_SAMPLE_BLOCK;
+    v.logits = logits + 4 * (u64)blockIdx.y * a->stride;
+    v.keys = a->keys + 4 * (u64)(2 * blockIdx.y + set) * gridDim.x * EXL2K_CHUNK_BLOCKS;
+    v.sums = a->sums + 8 * (u64)blockIdx.y * gridDim.x * EXL2K_CHUNK_BLOCKS;
+    v.curve = exl2k_curve_make(top_key, slope);
+    return v;
+}
+
+/* Sum of the thread's weights; `store`: also of its blocks. */
+EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, const u32 bits[EXL2K_CHUNK_FOURS][4],
+                             bool store)
+{
+    u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u64 sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            sum += exl2k_weight(curve, __uint_as_float(bits[n][i]));
+        }
+        total += sum;
+        if (store) {
+            for (u32 step = 8; step > 0; step /= 2) {
+                sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
+            }
+            u64 at = a->sums + 8 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK);
+            if (threadIdx.x % 16 == 0) {
+                exl2k_store(at, (u32)sum);
+                exl2k_store(at + 4, (u32)(sum >> 32));
+            }
+        }
+    }
+    return total;
+}
+
+/* The likeliest tokens, in order, into the result. */
+EXL2K_STEP u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
+{
+    exl2k_keep_first(exl2k_min(wanted, EXL2K_ALTS_MAX), false);
+    u32 begin, end;
+    bool list = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
+    int cut = exl2k_w.items.cut_key;
+    exl2k_segment(exl2k_w.items.count, &begin, &end);
+    u32 ties = exl2k_segment_ties(list, begin, end);
+    if (threadIdx.x == 0) {
+        exl2k_w.counter = 0;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (u32 i = begin; i < end; i++) {
+        int key = exl2k_token_key(list, i);
+        bool tie = key == cut && ties > 0;
+        ties -= tie;
+        if (tie || key > cut) {
+            u32 at = atomicAdd(&exl2k_w.counter, 1);
+            exl2k_w.alt_ids[at] = list ? exl2k_w.ids[i] : i;
+            exl2k_w.alt_keys[at] = key;
+        }
+    }
+    __syncthreads();
+    u32 count = exl2k_w.counter;
+    if (threadIdx.x < count) {
+        u32 id = exl2k_w.alt_ids[threadIdx.x], place = 0;
+        int key = exl2k_w.alt_keys[threadIdx.x];
+#pragma unroll 1
+        for (u32 i = 0; i < count; i++) {
+            place += exl2k_w.alt_keys[i] > key || (exl2k_w.alt_keys[i] == key && exl2k_w.alt_ids[i] < id);
+        }
+        result->alts[place].token = id;
+        result->alts[place].logit = exl2k_load_f32(exl2k_w.view.logits + 4ull * id);
+    }
+    __threadfence_system();
+    __syncthreads();
+    return count;
+}
+
+/* The drawn token: steps 4 to 8 of the chain; sum: of all weights, where exl2k_needs_sums. */
+EXL2K_STEP u32 exl2k_pick(u64 sum)
+{
+    const exl2k_draw *d = &exl2k_w.draw;
+    u64 random = exl2k_random(d->seed, d->position), least_weight = d->least_weight;
+    bool top_p = d->flags & EXL2K_TOP_P;
+    if (d->top_k == 0 && !top_p && least_weight <= 1) {
+        return exl2k_draw_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
+    }
+    if (d->top_k == 0 && top_p) {
+        exl2k_keep_nucleus(sum, d->share, least_weight);
+    } else if (d->top_k == 0) {
+        exl2k_curve curve = exl2k_w.view.curve;
+        exl2k_collect(exl2k_least_key(&curve, least_weight), EXL2K_KEY_INF, true);
+    } else {
+        exl2k_keep_first(d->top_k, true);
+        if (top_p) {
+            exl2k_keep_share(exl2k_items_sum(), d->share);
+        }
+        exl2k_keep_weighty(least_weight);
+    }
+    return exl2k_draw_from(random);
+}
+
+/* The row's next position, or its end. */
+EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32 token)
+{
+    exl2k_draw *to = (exl2k_draw *)a->draws + blockIdx.y;
+    exl2k_row *row = (exl2k_row *)a->rows + d->row;
+    bool done = token == EXL2K_NO_TOKEN || d->left <= 1;
+    for (u32 i = 0; i < d->stop_count; i++) {
+        done = done || exl2k_load(d->stops + 4ull * i) == token;
+    }
+    if (d->history_size > 0 && token != EXL2K_NO_TOKEN) {
+        exl2k_store(d->history + 4ull * d->history_next, token);
+        to->history_next = d->history_next + 1 < d->history_size ? d->history_next + 1 : 0;
+        to->history_count = exl2k_min(d->history_count + 1, d->history_size);
+    }
+    to->left = d->left - 1;
+    to->position = d->position + 1;
+    row->token = token;
+    row->position = exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 4) + 1;
+    row->flags = done ? EXL2K_ROW_DONE : 0;
+}
+
+/* Hands the result over, then counts the row. One thread, after a barrier; the others' parts are in the result. */
+EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, u32 ticket, u32 token)
+{
+    exl2k_step *step = (exl2k_step *)a->step;
+    __threadfence_system();
+    *(volatile u64 *)&result->stamp = token | (u64)(ticket + 1) << 32;
+    __threadfence();
+    if (atomicInc(&step->sampled, exl2k_load(a->step + 4) - 1) + 1 == exl2k_load(a->step + 4)) {
+        step->ticket = ticket + 1;
+    }
+}
+
+/* Everything behind the sums; by the CTA of the row that came last. */
+EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view &raw, const exl2k_row_view &own,
+                               u64 best, u32 ticket)
+{
+    const exl2k_draw *d = &exl2k_w.draw;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(ticket & 1) * a->rows_max + blockIdx.y;
+    bool any = raw.curve.top_key != EXL2K_KEY_NONE;
+    u32 token = EXL2K_NO_TOKEN, alts = 0;
+    u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
+    if (any && d->alts > 0) {
+        exl2k_view_set(raw);
+        alts = exl2k_alternatives(d->alts, result);
+    }
+    if (any && d->use == EXL2K_SCORE) {
+        token = d->target;
+    } else if (any && own.curve.top_key != EXL2K_KEY_NONE) {
+        token = ~(u32)best;
+        if (!(d->flags & EXL2K_GREEDY)) {
+            exl2k_view_set(own);
+            token = exl2k_pick(own_sum);
+        }
+    }
+    if (threadIdx.x == 0) {
+        *(exl2k_sample_state *)exl2k_state(a) = exl2k_sample_state();
+        result->sum = sum;
+        result->top_key = raw.curve.top_key;
+        result->logit = token < a->vocab ? exl2k_load_f32(raw.logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
+        result->alt_count = alts;
+        if (d->use == EXL2K_DRAW && (d->flags & EXL2K_ADVANCE)) {
+            exl2k_advance(a, d, token);
+        }
+        exl2k_finish(a, result, ticket, token);
+    }
+}
+
+/* A row that ended in an earlier pass. */
+EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, u32 ticket)
+{
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(ticket & 1) * a->rows_max + blockIdx.y;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        result->sum = 0;
+        result->top_key = EXL2K_KEY_NONE;
+        result->logit = exl2k_key_logit(EXL2K_KEY_NONE);
+        result->alt_count = 0;
+        exl2k_finish(a, result, ticket, EXL2K_NO_TOKEN);
+    }
+}
+
+/* Is this the last CTA of its row? What the others have written is there then. */
+EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        exl2k_w.counter = atomicInc(&((exl2k_sample_state *)exl2k_state(a))->ticket, gridDim.x - 1);
+    }
+    __syncthreads();
+    __threadfence();
+    return exl2k_w.counter == gridDim.x - 1;
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_sample_draw(exl2k_sample_args a)
+{
+    u32 bits[EXL2K_CHUNK_FOURS][4];
+    u64 sums[2] = { 0, 0 };
+    exl2k_dependency_wait();
+    exl2k_load_logits(&a, a.logits, bits);
+    u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
+    u32 ticket = exl2k_load(a.step + 12);
+    if (blockIdx.y >= exl2k_load(a.step + 4)) {
+        return;
+    }
+    if (threadIdx.x < 8) {
+        exl2k_eighth[threadIdx.x] = exl2k_eighths[threadIdx.x];
+    }
+    exl2k_load_draw(&a, &exl2k_w.draw);
+    if (exl2k_row_is_done(&a, &exl2k_w.draw)) {
+        exl2k_skip_row(&a, ticket);
+        return;
+    }
+    bool adjusted = exl2k_is_adjusted(&exl2k_w.draw), needs = exl2k_needs_sums(&exl2k_w.draw);
+    own_best = adjusted ? own_best : best;
+    u64 logits = adjusted ? a.adjusted : a.logits;
+    exl2k_row_view raw = exl2k_view(&a, a.logits, 0, (int)((u32)(best >> 32) ^ 0x80000000u), EXL2K_SLOPE_ONE);
+    exl2k_row_view own = exl2k_view(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
+                                    exl2k_w.draw.slope);
+    bool same = !adjusted && own.curve.slope == raw.curve.slope;
+    if (raw.curve.top_key != EXL2K_KEY_NONE) {
+        sums[0] = exl2k_chunk_sum(&a, &raw.curve, bits, needs && same);
+    }
+    if (needs && !same && own.curve.top_key != EXL2K_KEY_NONE) {
+        if (adjusted) {
+            exl2k_load_logits(&a, logits, bits);
+        }
+        sums[1] = exl2k_chunk_sum(&a, &own.curve, bits, true);
+    }
+    exl2k_block_sums<2>(sums);
+    if (threadIdx.x == 0) {
+        exl2k_sample_state *state = (exl2k_sample_state *)exl2k_state(&a);
+        atomicAdd(&state->sum[0], sums[0]);
+        atomicAdd(&state->sum[1], same ? sums[0] : sums[1]);
+    }
+    if (exl2k_last_of_row(&a)) {
+        exl2k_finish_row(&a, raw, own, own_best, ticket);
+    }
+}

@@ -1,0 +1,291 @@
+/* sample_filter.cuh: which tokens of a row survive the filters, and which of them a number draws, by one CTA.
+   takes: sample_select.cuh; the row's sums of blocks.
+   gives: exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
+   owns:  nothing.
+   next:  sample.cu */
+#ifndef EXL2K_SAMPLE_FILTER_CUH
+#define EXL2K_SAMPLE_FILTER_CUH
+
+#include "sample_select.cuh"
+
+/* ---- filters: the items become the survivors, with their cut ---- */
+
+/* A key that at least k tokens reach, or EXL2K_KEY_NONE; k <= THREADS. Each thread has the largest key of some blocks:
+   the k-th largest of those. */
+EXL2K_FN int exl2k_reach_few(u32 k)
+{
+    int most = EXL2K_KEY_NONE;
+    u32 rank = 0, blocks = exl2k_w.view.blocks;
+    u64 keys = exl2k_w.view.keys;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < blocks; i += EXL2K_SAMPLE_THREADS) {
+        int key = (int)exl2k_load(keys + 4ull * i);
+        most = key > most ? key : most;
+    }
+    __syncthreads();
+    exl2k_w.keys[threadIdx.x] = most;
+    __syncthreads();
+    for (u32 i = 0; i < EXL2K_SAMPLE_THREADS; i++) {
+        int other = exl2k_w.keys[i];
+        rank += other > most || (other == most && i < threadIdx.x);
+    }
+    if (rank == k - 1) {
+        exl2k_w.found = (u32)most;
+    }
+    __syncthreads();
+    return (int)exl2k_w.found;
+}
+
+/* The same by all blocks; k <= blocks. */
+EXL2K_FN int exl2k_reach_many(u32 k)
+{
+    u32 count = exl2k_w.view.blocks;
+    exl2k_items blocks = { EXL2K_ITEMS_BLOCKS, count, count, EXL2K_KEY_NONE, false, EXL2K_KEY_NONE, EXL2K_TIES_ALL };
+    for (u32 i = threadIdx.x; i < count && count <= EXL2K_BLOCKS_MAX; i += EXL2K_SAMPLE_THREADS) {
+        exl2k_w.block_keys[i] = (int)exl2k_load(exl2k_w.view.keys + 4ull * i);
+    }
+    exl2k_items_set(blocks);
+    exl2k_prefix(k);
+    return exl2k_w.items.cut_key;
+}
+
+/* The first k tokens in order, or all that are allowed if they are fewer; k > 0. */
+EXL2K_STEP void exl2k_keep_first(u32 k, bool weighted)
+{
+    int least = EXL2K_KEY_NONE;
+    if (k <= EXL2K_SAMPLE_THREADS / 2) {
+        least = exl2k_reach_few(k);
+    } else if (k <= exl2k_w.view.blocks) {
+        least = exl2k_reach_many(k);
+    }
+    __syncthreads();
+    exl2k_collect(least > EXL2K_KEY_LEAST ? least : EXL2K_KEY_LEAST, EXL2K_KEY_INF, weighted);
+    if (exl2k_w.items.tokens > k) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            exl2k_w.items.weighted = false;
+        }
+        __syncthreads();
+        exl2k_prefix(k);
+        if (threadIdx.x == 0) {
+            exl2k_w.items.weighted = weighted;
+        }
+        __syncthreads();
+    }
+}
+
+/* Drops what weighs less than `least_weight`. */
+EXL2K_FN void exl2k_keep_weighty(u64 least_weight)
+{
+    exl2k_curve curve = exl2k_w.view.curve;
+    if (exl2k_key_weight(&curve, exl2k_w.items.cut_key) < least_weight) {
+        exl2k_cut_set(exl2k_least_key(&curve, least_weight), EXL2K_TIES_ALL);
+    }
+}
+
+/* Cuts to the shortest prefix that weighs `share` of `sum`. */
+EXL2K_FN void exl2k_keep_share(u64 sum, u64 share)
+{
+    u64 need = __umul64hi(sum, share);
+    exl2k_prefix(need > 1 ? need : 1);
+}
+
+/* Top-p, then min-p, over the whole row, whose weights sum up to `sum`: looks among ever smaller weights. */
+EXL2K_FN void exl2k_keep_nucleus(u64 sum, u64 share, u64 least_weight)
+{
+    u64 need = __umul64hi(sum, share);
+    need = need > 1 ? need : 1;
+#pragma unroll 1
+    for (u32 places = 10;; places += 10) {
+        u64 weight = places < EXL2K_WEIGHT_ONE_LOG2 ? EXL2K_WEIGHT_ONE >> places : 1;
+        weight = weight > least_weight ? weight : least_weight;
+        exl2k_curve curve = exl2k_w.view.curve;
+        exl2k_collect(exl2k_least_key(&curve, weight), EXL2K_KEY_INF, true);
+        if (exl2k_items_sum() >= need) {
+            exl2k_prefix(need);
+            return;
+        }
+        if (weight == least_weight) {
+            return;
+        }
+    }
+}
+
+/* ---- draws: the first survivor, ascending by id, at which the running sum passes floor(random * sum / 2^64) ---- */
+
+EXL2K_FN void exl2k_segment(u32 count, u32 *begin, u32 *end)
+{
+    u32 each = (count + EXL2K_SAMPLE_THREADS - 1) / EXL2K_SAMPLE_THREADS;
+    *begin = exl2k_min(threadIdx.x * each, count);
+    *end = exl2k_min(*begin + each, count);
+}
+
+/* Key of an item of a list or of the row. */
+EXL2K_FN int exl2k_token_key(bool list, u32 i)
+{
+    return list ? exl2k_item_key<EXL2K_ITEMS_LIST>(i) : exl2k_item_key<EXL2K_ITEMS_ROW>(i);
+}
+
+/* Those of the thread's segment that are equal to the cut and in. */
+EXL2K_FN u32 exl2k_segment_ties(bool list, u32 begin, u32 end)
+{
+    u32 own = 0, ties = exl2k_w.items.cut_ties;
+#pragma unroll 1
+    for (u32 i = begin; i < end; i++) {
+        own += exl2k_token_key(list, i) == exl2k_w.items.cut_key;
+    }
+    u64 all, before = exl2k_block_scan(own, &all);
+    return before >= ties ? 0 : exl2k_min(own, ties - (u32)before);
+}
+
+/* Over the items, each thread a segment of them. */
+EXL2K_FN u32 exl2k_draw_items(u64 random)
+{
+    u32 begin, end, count = exl2k_w.items.count;
+    bool list = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
+    int cut = exl2k_w.items.cut_key;
+    exl2k_curve curve = exl2k_w.view.curve;
+    exl2k_segment(count, &begin, &end);
+    u32 ties = exl2k_segment_ties(list, begin, end);
+    u64 own = ties * exl2k_key_weight(&curve, cut), sum;
+#pragma unroll 1
+    for (u32 i = begin; i < end; i++) {
+        int key = exl2k_token_key(list, i);
+        own += key > cut ? exl2k_key_weight(&curve, key) : 0;
+    }
+    u64 running = exl2k_block_scan(own, &sum), target = __umul64hi(random, sum);
+    if (running <= target && target - running < own) {
+#pragma unroll 1
+        for (u32 i = begin; i < end; i++) {
+            int key = exl2k_token_key(list, i);
+            bool tie = key == cut && ties > 0;
+            ties -= tie;
+            running += tie || key > cut ? exl2k_key_weight(&curve, key) : 0;
+            if (running > target) {
+                exl2k_w.found = list ? exl2k_w.ids[i] : i;
+                break;
+            }
+        }
+    }
+    __syncthreads();
+    return exl2k_w.found;
+}
+
+EXL2K_FN u64 exl2k_load64(u64 at) { return exl2k_load(at) | (u64)exl2k_load(at + 4) << 32; }
+
+/* Weight of a token if it survives: key above the cut, or equal to it and id at most `last`. */
+EXL2K_FN u64 exl2k_survivor(const exl2k_curve *curve, int cut, u32 last, u32 id, u32 bits)
+{
+    int key = exl2k_key(bits);
+    return key > cut || (key == cut && id <= last) ? exl2k_weight(curve, __uint_as_float(bits)) : 0;
+}
+
+/* Within a block, by the first warp: lane l has tokens 2l and 2l + 1. `target` is less than the block's sum. */
+EXL2K_FN void exl2k_draw_within(int cut, u32 last, u32 block, u64 target)
+{
+    u32 lane = threadIdx.x % 32, id = block * EXL2K_SAMPLE_BLOCK + 2 * lane;
+    exl2k_curve curve = exl2k_w.view.curve;
+    u64 weight[2];
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        bool there = id + j < exl2k_w.view.vocab;
+        u32 bits = there ? exl2k_load(exl2k_w.view.logits + 4ull * (id + j)) : EXL2K_BITS_NONE;
+        weight[j] = exl2k_survivor(&curve, cut, last, id + j, bits);
+    }
+    u64 running = weight[0] + weight[1];
+    for (u32 step = 1; step < 32; step *= 2) {
+        u64 left = __shfl_up_sync(EXL2K_ALL, running, step);
+        running += lane >= step ? left : 0;
+    }
+    u32 passed = __ballot_sync(EXL2K_ALL, running > target);
+    if (lane == (u32)__ffs((int)passed) - 1) {
+        exl2k_w.found = running - weight[1] > target ? id : id + 1;
+    }
+}
+
+/* Over the row, by the sums of blocks, which hold the survivors only: keys above the cut, or equal and id <= last. */
+EXL2K_STEP u32 exl2k_draw_blocks(int cut, u32 last, u64 random)
+{
+    u32 begin, end;
+    u64 own = 0, sum, sums = exl2k_w.view.sums;
+    exl2k_segment(exl2k_w.view.blocks, &begin, &end);
+#pragma unroll 4
+    for (u32 i = begin; i < end; i++) {
+        own += exl2k_load64(sums + 8ull * i);
+    }
+    u64 running = exl2k_block_scan(own, &sum), target = __umul64hi(random, sum);
+    if (running <= target && target - running < own) {
+        u32 block = begin;
+        for (u64 next; (next = running + exl2k_load64(sums + 8ull * block)) <= target; block++) {
+            running = next;
+        }
+        exl2k_w.found = block;
+        exl2k_w.partial[1][0] = target - running;
+    }
+    __syncthreads();
+    u32 block = exl2k_w.found;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        exl2k_draw_within(cut, last, block, exl2k_w.partial[1][0]);
+    }
+    __syncthreads();
+    return exl2k_w.found;
+}
+
+/* Sums of the survivors of each block: a half-warp has four tokens a lane. */
+EXL2K_FN void exl2k_survivor_sums(int cut, u32 last)
+{
+    u32 vocab = exl2k_w.view.vocab, blocks = exl2k_w.view.blocks;
+    u64 logits = exl2k_w.view.logits, sums = exl2k_w.view.sums;
+    exl2k_curve curve = exl2k_w.view.curve;
+#pragma unroll 1
+    for (u32 base = 0; base < blocks; base += 4 * EXL2K_SAMPLE_THREADS / 16) {
+        uint4 four[4];
+        u32 first = base + threadIdx.x / 16, lane = threadIdx.x % 16 * 4;
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            u32 id = (first + k * EXL2K_SAMPLE_THREADS / 16) * EXL2K_SAMPLE_BLOCK + lane;
+            four[k] = exl2k_load4(logits + 4ull * (id < vocab ? id : 0));
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            u32 block = first + k * EXL2K_SAMPLE_THREADS / 16, id = block * EXL2K_SAMPLE_BLOCK + lane;
+            u32 bits[4] = { four[k].x, four[k].y, four[k].z, four[k].w };
+            u64 sum = 0;
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                sum += id + j < vocab ? exl2k_survivor(&curve, cut, last, id + j, bits[j]) : 0;
+            }
+            for (u32 step = 8; step > 0; step /= 2) {
+                sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
+            }
+            if (lane == 0 && block < blocks) {
+                exl2k_store(sums + 8ull * block, (u32)sum);
+                exl2k_store(sums + 8ull * block + 4, (u32)(sum >> 32));
+            }
+        }
+    }
+    __threadfence_block();
+    __syncthreads();
+}
+
+EXL2K_FN u32 exl2k_draw_from(u64 random)
+{
+    exl2k_items items = exl2k_w.items;
+    u32 last = exl2k_w.view.vocab;
+    if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL) {
+        exl2k_collect(items.cut_key, items.cut_key, false);
+        bool found = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
+        last = found ? exl2k_w.ids[items.cut_ties - 1] : last;
+        exl2k_items_set(items);
+        if (!found) { /* thousands of equal logits */
+            return exl2k_draw_items(random);
+        }
+    } else if (items.kind == EXL2K_ITEMS_LIST) {
+        return exl2k_draw_items(random);
+    }
+    exl2k_survivor_sums(items.cut_key, last);
+    return exl2k_draw_blocks(items.cut_key, last, random);
+}
+
+#endif

@@ -1,0 +1,417 @@
+/* sample_select.cuh: the tokens of a row as items in order, and prefixes of that order, by one CTA.
+   takes: sample_weight.cuh, sample_args.h; the row's keys of blocks.
+   gives: exl2k_w, exl2k_view_set, exl2k_collect, exl2k_items_sum, exl2k_prefix, sums and scans over the CTA.
+   owns:  exl2k_w: the shared memory of exl2k_sample_draw.
+   next:  sample_filter.cuh
+
+   Survivors of filters are always a prefix of the order (logit descending, id ascending), so a key and a number say it
+   all: every token above the key, and the first `ties` of those equal to it. The prefix that measures a given amount
+   is found by a search over keys with three probes a round. Tokens are looked at in a list in shared memory, or, when
+   more are left than it takes, where they lie. All threads of the CTA call every function here. What functions are
+   about lies in shared memory and they are not inlined: the kernel is long, and instructions must be fetched, too. */
+#ifndef EXL2K_SAMPLE_SELECT_CUH
+#define EXL2K_SAMPLE_SELECT_CUH
+
+#include "sample_args.h"
+#include "sample_weight.cuh"
+
+#define EXL2K_LIST_MAX 2048u
+#define EXL2K_BLOCKS_MAX (2 * EXL2K_LIST_MAX)
+#define EXL2K_TIES_ALL EXL2K_ALL
+#define EXL2K_SAMPLE_WARPS (EXL2K_SAMPLE_THREADS / 32)
+#define EXL2K_STEP static __device__ __noinline__
+
+enum { EXL2K_ITEMS_LIST, EXL2K_ITEMS_ROW, EXL2K_ITEMS_BLOCKS };
+
+typedef struct exl2k_row_view { /* a row of logits, raw or adjusted */
+    u64 logits, keys, sums;     /* f32 [vocab], i32 [blocks], u64 [blocks] */
+    u32 vocab, blocks;          /* blocks: of `vocab` */
+    exl2k_curve curve;
+} exl2k_row_view;
+
+typedef struct exl2k_items {
+    u32 kind, count; /* ROW: count = vocab, and only keys >= least are in */
+    u32 tokens;      /* really in */
+    int least;
+    u32 weighted;    /* measured by weight; else by number */
+    int cut_key;     /* what the filters so far have left */
+    u32 cut_ties;
+} exl2k_items;
+
+typedef struct exl2k_sample_work {
+    union {
+        u64 weights[EXL2K_LIST_MAX];
+        int block_keys[EXL2K_BLOCKS_MAX]; /* a copy, if the row has no more */
+    };
+    int keys[EXL2K_LIST_MAX];
+    u32 ids[EXL2K_LIST_MAX]; /* ascending */
+    u64 partial[6][EXL2K_SAMPLE_WARPS];
+    exl2k_draw draw;
+    exl2k_row_view view;
+    exl2k_items items, kept;
+    u32 alt_ids[EXL2K_ALTS_MAX];
+    int alt_keys[EXL2K_ALTS_MAX];
+    u32 counter, found;
+} exl2k_sample_work;
+
+static __shared__ exl2k_sample_work exl2k_w;
+
+/* ---- sums over the CTA ---- */
+
+/* values[count], each summed; everyone gets them. */
+template <u32 COUNT> EXL2K_FN void exl2k_block_sums(u64 values[COUNT])
+{
+#pragma unroll
+    for (u32 j = 0; j < COUNT; j++) {
+        for (u32 step = 16; step > 0; step /= 2) {
+            values[j] += __shfl_xor_sync(EXL2K_ALL, values[j], step);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+        for (u32 j = 0; j < COUNT; j++) {
+            exl2k_w.partial[j][threadIdx.x / 32] = values[j];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (u32 j = 0; j < COUNT; j++) {
+        values[j] = 0;
+        for (u32 i = 0; i < EXL2K_SAMPLE_WARPS; i++) {
+            values[j] += exl2k_w.partial[j][i];
+        }
+    }
+}
+
+/* Sum of the threads before this one; *total: of all. */
+EXL2K_FN u64 exl2k_block_scan(u64 own, u64 *total)
+{
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u64 sum = own, before = 0;
+    for (u32 step = 1; step < 32; step *= 2) {
+        u64 left = __shfl_up_sync(EXL2K_ALL, sum, step);
+        sum += lane >= step ? left : 0;
+    }
+    __syncthreads();
+    if (lane == 31) {
+        exl2k_w.partial[0][warp] = sum;
+    }
+    __syncthreads();
+    *total = 0;
+    for (u32 i = 0; i < EXL2K_SAMPLE_WARPS; i++) {
+        before += i < warp ? exl2k_w.partial[0][i] : 0;
+        *total += exl2k_w.partial[0][i];
+    }
+    return before + sum - own;
+}
+
+/* ---- items ---- */
+
+EXL2K_FN void exl2k_view_set(const exl2k_row_view &view)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        exl2k_w.view = view;
+    }
+    __syncthreads();
+}
+
+EXL2K_FN void exl2k_items_set(const exl2k_items &items)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        exl2k_w.items = items;
+    }
+    __syncthreads();
+}
+
+EXL2K_FN void exl2k_cut_set(int key, u32 ties)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        exl2k_w.items.cut_key = key;
+        exl2k_w.items.cut_ties = ties;
+    }
+    __syncthreads();
+}
+
+template <u32 KIND> EXL2K_FN int exl2k_item_key(u32 i)
+{
+    if (KIND == EXL2K_ITEMS_LIST) {
+        return exl2k_w.keys[i];
+    }
+    if (KIND == EXL2K_ITEMS_ROW) {
+        return exl2k_key(exl2k_load(exl2k_w.view.logits + 4ull * i));
+    }
+    bool copied = exl2k_w.view.blocks <= EXL2K_BLOCKS_MAX;
+    return copied ? exl2k_w.block_keys[i] : (int)exl2k_load(exl2k_w.view.keys + 4ull * i);
+}
+
+template <u32 KIND> EXL2K_FN u64 exl2k_item_weight(const exl2k_curve *curve, u32 i, int key)
+{
+    return KIND == EXL2K_ITEMS_LIST ? exl2k_w.weights[i] : exl2k_key_weight(curve, key);
+}
+
+/* Adds a thread's items: values[j]: measure of those with a distance to the top key in [from, to[j]], and of j + 3:
+   their number. BATCH keys are on their way at a time. */
+template <u32 KIND, u32 BATCH> EXL2K_FN void exl2k_measure_items(u32 from, const u32 to[3], u64 values[6])
+{
+    exl2k_items items = exl2k_w.items;
+    exl2k_curve curve = exl2k_w.view.curve;
+    bool bulk = items.cut_ties != EXL2K_TIES_ALL;
+#pragma unroll 1
+    for (u32 i0 = threadIdx.x; i0 < items.count; i0 += BATCH * EXL2K_SAMPLE_THREADS) {
+        int keys[BATCH];
+#pragma unroll
+        for (u32 j = 0; j < BATCH; j++) {
+            u32 i = i0 + j * EXL2K_SAMPLE_THREADS;
+            keys[j] = exl2k_item_key<KIND>(exl2k_min(i, items.count - 1));
+            keys[j] = i < items.count ? keys[j] : EXL2K_KEY_NONE - 1;
+        }
+#pragma unroll
+        for (u32 j = 0; j < BATCH; j++) {
+            u32 below = (u32)curve.top_key - (u32)keys[j];
+            bool in = keys[j] >= items.least && !(bulk && keys[j] <= items.cut_key);
+            if (in && below >= from && below <= to[2]) {
+                u64 m = 1;
+                if (items.weighted) {
+                    m = exl2k_item_weight<KIND>(&curve, i0 + j * EXL2K_SAMPLE_THREADS, keys[j]);
+                }
+#pragma unroll
+                for (u32 k = 0; k < 3; k++) {
+                    values[k] += below <= to[k] ? m : 0;
+                    values[3 + k] += below <= to[k];
+                }
+            }
+        }
+    }
+    if (bulk && threadIdx.x == 0) {
+        u32 below = (u32)curve.top_key - (u32)items.cut_key;
+        u64 m = items.cut_ties * (items.weighted ? exl2k_key_weight(&curve, items.cut_key) : 1);
+#pragma unroll
+        for (u32 k = 0; k < 3; k++) {
+            values[k] += below >= from && below <= to[k] ? m : 0;
+        }
+    }
+}
+
+/* Measures of the items at distances [from, a], [from, b], [from, c]; a <= b <= c. For all, in partial[k][0]: the
+   measures, then the numbers. */
+EXL2K_STEP void exl2k_measure(u32 from, u32 a, u32 b, u32 c)
+{
+    u64 values[6] = { 0, 0, 0, 0, 0, 0 };
+    u32 to[3] = { a, b, c }, kind = exl2k_w.items.kind;
+    if (kind == EXL2K_ITEMS_LIST) {
+        exl2k_measure_items<EXL2K_ITEMS_LIST, 2>(from, to, values);
+    } else if (kind == EXL2K_ITEMS_ROW) {
+        exl2k_measure_items<EXL2K_ITEMS_ROW, 8>(from, to, values);
+    } else {
+        exl2k_measure_items<EXL2K_ITEMS_BLOCKS, 4>(from, to, values);
+    }
+    exl2k_block_sums<6>(values);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (u32 k = 0; k < 6; k++) {
+            exl2k_w.partial[k][0] = values[k];
+        }
+    }
+    __syncthreads();
+}
+
+EXL2K_FN u64 exl2k_items_sum(void)
+{
+    u32 far = (u32)exl2k_w.view.curve.top_key - (u32)exl2k_w.items.least;
+    exl2k_measure(0, far, far, far);
+    return exl2k_w.partial[0][0];
+}
+
+/* Tokens of the warp's blocks with keys in [least, most], four blocks at a time. `write`: into the list from `at`. */
+EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32 at)
+{
+    u32 lane = threadIdx.x % 32, before = (1u << lane) - 1, vocab = exl2k_w.view.vocab;
+    u64 logits = exl2k_w.view.logits, blocks = exl2k_w.view.keys;
+#pragma unroll 1
+    for (u32 base = begin; base < end; base += 32) {
+        int largest = base + lane < end ? (int)exl2k_load(blocks + 4ull * (base + lane)) : EXL2K_KEY_NONE;
+        u32 open = __ballot_sync(EXL2K_ALL, largest >= least);
+#pragma unroll 1
+        while (open) {
+            u32 ids[8];
+            int keys[8];
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) {
+                if (j % 2 == 0) {
+                    ids[j] = open ? (base + (u32)__ffs((int)open) - 1) * EXL2K_SAMPLE_BLOCK + lane : vocab;
+                    open &= open - 1;
+                } else {
+                    ids[j] = ids[j - 1] + 32;
+                }
+                u32 bits = exl2k_load(logits + 4ull * exl2k_min(ids[j], vocab - 1));
+                keys[j] = ids[j] < vocab ? exl2k_key(bits) : EXL2K_KEY_NONE;
+            }
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) {
+                bool fits = keys[j] >= least && keys[j] <= most;
+                u32 in = __ballot_sync(EXL2K_ALL, fits), to = at + (u32)__popc(in & before);
+                if (write && fits) {
+                    exl2k_w.ids[to] = ids[j];
+                    exl2k_w.keys[to] = keys[j];
+                }
+                at += (u32)__popc(in);
+            }
+        }
+    }
+    return at;
+}
+
+/* The items become the tokens with keys in [least, most], above EXL2K_KEY_NONE; with weights if the list takes them.
+   If it does not, they become all of at least `least`. */
+EXL2K_STEP void exl2k_collect(int least, int most, bool weighted)
+{
+    u32 warp = threadIdx.x / 32, blocks = exl2k_w.view.blocks;
+    u32 span = (blocks + EXL2K_SAMPLE_WARPS - 1) / EXL2K_SAMPLE_WARPS;
+    u32 begin = exl2k_min(warp * span, blocks), end = exl2k_min(begin + span, blocks), at = 0;
+    u64 total = 0;
+#pragma unroll 1
+    for (u32 write = 0; write < 2; write++) {
+        u32 own = exl2k_walk(begin, end, least, most, write, at);
+        if (!write) {
+            u64 before = exl2k_block_scan(threadIdx.x % 32 == 31 ? own : 0, &total);
+            at = (u32)__shfl_sync(EXL2K_ALL, before, 31);
+            if (total > EXL2K_LIST_MAX) {
+                break;
+            }
+        }
+    }
+    bool list = total <= EXL2K_LIST_MAX;
+    u32 kind = list ? (u32)EXL2K_ITEMS_LIST : (u32)EXL2K_ITEMS_ROW, count = list ? (u32)total : exl2k_w.view.vocab;
+    exl2k_items items = { kind, count, (u32)total, least, weighted, least, EXL2K_TIES_ALL };
+    exl2k_items_set(items);
+    for (u32 i = threadIdx.x; i < items.count && list && weighted; i += EXL2K_SAMPLE_THREADS) {
+        exl2k_curve curve = exl2k_w.view.curve;
+        exl2k_w.weights[i] = exl2k_key_weight(&curve, exl2k_w.keys[i]);
+    }
+    __syncthreads();
+}
+
+/* ---- the prefix that measures a given amount ---- */
+
+/* Where the last key of a prefix is looked for: distances [low, high] to the top key. */
+typedef struct exl2k_search {
+    u32 low, high;
+    u64 need;  /* what of the prefix is left to find, from `low` on */
+    u64 count; /* items there */
+} exl2k_search;
+
+/* Measures up to three probes: the search goes on between the last that is too short and the next. */
+EXL2K_FN void exl2k_search_step(exl2k_search *s, const u32 to[3])
+{
+    u64 passed = 0, left = 0;
+    bool found = false;
+    exl2k_measure(s->low, to[0], to[1], to[2]);
+#pragma unroll
+    for (u32 j = 0; j < 3; j++) {
+        if (!found && exl2k_w.partial[j][0] >= s->need) {
+            s->high = to[j];
+            s->count = exl2k_w.partial[3 + j][0];
+            found = true;
+        }
+        if (!found) {
+            s->low = to[j] + 1;
+            passed = exl2k_w.partial[j][0];
+            left = exl2k_w.partial[3 + j][0];
+        }
+    }
+    s->count -= left;
+    s->need -= passed;
+}
+
+/* A short list: every thread measures what comes before its own item in order. */
+EXL2K_FN void exl2k_prefix_short(u64 need)
+{
+    u32 own = threadIdx.x, ties = 0, count = exl2k_w.items.count;
+    bool weighted = exl2k_w.items.weighted;
+    int key = own < count ? exl2k_w.keys[own] : EXL2K_KEY_NONE;
+    u64 before = 0, measure = own < count ? weighted ? exl2k_w.weights[own] : 1 : 0;
+    for (u32 i = 0; i < count; i++) {
+        int other = exl2k_w.keys[i];
+        bool tie = other == key && i < own;
+        ties += tie;
+        before += tie || other > key ? weighted ? exl2k_w.weights[i] : 1 : 0;
+    }
+    __syncthreads();
+    if (before < need && need - before <= measure) {
+        exl2k_w.found = (u32)key;
+        exl2k_w.counter = ties + 1;
+    }
+    __syncthreads();
+}
+
+/* Rounds over the whole row, probed in even steps of logits, until the list takes what is left. */
+EXL2K_FN void exl2k_narrow(exl2k_search *s)
+{
+    u32 top = (u32)exl2k_w.view.curve.top_key;
+#pragma unroll 1
+    for (u32 round = 0; round < 12 && s->low < s->high && s->count > EXL2K_LIST_MAX; round++) {
+        f32 most = exl2k_key_logit((int)(top - s->low)), least = exl2k_key_logit((int)(top - s->high));
+        u32 to[3], from = s->low;
+#pragma unroll
+        for (u32 j = 0; j < 3; j++) {
+            f32 probe = most - (most - least) * (0.25f * (f32)(j + 1));
+            to[j] = exl2k_min(exl2k_max(top - (u32)exl2k_key(__float_as_uint(probe)), from), s->high - 1);
+            from = to[j];
+        }
+        exl2k_search_step(s, to);
+    }
+    exl2k_collect((int)(top - s->high), (int)(top - s->low), exl2k_w.items.weighted);
+}
+
+/* Cuts the items to the shortest prefix that measures at least `need`; all of them do. 1 <= need. A list stays as it
+   is; what it holds is lost if the items were those of the row. */
+EXL2K_STEP void exl2k_prefix(u64 need)
+{
+    exl2k_items all = exl2k_w.items;
+    exl2k_search s = { 0, (u32)exl2k_w.view.curve.top_key - (u32)all.least, need, all.tokens };
+    if (all.kind == EXL2K_ITEMS_ROW) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            exl2k_w.kept = all;
+        }
+        exl2k_narrow(&s);
+        if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
+            exl2k_cut_set(exl2k_w.kept.cut_key, exl2k_w.kept.cut_ties);
+        } else {
+            exl2k_items_set(exl2k_w.kept);
+        }
+    }
+    if (exl2k_w.items.kind == EXL2K_ITEMS_LIST && exl2k_w.items.count <= EXL2K_SAMPLE_THREADS) {
+        exl2k_prefix_short(s.need);
+    } else {
+#pragma unroll 1
+        while (s.low < s.high) {
+            u32 to[3];
+#pragma unroll
+            for (u32 j = 0; j < 3; j++) {
+                to[j] = s.low + (u32)((u64)(s.high - s.low) * (j + 1) / 4);
+            }
+            exl2k_search_step(&s, to);
+        }
+        int key = (int)((u32)exl2k_w.view.curve.top_key - s.low);
+        exl2k_curve curve = exl2k_w.view.curve;
+        u64 weight = exl2k_w.items.weighted ? exl2k_key_weight(&curve, key) : 1;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            exl2k_w.found = (u32)key;
+            exl2k_w.counter = (u32)((s.need + weight - 1) / weight);
+        }
+        __syncthreads();
+    }
+    if (all.kind == EXL2K_ITEMS_ROW) {
+        exl2k_items_set(exl2k_w.kept);
+    }
+    exl2k_cut_set((int)exl2k_w.found, exl2k_w.counter);
+}
+
+#endif

@@ -1,0 +1,427 @@
+/* attend_rig.h: scenes for tests of attention: sequences in shuffled pages, rows to come, a reference in double.
+   takes: rig.h; kernels attend_*.cu.
+   gives: attend_scene, attend_decode, attend_prefill, attend_check, attend_same.
+   owns:  attend_scene: host arrays and device memory, until attend_scene_free.
+   next:  attend.c */
+#ifndef ATTEND_RIG_H
+#define ATTEND_RIG_H
+
+#include "../../exl2_impl/0_base/half.h"
+#include "../../kernels_src/attend_args.h"
+#include "../sample_reference.h"
+#include "rig.h"
+
+#define ATTEND_SEQUENCES 6
+#define ATTEND_PERMUTED 1u  /* outputs are scattered */
+#define ATTEND_HALF 2u      /* qkv is fp16 */
+#define ATTEND_UNWRITTEN 4u /* for timing: K and V of earlier tokens are not made, there is nothing to compare */
+
+typedef struct attend_sequence {
+    uint32_t before, rows; /* tokens in the pages, rows of the pass */
+} attend_sequence;
+
+typedef struct attend_modules {
+    rig_module decode[3], prefill[3], store;
+} attend_modules;
+
+typedef struct attend_scene {
+    uint32_t heads, kv_heads, dim, rows, present, flags, table_pitch, page_count, qkv_pitch, out_pitch, page_bytes;
+    attend_sequence sequences[ATTEND_SEQUENCES];
+    exl2k_row *row;
+    uint32_t *table;          /* [ATTEND_SEQUENCES, table_pitch] */
+    float *qkv, *rope;        /* [rows, qkv_pitch]; [positions, dim / 2, 2] */
+    uint16_t *map;
+    uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
+    float scale;
+    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
+} attend_scene;
+
+static uint64_t attend_random = 17;
+static double attend_worst[2]; /* decode, prefill */
+
+/* options: of NVRTC, or NULL */
+static attend_modules attend_modules_load(const char *options)
+{
+    static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
+                                             { "attend_prefill64.cu", "attend_prefill128.cu",
+                                               "attend_prefill256.cu" } };
+    attend_modules m = { .store = rig_load("attend_store.cu", options) };
+    for (int i = 0; i < 3; i++) {
+        m.decode[i] = rig_load(names[0][i], options);
+        m.prefill[i] = rig_load(names[1][i], options);
+        printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
+               m.prefill[i].compile_ms);
+    }
+    return m;
+}
+
+/* ---- scenes ---- */
+
+static double attend_number(void) { return (uniform(&attend_random) * 2 - 1) * 1.7; }
+
+static uint16_t *attend_kv(const attend_scene *s, uint32_t sequence, uint32_t position, uint32_t head, bool value)
+{
+    uint64_t page = s->table[sequence * s->table_pitch + position / 64];
+    return s->host_pages + page * s->page_bytes / 2
+         + ((uint64_t)((value ? s->kv_heads : 0) + head) * 64 + position % 64) * s->dim;
+}
+
+/* Elements of a row of qkv as the kernel reads them. */
+static double attend_input(const attend_scene *s, uint32_t row, uint32_t feature)
+{
+    return (double)s->qkv[(size_t)row * s->qkv_pitch + feature];
+}
+
+/* One rotated head of a row. */
+static void attend_rotate(const attend_scene *s, uint32_t row, uint32_t feature, double *out)
+{
+    uint32_t half = s->dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        const float *angle = s->rope + ((size_t)s->row[row].position * half + i) * 2;
+        double c = (double)angle[0], n = (double)angle[1];
+        double x = attend_input(s, row, feature + i), y = attend_input(s, row, feature + half + i);
+        out[i] = x * c - y * n;
+        out[half + i] = y * c + x * n;
+    }
+}
+
+static void attend_fill_tables(attend_scene *s)
+{
+    uint32_t *order = take(s->page_count * sizeof *order), next = 0;
+    for (uint32_t i = 0; i < s->page_count; i++) {
+        uint32_t j = (uint32_t)(mix(&attend_random) % (i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (uint32_t q = 0; q < ATTEND_SEQUENCES; q++) {
+        for (uint32_t p = 0; p < s->table_pitch; p++) {
+            bool used = s->sequences[q].rows > 0 && p * 64 < s->sequences[q].before + s->sequences[q].rows;
+            s->table[q * s->table_pitch + p] = used ? order[next++] : 0xFFFFFFFFu;
+        }
+    }
+    free(order);
+}
+
+static void attend_fill_inputs(attend_scene *s, uint32_t positions)
+{
+    for (size_t i = 0; i < (size_t)s->rows * s->qkv_pitch; i++) {
+        float x = (float)attend_number();
+        s->qkv[i] = s->flags & ATTEND_HALF ? exl2__f16_to_f32(exl2__f32_to_f16(x)) : x;
+    }
+    for (uint32_t p = 0; p < positions; p++) {
+        for (uint32_t i = 0; i < s->dim / 2; i++) {
+            double angle = p * pow(10000, -2.0 * i / s->dim);
+            s->rope[((size_t)p * (s->dim / 2) + i) * 2] = (float)cos(angle);
+            s->rope[((size_t)p * (s->dim / 2) + i) * 2 + 1] = (float)sin(angle);
+        }
+    }
+    for (uint32_t i = 0; i < s->heads * s->dim; i++) {
+        uint32_t j = s->flags & ATTEND_PERMUTED ? (uint32_t)(mix(&attend_random) % (i + 1)) : i;
+        s->map[i] = s->map[j];
+        s->map[j] = (uint16_t)i;
+    }
+    for (uint32_t q = 0; q < ATTEND_SEQUENCES && !(s->flags & ATTEND_UNWRITTEN); q++) {
+        for (uint32_t p = 0; p < s->sequences[q].before; p++) {
+            for (uint32_t head = 0; head < 2 * s->kv_heads; head++) {
+                uint16_t *to = attend_kv(s, q, p, head % s->kv_heads, head >= s->kv_heads);
+                for (uint32_t i = 0; i < s->dim; i++) {
+                    to[i] = exl2__f32_to_f16((float)attend_number());
+                }
+            }
+        }
+    }
+}
+
+static void attend_buffers(attend_scene *s, uint32_t positions)
+{
+    uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
+    uint32_t grid_y = s->heads; /* at least kv_heads * tiles of heads */
+    uint32_t *zeros = take(s->rows * grid_y * 4);
+    memset(zeros, 0, s->rows * grid_y * 4);
+    s->step = rig_buffer_make(sizeof(exl2k_step));
+    s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
+    s->tables = rig_buffer_of(s->table, ATTEND_SEQUENCES * s->table_pitch * 4);
+    s->inputs = rig_buffer_make(inputs * 4);
+    if (s->flags & ATTEND_HALF) {
+        uint16_t *halves = take(inputs * 2);
+        for (uint64_t i = 0; i < inputs; i++) {
+            halves[i] = exl2__f32_to_f16(s->qkv[i]);
+        }
+        rig_upload(s->inputs, 0, halves, inputs * 2);
+        free(halves);
+    } else {
+        rig_upload(s->inputs, 0, s->qkv, inputs * 4);
+    }
+    s->angles = rig_buffer_of(s->rope, (size_t)positions * s->dim * 4);
+    s->pages = rig_buffer_of(s->host_pages, (size_t)s->page_count * s->page_bytes);
+    s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
+    s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
+    s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
+    s->tickets = rig_buffer_of(zeros, s->rows * grid_y * 4);
+    s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
+    free(zeros);
+}
+
+static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads, uint32_t dim,
+                              const attend_sequence *sequences, uint32_t flags)
+{
+    *s = (attend_scene){ .heads = heads, .kv_heads = kv_heads, .dim = dim, .flags = flags };
+    uint32_t positions = 0;
+    memcpy(s->sequences, sequences, sizeof s->sequences);
+    for (uint32_t q = 0; q < ATTEND_SEQUENCES; q++) {
+        uint32_t end = sequences[q].rows ? sequences[q].before + sequences[q].rows : 0;
+        s->rows += sequences[q].rows;
+        s->page_count += (end + 63) / 64;
+        positions = end > positions ? end : positions;
+    }
+    s->present = s->rows;
+    s->page_count += 2;
+    s->table_pitch = (positions + 63) / 64 + 1;
+    s->page_bytes = 2 * kv_heads * 64 * dim * 2;
+    s->qkv_pitch = (heads + 2 * kv_heads) * dim + 16;
+    s->out_pitch = heads * dim + 32;
+    s->scale = 1 / sqrtf((float)dim);
+    s->row = take(s->rows * sizeof *s->row);
+    s->table = take(ATTEND_SEQUENCES * s->table_pitch * sizeof *s->table);
+    s->qkv = take((size_t)s->rows * s->qkv_pitch * sizeof *s->qkv);
+    s->rope = take((size_t)positions * dim * sizeof *s->rope);
+    s->map = take(heads * dim * sizeof *s->map);
+    s->host_pages = take((size_t)s->page_count * s->page_bytes);
+    memset(s->host_pages, 0xFF, (size_t)s->page_count * s->page_bytes);
+    for (uint32_t q = 0, r = 0; q < ATTEND_SEQUENCES; q++) {
+        for (uint32_t i = 0; i < sequences[q].rows; i++) {
+            s->row[r++] = (exl2k_row){ 0, sequences[q].before + i, q, 0 };
+        }
+    }
+    attend_fill_tables(s);
+    attend_fill_inputs(s, positions);
+    attend_buffers(s, positions);
+}
+
+static void attend_scene_free(attend_scene *s)
+{
+    rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->out, &s->order,
+                          &s->partial, &s->tickets, &s->tiles };
+    for (size_t i = 0; i < EXL2__COUNT(all); i++) {
+        rig_buffer_free(all[i]);
+    }
+    free(s->row); free(s->table); free(s->qkv); free(s->rope); free(s->map); free(s->host_pages);
+}
+
+/* ---- launches ---- */
+
+static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uint64_t pages)
+{
+    exl2k_attend_args a = {
+        .step = s->step.address, .rows = s->rows_at.address, .tables = s->tables.address, .qkv = s->inputs.address,
+        .rope = s->angles.address, .pages = pages, .out = s->out.address,
+        .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
+        .tickets = s->tickets.address, .tiles = s->tiles.address, .qkv_pitch = s->qkv_pitch,
+        .out_pitch = s->out_pitch, .table_pitch = s->table_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .page_bytes = s->page_bytes, .heads = s->heads, 
+        .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
+        .scale = s->scale };
+    return a;
+}
+
+static void attend_launch(const rig_module *m, const char *name, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
+                          uint32_t shared, exl2k_attend_args *a)
+{
+    void *arguments[1] = { a };
+    exl2__cuda_function *function = rig_function(m, name);
+    if (shared > 48 * 1024) {
+        rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
+    }
+    rig_try(rig.driver.launch(function, x, y, z, threads, 1, 1, shared, rig.stream, arguments, NULL), name);
+}
+
+static uint32_t attend_class(const attend_scene *s) { return s->dim <= 64 ? 0 : s->dim <= 128 ? 1 : 2; }
+
+static void attend_decode_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, uint32_t stages,
+                                 uint64_t pages)
+{
+    static const char *const names[] = { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" };
+    static const uint32_t warps[] = { 8, 8, 4 };
+    exl2k_attend_args a = attend_args(s, stages, pages);
+    uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
+    attend_launch(&m->decode[kind], names[kind], EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
+                  warps[kind] * stages * 32 * (64u << kind), &a);
+}
+
+/* Rows [first, first + count) of the scene, with their tiles; the outputs are poisoned. */
+static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
+{
+    uint32_t group = s->heads / s->kv_heads, tiles = 0, bytes = s->flags & ATTEND_HALF ? 2 : 4;
+    for (uint32_t r = 0; r < count;) {
+        uint32_t rows = 1;
+        while (r + rows < count && s->row[first + r + rows].sequence == s->row[first + r].sequence) {
+            rows++;
+        }
+        for (uint32_t pair = 0; pair < rows * group; pair += EXL2K_TILE_PAIRS) {
+            exl2k_tile tile = { r, rows, pair, 0 };
+            rig_upload(s->tiles, tiles++ * sizeof tile, &tile, sizeof tile);
+        }
+        r += rows;
+    }
+    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles };
+    rig_upload(s->step, 0, &step, sizeof step);
+    rig_upload(s->rows_at, 0, s->row + first, count * sizeof *s->row);
+    rig_poison(s->out);
+    (void)bytes;
+    return tiles;
+}
+
+/* As the scene's rows stand in `inputs` from 0 on, a later first row is reached by the address. */
+static attend_scene attend_shifted(const attend_scene *s, uint32_t first)
+{
+    attend_scene shifted = *s;
+    shifted.inputs.address += (uint64_t)first * s->qkv_pitch * (s->flags & ATTEND_HALF ? 2 : 4);
+    shifted.out.address += (uint64_t)first * s->out_pitch * 2;
+    return shifted;
+}
+
+static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count, uint32_t stages)
+{
+    attend_upload(s, first, count);
+    attend_scene shifted = attend_shifted(s, first);
+    attend_decode_launch(m, &shifted, count, stages, s->pages.address);
+    rig_wait();
+}
+
+static void attend_prefill_launch(const attend_modules *m, const attend_scene *s, uint32_t rows)
+{
+    static const char *const names[] = { "exl2k_attend_prefill64", "exl2k_attend_prefill128",
+                                         "exl2k_attend_prefill256" };
+    exl2k_attend_args a = attend_args(s, 0, s->pages.address);
+    uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
+    attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
+    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, s->dim > 128 ? 2 : 1, 256, 0, &a);
+}
+
+static void attend_prefill(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count)
+{
+    attend_upload(s, first, count);
+    attend_scene shifted = attend_shifted(s, first);
+    attend_prefill_launch(m, &shifted, count);
+    rig_wait();
+}
+
+static uint16_t *attend_outputs(const attend_scene *s)
+{
+    uint16_t *out = take((size_t)s->rows * s->out_pitch * 2);
+    rig_download(s->out, 0, out, (size_t)s->rows * s->out_pitch * 2);
+    return out;
+}
+
+/* ---- comparisons ---- */
+
+/* Rows [first, first + count) must be as they were in `wanted`. */
+static void attend_same(const attend_scene *s, const uint16_t *wanted, uint32_t first, uint32_t count, const char *what)
+{
+    uint16_t *out = attend_outputs(s);
+    size_t from = (size_t)first * s->out_pitch;
+    if (!CHECK(memcmp(out + from, wanted + from, (size_t)count * s->out_pitch * 2) == 0)) {
+        printf("  %s: rows %u.. of %u/%u heads of %u\n", what, first, s->heads, s->kv_heads, s->dim);
+    }
+    free(out);
+}
+
+/* K and V of the row, within half a unit of fp16, are taken over as what the pages hold. */
+static void attend_check_stored(attend_scene *s, uint32_t row, const uint16_t *device)
+{
+    uint32_t wrong = 0, features = s->heads * s->dim;
+    double *k = take(s->dim * sizeof *k);
+    for (uint32_t head = 0; head < 2 * s->kv_heads; head++) {
+        bool value = head >= s->kv_heads;
+        uint32_t feature = features + head * s->dim;
+        uint16_t *to = attend_kv(s, s->row[row].sequence, s->row[row].position, head % s->kv_heads, value);
+        const uint16_t *from = device + (to - s->host_pages);
+        attend_rotate(s, row, feature, k);
+        for (uint32_t i = 0; i < s->dim; i++) {
+            double wanted = value ? attend_input(s, row, feature + i) : k[i];
+            wrong += !(fabs((double)exl2__f16_to_f32(from[i]) - wanted) <= fabs(wanted) * 0x1.02p-11 + 1e-6);
+            to[i] = from[i];
+        }
+    }
+    CHECK_INT(wrong, 0);
+    free(k);
+}
+
+static bool attend_page_has(const attend_scene *s, uint32_t row)
+{
+    uint16_t *pages = take((size_t)s->page_count * s->page_bytes);
+    rig_download(s->pages, 0, pages, (size_t)s->page_count * s->page_bytes);
+    uint16_t *at = attend_kv(s, s->row[row].sequence, s->row[row].position, 0, false);
+    bool has = pages[at - s->host_pages] != 0xFFFF;
+    free(pages);
+    return has;
+}
+
+/* Output of one head of one row in double, from the K and V of the pages. */
+static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head, double *out)
+{
+    uint32_t keys = s->row[row].position + 1, kv_head = head / (s->heads / s->kv_heads);
+    double *q = take(s->dim * sizeof *q), *score = take(keys * sizeof *score), most = -1e300, sum = 0;
+    attend_rotate(s, row, head * s->dim, q);
+    for (uint32_t p = 0; p < keys; p++) {
+        const uint16_t *k = attend_kv(s, s->row[row].sequence, p, kv_head, false);
+        score[p] = 0;
+        for (uint32_t i = 0; i < s->dim; i++) {
+            score[p] += q[i] * (double)exl2__f16_to_f32(k[i]);
+        }
+        score[p] *= (double)s->scale;
+        most = score[p] > most ? score[p] : most;
+    }
+    memset(out, 0, s->dim * sizeof *out);
+    for (uint32_t p = 0; p < keys; p++) {
+        const uint16_t *v = attend_kv(s, s->row[row].sequence, p, kv_head, true);
+        double weight = exp(score[p] - most);
+        sum += weight;
+        for (uint32_t i = 0; i < s->dim; i++) {
+            out[i] += weight * (double)exl2__f16_to_f32(v[i]);
+        }
+    }
+    for (uint32_t i = 0; i < s->dim; i++) {
+        out[i] /= sum;
+    }
+    free(q);
+    free(score);
+}
+
+/* After all rows were run: what was stored, what came out, and nothing else touched. */
+static void attend_check(attend_scene *s, const char *what)
+{
+    uint16_t *out = attend_outputs(s), *pages = take((size_t)s->page_count * s->page_bytes);
+    double *wanted = take(s->dim * sizeof *wanted), *worst = &attend_worst[what[0] == 'p'];
+    rig_download(s->pages, 0, pages, (size_t)s->page_count * s->page_bytes);
+    for (uint32_t r = 0; r < s->rows; r++) {
+        attend_check_stored(s, r, pages);
+    }
+    CHECK(memcmp(pages, s->host_pages, (size_t)s->page_count * s->page_bytes) == 0);
+    for (uint32_t r = 0; r < s->rows; r += s->rows > 100 ? 3 : 1) {
+        double error = 0, size = 0;
+        for (uint32_t head = 0; head < s->heads; head += s->heads > 8 ? 5 : 1) {
+            attend_reference(s, r, head, wanted);
+            for (uint32_t i = 0; i < s->dim; i++) {
+                uint32_t feature = head * s->dim + i, place = s->flags & ATTEND_PERMUTED ? s->map[feature] : feature;
+                double got = (double)exl2__f16_to_f32(out[r * s->out_pitch + place]);
+                error += (got - wanted[i]) * (got - wanted[i]);
+                size += wanted[i] * wanted[i];
+            }
+        }
+        error = sqrt(error / size);
+        *worst = error <= *worst ? *worst : error;
+        if (!CHECK(error < 1e-3)) {
+            printf("  %s: row %u, position %u, %u/%u heads of %u: off by %g\n", what, r, s->row[r].position, s->heads,
+                   s->kv_heads, s->dim, error);
+        }
+        for (uint32_t i = s->heads * s->dim; i < s->out_pitch; i++) {
+            CHECK(out[r * s->out_pitch + i] == 0xFFFF);
+        }
+    }
+    free(out);
+    free(pages);
+    free(wanted);
+}
+
+#endif

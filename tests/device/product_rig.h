@@ -1,0 +1,321 @@
+/* product_rig.h: matrices for tests of kernels: random ones of any mix of widths, on the host and packed on the device.
+   takes: rig.h, a mix; kernels shuffle.cu.
+   gives: product_matrix, product_make, product_pack, product_code, product_weight, product_record_code, random numbers.
+   owns:  product_matrix: host tables and device memory, until product_free.
+   next:  repack.c */
+#ifndef PRODUCT_RIG_H
+#define PRODUCT_RIG_H
+
+#include "../../exl2_impl/0_base/half.h"
+#include "../../exl2_impl/3_backend/cuda_matrix.h"
+#include "../../kernels_src/shuffle_args.h"
+#include "rig.h"
+
+#include <math.h>
+
+/* ---- random numbers ---- */
+
+static uint64_t product_state = 0x9E3779B97F4A7C15u;
+
+static uint32_t product_random(void)
+{
+    product_state ^= product_state << 13;
+    product_state ^= product_state >> 7;
+    product_state ^= product_state << 17;
+    return (uint32_t)(product_state >> 20);
+}
+
+static float product_uniform(void) { return (float)(product_random() & 0xFFFFFF) * (2.0f / 0x1000000) - 1.0f; }
+
+/* ---- matrices ---- */
+
+typedef struct product_run { /* `rows` rows of `bits` in groups of `group` rows; bits 16: dense */
+    uint32_t bits, rows, group;
+} product_run;
+
+typedef struct product_part {
+    exl2__matrix_desc desc;
+    exl2__group *groups;
+    uint32_t *words;           /* q_weight */
+    uint32_t *scale_codes, *inverse;
+    uint16_t *scale_max;
+    uint16_t *dense;           /* [out, in] fp16 */
+    float *bias;
+    exl2k_chunk *chunks;
+    uint16_t (*group_of)[8];
+    exl2__cuda_layout layout;
+    uint64_t base;             /* of its strips, in product_matrix.strips */
+} product_part;
+
+typedef struct product_matrix {
+    product_part part[EXL2K_PARTS_MAX];
+    uint32_t count, in;
+    exl2k_matrix device;
+    uint32_t chunk_bytes;      /* largest of all parts */
+    uint64_t bytes;            /* of all strips */
+    rig_buffer strips, tables[EXL2K_PARTS_MAX], bias[EXL2K_PARTS_MAX];
+} product_matrix;
+
+static void *product_take(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory) {
+        printf("out of memory\n");
+        exit(1);
+    }
+    return memory;
+}
+
+/* Tables and codes of one part: everything random, scales so that weights are about 0.02. */
+static void product_part_make(product_part *p, const product_run *runs, uint32_t run_count, uint32_t out, bool bias)
+{
+    exl2__matrix_desc *d = &p->desc;
+    *d = (exl2__matrix_desc){ .name = "random", .out = out, .out_stored = (out + 31) / 32 * 32, .has_bias = bias };
+    d->dense = runs[0].bits == 16;
+    p->groups = product_take(65536 / 32, sizeof *p->groups);
+    for (uint32_t i = 0; i < run_count; i++) {
+        for (uint32_t left = runs[i].rows; left > 0 && !d->dense;) {
+            uint32_t rows = left < runs[i].group ? left : runs[i].group;
+            p->groups[d->group_count++] = (exl2__group){ d->in, rows, d->words, runs[i].bits };
+            d->in += rows;
+            d->words += rows * runs[i].bits / 32;
+            left -= rows;
+        }
+        d->in += d->dense ? runs[i].rows : 0;
+    }
+    p->words = product_take((size_t)d->words * d->out_stored, 4);
+    p->scale_codes = product_take((size_t)d->group_count * d->out_stored / 8, 4);
+    p->scale_max = product_take(d->group_count, 2);
+    p->bias = product_take(out, 4);
+    for (size_t i = 0; i < (size_t)d->words * d->out_stored; i++) {
+        p->words[i] = product_random() ^ product_random() << 12;
+    }
+    for (size_t i = 0; i < (size_t)d->group_count * d->out_stored / 8; i++) {
+        p->scale_codes[i] = product_random() ^ product_random() << 12;
+    }
+    for (uint32_t g = 0; g < d->group_count; g++) {
+        float size = 0.02f / (float)(1u << (p->groups[g].bits - 1)) * (1.5f + product_uniform()) / 100.0f;
+        p->scale_max[g] = exl2__f32_to_f16(size);
+    }
+    if (d->dense) {
+        p->dense = product_take((size_t)d->in * out, 2);
+        for (size_t i = 0; i < (size_t)d->in * out; i++) {
+            p->dense[i] = exl2__f32_to_f16(product_uniform() * 0.05f);
+        }
+    }
+    for (uint32_t i = 0; i < out; i++) {
+        p->bias[i] = product_uniform();
+    }
+    d->groups = p->groups;
+    d->scale_codes = p->scale_codes;
+    d->scale_max = p->scale_max;
+    d->bias = bias ? p->bias : NULL;
+}
+
+/* Descriptor, chunk tables and room for strips on the device. Parts have been made. */
+static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32_t chunk_bytes)
+{
+    uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
+    const exl2__cuda_form form = { (uint32_t)rig.sm_count, chunk_bytes, shared };
+    exl2__matrix_desc descs[EXL2K_PARTS_MAX];
+    uint64_t at = 0, pair = 0;
+    m->count = count;
+    m->in = m->part[0].desc.in;
+    for (uint32_t i = 0; i < count; i++) {
+        descs[i] = m->part[i].desc;
+    }
+    ways = ways ? ways : exl2__cuda_layout_ways(descs, count, &form);
+    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = ways, .rows = m->in };
+    for (uint32_t i = 0; i < count; i++) {
+        product_part *p = &m->part[i];
+        uint32_t most = exl2__cuda_layout_chunks_max(&p->desc);
+        p->chunks = product_take(most, sizeof *p->chunks);
+        p->group_of = product_take(most, sizeof *p->group_of);
+        exl2__cuda_layout_part(&p->layout, &p->desc, ways, chunk_bytes, p->chunks, p->group_of);
+        CHECK(p->layout.count <= most);
+        CHECK(p->layout.bytes * exl2__cuda_strips(&p->desc) <= exl2__cuda_layout_bytes(&p->desc, &form));
+        m->chunk_bytes = exl2__max32(m->chunk_bytes, p->layout.chunk_bytes_max);
+        pair += p->layout.bytes;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        product_part *p = &m->part[i];
+        exl2k_part *d = &m->device.part[i];
+        m->tables[i] = rig_buffer_of(p->chunks, p->layout.count * sizeof *p->chunks);
+        m->bias[i] = rig_buffer_of(p->bias, p->desc.out * 4);
+        d->pitch = (exl2k_u32)(count == 2 ? pair : p->layout.bytes);
+        d->strips = exl2__cuda_strips(&p->desc);
+        d->column = i ? m->device.part[i - 1].column + m->device.part[i - 1].columns : 0;
+        d->columns = p->desc.out;
+        d->chunks = m->tables[i].address;
+        d->bias = p->desc.has_bias ? m->bias[i].address : 0;
+        memcpy(d->slice, p->layout.slice, sizeof d->slice);
+        p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
+        at += p->layout.bytes * d->strips;
+        m->device.strips += d->strips;
+        m->device.widths |= p->layout.widths;
+    }
+    m->bytes = at;
+    m->strips = rig_buffer_make(at);
+    for (uint32_t i = 0; i < count; i++) {
+        m->device.part[i].base = m->strips.address + m->part[i].base;
+    }
+}
+
+/* Packs all parts by the kernels of shuffle.cu: codes in slabs that end at every `slab` chunks. */
+static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t slab, uint64_t columns_from)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        product_part *p = &m->part[i];
+        const exl2__matrix_desc *d = &p->desc;
+        exl2k_shuffle_args a = { .base = m->device.part[i].base, .chunks = m->tables[i].address,
+                                 .columns_from = columns_from, .pitch = m->device.part[i].pitch,
+                                 .columns = d->dense ? d->out : d->out_stored };
+        if (d->dense) {
+            rig_buffer source = rig_buffer_of(p->dense, (size_t)d->in * d->out * 2);
+            a.source = source.address;
+            a.rows = d->out;
+            a.inputs = d->in;
+            a.records = (d->in + 63) / 64;
+            rig_launch(shuffle, "exl2k_shuffle_dense", exl2__cuda_strips(d), (a.records + 7) / 8, 256, 0, &a, sizeof a);
+            rig_wait();
+            rig_buffer_free(&source);
+            continue;
+        }
+        rig_buffer words = rig_buffer_of(p->words, (size_t)d->words * d->out_stored * 4);
+        rig_buffer scales = rig_buffer_of(p->scale_codes, (size_t)d->group_count * d->out_stored / 2);
+        rig_buffer groups = rig_buffer_of(p->group_of, p->layout.count * sizeof *p->group_of);
+        for (a.chunk = 0; a.chunk < p->layout.count; a.chunk += slab) {
+            uint32_t chunks = exl2__min32(slab, p->layout.count - a.chunk);
+            a.first = p->chunks[a.chunk].word;
+            a.source = words.address + (uint64_t)a.first * d->out_stored * 4;
+            rig_launch(shuffle, "exl2k_shuffle_codes", d->out_stored / 32, chunks, 256, 0, &a, sizeof a);
+        }
+        a.chunk = 0;
+        a.source = scales.address;
+        a.group_of = groups.address;
+        rig_launch(shuffle, "exl2k_shuffle_scales", d->out_stored / 16, p->layout.count, 32, 0, &a, sizeof a);
+        rig_wait();
+        rig_buffer_free(&words);
+        rig_buffer_free(&scales);
+        rig_buffer_free(&groups);
+    }
+}
+
+static void product_free(product_matrix *m)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        product_part *p = &m->part[i];
+        void *all[] = { p->groups, p->words, p->scale_codes, p->scale_max, p->dense, p->bias, p->chunks, p->group_of };
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+            free(all[k]);
+        }
+        rig_buffer_free(&m->tables[i]);
+        rig_buffer_free(&m->bias[i]);
+    }
+    rig_buffer_free(&m->strips);
+    *m = (product_matrix){ 0 };
+}
+
+/* ---- reference ---- */
+
+static uint32_t product_group_of(const product_part *p, uint32_t row)
+{
+    uint32_t g = 0;
+    while (row >= p->groups[g].row + p->groups[g].rows) {
+        g++;
+    }
+    return g;
+}
+
+/* exl2-format 4.4. */
+static uint32_t product_code(const product_part *p, uint32_t g, uint32_t row, uint32_t column)
+{
+    const exl2__group *group = &p->groups[g];
+    uint32_t bit = (row - group->row) * group->bits, stride = p->desc.out_stored;
+    size_t word = (size_t)(group->word + bit / 32) * stride + column;
+    uint64_t pair = p->words[word];
+    if (bit % 32 + group->bits > 32) {
+        pair |= (uint64_t)p->words[word + stride] << 32;
+    }
+    return (uint32_t)(pair >> bit % 32) & ((1u << group->bits) - 1);
+}
+
+static uint32_t product_level(const product_part *p, uint32_t g, uint32_t column)
+{
+    return p->scale_codes[(size_t)g * (p->desc.out_stored / 8) + column / 8] >> column % 8 * 4 & 15u;
+}
+
+/* Column of weights q * S, packed order; rounded: fp16(q * S), what the format defines. */
+static void product_column(const product_part *p, uint32_t column, bool rounded, double *weights)
+{
+    const exl2__matrix_desc *d = &p->desc;
+    if (d->dense) {
+        for (uint32_t row = 0; row < d->in; row++) {
+            weights[row] = (double)exl2__f16_to_f32(p->dense[(size_t)column * d->in + row]);
+        }
+        return;
+    }
+    for (uint32_t g = 0; g < d->group_count; g++) {
+        const exl2__group *group = &p->groups[g];
+        uint32_t level = product_level(p, g, column) + 1;
+        float scale = exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(d->scale_max[g])));
+        for (uint32_t row = group->row; row < group->row + group->rows; row++) {
+            float code = (float)((int)product_code(p, g, row, column) - (1 << (group->bits - 1)));
+            float half = rounded ? exl2__f16_to_f32(exl2__f32_to_f16(code * scale)) : 0.0f;
+            weights[row] = rounded ? (double)half : (double)code * (double)scale;
+        }
+    }
+}
+
+/* ---- the layout of a record, in its own words: kernels_src/unpack.cuh ---- */
+
+/* Word and bit of bit n of a code, of pair i of step j; the second row of the pair lies 16 bits higher. */
+static void product_field(uint32_t bits, uint32_t j, uint32_t i, uint32_t n, uint32_t *word, uint32_t *bit)
+{
+    static const uint32_t at2[4] = { 0, 2, 8, 10 }, at3[4] = { 0, 3, 9, 12 };
+    *word = j;
+    switch (bits) {
+    case 16: *word = 4 * j + i; *bit = n; break;
+    case 8: *word = 2 * j + i / 2; *bit = i % 2 * 8 + n; break;
+    case 4: *bit = 4 * i + n; break;
+    case 2: *word = j / 2; *bit = at2[i] + (j % 2 ? 4 : 0) + n; break;
+    case 3:
+        *word = j < 3 ? j : i < 3 ? i : n;
+        *bit = j < 3 ? at3[i] + n : i < 3 ? 6 + n : 15;
+        break;
+    case 5:
+        *word = j == 0 ? i / 2 : i % 2 == 0 ? j + 1 : j == 3 && i == 3 ? n : 2 * j - 2 + i / 2;
+        *bit = j == 0 ? i % 2 * 10 + n : i % 2 == 0 ? i / 2 * 10 + n : j == 3 && i == 3 ? 15 : 5 + n;
+        break;
+    default: /* 6: words A, B, C of each half */
+        *word = j / 2 * 3 + (j % 2 == 0 ? i / 2 : i < 2 || n >= 4 ? 2 : i - 2);
+        *bit = j % 2 == 0 || i < 2 ? i % 2 * 6 + n : n < 4 ? 12 + n : (i == 2 ? 12 : 14) + n - 4;
+        break;
+    }
+}
+
+/* Where word k of a lane lies in the record, in words. */
+static uint32_t product_word(uint32_t bits, uint32_t k, uint32_t lane)
+{
+    uint32_t quads = bits / 4;
+    if (k < quads * 4) {
+        return k / 4 * 128 + lane * 4 + k % 4;
+    }
+    k -= quads * 4;
+    return quads * 128 + (k < 2 && bits % 4 >= 2 ? lane * 2 + k : bits % 4 / 2 * 64 + lane);
+}
+
+/* Code (dense: half) of row 0..63, column 0..15 of a record. */
+static uint32_t product_record_code(const uint32_t *record, uint32_t bits, uint32_t row, uint32_t column)
+{
+    uint32_t h = row / 32, t = row % 32 / 8, j = 2 * h + row % 8 / 4, code = 0;
+    uint32_t i = row % 4 / 2 * 2 + column / 8, lane = column % 8 * 4 + t;
+    for (uint32_t n = 0; n < bits; n++) {
+        uint32_t word, bit;
+        product_field(bits, j, i, n, &word, &bit);
+        code |= (record[product_word(bits, word, lane)] >> (bit + row % 2 * 16) & 1u) << n;
+    }
+    return code;
+}
+
+#endif

@@ -1,0 +1,381 @@
+/* products.c: products of 1 to 8 rows on the device against double on the same codes, and rows against themselves.
+   takes: [kernels_src]; a GPU.
+   gives: exit code 0, 1, or 77 without a GPU; the largest errors.
+   owns:  nothing that outlives the program.
+   next:  product_speed.c */
+#include "product_rig.h"
+
+#define ROWS 8
+
+typedef enum result_kind { STORE, RESIDUAL, ACT, HEAD, KINDS } result_kind;
+
+static const char *const kind_names[KINDS] = { "store", "residual", "act", "head" };
+static rig_module shuffle, gemv;
+static double worst_half, worst_single;
+
+/* ---- one matrix with its inputs and what must come out ---- */
+
+typedef struct product_case {
+    product_matrix m;
+    uint32_t columns, x_pitch, out_pitch;
+    double *value;          /* [ROWS, columns] x * W */
+    uint16_t *x;            /* [ROWS, x_pitch] */
+    uint16_t *map;          /* [columns] */
+    float *residual, *weight, *now, *before;
+    rig_buffer x_buffer, map_buffer, residual_buffer, weight_buffer, now_buffer, before_buffer, sums_out, best, out;
+    double factor[ROWS], rho[ROWS];
+} product_case;
+
+static void make_map(uint16_t *map, uint32_t count, uint32_t order)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        map[i] = (uint16_t)(order == 1 ? count - 1 - i : i);
+    }
+    for (uint32_t i = count; order == 2 && i > 1; i--) {
+        uint32_t k = product_random() % i;
+        uint16_t other = map[k];
+        map[k] = map[i - 1];
+        map[i - 1] = other;
+    }
+}
+
+static void make_values(product_case *c)
+{
+    double *weights = product_take(c->m.in + 64, sizeof *weights);
+    for (uint32_t part = 0, first = 0; part < c->m.count; part++) {
+        const product_part *p = &c->m.part[part];
+        for (uint32_t n = 0; n < p->desc.out; n++) {
+            product_column(p, n, false, weights);
+            for (uint32_t row = 0; row < ROWS; row++) {
+                double sum = 0;
+                for (uint32_t k = 0; k < c->m.in; k++) {
+                    sum += weights[k] * (double)exl2__f16_to_f32(c->x[(size_t)row * c->x_pitch + k]);
+                }
+                c->value[(size_t)row * c->columns + first + n] = sum;
+            }
+        }
+        first += p->desc.out;
+    }
+    free(weights);
+}
+
+static double rho_of(const float *sums, uint32_t row, uint32_t slots, uint32_t hidden)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < slots; i++) {
+        sum += (double)sums[(size_t)row * EXL2K_SLOTS_MAX + i];
+    }
+    return 1 / sqrt(sum / hidden + 1e-5);
+}
+
+/* The parts of c->m are made. outlier: one input is a thousand times as large. */
+static void case_open(product_case *c, uint32_t count, uint32_t ways, uint32_t chunk_bytes, uint32_t order,
+                      bool outlier)
+{
+    product_lay(&c->m, count, ways, chunk_bytes);
+    product_pack(&c->m, &shuffle, 7, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        c->columns += c->m.part[i].desc.out;
+    }
+    c->x_pitch = (c->m.in + 63) / 64 * 64 + 32;
+    c->out_pitch = c->columns + 5;
+    c->x = product_take((size_t)ROWS * c->x_pitch, 2);
+    c->map = product_take(c->columns, 2);
+    c->value = product_take((size_t)ROWS * c->columns, sizeof *c->value);
+    c->residual = product_take((size_t)ROWS * c->columns, 4);
+    c->weight = product_take(c->columns, 4);
+    c->now = product_take(ROWS * EXL2K_SLOTS_MAX, 4);
+    c->before = product_take(ROWS * EXL2K_SLOTS_MAX, 4);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        for (uint32_t k = 0; k < c->m.in; k++) {
+            c->x[(size_t)row * c->x_pitch + k] = exl2__f32_to_f16(product_uniform());
+        }
+        if (outlier) {
+            c->x[(size_t)row * c->x_pitch + product_random() % c->m.in] = exl2__f32_to_f16(1000.0f);
+        }
+    }
+    make_map(c->map, c->columns, order);
+    for (uint32_t i = 0; i < ROWS * c->columns; i++) {
+        c->residual[i] = product_uniform() * 3;
+    }
+    for (uint32_t i = 0; i < c->columns; i++) {
+        c->weight[i] = product_uniform();
+    }
+    for (uint32_t i = 0; i < ROWS * EXL2K_SLOTS_MAX; i++) {
+        c->now[i] = 1.5f + product_uniform();
+        c->before[i] = 1.5f + product_uniform();
+    }
+    make_values(c);
+    c->x_buffer = rig_buffer_of(c->x, (size_t)ROWS * c->x_pitch * 2);
+    c->map_buffer = rig_buffer_of(c->map, c->columns * 2);
+    c->residual_buffer = rig_buffer_of(c->residual, (size_t)ROWS * c->columns * 4);
+    c->weight_buffer = rig_buffer_of(c->weight, c->columns * 4);
+    c->now_buffer = rig_buffer_of(c->now, ROWS * EXL2K_SLOTS_MAX * 4);
+    c->before_buffer = rig_buffer_of(c->before, ROWS * EXL2K_SLOTS_MAX * 4);
+    c->sums_out = rig_buffer_make(ROWS * EXL2K_SLOTS_MAX * 4);
+    c->best = rig_buffer_make(ROWS * EXL2K_SLOTS_MAX * 8);
+    c->out = rig_buffer_make((size_t)ROWS * c->out_pitch * 4);
+}
+
+static void case_close(product_case *c)
+{
+    void *all[] = { c->value, c->x, c->map, c->residual, c->weight, c->now, c->before };
+    rig_buffer *buffers[] = { &c->x_buffer, &c->map_buffer, &c->residual_buffer, &c->weight_buffer, &c->now_buffer,
+                              &c->before_buffer, &c->sums_out, &c->best, &c->out };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        free(all[i]);
+    }
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        rig_buffer_free(buffers[i]);
+    }
+    product_free(&c->m);
+    *c = (product_case){ 0 };
+}
+
+/* ---- a launch ---- */
+
+typedef struct setting {
+    uint32_t rows, ctas, budget;
+    bool half;
+} setting;
+
+/* Rows [row, row + s->rows) by the kernel for one row or that for eight. The outputs are poisoned first. */
+static void run(product_case *c, result_kind kind, const setting *s, uint32_t row, bool eight)
+{
+    char name[64];
+    uint64_t skip = (uint64_t)row * EXL2K_SLOTS_MAX * 4;
+    exl2k_gemv_args a = { .matrix = c->m.device, .x = c->x_buffer.address + (uint64_t)row * c->x_pitch * 2,
+                          .out = c->out.address, .map = c->map_buffer.address, .weight = c->weight_buffer.address,
+                          .residual = c->residual_buffer.address + (uint64_t)row * c->columns * 4,
+                          .sums_now = c->now_buffer.address + skip, .sums_before = c->before_buffer.address + skip,
+                          .sums_out = c->sums_out.address, .best = c->best.address, .x_pitch = c->x_pitch,
+                          .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
+                          .slots = s->ctas, .out_half = s->half, .eps = 1e-5f,
+                          .inverse_hidden = 1.0f / (float)c->m.in };
+    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, kind == RESIDUAL, s->ctas, s->budget);
+    if (!CHECK(shared > 0)) {
+        return;
+    }
+    rig_poison(c->out);
+    rig_poison(c->sums_out);
+    snprintf(name, sizeof name, "exl2k_gemv%d_%s", eight ? 8 : 1, kind_names[kind]);
+    rig_launch(&gemv, name, s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
+    rig_wait();
+}
+
+/* ---- what must come out ---- */
+
+static double silu(double v) { return v / (1 + exp(-v)); }
+
+static double bias_of(const product_case *c, uint32_t n)
+{
+    uint32_t part = 0;
+    while (n >= c->m.part[part].desc.out) {
+        n -= c->m.part[part++].desc.out;
+    }
+    return c->m.part[part].desc.has_bias ? (double)c->m.part[part].bias[n] : 0;
+}
+
+/* Result n of a row: store, head: output; act: h; residual: the new residual. */
+static double wanted(const product_case *c, result_kind kind, uint32_t row, uint32_t n)
+{
+    const double *value = c->value + (size_t)row * c->columns;
+    if (kind == RESIDUAL) {
+        return (double)c->residual[(size_t)row * c->columns + n] + value[n] + bias_of(c, n);
+    }
+    double v = value[n] * c->factor[row] + bias_of(c, n);
+    if (kind == ACT) {
+        uint32_t up = n + c->columns / 2;
+        return silu(v) * (value[up] * c->factor[row] + bias_of(c, up));
+    }
+    return v;
+}
+
+typedef struct distance { double error, size; } distance;
+
+static void measure(distance *d, double got, double right)
+{
+    d->error += got == got ? (got - right) * (got - right) : INFINITY;
+    d->size += right * right;
+}
+
+static void judge(const product_case *c, const char *what, result_kind kind, uint32_t row, const setting *s,
+                  distance d, double bound)
+{
+    double relative = sqrt(d.error / (d.size > 0 ? d.size : 1));
+    double *worst = bound > 1e-4 ? &worst_half : &worst_single;
+    *worst = relative > *worst ? relative : *worst;
+    if (!CHECK(relative <= bound)) {
+        printf("    %s of %s: %.2e > %.0e, row %u of %u, %u -> %u, %u bits first, %u ways, %u CTAs, %u bytes\n", what,
+               kind_names[kind], relative, bound, row, s->rows, c->m.in, c->columns, c->m.part[0].groups[0].bits,
+               c->m.device.ways, s->ctas, s->budget);
+    }
+}
+
+static float out_at(const void *out, bool half, size_t i)
+{
+    return half ? exl2__f16_to_f32(((const uint16_t *)out)[i]) : ((const float *)out)[i];
+}
+
+/* The outputs of rows 0.. of the last run, against double. */
+static void check_rows(product_case *c, result_kind kind, const setting *s)
+{
+    bool half = kind == ACT || kind == RESIDUAL || (kind == STORE && s->half);
+    uint32_t count = kind == ACT ? c->columns / 2 : c->columns;
+    void *out = product_take((size_t)ROWS * c->out_pitch, 4);
+    float *r = product_take((size_t)ROWS * c->columns, 4), sums[EXL2K_SLOTS_MAX];
+    rig_download(c->out, 0, out, (size_t)ROWS * c->out_pitch * 4);
+    rig_download(c->residual_buffer, 0, r, (size_t)ROWS * c->columns * 4);
+    for (uint32_t row = 0; row < s->rows; row++) {
+        distance d = { 0, 0 }, y = { 0, 0 };
+        double squares = 0, slots = 0;
+        for (uint32_t n = 0; n < count; n++) {
+            double right = wanted(c, kind, row, n);
+            uint32_t place = half && kind != STORE ? c->map[n] : n;
+            double got = (double)out_at(out, half, (size_t)row * c->out_pitch + place);
+            if (kind == RESIDUAL) {
+                measure(&d, (double)r[(size_t)row * c->columns + n], right);
+                measure(&y, got, right * (double)c->weight[n] * c->rho[row]);
+                squares += right * right;
+            } else {
+                measure(&d, got, right);
+            }
+        }
+        /* one large output has the whole error of rounding to fp16, 2^-11 */
+        judge(c, "result", kind, row, s, d, !half || kind == RESIDUAL ? 1e-5 : kind == ACT ? 4.9e-4 : 3e-4);
+        if (kind == RESIDUAL) {
+            judge(c, "y", kind, row, s, y, 3e-4);
+            rig_download(c->sums_out, (uint64_t)row * sizeof sums, sums, sizeof sums);
+            for (uint32_t i = 0; i < s->ctas; i++) {
+                slots += (double)sums[i];
+            }
+            judge(c, "sum of squares", kind, row, s, (distance){ (slots - squares) * (slots - squares),
+                                                                 squares * squares }, 1e-5);
+        }
+    }
+    rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
+    free(out);
+    free(r);
+}
+
+static void check_best(product_case *c, const setting *s)
+{
+    float *out = product_take((size_t)ROWS * c->out_pitch, 4);
+    struct { float logit; uint32_t id; } best[EXL2K_SLOTS_MAX];
+    rig_download(c->out, 0, out, (size_t)ROWS * c->out_pitch * 4);
+    for (uint32_t row = 0; row < s->rows; row++) {
+        uint32_t right = 0, got = 0;
+        rig_download(c->best, (uint64_t)row * sizeof best, best, sizeof best);
+        for (uint32_t n = 1; n < c->columns; n++) {
+            right = out[(size_t)row * c->out_pitch + n] > out[(size_t)row * c->out_pitch + right] ? n : right;
+        }
+        for (uint32_t i = 1; i < s->ctas; i++) {
+            got = best[i].logit > best[got].logit ? i : got;
+        }
+        CHECK_INT(best[got].id, right);
+    }
+    free(out);
+}
+
+/* Every row of a batch of 8 has the bits that it has alone. */
+static void check_alone(product_case *c, result_kind kind, setting s)
+{
+    size_t bytes = c->out_pitch * (s.half || kind == ACT || kind == RESIDUAL ? 2 : 4);
+    uint8_t *batch = product_take(ROWS, bytes), *alone = product_take(1, bytes);
+    uint32_t different = 0;
+    s.rows = ROWS;
+    run(c, kind, &s, 0, true);
+    rig_download(c->out, 0, batch, ROWS * bytes);
+    rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
+    s.rows = 1;
+    for (uint32_t row = 0; row < ROWS; row++) {
+        run(c, kind, &s, row, false);
+        rig_download(c->out, 0, alone, bytes);
+        different += memcmp(alone, batch + row * bytes, bytes) != 0;
+    }
+    rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
+    if (!CHECK_INT(different, 0)) {
+        printf("    %s, %u -> %u\n", kind_names[kind], c->m.in, c->columns);
+    }
+    free(batch);
+    free(alone);
+}
+
+static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_t budget)
+{
+    static const uint32_t rows[] = { 1, 2, 3, 5, 8 };
+    for (uint32_t row = 0; row < ROWS; row++) {
+        c->rho[row] = rho_of(c->before, row, ctas, c->m.in);
+        c->factor[row] = rho_of(c->now, row, ctas, c->m.in) / c->rho[row];
+    }
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (uint32_t half = 0; half < (kind == STORE ? 2u : 1u); half++) {
+            setting s = { rows[i], ctas, budget, half != 0 };
+            run(c, kind, &s, 0, rows[i] > 1);
+            check_rows(c, kind, &s);
+            if (kind == HEAD) {
+                check_best(c, &s);
+            }
+        }
+    }
+    check_alone(c, kind, (setting){ 1, ctas, budget, false });
+}
+
+/* ---- cases ---- */
+
+static const struct {
+    uint32_t parts, out[3], runs[3];
+    product_run run[3][3];
+    bool bias;
+} shapes[] = {
+    { 1, { 256 }, { 1 }, { { { 4, 1024, 128 } } }, false },
+    { 1, { 160 }, { 1 }, { { { 2, 672, 64 } } }, true },
+    { 1, { 96 }, { 1 }, { { { 3, 1056, 32 } } }, false },
+    { 1, { 96 }, { 1 }, { { { 5, 480, 64 } } }, false },
+    { 1, { 96 }, { 1 }, { { { 6, 2080, 128 } } }, false },
+    { 1, { 96 }, { 1 }, { { { 8, 1184, 32 } } }, false },
+    { 1, { 200 }, { 1 }, { { { 16, 1000, 0 } } }, true },
+    { 1, { 576 }, { 3 }, { { { 8, 736, 32 }, { 4, 1536, 128 }, { 3, 2016, 128 } } }, false },
+    { 1, { 64 }, { 1 }, { { { 4, 32, 32 } } }, false },
+    { 3, { 576, 192, 192 }, { 2, 2, 1 },
+      { { { 5, 64, 64 }, { 4, 512, 64 } }, { { 5, 64, 64 }, { 4, 512, 64 } }, { { 6, 576, 128 } } }, true },
+    { 2, { 320, 320 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 3680, 32 } }, { { 4, 4096, 32 } } }, false },
+    { 2, { 96, 96 }, { 2, 2 }, { { { 3, 64, 64 }, { 2, 512, 64 } }, { { 3, 192, 64 }, { 2, 384, 64 } } }, true },
+};
+
+int main(int argc, char **argv)
+{
+    rig_open(argc > 1 ? argv[1] : "kernels_src");
+    shuffle = rig_load("shuffle.cu", NULL);
+    gemv = rig_load("gemv.cu", argc > 2 ? argv[2] : NULL);
+    printf("gemv.cu compiled in %.0f ms, %llu bytes\n", gemv.compile_ms, (unsigned long long)gemv.image_bytes);
+    uint32_t sms = (uint32_t)rig.sm_count, large = (uint32_t)rig.shared_optin;
+    for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        product_case c = { 0 };
+        bool small = i % 3 == 2 || shapes[i].run[0][0].bits == 16;
+        for (uint32_t part = 0; part < shapes[i].parts; part++) {
+            product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
+                              shapes[i].bias);
+        }
+        case_open(&c, shapes[i].parts, i % 4 == 3 ? 16 : 0, small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 48 * 1024 : large;
+            if (shapes[i].parts == 2) {
+                check_kind(&c, ACT, ctas, budget);
+            }
+            if (shapes[i].parts == 1) {
+                check_kind(&c, RESIDUAL, ctas, budget);
+                check_kind(&c, HEAD, ctas, budget);
+            }
+            if (shapes[i].parts != 2) {
+                check_kind(&c, STORE, ctas, budget);
+            }
+        }
+        case_close(&c);
+    }
+    printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
+    rig_unload(&gemv);
+    rig_unload(&shuffle);
+    rig_close();
+    return check_done();
+}

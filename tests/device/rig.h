@@ -1,0 +1,294 @@
+/* rig.h: a small host for kernel tests: device 0, a module of kernels_src compiled on the spot, buffers, launches,
+   timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU: exit code 77.
+   Compile with -DEXL2_KERNEL_DIR='"kernels_src"' (only the default of rig_open's folder).
+
+       rig_open("kernels_src");
+       rig_module m = rig_load("probe.cu", NULL);              options: "-DA=1 -DB=2", or NULL
+       rig_buffer b = rig_buffer_make(bytes);                  poisoned with 0xFF; rig_upload, rig_download, rig_poison
+       rig_launch(&m, "exl2k_probe", grid, block, shared_bytes, &args, sizeof args);
+       rig_start(); ... launches ...; double us = rig_stop();  device time
+       rig_close(); */
+#ifndef RIG_H
+#define RIG_H
+
+#include "../../exl2_impl/3_backend/cuda_compile.h"
+#include "../check.h"
+
+typedef struct rig_module {
+    exl2__cuda_module *module;
+    double compile_ms, load_ms;
+    uint64_t image_bytes;
+    char name[64];
+} rig_module;
+
+typedef struct rig_buffer {
+    uint64_t address, bytes;
+} rig_buffer;
+
+static struct rig {
+    exl2__ctx c;
+    exl2__cuda_driver driver;
+    exl2__cuda_nvrtc nvrtc;
+    exl2__cuda_context *context;
+    exl2__cuda_stream *stream;
+    exl2__cuda_event *from, *to;
+    exl2__cuda_target target;
+    const char *dir;
+    int device, driver_version, sm_count, shared_optin, l2_bytes;
+    uint32_t arch; /* 90 = compute capability 9.0 */
+    bool programmatic; /* launches carry the attribute of programmatic dependent launch */
+    char name[64];
+} rig;
+
+static void rig_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)user;
+    (void)code;
+    fprintf(stderr, "%s%s\n", level == EXL2_LOG_ERROR ? "error: " : "", text);
+}
+
+static void rig_try(int result, const char *what)
+{
+    if (result != 0) {
+        const char *text = NULL;
+        rig.driver.error_string(result, &text);
+        printf("%s: %s (%d): %s\n", what, exl2__cuda_result_name(&rig.driver, result), result, text ? text : "");
+        fflush(stdout);
+        exit(1);
+    }
+}
+
+static void rig_need(exl2_result result)
+{
+    if (result < 0) {
+        printf("%s\n", rig.c.error.text);
+        fflush(stdout);
+        exit(1);
+    }
+}
+
+static int rig_attribute(int attribute)
+{
+    int value = 0;
+    rig_try(rig.driver.device_attribute(&value, attribute, rig.device), "cuDeviceGetAttribute");
+    return value;
+}
+
+/* dir: the folder kernels_src. The context stays current until rig_close. */
+static void rig_open(const char *dir)
+{
+    char why[200];
+    int count = 0, least = 0, greatest = 0;
+    rig.c.allocator = exl2__platform_allocator();
+    rig.c.files = exl2__platform_files();
+    rig.c.logger = (exl2_logger){ rig_line, NULL, EXL2_LOG_INFO };
+    rig.dir = dir;
+    if (exl2__cuda_driver_open(NULL, &rig.driver, why, sizeof why) < 0) {
+        check_skip(why);
+    }
+    if (rig.driver.init(0) != 0 || rig.driver.device_count(&count) != 0 || count == 0) {
+        check_skip("no CUDA device");
+    }
+    if (exl2__cuda_nvrtc_open(getenv("EXL2_NVRTC"), &rig.nvrtc, why, sizeof why) < 0) {
+        check_skip(why);
+    }
+    rig_try(rig.driver.device_get(&rig.device, 0), "cuDeviceGet");
+    rig_try(rig.driver.device_name(rig.name, sizeof rig.name, rig.device), "cuDeviceGetName");
+    rig_try(rig.driver.driver_version(&rig.driver_version), "cuDriverGetVersion");
+    rig.arch = (uint32_t)(rig_attribute(EXL2__CUDA_ARCH_MAJOR) * 10 + rig_attribute(EXL2__CUDA_ARCH_MINOR));
+    rig.sm_count = rig_attribute(EXL2__CUDA_SM_COUNT);
+    rig.shared_optin = rig_attribute(EXL2__CUDA_SHARED_OPTIN);
+    rig.l2_bytes = rig_attribute(EXL2__CUDA_L2_BYTES);
+    rig_try(rig.driver.primary_retain(&rig.context, rig.device), "cuDevicePrimaryCtxRetain");
+    rig_try(rig.driver.context_push(rig.context), "cuCtxPushCurrent");
+    rig_try(rig.driver.priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange");
+    rig_try(rig.driver.stream_make(&rig.stream, EXL2__CUDA_STREAM_NON_BLOCKING, least), "cuStreamCreateWithPriority");
+    rig_try(rig.driver.event_make(&rig.from, EXL2__CUDA_EVENT_PLAIN), "cuEventCreate");
+    rig_try(rig.driver.event_make(&rig.to, EXL2__CUDA_EVENT_PLAIN), "cuEventCreate");
+    rig_need(exl2__cuda_target_pick(&rig.c, &rig.nvrtc, rig.arch, &rig.target));
+    printf("%s, arch %u, %d SMs, %d bytes of shared memory a block, driver %d\n", rig.name, rig.arch, rig.sm_count,
+           rig.shared_optin, rig.driver_version);
+}
+
+/* Compiles and loads a file of kernels_src; options: NVRTC options between blanks, or NULL. */
+static rig_module rig_load(const char *file, const char *options)
+{
+    rig_module m = { 0 };
+    char words[512] = "";
+    exl2__cuda_source source;
+    exl2__cuda_compile job = { .nvrtc = &rig.nvrtc, .source = &source, .target = rig.target };
+    exl2__blob image = { 0 }, log = { 0 };
+    snprintf(words, sizeof words, "%s", options ? options : "");
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+        if (job.option_count < EXL2__CUDA_OPTIONS_MAX) {
+            job.options[job.option_count++] = word;
+        }
+    }
+    uint64_t start = exl2__platform_ns();
+    rig_need(exl2__cuda_source_open(&rig.c, rig.dir, file, &source));
+    exl2__cuda_compile_run(&job);
+    rig_need(exl2__cuda_compile_take(&rig.c, &job, &image, &log));
+    uint64_t compiled = exl2__platform_ns();
+    if (log.bytes) {
+        printf("%s\n", log.data);
+    }
+    rig_try(rig.driver.module_load(&m.module, image.data, 0, NULL, NULL), file);
+    m.compile_ms = (double)(compiled - start) * 1e-6;
+    m.load_ms = (double)(exl2__platform_ns() - compiled) * 1e-6;
+    m.image_bytes = image.bytes;
+    snprintf(m.name, sizeof m.name, "%s", file);
+    exl2__cuda_compile_close(&job);
+    exl2__blob_close(&rig.c, &image);
+    exl2__blob_close(&rig.c, &log);
+    exl2__cuda_source_close(&rig.c, &source);
+    return m;
+}
+
+static void rig_unload(rig_module *m)
+{
+    rig_try(rig.driver.module_unload(m->module), "cuModuleUnload");
+    *m = (rig_module){ 0 };
+}
+
+static exl2__cuda_function *rig_function(const rig_module *m, const char *name)
+{
+    exl2__cuda_function *function = NULL;
+    rig_try(rig.driver.module_function(&function, m->module, name), name);
+    return function;
+}
+
+/* Queues a kernel on the rig's stream. `args`: the kernel's one parameter, a struct of `bytes` bytes. */
+static void rig_run(exl2__cuda_function *function, uint32_t grid_x, uint32_t grid_y, uint32_t threads,
+                    uint32_t shared_bytes, const void *args, size_t bytes)
+{
+    _Alignas(16) char copy[4096];
+    void *arguments[1] = { copy };
+    if (bytes > sizeof copy) {
+        printf("kernel arguments of %zu bytes\n", bytes);
+        exit(1);
+    }
+    memcpy(copy, args, bytes);
+    if (rig.programmatic && rig.arch >= 90 && rig.driver.launch_with) {
+        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1 };
+        exl2__cuda_launch launch = { { grid_x, grid_y, 1 }, { threads, 1, 1 }, shared_bytes, rig.stream, &attribute,
+                                     1 };
+        rig_try(rig.driver.launch_with(&launch, function, arguments, NULL), "cuLaunchKernelEx");
+        return;
+    }
+    rig_try(rig.driver.launch(function, grid_x, grid_y, 1, threads, 1, 1, shared_bytes, rig.stream, arguments, NULL),
+            "cuLaunchKernel");
+}
+
+/* As rig_run, by name; allows as much dynamic shared memory as the launch asks for. */
+static void rig_launch(const rig_module *m, const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t threads,
+                       uint32_t shared_bytes, const void *args, size_t bytes)
+{
+    exl2__cuda_function *function = rig_function(m, name);
+    if (shared_bytes > 48 * 1024) {
+        rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared_bytes), name);
+    }
+    rig_run(function, grid_x, grid_y, threads, shared_bytes, args, bytes);
+}
+
+static void rig_wait(void)
+{
+    rig_try(rig.driver.stream_wait(rig.stream), "the kernels in front of cuStreamSynchronize");
+}
+
+/* ---- buffers: all copies wait ---- */
+
+/* 0xFF everywhere: NaN as fp16 and as float. */
+static void rig_poison(rig_buffer b)
+{
+    rig_try(rig.driver.fill8(b.address, 0xFF, (size_t)b.bytes, rig.stream), "cuMemsetD8Async");
+    rig_wait();
+}
+
+static rig_buffer rig_buffer_make(uint64_t bytes)
+{
+    rig_buffer b = { 0, bytes };
+    rig_try(rig.driver.memory_alloc(&b.address, (size_t)bytes), "cuMemAlloc");
+    rig_poison(b);
+    return b;
+}
+
+static void rig_buffer_free(rig_buffer *b)
+{
+    if (b->address) {
+        rig_try(rig.driver.memory_free(b->address), "cuMemFree");
+    }
+    *b = (rig_buffer){ 0, 0 };
+}
+
+static void rig_upload(rig_buffer b, uint64_t offset, const void *data, size_t bytes)
+{
+    rig_try(rig.driver.copy_up(b.address + offset, data, bytes, rig.stream), "cuMemcpyHtoD");
+    rig_wait();
+}
+
+static void rig_download(rig_buffer b, uint64_t offset, void *data, size_t bytes)
+{
+    rig_try(rig.driver.copy_down(data, b.address + offset, bytes, rig.stream), "cuMemcpyDtoH");
+    rig_wait();
+}
+
+static rig_buffer rig_buffer_of(const void *data, size_t bytes)
+{
+    rig_buffer b = rig_buffer_make(bytes);
+    rig_upload(b, 0, data, bytes);
+    return b;
+}
+
+/* ---- timing ---- */
+
+static void rig_start(void)
+{
+    rig_try(rig.driver.event_record(rig.from, rig.stream), "cuEventRecord");
+}
+
+/* Microseconds on the device since rig_start. Waits. */
+static double rig_stop(void)
+{
+    float ms = 0;
+    rig_try(rig.driver.event_record(rig.to, rig.stream), "cuEventRecord");
+    rig_try(rig.driver.event_wait(rig.to), "the kernels in front of cuEventSynchronize");
+    rig_try(rig.driver.event_ms(&ms, rig.from, rig.to), "cuEventElapsedTime");
+    return (double)ms * 1e3;
+}
+
+/* ---- graphs: record launches once, replay them ---- */
+
+static void rig_capture(void)
+{
+    rig_try(rig.driver.capture_begin(rig.stream, EXL2__CUDA_CAPTURE_RELAXED), "cuStreamBeginCapture");
+}
+
+static exl2__cuda_graph_exec *rig_captured(void)
+{
+    exl2__cuda_graph *graph = NULL;
+    exl2__cuda_graph_exec *exec = NULL;
+    rig_try(rig.driver.capture_end(rig.stream, &graph), "cuStreamEndCapture");
+    rig_try(rig.driver.graph_make(&exec, graph, 0), "cuGraphInstantiate");
+    rig_try(rig.driver.graph_free(graph), "cuGraphDestroy");
+    return exec;
+}
+
+static void rig_replay(exl2__cuda_graph_exec *exec)
+{
+    rig_try(rig.driver.graph_launch(exec, rig.stream), "cuGraphLaunch");
+}
+
+static void rig_close(void)
+{
+    exl2__cuda_context *popped;
+    rig_wait();
+    rig.driver.event_free(rig.from);
+    rig.driver.event_free(rig.to);
+    rig.driver.stream_free(rig.stream);
+    rig.driver.context_pop(&popped);
+    rig.driver.primary_release(rig.device);
+    exl2__cuda_nvrtc_close(&rig.nvrtc);
+    exl2__cuda_driver_close(&rig.driver);
+}
+
+#endif

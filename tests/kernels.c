@@ -1,0 +1,235 @@
+/* kernels.c: every kernel compiles for every architecture that we ship for, without spills, stack, local memory,
+   warnings, or more than 48 KiB of static shared memory; no kernel is missing from the list, none is too many.
+   takes: NVRTC: EXL2_NVRTC, or beside the nvcc on PATH; run in the root of the tree. By hand also a module and an
+          architecture: kernels gemv.cu 89, which prints what the assembler says.
+   gives: exit code 77 without NVRTC.
+   owns:  nothing that outlives the program.
+   next:  ../kernels_src/kernels.def.h */
+#define _XOPEN_SOURCE 700
+#define EXL2_KERNEL_DIR "kernels_src"
+#include "../exl2_impl/3_backend/cuda_kernels.h"
+#include "check.h"
+
+#include <pthread.h>
+
+#define STATIC_SHARED_MAX 49152
+#define THREADS 4
+
+static const uint32_t archs[] = { 75, 80, 86, 89, 90, 100, 120 };
+#define ARCHS (sizeof archs / sizeof archs[0])
+
+static exl2__cuda_nvrtc nvrtc;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the check counters, stdout and the next task */
+static uint32_t modules[EXL2__KERNEL_COUNT], module_count, next_task;
+static const char *only_module;
+static uint32_t only_arch;
+
+static void line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)user;
+    (void)level;
+    (void)code;
+    printf("%s\n", text);
+}
+
+static bool open_beside(const char *folder)
+{
+    static const char *const names[] = { "libnvrtc.so.13", "libnvrtc.so.12" };
+    static const char *const places[] = { "lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu" };
+    char path[4200], why[200];
+    for (size_t p = 0; p < 4; p++) {
+        for (size_t n = 0; n < 2; n++) {
+            snprintf(path, sizeof path, "%s/%s/%s", folder, places[p], names[n]);
+            if (exl2__cuda_nvrtc_open(path, &nvrtc, why, sizeof why) == EXL2_OK) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* $EXL2_NVRTC, else that of the toolkit whose nvcc comes first on PATH. */
+static bool open_nvrtc(void)
+{
+    char why[200], *path = getenv("PATH"), copy[16384], file[4096], real[4096];
+    const char *given = getenv("EXL2_NVRTC");
+    if (given && *given) {
+        return exl2__cuda_nvrtc_open(given, &nvrtc, why, sizeof why) == EXL2_OK;
+    }
+    snprintf(copy, sizeof copy, "%s:/usr/local/cuda/bin", path ? path : "");
+    for (char *folder = strtok(copy, ":"); folder; folder = strtok(NULL, ":")) {
+        snprintf(file, sizeof file, "%s/nvcc", folder);
+        if (realpath(file, real)) {
+            for (int up = 0; up < 2; up++) { /* TOOLKIT/bin/nvcc */
+                char *slash = strrchr(real, '/');
+                *(slash ? slash : real) = 0;
+            }
+            if (open_beside(real)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The number in front of `unit` in a line; 0 when the unit is not there. */
+static long number_before(const char *text, size_t bytes, const char *unit)
+{
+    size_t length = strlen(unit);
+    for (size_t i = 0; i + length <= bytes; i++) {
+        if (memcmp(text + i, unit, length) == 0) {
+            size_t start = i;
+            while (start > 0 && (text[start - 1] == ' ' || (text[start - 1] >= '0' && text[start - 1] <= '9'))) {
+                start--;
+            }
+            return strtol(text + start, NULL, 10);
+        }
+    }
+    return 0;
+}
+
+/* ---- what the assembler says ---- */
+
+static void check_line(const char *what, const char *text, size_t bytes)
+{
+    static const char *const never[] = { " bytes stack frame", " bytes spill stores", " bytes spill loads",
+                                         " bytes lmem" };
+    for (size_t i = 0; i < 4; i++) {
+        long count = number_before(text, bytes, never[i]);
+        check_count++;
+        if (count != 0) {
+            check_failures++;
+            printf("%s: %.*s\n", what, (int)bytes, text);
+            return;
+        }
+    }
+    long shared = number_before(text, bytes, " bytes smem");
+    check_count++;
+    if (shared > STATIC_SHARED_MAX) {
+        check_failures++;
+        printf("%s: %ld bytes of static shared memory, at most %d: %.*s\n", what, shared, STATIC_SHARED_MAX, (int)bytes,
+               text);
+    }
+}
+
+/* Whether the list has this function of this module. */
+static bool listed(const char *module, const char *function, size_t bytes)
+{
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[i];
+        if (strcmp(row->module, module) == 0 && strlen(row->function) == bytes
+            && memcmp(row->function, function, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_log(const char *what, const char *module, const char *log)
+{
+    static const char entry[] = "Compiling entry function '";
+    for (const char *at = log; *at;) {
+        size_t bytes = strcspn(at, "\n");
+        check_line(what, at, bytes);
+        at += bytes + (at[bytes] != 0);
+    }
+    if (strstr(log, "warning") || strstr(log, "Warning")) {
+        check_failures++;
+        printf("%s: warnings:\n%s\n", what, log);
+    }
+    for (const char *at = log; (at = strstr(at, entry)) != NULL;) {
+        at += sizeof entry - 1;
+        size_t bytes = strcspn(at, "'\n");
+        check_count++;
+        if (!listed(module, at, bytes)) {
+            check_failures++;
+            printf("%s: kernels.def.h does not list %.*s\n", what, (int)bytes, at);
+        }
+    }
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        char quoted[160];
+        snprintf(quoted, sizeof quoted, "%s%s'", entry, exl2__cuda_kernel_rows[i].function);
+        if (strcmp(exl2__cuda_kernel_rows[i].module, module) == 0 && !strstr(log, quoted)) {
+            check_failures++;
+            printf("%s: has no kernel %s\n", what, exl2__cuda_kernel_rows[i].function);
+        }
+    }
+}
+
+/* ---- tasks: one module for one architecture ---- */
+
+static void compile(exl2__ctx *c, const char *module, uint32_t arch)
+{
+    exl2__cuda_source source = { 0 };
+    exl2__cuda_compile job = { .nvrtc = &nvrtc, .source = &source, .target = { arch, false } };
+    exl2__blob image = { 0 }, log = { 0 };
+    char what[80], target[16];
+    uint64_t start = exl2__platform_ns();
+    exl2__cuda_target_name(job.target, target, sizeof target);
+    snprintf(what, sizeof what, "%s for %s", module, target);
+    job.options[job.option_count++] = "--ptxas-options=-v";
+    exl2_result result = exl2__cuda_source_open(c, NULL, module, &source);
+    if (result == EXL2_OK) {
+        exl2__cuda_compile_run(&job);
+        result = exl2__cuda_compile_take(c, &job, &image, &log);
+    }
+    pthread_mutex_lock(&lock);
+    CHECK_INT(result, EXL2_OK);
+    if (result == EXL2_OK) {
+        check_log(what, module, log.data);
+        if (only_module) {
+            printf("%s", log.data);
+        }
+        printf("%s: %llu bytes, %llu ms\n", what, (unsigned long long)image.bytes,
+               (unsigned long long)((exl2__platform_ns() - start) / 1000000));
+    } else {
+        printf("%s: %s\n", what, c->error.text);
+    }
+    pthread_mutex_unlock(&lock);
+    exl2__cuda_compile_close(&job);
+    exl2__blob_close(c, &image);
+    exl2__blob_close(c, &log);
+    exl2__cuda_source_close(c, &source);
+}
+
+static void *work(void *arg)
+{
+    exl2__ctx c = { .allocator = exl2__platform_allocator(), .files = exl2__platform_files() };
+    c.logger = (exl2_logger){ line, NULL, EXL2_LOG_ERROR };
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        uint32_t task = next_task++;
+        pthread_mutex_unlock(&lock);
+        if (task >= module_count * ARCHS) {
+            return arg;
+        }
+        const char *module = exl2__cuda_kernel_rows[modules[task / ARCHS]].module;
+        uint32_t arch = archs[task % ARCHS];
+        if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)) {
+            compile(&c, module, arch);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t threads[THREADS];
+    only_module = argc > 1 ? argv[1] : NULL;
+    only_arch = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
+    if (!open_nvrtc()) {
+        check_skip("no NVRTC (EXL2_NVRTC, or a toolkit whose nvcc is on PATH)");
+    }
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        if (exl2__cuda_module_of(i) == i) {
+            modules[module_count++] = i;
+        }
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_INT(pthread_create(&threads[i], NULL, work, NULL), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    exl2__cuda_nvrtc_close(&nvrtc);
+    return check_done();
+}

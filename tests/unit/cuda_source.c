@@ -1,0 +1,33 @@
+/* cuda_source.c: what tools/embed.c wrote is what lies in kernels_src: every module of the list, every byte. */
+#include "../../exl2_impl/3_backend/cuda_kernels.h"
+#include "../check.h"
+
+int main(void)
+{
+    exl2__ctx c = { .allocator = exl2__platform_allocator(), .files = exl2__platform_files() };
+    uint64_t texts = 0;
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        exl2__cuda_source built, disk;
+        if (exl2__cuda_module_of(i) != i) {
+            continue;
+        }
+        CHECK_INT(exl2__cuda_source_open(&c, NULL, exl2__cuda_kernel_rows[i].module, &built), EXL2_OK);
+        CHECK_INT(exl2__cuda_source_open(&c, "kernels_src", exl2__cuda_kernel_rows[i].module, &disk), EXL2_OK);
+        CHECK_INT(built.count, disk.count);
+        for (uint32_t f = 0; f < built.count && f < disk.count; f++) {
+            CHECK_TEXT(built.names[f], disk.names[f]);
+            CHECK_INT(built.texts[f].bytes, disk.texts[f].bytes);
+            CHECK(strcmp(built.texts[f].data, disk.texts[f].data) == 0);
+            texts++;
+        }
+        CHECK(exl2__cuda_source_hash(&built) == exl2__cuda_source_hash(&disk));
+        exl2__cuda_source_close(&c, &built);
+        exl2__cuda_source_close(&c, &disk);
+    }
+    CHECK(texts >= EXL2__COUNT(exl2__cuda_files));
+    exl2__cuda_source none;
+    CHECK_INT(exl2__cuda_source_open(&c, NULL, "nothing.cu", &none), EXL2_ERR_INTERNAL);
+    CHECK_TEXT(c.error.text, "no kernel source nothing.cu is built in");
+    CHECK_INT(c.host_bytes, 0);
+    return check_done();
+}
