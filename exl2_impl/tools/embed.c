@@ -185,7 +185,9 @@ int main(int argc, char **argv)
     }
     folder = argv[1];
     out_path = argv[2];
-    add_modules(read_text(LIST));
+    char *list = read_text(LIST);
+    add_modules(list);
+    free(list);
     for (size_t i = 0; i < file_count; i++) {
         add_includes(files[i].text);
     }
@@ -202,6 +204,9 @@ int main(int argc, char **argv)
     out = NULL;
     if (argc == 4) {
         write_dependencies(argv[3]);
+    }
+    for (size_t i = 0; i < file_count; i++) {
+        free(files[i].text);
     }
     return 0;
 }
