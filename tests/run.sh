@@ -158,6 +158,6 @@ run_tests "$build"
 set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization=1 ||
     stop "meson cannot set up $sanitize"
 compile "$sanitize" || stop "the sanitizer build failed"
-run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model --no-suite kernels --no-suite device
+run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model
 
 finish
