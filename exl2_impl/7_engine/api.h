@@ -382,8 +382,7 @@ static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, size_t ca
 {
     if (bytes >= cap) {
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu",
-                          bytes,
-                          cap);
+                          bytes, cap);
     }
     return EXL2_OK;
 }

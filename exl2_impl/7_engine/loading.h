@@ -173,8 +173,8 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     }
     /* Scratch grows with the pages (their tokens, their users), in proportion. */
     uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan);
-    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none));
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none)); /* leaves a plan without pages */
     uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
     uint64_t loading = exl2__weights_loading_bytes(&m->load);
     uint64_t fixed = m->load.weight_bytes + none + loading, room = exl2__alloc_room(c), buffers = 0;

@@ -188,7 +188,6 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
     }
     s->tokens_end = (uint32_t)(prompt_end + new_tokens);
     job->max_tokens = (uint32_t)new_tokens;
-    /* One page more than the history where the page to go on in is shared and has to be copied. */
     uint32_t pages = exl2__pages_for(s->tokens_end);
     if (pages > m->pages.count) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,

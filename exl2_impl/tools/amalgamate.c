@@ -2,8 +2,7 @@
    is inlined once, where it is first included (x_template.h: wherever it is included). System includes stay.
    takes: amalgamate ROOT COMMIT_FILE OUT [STAMP DEPFILE], or amalgamate ROOT COMMIT_FILE --install PATH under Meson.
    gives: OUT; stops with one sentence and exit code 1 on a cycle, an include from a higher folder, or a file that
-          exl2_impl/exl2_impl.h does not list. Headers of kernels_src are inlined where they are first included; a
-          generated .inc is taken from the folder of COMMIT_FILE.
+          exl2_impl/exl2_impl.h does not list.
    owns:  nothing that outlives the program.
    next:  ../exl2_impl.h */
 #include <ctype.h>
@@ -36,8 +35,6 @@ typedef struct source { /* a file of the amalgam; paths are relative to the root
 static source sources[FILES_MAX];
 static size_t source_count;
 static const char *root;
-static char generated[PATH_BYTES]; /* the generated file that is included, or "" */
-static char build_folder[PATH_BYTES];
 static FILE *out;
 static char out_path[PATH_BYTES]; /* while it is being written, so that no half of it stays behind */
 
@@ -173,21 +170,6 @@ static bool is_template(const char *path)
     return bytes > strlen(ending) && strcmp(path + bytes - strlen(ending), ending) == 0;
 }
 
-/* What host and kernels share. */
-static bool is_kernel_header(const char *path)
-{
-    const char *prefix = "kernels_src/";
-    size_t bytes = strlen(path);
-    return strncmp(path, prefix, strlen(prefix)) == 0 && strcmp(path + bytes - 2, ".h") == 0;
-}
-
-/* Made by a tool of ours; it lies in the folder of the build, where COMMIT_FILE is. */
-static bool is_generated(const char *path)
-{
-    size_t bytes = strlen(path);
-    return bytes > 4 && strcmp(path + bytes - 4, ".inc") == 0;
-}
-
 /* The name in a line `#include "name"`, or false. */
 static bool quoted_include(const char *line, size_t bytes, char *name)
 {
@@ -306,15 +288,6 @@ static void write_source(const char *from, source *s)
     s->done = true;
 }
 
-static void write_generated(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    join(generated, build_folder, slash ? slash + 1 : path);
-    char *text = read_text(generated);
-    fputs(text, out);
-    free(text);
-}
-
 static void write_line(const char *path, const char *line, size_t bytes, const char *include)
 {
     if (!include) {
@@ -327,12 +300,8 @@ static void write_line(const char *path, const char *line, size_t bytes, const c
     if (strcmp(target, HEADER) == 0 && folder_number(path) == 0) {
         return; /* the declarations stand above the implementation */
     }
-    if (is_generated(target)) {
-        write_generated(target);
-        return;
-    }
     source *s = find_source(target);
-    if (!s && (is_template(target) || is_kernel_header(target))) {
+    if (!s && is_template(target)) {
         s = add_source(target);
         s->listed = true;
     }
@@ -396,7 +365,7 @@ static void write_header(const char *commit)
 static void write_depfile(const char *path, const char *stamp)
 {
     FILE *file = create(path);
-    fprintf(file, "%s:%s%s", stamp, *generated ? " " : "", generated);
+    fprintf(file, "%s:", stamp);
     for (size_t i = 0; i < source_count; i++) {
         fputs(" \\\n ", file);
         char full[PATH_BYTES];
@@ -428,8 +397,6 @@ int main(int argc, char **argv)
     }
     root = argv[1];
     char *commit = read_text(argv[2]);
-    const char *slash = strrchr(argv[2], '/');
-    snprintf(build_folder, sizeof build_folder, "%.*s", slash ? (int)(slash - argv[2]) : 1, slash ? argv[2] : ".");
     if (install) {
         set_install_path(argv[4]);
     } else {
