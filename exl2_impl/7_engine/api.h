@@ -152,6 +152,7 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     return e;
 }
 
+EXL2__COLD
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
 {
     exl2_engine_desc defaults;
