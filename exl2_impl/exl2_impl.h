@@ -64,6 +64,8 @@
 #include "2_graph/weights.h"
 /* defines: a forward pass that can stop at any unit */
 #include "2_graph/forward.h"
+/* defines: the same for a device that works by itself: queue units, collect results, repeat a pass */
+#include "2_graph/forward_queue.h"
 
 /* ---- 3_backend: who computes it ---- */
 
