@@ -222,8 +222,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
                                                  EXL2__KERNEL_exl2k_attend_decode256 };
     uint32_t kind = exl2__cuda_head_class(a.dim), threads = kind == 2 ? 128 : 256;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
-    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest), .y = a.kv_heads * m->b.head_rows, .z = end - first,
-                             .threads = threads };
+    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
+                             .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
     a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
