@@ -8,7 +8,6 @@
 #define EXL2__CUDA_API_H
 
 #include "../0_base/platform.h"
-#include "cuda_types.h"
 
 #if defined(_WIN32)
 #define EXL2__CUDA_CALL __stdcall
