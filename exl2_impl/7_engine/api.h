@@ -249,6 +249,7 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
     return EXL2_OK;
 }
 
+EXL2__COLD
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;
