@@ -160,7 +160,7 @@ static inline void rig_run(const rig *r, const exl2_job_desc *d)
 /* Steps until nothing moves any more. */
 static inline void rig_drain(const rig *r, uint32_t cpu_us)
 {
-    exl2_step_desc step = { cpu_us };
+    exl2_step_desc step = { .cpu_us = cpu_us };
     for (uint32_t i = 0; i < 10000000 && exl2_step(r->engine, &step) != EXL2_IDLE; i++) {
     }
 }
