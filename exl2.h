@@ -480,6 +480,7 @@ typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 typedef struct exl2_step_desc {
     uint32_t cpu_us; /* return after about this long; 0 = one forward pass */
     uint32_t gpu_us; /* queue about this much device time; 0 = one forward pass. The CPU backend does not look at it */
+    bool wait;       /* may sleep until the device has finished something */
 } exl2_step_desc;
 
 typedef struct exl2_engine_stats {

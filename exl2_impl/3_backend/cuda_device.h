@@ -36,6 +36,7 @@ typedef struct exl2__cuda_device { /* the engine has a pointer to it */
     exl2__cuda_stream *stream;    /* all kernels, in order */
     exl2__cuda_stream *upload;    /* copies while loading */
     uint32_t sm_count, l2_bytes;
+    uint32_t memory_mbps;         /* MB/s that its memory reads at best; 0: the driver does not say */
     uint32_t shared_bytes;        /* that a block may use, the host's cap included */
     uint32_t shared_sm_bytes;     /* that all blocks of a multiprocessor share */
     uint64_t bytes, peak, bytes_max, allocations;
@@ -205,6 +206,11 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
     d->shared_bytes = (uint32_t)values[1];
     d->shared_sm_bytes = (uint32_t)values[2];
     d->l2_bytes = (uint32_t)values[3];
+    int kilohertz = 0, bits = 0;
+    if (d->driver.device_attribute(&kilohertz, EXL2__CUDA_MEMORY_CLOCK, d->device) == 0
+        && d->driver.device_attribute(&bits, EXL2__CUDA_MEMORY_WIDTH, d->device) == 0) {
+        d->memory_mbps = (uint32_t)((uint64_t)kilohertz * (uint64_t)bits / 8 * 2 / 1000);
+    }
     if (shared_bytes_max) {
         d->shared_bytes = exl2__min32(d->shared_bytes, exl2__max32(shared_bytes_max, 48u << 10));
     }

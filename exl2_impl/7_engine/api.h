@@ -285,7 +285,8 @@ EXL2_API void exl2_interrupt(exl2_engine *e)
 EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_step"));
-    return exl2__step_engine(e, d ? d->cpu_us : 0);
+    static const exl2_step_desc whole_pass = { 0 };
+    return exl2__step_engine(e, d ? d : &whole_pass);
 }
 
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
@@ -354,12 +355,13 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
     EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
     EXL2__TRY(exl2_model_open(e, d, out));
     exl2__model *m = exl2__objects_model(e, *out);
+    exl2_step_desc step = { .wait = true };
     uint32_t id = m->id;
     m->discard_events = d->on_event == NULL;
     exl2__api_wait_begin(e);
     exl2_result r = EXL2_OK;
     while (r >= 0 && m->id == id && m->state == EXL2_PENDING) {
-        r = exl2__step_engine(e, 0);
+        r = exl2__step_engine(e, &step);
         if (r >= 0 && exl2__api_interrupted(e)) {
             r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_load");
         }
