@@ -9,11 +9,23 @@
 #include "interrupt.h"
 
 #include <stdio.h>
+#include <string.h>
 
 exl2_backend host_backend(const host_options *o)
 {
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     return backends[o->backend];
+}
+
+/* The engine's warnings: of those at its opening the one that says why there is no GPU is kept. */
+static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    static const char start[] = "models run on the CPU: ";
+    host *h = user;
+    (void)code;
+    if (level == EXL2_LOG_WARN && strncmp(text, start, sizeof start - 1) == 0) {
+        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", text + sizeof start - 1);
+    }
 }
 
 bool host_open(host *h, const host_options *o)
@@ -24,7 +36,15 @@ bool host_open(host *h, const host_options *o)
         fprintf(stderr, "%u threads could not be started\n", o->threads ? o->threads : pool_processors());
         return false;
     }
+    if (!kernel_folder_open(&h->kernels, o->kernels)) {
+        fputs("the path of the kernels' folder is too long\n", stderr);
+        host_close(h);
+        return false;
+    }
     exl2_engine_desc d = { .backend = host_backend(o), .parallel = pool_hook(h->pool), .open_error = &error };
+    d.kernel_cache = kernel_folder_hook(&h->kernels);
+    d.log.line = on_line;
+    d.log.user = h;
     if (exl2_open(&d, &h->engine) < 0) {
         fprintf(stderr, "%s\n", error.text);
         host_close(h);

@@ -1,6 +1,6 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    keep how a job ended, print the sentence of a failure.
-   takes: --backend and --threads, a model folder.
+   takes: --backend, --threads and --kernels, a model folder.
    gives: host_open, host_load, host_step, host_end, host_failed, host_close, HOST_ARGS.
    owns:  the engine and the pool.
    next:  text_file.h */
@@ -9,24 +9,31 @@
 
 #include "args.h"
 #include "exl2.h"
+#include "kernel_folder.h"
 #include "pool.h"
 #include "progress.h"
 
+enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
+
 typedef struct host_options {
-    uint32_t backend; /* 0 = auto, 1 = cuda, 2 = cpu */
-    uint32_t threads; /* 0 = one a processor */
+    uint32_t backend;
+    uint32_t threads;    /* 0 = one a processor */
+    const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
 } host_options;
 
 exl2_backend host_backend(const host_options *o);
 
-/* Two rows of a flag table. */
+/* Rows of a flag table. */
 #define HOST_ARGS(options)                                                                               \
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" }, \
-    { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
+    { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }, \
+    { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "where compiled GPU kernels are kept (your cache folder)" }
 
 typedef struct host { /* zeroed: closed */
     exl2_engine *engine;
     pool *pool;
+    kernel_folder kernels;
+    char why_cpu[256]; /* why --backend auto found no GPU, else "" */
     exl2_model model;
     exl2_model_info info;
     progress bar;
