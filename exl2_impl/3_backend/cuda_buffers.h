@@ -12,6 +12,7 @@
 #include "cuda_sample.h"
 
 #define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
+#define EXL2__CUDA_SPLIT_ROWS 8u  /* of a pass, that split matrices take at a time */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
@@ -25,6 +26,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
     uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
@@ -94,12 +96,14 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
     b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
     b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
     b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }

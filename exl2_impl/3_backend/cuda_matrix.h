@@ -1,7 +1,6 @@
 /* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
-   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_layout_bytes,
-          exl2__cuda_gemv_shared.
+   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_gemv_shared.
    owns:  nothing.
    next:  ../../kernels_src/matrix_args.h
 
@@ -104,7 +103,7 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
     uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
     for (uint32_t i = 0; row < last; i++, row += step) {
         uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
-        uint32_t maximum = group == EXL2__CUDA_NO_GROUP ? 0 : l->desc->scale_max[group];
+        uint32_t maximum = group == EXL2__CUDA_NO_GROUP || !l->chunks ? 0 : l->desc->scale_max[group];
         if (region->by_half) {
             group_of[chunk->groups++] = (uint16_t)group;
             chunk->maxima[i / 2] |= maximum << i % 2 * 16;
@@ -202,7 +201,7 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     }
 }
 
-/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only. desc->groups must be there. */
+/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only, from desc->groups. */
 static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, uint32_t ways,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
@@ -246,20 +245,6 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
         }
     }
     return best;
-}
-
-/* Bytes of a part's strips at most, from headers alone (groups unknown): codes as on disk, half a record more for each
-   width, a scale word pair for each 32 rows, 16 bytes more for each chunk (a group cut in two, or padding). */
-static inline uint64_t exl2__cuda_layout_bytes(const exl2__matrix_desc *d, const exl2__cuda_form *form)
-{
-    uint64_t strips = exl2__cuda_strips(d);
-    if (d->dense) {
-        return strips * exl2__align_up(d->in, EXL2__CUDA_RECORD_ROWS) * EXL2__CUDA_STRIP * 2;
-    }
-    uint64_t codes = (uint64_t)d->words * 4 * EXL2__CUDA_STRIP + 28 * 64; /* 8 + 6 + 5 + 4 + 3 + 2 bits */
-    uint64_t chunks = codes / ((form->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / 2) + EXL2K_WAYS_MAX +
-                      EXL2__CUDA_REGIONS_MAX;
-    return strips * (codes + (uint64_t)d->in / EXL2__CUDA_HALF_ROWS * 8 + chunks * 16);
 }
 
 /* Chunks of a part at most, from headers alone. */

@@ -142,6 +142,8 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
 
 /* ---- phases ---- */
 
+#include "cuda_split.h" /* of products above */
+
 static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
@@ -174,6 +176,9 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->qkv)->split) {
+        return exl2__cuda_split_qkv(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
@@ -253,6 +258,9 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
                           .map = exl2__cuda_matrix_of(layer->down)->map, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->gate_up)->split) {
+        return exl2__cuda_split_gate_up(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };

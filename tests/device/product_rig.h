@@ -133,7 +133,6 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         p->group_of = product_take(most, sizeof *p->group_of);
         exl2__cuda_layout_part(&p->layout, &p->desc, ways, chunk_bytes, p->chunks, p->group_of);
         CHECK(p->layout.count <= most);
-        CHECK(p->layout.bytes * exl2__cuda_strips(&p->desc) <= exl2__cuda_layout_bytes(&p->desc, &form));
         m->chunk_bytes = exl2__max32(m->chunk_bytes, p->layout.chunk_bytes_max);
         pair += p->layout.bytes;
     }
