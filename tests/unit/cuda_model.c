@@ -129,6 +129,7 @@ static void rig_make(uint64_t device_bytes_max)
     fake.kernels = kernels;
     fake.kernel_count = EXL2__COUNT(kernels);
     fake.run = run;
+    fake.devices[0].shared_optin = 232448; /* as an H200 has */
     for (uint32_t i = 0; i < part_count; i++) {
         free(parts[i].rows);
         free(parts[i].times);
@@ -157,6 +158,9 @@ static exl2_result rig_load(const char *path)
     rig.plan.rope_frequency = rig.frequency;
     rig.plan.layers = rig.layers;
     rig.plan.pages = PAGES;
+    for (uint32_t i = 0; i < rig.plan.shape.layers; i++) {
+        rig.layers[i].index = i;
+    }
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
     EXL2__TRY(b->reserve(rig.d, rig.load.weight_bytes));
