@@ -110,6 +110,8 @@
 #include "3_backend/cuda_matrix.h"
 /* defines: rows that draw, for the GPU, and what it drew */
 #include "3_backend/cuda_sample.h"
+/* defines: what units of work take on the GPU, learnt */
+#include "3_backend/cuda_pace.h"
 /* defines: buffers of passes */
 #include "3_backend/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
@@ -118,6 +120,12 @@
 #include "3_backend/cuda_pass.h"
 /* defines: phases as kernels */
 #include "3_backend/cuda_phases.h"
+/* defines: units of a pass, and graphs of them */
+#include "3_backend/cuda_graph.h"
+/* defines: passes under way: queued, repeated, collected */
+#include "3_backend/cuda_queue.h"
+/* defines: what is made between loading and the first pass */
+#include "3_backend/cuda_prepare.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda.h"
 #endif

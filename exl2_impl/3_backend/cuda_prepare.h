@@ -53,6 +53,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     m->results_bytes = 2 * p->logit_rows_max * sizeof(exl2k_result);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;
+    memset(results, 0, (size_t)m->results_bytes);
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
         int made = gpu->driver.event_make(&m->b.marks[i], EXL2__CUDA_EVENT_NO_TIMING | EXL2__CUDA_EVENT_BLOCKING);
         EXL2__TRY(exl2__cuda_device_check(gpu, made, "making an event"));

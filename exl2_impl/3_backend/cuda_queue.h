@@ -131,22 +131,63 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
 
 /* ---- results ---- */
 
+#define EXL2__CUDA_DOZE_US 20u
+
+/* Every row's stamp, which the device writes last, is that of the mark. */
+static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint32_t mark)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (exl2__atomic_load64((const uint64_t *)(const void *)&results[i].stamp) >> 32 != mark + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Looks at the stamps, between dozes, rather than into the driver, whose own waiting costs a thread. Most of the time
+   that the last wait took passes in one doze. */
+static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    exl2__cuda_event *mark = m->b.marks[m->marks_collected & 1];
+    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns;
+    uint32_t doze_us = (uint32_t)exl2__min64(m->waited_ns * 3 / 4000, 500000);
+    while (count > 0 && !exl2__cuda_stamped(results, count, m->marks_collected)) {
+        if (now - begin_ns > 2 * m->waited_ns + 1000000 && driver->event_query(mark) != EXL2__CUDA_NOT_READY) {
+            break; /* a device that is lost stamps nothing */
+        }
+        if (!exl2__platform_doze(exl2__max32(doze_us, EXL2__CUDA_DOZE_US))) {
+            break;
+        }
+        doze_us = 0;
+        now = exl2__platform_ns();
+    }
+    m->waited_ns = now - begin_ns;
+    return exl2__cuda_stamped(results, count, m->marks_collected) && count > 0
+             ? EXL2_OK : exl2__cuda_device_check(m->gpu, driver->event_wait(mark), "running a pass");
+}
+
+/* OK or PENDING. */
+static exl2_result exl2__cuda_ended(exl2__cuda_model *m)
+{
+    int state = m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]);
+    return exl2__cuda_device_check(m->gpu, state, "running a pass");
+}
+
 static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
                                       exl2__logit_result *results)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    uint32_t half = m->marks_collected & 1;
+    const exl2k_result *from = m->b.results + (m->marks_collected & 1) * m->plan->logit_rows_max;
     (void)logit0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    int state = wait ? driver->event_wait(m->b.marks[half]) : driver->event_query(m->b.marks[half]);
+    exl2_result r = wait ? exl2__cuda_wait(m, count, from) : exl2__cuda_ended(m);
     exl2__cuda_device_leave(m->gpu);
-    exl2_result r = exl2__cuda_device_check(m->gpu, state, "running a pass");
     if (r != EXL2_OK) {
         return r;
     }
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_sample_result(&m->b.results[half * m->plan->logit_rows_max + i], &results[i]);
+        exl2__cuda_sample_result(&from[i], &results[i]);
     }
     m->marks_collected++;
     return EXL2_OK;
