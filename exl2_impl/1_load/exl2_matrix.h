@@ -387,25 +387,32 @@ static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Reads and checks everything but the weights of a matrix that exl2__matrix_find has filled, and points *desc at it.
-   prescale: exl2-format 4.7, else 1. On failure *tables is zeroed. */
-static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
-                                            exl2__matrix_desc *desc,
-                                            exl2__matrix_tables *tables)
+   *tables is zeroed but for its memory, which has room for exl2__matrix_tables_bytes. prescale: exl2-format 4.7, else
+   1. */
+static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
-    *tables = (exl2__matrix_tables){ 0 };
-    EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
     exl2__matrix_tables_layout(desc, tables);
-    exl2_result result = exl2__matrix_tables_read(c, t, desc, prescale, tables);
-    if (result < 0) {
-        exl2__matrix_tables_close(c, tables);
-        return result;
-    }
+    EXL2__TRY(exl2__matrix_tables_read(c, t, desc, prescale, tables));
     desc->groups = tables->groups;
     desc->scale_codes = tables->scale_codes;
     desc->scale_max = tables->scale_max;
     desc->inverse_perm = tables->inverse_perm;
     desc->bias = tables->bias;
     return EXL2_OK;
+}
+
+/* The same in memory of its own. On failure *tables is zeroed. */
+static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+{
+    *tables = (exl2__matrix_tables){ 0 };
+    EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
+    exl2_result result = exl2__matrix_tables_fill(c, t, prescale, desc, tables);
+    if (result < 0) {
+        exl2__matrix_tables_close(c, tables);
+    }
+    return result;
 }
 
 #endif

@@ -38,6 +38,7 @@ typedef struct exl2__weights {
     uint32_t unit, part, row;         /* the next slice; part 0, row 0: the unit has not begun */
     uint64_t read_bytes;              /* of code_bytes */
     void *staging;                    /* [staging_bytes] */
+    exl2__arena tables;               /* of a unit while it is made */
     exl2__unit now;                   /* the unit that has begun */
     exl2__matrix_desc parts[3];       /* of it, as far as headers tell */
     exl2__matrix *matrix;             /* of it */
@@ -101,6 +102,7 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
 {
     exl2__free(c, w->staging, w->staging_bytes, EXL2_MEM_STAGING);
     w->staging = NULL;
+    exl2__arena_close(c, &w->tables);
     exl2__tensors_close(c, &w->tensors);
 }
 
@@ -221,7 +223,8 @@ static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 
 static exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
 {
-    return exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging);
+    EXL2__TRY(exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging));
+    return w->tables_bytes ? exl2__arena_open(c, &w->tables, w->tables_bytes, EXL2_MEM_STAGING) : EXL2_OK;
 }
 
 static inline bool exl2__weights_done(const exl2__weights *w)
@@ -243,18 +246,17 @@ static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, cons
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                            const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
-    exl2__matrix_tables tables[3] = { 0 };
     exl2__matrix_desc parts[3];
-    exl2_result r = exl2__weights_find(c, w, w->unit, &w->now, w->parts);
+    EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
     memcpy(parts, w->parts, sizeof parts);
-    for (uint32_t part = 0; part < w->now.count && r >= 0; part++) {
-        r = exl2__matrix_tables_open(c, &w->tensors, 1.0f, &parts[part], &tables[part]);
-    }
-    r = r < 0 ? r : backend->matrix_make(device, arena, parts, w->now.count, &w->matrix);
+    w->tables.used = 0;
     for (uint32_t part = 0; part < w->now.count; part++) {
-        exl2__matrix_tables_close(c, &tables[part]);
+        uint64_t bytes = exl2__matrix_tables_bytes(&parts[part]);
+        exl2__matrix_tables tables = { .memory = { .size = bytes } };
+        tables.memory.base = (uint8_t *)exl2__arena_take(&w->tables, bytes);
+        EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
     }
-    EXL2__TRY(r);
+    EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
     *exl2__weights_place(w, plan, w->unit) = w->matrix;
     if (w->now.norm[0]) {
         exl2__layer *layer = &plan->layers[(w->unit - 1) / 4];

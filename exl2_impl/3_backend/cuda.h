@@ -152,6 +152,7 @@ static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const ex
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    m->pass.first = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_mark(m);
