@@ -14,14 +14,8 @@
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
-    X(exl2k_gemv1_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
-    X(exl2k_gemv1_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
-    X(exl2k_gemv1_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
-    X(exl2k_gemv1_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
-    X(exl2k_gemv8_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
-    X(exl2k_gemv8_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
-    X(exl2k_gemv8_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
-    X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
+    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
+    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemm_store, "gemm.cu", exl2k_gemm_args, BUDGET)                                  \
     X(exl2k_gemm_residual, "gemm.cu", exl2k_gemm_args, BUDGET)                               \
     X(exl2k_gemm_act, "gemm.cu", exl2k_gemm_args, BUDGET)                                    \

@@ -26,7 +26,10 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 
 /* ---- products ---- */
 
-typedef enum exl2__cuda_kind { EXL2__CUDA_STORE, EXL2__CUDA_RESIDUAL, EXL2__CUDA_ACT, EXL2__CUDA_HEAD } exl2__cuda_kind;
+typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
+    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
+} exl2__cuda_kind;
 
 static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
 {
@@ -57,29 +60,24 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
 {
-    static const exl2__cuda_kernel kernels[2][4] = {
-        { EXL2__KERNEL_exl2k_gemv1_store, EXL2__KERNEL_exl2k_gemv1_residual, EXL2__KERNEL_exl2k_gemv1_act,
-          EXL2__KERNEL_exl2k_gemv1_head },
-        { EXL2__KERNEL_exl2k_gemv8_store, EXL2__KERNEL_exl2k_gemv8_residual, EXL2__KERNEL_exl2k_gemv8_act,
-          EXL2__KERNEL_exl2k_gemv8_head },
-    };
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a.matrix = w->device;
     a.eps = m->plan->shape.norm_eps;
     a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
     a.slots = m->form.ctas;
     a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.kind = kind;
     for (uint32_t done = 0; done < rows; done += a.rows) {
         a.rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a.rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, kind == EXL2__CUDA_RESIDUAL, m->form.ctas,
-                                                 m->form.shared_bytes);
+        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
         if (shared == 0) {
             return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
                               m->gpu->info.name, m->form.shared_bytes);
         }
         exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, kernels[lanes == 8][kind], grid, &a));
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);
     }
     return EXL2_OK;
