@@ -18,12 +18,13 @@
 
 /* ---- tiles of inputs ---- */
 
+/* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
 typedef struct exl2k_tiles {
-    u64 x;                    /* input 0 of row 0 */
-    u32 pitch, first, last;   /* bytes of a row; rows of the CTA, `last` the last there is */
-    u32 at, barriers, stages;
-    u32 fill, fill_phase;     /* the next tile to fill, and how often (mod 2) that place was filled */
-    u32 use, use_phase;
+    u64 x;                         /* this thread's piece of tile `base` */
+    u32 first, last;               /* this thread's first row, the last there is */
+    u32 at, to;                    /* shared addresses of place 0: of all; of this thread's piece */
+    u32 barriers;
+    u32 base, filled, ready, done; /* the first tile of this walk over K; tiles begun, arrived, read */
 } exl2k_tiles;
 
 #if __CUDA_ARCH__ >= 800
@@ -42,61 +43,68 @@ EXL2K_FN void exl2k_arrival_wait(u32 barrier, u32 parity)
 }
 #endif
 
-/* Barrier 8 + i: all warps have read place i; barrier i: all threads' copies to place i have arrived. */
-EXL2K_FN void exl2k_tiles_begin(const exl2k_tiles &s)
+/* Barrier i: all threads' copies to place i have arrived; barrier 8 + i: all warps have read it. */
+EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
-    if (threadIdx.x < s.stages) {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(s.barriers + threadIdx.x * 8), "r"(EXL2K_GEMM_THREADS)
+    if (threadIdx.x < places) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_GEMM_THREADS)
                      : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(s.barriers + 64 + threadIdx.x * 8),
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + 64 + threadIdx.x * 8),
                      "r"(EXL2K_GEMM_WARPS) : "memory");
     }
 #endif
 }
 
-/* Begins to copy tile `tile` (64 inputs); rows beyond the last are the last, and are never stored. */
-template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, u32 tile)
+EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
+
+/* Begins to copy the next tile; rows beyond the last are the last, and are never stored. */
+template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a)
 {
-    u32 column = threadIdx.x % 8, line = threadIdx.x / 8, to = s.at + s.fill * (NT * 1024);
-    u64 from = s.x + tile * 128 + column * 16;
+    u32 place = exl2k_tile_place(a, s.filled), to = s.to + place * (NT * 1024);
+    u64 from = s.x + (u64)(s.filled - s.base) * 128;
 #if __CUDA_ARCH__ >= 800
-    if (tile >= s.stages) {
-        exl2k_arrival_wait(s.barriers + 64 + s.fill * 8, s.fill_phase ^ 1);
+    if (s.filled >> a.stages_log) {
+        exl2k_arrival_wait(s.barriers + 64 + place * 8, (s.filled >> a.stages_log & 1) ^ 1);
     }
 #endif
-    to += column / 4 * (NT * 512) + ((line * 64 + column % 4 * 16) ^ (column / 4 * 64));
 #pragma unroll
     for (u32 i = 0; i < NT * 8; i += EXL2K_GEMM_THREADS / 8) {
-        exl2k_copy16(to + i * 64, from + (u64)exl2k_min(s.first + line + i, s.last) * s.pitch);
+        exl2k_copy16(to + i * 64, from + (u64)exl2k_min(s.first + i, s.last) * (a.x_pitch * 2));
     }
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + s.fill * 8) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
 #endif
-    s.fill = s.fill + 1 == s.stages ? 0 : s.fill + 1;
-    s.fill_phase ^= s.fill == 0;
+    s.filled++;
 }
 
-EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s)
+/* Waits for all tiles before `end`. The same for all warps. */
+EXL2K_FN void exl2k_tiles_wait(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end)
 {
+#pragma unroll 1
+    while (s.ready < end) {
 #if __CUDA_ARCH__ >= 800
-    exl2k_arrival_wait(s.barriers + s.use * 8, s.use_phase);
+        exl2k_arrival_wait(s.barriers + exl2k_tile_place(a, s.ready) * 8, s.ready >> a.stages_log & 1);
 #else
-    __syncthreads();
+        __syncthreads();
 #endif
+        s.ready++;
+    }
 }
 
-/* The warp will not read this tile again. */
-EXL2K_FN void exl2k_tiles_done(exl2k_tiles &s, u32 lane)
+/* The warp will read no tile before `end` again. */
+EXL2K_FN void exl2k_tiles_done(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end, u32 lane)
 {
-#if __CUDA_ARCH__ >= 800
     __syncwarp();
-    if (lane == 0) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + 64 + s.use * 8) : "memory");
+#if __CUDA_ARCH__ >= 800
+#pragma unroll 1
+    for (; s.done < end; s.done++) {
+        if (lane == 0) {
+            asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + 64 + exl2k_tile_place(a, s.done) * 8)
+                         : "memory");
+        }
     }
 #endif
-    s.use = s.use + 1 == s.stages ? 0 : s.use + 1;
-    s.use_phase ^= s.use == 0;
 }
 
 /* ---- sums ---- */
@@ -105,8 +113,8 @@ template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), 
     f32 v[2][NT][4];
 };
 
-/* The two strips' operands of a half against all rows. at: the lane's inputs of the first row. */
-template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 at)
+/* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
+template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
 {
     uint4 x[2][2];
     x[0][0] = exl2k_shared_load4(at);
@@ -118,195 +126,219 @@ template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const e
             x[(p + 1) % 2][1] = exl2k_shared_load4(at + p * 1024 + 1536);
         }
         for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][0], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
         }
         for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j + 1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
         }
     }
 }
 
-/* Waits until this warp's copies for all halves but those of the last `ahead` - 2 steps have arrived. */
-EXL2K_FN void exl2k_weights_wait(u32 ahead)
+/* The lane's inputs of half `half`, counted from the first tile of the walk. */
+template <u32 NT> EXL2K_FN u32 exl2k_half_at(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 half,
+                                          u32 from)
 {
-    switch (ahead) {
-    case 2: exl2k_copy_wait<0>(); break;
-    case 3: exl2k_copy_wait<1>(); break;
-    case 5: exl2k_copy_wait<3>(); break;
-    case 7: exl2k_copy_wait<5>(); break;
-    default: exl2k_copy_wait<9>(); break;
-    }
-    __syncwarp();
+    u32 place = exl2k_tile_place(a, s.base + half / 2), odd = half & 1;
+    return s.at + place * (NT * 1024) + odd * (NT * 512) + (from ^ odd * 64);
 }
 
-/* sums = W x over the halves [first, end), whose weights for the first `ahead` are on their way. */
+/* sums = W x over the chunks of w, records that begin in the halves [low, high). */
 template <u32 NT>
-EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights w[2], exl2k_tiles &s,
-                             u32 first, u32 end)
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
+                             u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = s.stages > 2 ? s.stages - 2 : 1, tile = first / 2;
-    u32 tiles = (end - first + 1) / 2, from = (lane / 4 * 64 + lane % 4 * 16);
-    exl2k_operand operand[2];
-    for (u32 i = 0; i < lead && i < tiles; i++) {
-        exl2k_tiles_fill<NT>(s, i);
-    }
-    exl2k_copy_commit();
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stages_log > 1 ? (1u << a.stages_log) - 2 : 1, from = lane / 4 * 64 + lane % 4 * 16;
+    u32 tiles_end = s.base + (exl2k_min(high + 1, (a.matrix.rows + 31) / 32) - low + 1) / 2;
+    u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+#pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
-    exl2k_copy_wait<0>();
-    __syncwarp();
-    exl2k_weights_decode(w[0], operand[0], first, a.slot_bytes, lane);
-    exl2k_weights_decode(w[1], operand[1], first, a.slot_bytes, lane);
-    (void)tile;
-    for (u32 half = first; half < end; half++) {
-        u32 odd = half & 1;
-        exl2k_weights_wait(a.ahead);
-        if (half + a.ahead < end) {
-            exl2k_weights_fill(w[0], half + a.ahead, a.slot_bytes, lane);
-            exl2k_weights_fill(w[1], half + a.ahead, a.slot_bytes, lane);
-        }
-        exl2k_copy_commit();
-        if (!odd) {
-            exl2k_tiles_wait(s);
-            if ((half - first) / 2 + lead < tiles) {
-                exl2k_tiles_fill<NT>(s, (half - first) / 2 + lead);
-            }
-        }
-        exl2k_half_product<NT>(sums, operand, s.at + s.use * (NT * 1024) + odd * (NT * 512) + (from ^ odd * 64));
-        if (odd) {
-            exl2k_tiles_done(s, lane);
-        }
-        if (half + 1 < end) {
-            exl2k_weights_decode(w[0], operand[0], half + 1, a.slot_bytes, lane);
-            exl2k_weights_decode(w[1], operand[1], half + 1, a.slot_bytes, lane);
-        }
+#pragma unroll 1
+    for (u32 i = 0; i < lead && s.filled < tiles_end; i++) {
+        exl2k_tiles_fill<NT>(s, a);
     }
+#pragma unroll 1
+    for (u32 half = low; half < high;) {
+        exl2k_weights_fill(w, a, lane);
+        exl2k_weights_wait(a.slots);
+        uint4 c = exl2k_shared_load4(w.use);
+        u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
+        u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
+        exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
+        u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
+#pragma unroll 1
+        for (u32 i = row < low ? (low - row + 1) / 2 : 0; i < records && row + 2 * i < high; i++) {
+            half = row + 2 * i;
+            u32 two = half + 1 < there, end = s.base + (half + two - low) / 2 + 1;
+            exl2k_operand operand[2];
+            r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
+            r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
+            r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
+            exl2k_record_decode(operand, r, width, lane);
+            exl2k_tiles_wait(s, a, end);
+#pragma unroll 1
+            while (s.filled < tiles_end && s.filled < end + lead) {
+                exl2k_tiles_fill<NT>(s, a);
+            }
+            exl2k_half_product<NT>(sums, operand, 0, exl2k_half_at<NT>(s, a, half - low, from));
+            if (two) {
+                exl2k_half_product<NT>(sums, operand, 2, exl2k_half_at<NT>(s, a, half + 1 - low, from));
+            }
+            half += 1 + two;
+            exl2k_tiles_done(s, a, s.base + (half - low) / 2, lane);
+        }
+        half = there;
+        w.use = exl2k_slot_next(w, a, w.use);
+    }
+    exl2k_tiles_wait(s, a, s.filled);
+    exl2k_tiles_done(s, a, s.filled, lane);
 }
 
-/* ---- splits ---- */
+/* ---- sums in memory ---- */
 
-/* Leaves this warp's sums in scratch; whether it is the last of its splits: then all are summed up in `sums`. */
-template <u32 NT> EXL2K_FN bool exl2k_gemm_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a)
+/* Where this warp of CTA `block` has its sums number `which`, and this lane 16 bytes of each 512. */
+template <u32 NT> EXL2K_FN u64 exl2k_partial(const exl2k_gemm_args &a, u32 block, u32 which)
 {
-    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP, ticket = 0;
-    u32 tile = blockIdx.y * gridDim.x + blockIdx.x;
-    u64 split_bytes = EXL2K_GEMM_WARPS * NT * 1024, mine = a.partial + warp * (NT * 1024) + lane * 16;
-    mine += (u64)tile * gridDim.z * split_bytes;
+    u32 each = a.kind == EXL2K_GEMM_ACT && a.splits > 1 ? 2 : 1;
+    return a.partial + ((u64)(block * each + which) * EXL2K_GEMM_THREADS + threadIdx.x / 32 * 32) * (NT * 32)
+           + threadIdx.x % 32 * 16;
+}
+
+template <u32 NT> EXL2K_FN void exl2k_partial_store(const exl2k_sums<NT> &sums, u64 to)
+{
 #pragma unroll
     for (u32 k = 0; k < 2 * NT; k++) {
         const f32 *v = sums.v[k / NT][k % NT];
-        exl2k_store4(mine + blockIdx.z * split_bytes + k * 512,
-                     make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
-                                __float_as_uint(v[3])));
+        exl2k_store4(to + k * 512, make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                              __float_as_uint(v[3])));
     }
-    __syncwarp();
-    if (lane == 0) {
-        __threadfence();
-        ticket = atomicInc((u32 *)a.tickets + tile * EXL2K_GEMM_WARPS + warp, gridDim.z - 1);
-        __threadfence();
-    }
-    if (__shfl_sync(EXL2K_ALL, ticket, 0) != gridDim.z - 1) {
-        return false;
-    }
+}
+
+/* Sums of all splits of this CTA's tile, in their order. */
+template <u32 NT> EXL2K_FN void exl2k_partial_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
+{
+    u32 block = blockIdx.x / a.splits * a.splits;
+#pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
-    for (u32 z = 0; z < gridDim.z; z++) {
+#pragma unroll 1
+    for (u32 z = 0; z < a.splits; z++) {
+        u64 from = exl2k_partial<NT>(a, block + z, which);
 #pragma unroll
         for (u32 k = 0; k < 2 * NT; k++) {
-            uint4 v = exl2k_load4(mine + z * split_bytes + k * 512);
-            sums.v[k / NT][k % NT][0] += __uint_as_float(v.x);
-            sums.v[k / NT][k % NT][1] += __uint_as_float(v.y);
-            sums.v[k / NT][k % NT][2] += __uint_as_float(v.z);
-            sums.v[k / NT][k % NT][3] += __uint_as_float(v.w);
+            uint4 v = exl2k_load4(from + k * 512);
+            f32 *sum = sums.v[k / NT][k % NT];
+            sum[0] += __uint_as_float(v.x);
+            sum[1] += __uint_as_float(v.y);
+            sum[2] += __uint_as_float(v.z);
+            sum[3] += __uint_as_float(v.w);
         }
     }
+}
+
+/* Leaves this warp's sums; true for the last of the tile's splits, which then has those of all. */
+template <u32 NT> EXL2K_FN bool exl2k_partial_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
+{
+    u32 lane = threadIdx.x % EXL2K_WARP, ticket = 0, at = blockIdx.x / a.splits * EXL2K_GEMM_WARPS + threadIdx.x / 32;
+    exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, which));
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence();
+        ticket = atomicInc((u32 *)a.tickets + at, a.splits - 1);
+        __threadfence();
+    }
+    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
+        return false;
+    }
+#pragma unroll 1
+    for (u32 i = 0; i < which; i++) { /* ACT: the gate's, to where this CTA has its own */
+        exl2k_partial_sum<NT>(sums, a, i);
+        exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, i));
+    }
+    exl2k_partial_sum<NT>(sums, a, which);
     return true;
 }
 
 /* ---- results ---- */
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
 {
     return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
 }
 
-/* Rows of a warp's results, 32 columns each, from shared memory to where they belong. n: the first column. */
-EXL2K_FN void exl2k_rows_store(const exl2k_gemm_args &a, const exl2k_part &p, u32 from, u32 n, u32 row0, u32 rows)
+/* ACT: silu(gate) * up; `sums` are of up, the gate's are in memory. n: the first column. */
+template <u32 NT> EXL2K_FN void exl2k_gemm_act(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 n)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP;
-    n += lane;
-    f32 bias = exl2k_bias(p, n);
-    u64 at = (u64)row0 * a.out_pitch + p.column + n;
-    from += lane * 4;
-    if (n < p.columns && a.out_half) {
-#pragma unroll 4
-        for (u32 row = 0; row < rows; row++, at += a.out_pitch) {
-            f32 value = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias;
-            exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-        }
-    } else if (n < p.columns) {
-#pragma unroll 4
-        for (u32 row = 0; row < rows; row++, at += a.out_pitch) {
-            exl2k_store_f32(a.out + at * 4, exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias);
-        }
+    u64 from = exl2k_partial<NT>(a, blockIdx.x, 0);
+    f32 gate[4], up[4];
+    for (u32 i = 0; i < 4; i++) { /* columns of strip i / 2 */
+        gate[i] = exl2k_bias(a.matrix.part[0], n + i * 8 + threadIdx.x % 32 / 4);
+        up[i] = exl2k_bias(a.matrix.part[1], n + i * 8 + threadIdx.x % 32 / 4);
+    }
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT; k++) {
+        u32 i = k / NT * 2;
+        uint4 v = exl2k_load4(from + k * 512);
+        f32 *sum = sums.v[k / NT][k % NT];
+        sum[0] = exl2k_silu(__uint_as_float(v.x) + gate[i]) * (sum[0] + up[i]);
+        sum[1] = exl2k_silu(__uint_as_float(v.y) + gate[i]) * (sum[1] + up[i]);
+        sum[2] = exl2k_silu(__uint_as_float(v.z) + gate[i + 1]) * (sum[2] + up[i + 1]);
+        sum[3] = exl2k_silu(__uint_as_float(v.w) + gate[i + 1]) * (sum[3] + up[i + 1]);
     }
 }
 
-EXL2K_FN void exl2k_rows_add(const exl2k_gemm_args &a, const exl2k_part &p, u32 from, u32 n, u32 row0, u32 rows)
+/* `rows` rows of a warp's results, from shared memory to where they belong: this lane's column. at: of the first. */
+EXL2K_FN void exl2k_rows_store(const exl2k_gemm_args &a, u32 from, u64 at, f32 bias, u32 rows)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP;
-    n += lane;
-    f32 bias = exl2k_bias(p, n);
-    u64 at = a.out + ((u64)row0 * a.out_pitch + p.column + n) * 4;
-    from += lane * 4;
-    for (u32 row = 0; row < rows && n < p.columns; row += 16) { /* 16 reads under way */
-        f32 old[16];
+    u64 step = (u64)a.out_pitch * 4;
+    if (a.kind == EXL2K_GEMM_RESIDUAL) {
+#pragma unroll 1
+        for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
+            f32 old[16];
 #pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            old[i] = row + i < rows ? exl2k_load_f32(at + (u64)(row + i) * a.out_pitch * 4) : 0.0f;
-        }
-#pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            if (row + i < rows) {
-                f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + bias;
-                exl2k_store_f32(at + (u64)(row + i) * a.out_pitch * 4, old[i] + value);
+            for (u32 i = 0; i < 16; i++) {
+                old[i] = row + i < rows ? exl2k_load_f32(at + i * step) : 0.0f;
             }
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                if (row + i < rows) {
+                    f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + bias;
+                    exl2k_store_f32(at + i * step, old[i] + value);
+                }
+            }
+            at += 16 * step;
         }
-    }
-}
-
-/* 16 columns of gate, then the same of up. */
-EXL2K_FN void exl2k_rows_act(const exl2k_gemm_args &a, u32 from, u32 n, u32 row0, u32 rows)
-{
-    u32 lane = threadIdx.x % EXL2K_WARP, odd = lane / 16;
-    const exl2k_part &p = a.matrix.part[0];
-    n += lane % 16;
-    f32 bias = exl2k_bias(p, n), bias_up = exl2k_bias(a.matrix.part[1], n);
-    if (n < p.columns) {
-        u64 at = a.out + ((u64)row0 * a.out_pitch + (a.map ? exl2k_load_u16(a.map + n * 2) : n)) * 2;
-        from += lane % 16 * 4;
+    } else if (a.kind == EXL2K_GEMM_ACT || a.out_half) {
 #pragma unroll 4
-        for (u32 row = odd; row < rows; row += 2) {
-            f32 gate = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias;
-            f32 up = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH + 64) + bias_up;
-            exl2k_store_u16(at + (u64)row * a.out_pitch * 2,
-                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(gate) * up)));
+        for (u32 row = 0; row < rows; row++, at += step / 2) {
+            f32 value = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias;
+            exl2k_store_u16(at, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+        }
+    } else {
+#pragma unroll 4
+        for (u32 row = 0; row < rows; row++, at += step) {
+            exl2k_store_f32(at, exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias);
         }
     }
 }
 
-/* Turns the warp's sums into rows in shared memory, 64 (or 32) at a time, and stores those. n: the first column. */
+/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. n: the first column. */
 template <u32 NT>
 EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, const exl2k_gemm_args &a, const exl2k_part &p, u32 n,
-                                 u32 row0, u32 rows, u32 shared)
+                                 u32 row0, u32 rows, u32 ring)
 {
     constexpr u32 each = NT < 8 ? NT : 8;
-    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
-    u32 at = shared + warp * (each * 8 * EXL2K_GEMM_PITCH), to = at + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.out_half && a.kind == EXL2K_GEMM_STORE);
+    f32 bias = act ? 0.0f : exl2k_bias(p, n + lane);
+    u32 place = p.column + n + lane;
+    if (act && a.map && n + lane < p.columns) {
+        place = exl2k_load_u16(a.map + (n + lane) * 2);
+    }
 #pragma unroll
     for (u32 c = 0; c < NT; c += each) {
         u32 first = row0 + c * 8, count = exl2k_min(each * 8, exl2k_max(rows, first) - first);
@@ -317,73 +349,93 @@ EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, const exl2k_gemm_ar
             exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32, sums.v[s][c + i][e]);
         }
         __syncwarp();
-        if (a.kind == EXL2K_GEMM_ACT) {
-            exl2k_rows_act(a, at, n, first, count);
-        } else if (a.kind == EXL2K_GEMM_RESIDUAL) {
-            exl2k_rows_add(a, p, at, n, first, count);
-        } else {
-            exl2k_rows_store(a, p, at, n, first, count);
+        if (n + lane < p.columns) {
+            u64 at = a.out + (((u64)first * a.out_pitch + place) << (half ? 1 : 2));
+            exl2k_rows_store(a, ring + lane * 4, at, bias, count);
         }
     }
+    __syncwarp();
 }
 
 /* ---- the kernels ---- */
 
-template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split, bool first)
 {
-    extern __shared__ uint4 exl2k_dynamic[];
     const exl2k_matrix &m = a.matrix;
-    u32 shared = exl2k_shared(exl2k_dynamic), warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
-    u32 part = 0, tile = blockIdx.y, act = a.kind == EXL2K_GEMM_ACT;
-    u32 first = blockIdx.z * a.halves, end = exl2k_min(first + a.halves, (m.rows + 31) / 32);
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, act = a.kind == EXL2K_GEMM_ACT, part = 0;
+    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), halves = (m.rows + 31) / 32;
+    u32 low = split * a.halves, high = exl2k_min(low + a.halves, halves), rows = 0, from = 0, end = 0;
     for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && !act; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-        if (part == i && i + 1 < m.parts && tile >= tiles) {
-            tile -= tiles;
+        if (part == i && i + 1 < m.parts && column >= tiles) {
+            column -= tiles;
             part++;
         }
     }
-    exl2k_tiles s = { 0 };
-    u32 table = shared + EXL2K_GEMM_BARRIERS, ring = table + (act + 1) * a.halves * 8, each = a.slots * a.slot_bytes;
-    u32 strip = tile * (EXL2K_GEMM_STRIPS >> act) + (warp * 2 >> act);
-    exl2k_weights w[2];
-#pragma unroll
-    for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
-        const exl2k_part &q = m.part[part + (i & act)];
-        u32 slots = ring + (warp * 2 + i) * each;
-        u64 base = q.base + (u64)exl2k_min(strip + (act ? 0 : i), q.strips - 1) * q.pitch;
-        w[i] = { base, table + ((i & act) * a.halves - first) * 8, slots, slots + each, slots, slots, first };
+    u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
+    exl2k_sums<NT> sums;
+#pragma unroll 1
+    for (u32 pass = 0; pass <= act; pass++) {
+        const exl2k_part &q = m.part[part + pass];
+        end = q.slice[m.ways];
+        if (a.splits > 1) {
+            exl2k_weights_range(q, m.ways, low, high, from, end);
+        }
+        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
+            w.strip[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch + lane * 16;
+        }
+        w.table = q.chunks + from * sizeof(exl2k_chunk);
+        w.table_end = q.chunks + end * sizeof(exl2k_chunk);
+        w.fill = w.use = w.ring;
+        exl2k_weights_peek(w);
+        for (u32 i = 0; i + 1 < a.slots; i++) {
+            exl2k_weights_fill(w, a, lane);
+        }
+        if (first && pass == 0) {
+            exl2k_dependency_release();
+            exl2k_dependency_wait();
+        }
+        rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+        if (row0 >= rows) {
+            exl2k_copy_wait<0>();
+            return;
+        }
+        u32 piece = threadIdx.x % 8, line = threadIdx.x / 8;
+        s.x = a.x + (u64)low * 64 + piece * 16;
+        s.first = row0 + line;
+        s.last = rows - 1;
+        s.base = s.filled;
+        exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
+        if (pass < act) {
+            exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, 0));
+        }
     }
-    s.barriers = shared;
-    s.stages = a.stages;
-    s.at = ring + EXL2K_GEMM_WARPS * 2 * each;
-    exl2k_tiles_begin(s);
-    for (u32 i = 0; i <= act; i++) {
-        exl2k_table_make(table + i * a.halves * 8, m.part[part + i], m.ways, first, end);
-    }
-    __syncthreads();
-    for (u32 half = first; half < first + a.ahead && half < end; half++) {
-        exl2k_weights_fill(w[0], half, a.slot_bytes, lane);
-        exl2k_weights_fill(w[1], half, a.slot_bytes, lane);
-    }
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows, row0 = blockIdx.x * (NT * 8);
-    if (row0 >= rows) {
-        exl2k_copy_commit();
-        exl2k_copy_wait<0>();
+    if (a.splits > 1 && !exl2k_partial_gather<NT>(sums, a, act)) {
         return;
     }
-    s.x = a.x + (u64)first * 64;
-    s.pitch = a.x_pitch * 2;
-    s.first = row0;
-    s.last = rows - 1;
-    exl2k_sums<NT> sums;
-    exl2k_gemm_sum<NT>(sums, a, w, s, first, end);
-    bool store = gridDim.z == 1 || exl2k_gemm_gather<NT>(sums, a);
-    __syncthreads(); /* no warp reads tiles of inputs any more */
-    if (store) {
-        exl2k_gemm_results<NT>(sums, a, m.part[part], strip * 16, row0, rows, shared + EXL2K_GEMM_BARRIERS);
+    if (act) {
+        exl2k_gemm_act<NT>(sums, a, strip * 16);
+    }
+    exl2k_gemm_results<NT>(sums, a, m.part[part], strip * 16, row0, rows, w.ring);
+}
+
+template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 shared = exl2k_shared(exl2k_dynamic), piece = threadIdx.x % 8, line = threadIdx.x / 8;
+    exl2k_tiles s = { 0 };
+    exl2k_weights w = { { 0 } };
+    s.barriers = shared;
+    s.at = shared + EXL2K_GEMM_BARRIERS;
+    s.to = s.at + piece / 4 * (NT * 512) + ((line * 64 + piece % 4 * 16) ^ (piece / 4 * 64));
+    w.ring = s.at + (NT * 1024 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    exl2k_tiles_begin(shared, 1u << a.stages_log);
+    __syncthreads();
+    u32 tiles = a.row_tiles * a.column_tiles * a.splits;
+#pragma unroll 1
+    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits, tile == blockIdx.x);
     }
 }
 

@@ -1,17 +1,11 @@
 /* gemm_weights.cuh: weights of a product of many rows: from global memory to operands of the tensor cores.
    takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
-   gives: exl2k_table_make, exl2k_weights with begin, fill and decode.
+   gives: exl2k_weights with begin, fill, wait; exl2k_record_decode.
    owns:  nothing.
    next:  gemm.cu
 
-   Inputs are walked in halves: runs of 32, half a record. A table in shared memory has an entry for each, so that no
-   warp reads chunk tables on its way:
-       x   bits 0..19 place of the record in the strip, 20..23 its bytes / 128, 24..29 from it to the scale words of
-           its chunk, / 128; all in units of 16 bytes but for the factors named
-       y   bits 0..15 fp16 maximum of the group, 16..18 its scale word, 20..23 scale words of the chunk, 24..27 width,
-           28 which half of the record, 29 the first of a record
-   Of dense matrices each half counts as a record. A warp copies the records of its two strips into slots of its own,
-   with the scale words of their chunk, `ahead` halves before it decodes them. */
+   A warp copies the chunks of its two strips into slots of its own: the entry of the chunk table, then the chunk of
+   either strip. Records are decoded as a whole, so that only this depends on their width. */
 #ifndef EXL2K_GEMM_WEIGHTS_CUH
 #define EXL2K_GEMM_WEIGHTS_CUH
 
@@ -23,148 +17,135 @@
 #define EXL2K_WIDTHS_MASK 127
 #endif
 
-/* ---- the table ---- */
-
-/* Entries of the halves [first, end) of a part. All threads take part; a barrier must follow. */
-EXL2K_FN void exl2k_table_make(u32 at, const exl2k_part &p, u32 ways, u32 first, u32 end)
-{
-    u32 count = (u32)p.slice[ways] * 8;
-    for (u32 i = threadIdx.x; i < count; i += EXL2K_GEMM_THREADS) {
-        u64 chunk = p.chunks + i / 8 * sizeof(exl2k_chunk);
-        uint4 c = exl2k_load_constant4(chunk);
-        u32 half = i % 8, row = (c.y & 0xFFFF) + half, record = half / 2, width = c.z & 255;
-        if (half >= (c.w >> 8 & 255) || row < first || row >= end) {
-            continue;
-        }
-        u32 bits = exl2k_bits(width), records = c.z >> 8 & 255, groups = c.z >> 16 & 255, by_half = c.z >> 24;
-        u32 place = c.x + record * bits * 8, odd = half % 2, group = by_half ? half : __popc(c.w & ((1u << record) - 1));
-        if (width == EXL2K_W16) {
-            place += odd * 64;
-            odd = 0;
-            bits = 8;
-        }
-        u32 maximum = exl2k_load_constant(chunk + 16 + record * 4) >> half % 2 * 16 & 0xFFFF;
-        u32 to = at + (row - first) * 8;
-        exl2k_shared_store(to, place | bits << 20 | (records - record) * bits << 24);
-        exl2k_shared_store(to + 4, maximum | (group & 7) << 16 | groups << 20 | width << 24 | odd << 28 | !odd << 29);
-    }
-}
-
 /* ---- slots ---- */
 
-typedef struct exl2k_weights { /* of one strip */
-    u64 strip;
-    u32 table;                 /* entry of half 0, which may lie before the table */
-    u32 slots, end;            /* shared addresses */
-    u32 fill, use;             /* slots */
-    u32 first;                 /* half where the CTA begins */
+typedef struct exl2k_weights {
+    u64 strip[2];            /* of this lane: 16 bytes each */
+    u64 table, table_end;    /* entry of the next chunk to copy */
+    u32 place, bytes16;      /* of that chunk */
+    u32 ring, fill, use;     /* shared addresses; the slots to copy to and to decode next */
 } exl2k_weights;
 
-EXL2K_FN u32 exl2k_slot_next(const exl2k_weights &w, u32 slot, u32 bytes)
+/* Chunks of [first, end), of which records begin in the halves [low, high). */
+EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 ways, u32 low, u32 high, u32 &first, u32 &end)
 {
-    return slot + bytes == w.end ? w.slots : slot + bytes;
+    u32 count = p.slice[ways];
+    first = end = 0;
+#pragma unroll 1
+    for (u32 i = 0; i < count; i += EXL2K_GEMM_THREADS) {
+        bool before = false, inside = false;
+        if (i + threadIdx.x < count) {
+            uint4 c = exl2k_load_constant4(p.chunks + (i + threadIdx.x) * sizeof(exl2k_chunk));
+            u32 row = c.y & 0xFFFF;
+            before = row + 2 * (c.z >> 8 & 255) <= low + 1; /* the last record begins 2 before, or lower */
+            inside = row < high;
+        }
+        first += __syncthreads_count(before);
+        end += __syncthreads_count(inside);
+    }
 }
 
-/* Begins to copy the record that half `half` is the first to need. A warp calls it. */
-EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, u32 half, u32 slot_bytes, u32 lane)
+EXL2K_FN void exl2k_weights_peek(exl2k_weights &w)
 {
-    uint2 entry = exl2k_shared_load2(w.table + half * 8);
-    if ((entry.y >> 29 & 1) == 0 && half != w.first) {
-        return;
+    if (w.table < w.table_end) {
+        w.place = exl2k_load_constant(w.table);
+        w.bytes16 = exl2k_load_constant(w.table + 4) >> 16;
     }
-    u32 units = (entry.x >> 20 & 15) * 8, to = w.fill + lane * 16;
-    u64 from = w.strip + (u64)(entry.x & 0xFFFFF) * 16 + lane * 16;
-    if (lane < units) {
-        exl2k_copy16(to, from);
+}
+
+EXL2K_FN u32 exl2k_slot_next(const exl2k_weights &w, const exl2k_gemm_args &a, u32 slot)
+{
+    slot += a.slot_bytes;
+    return slot == w.ring + a.slots * a.slot_bytes ? w.ring : slot;
+}
+
+/* Begins to copy the next chunk, if there is one; a group of copies all the same. */
+EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+{
+    if (w.table < w.table_end) {
+        u32 to = w.fill + EXL2K_GEMM_ENTRY + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+        u64 from = w.strip[0] + (u64)w.place * 16, from_other = w.strip[1] + (u64)w.place * 16;
+        if (lane < 2) {
+            exl2k_copy16(w.fill + lane * 16, w.table + lane * 16);
+        }
+#pragma unroll 1
+        for (u32 i = lane; i < w.bytes16; i += 32, to += 512, from += 512, from_other += 512) {
+            exl2k_copy16_once(to, from);
+            exl2k_copy16_once(to + other, from_other);
+        }
+        w.fill = exl2k_slot_next(w, a, w.fill);
+        w.table += sizeof(exl2k_chunk);
+        exl2k_weights_peek(w);
     }
-    if (lane + 32 < units) {
-        exl2k_copy16(to + 512, from + 512);
+    exl2k_copy_commit();
+}
+
+/* The chunk at w.use has arrived; all but the copies of the latest slots - 1 fills have. */
+EXL2K_FN void exl2k_weights_wait(u32 slots)
+{
+    if (slots == 1) {
+        exl2k_copy_wait<0>();
+    } else if (slots == 2) {
+        exl2k_copy_wait<1>();
+    } else {
+        exl2k_copy_wait<2>();
     }
-    if (lane < ((entry.y >> 20 & 15) + 1) / 2) {
-        exl2k_copy16(to + units * 16, from + (entry.x >> 24) * 128);
-    }
-    w.fill = exl2k_slot_next(w, w.fill, slot_bytes);
+    __syncwarp();
 }
 
 /* ---- decoding ---- */
 
-typedef u32 exl2k_operand[2][4]; /* [step of the half]: 16 columns x 16 inputs */
+typedef u32 exl2k_operand[4][4]; /* [step of a record]: 16 columns x 16 inputs */
 
-/* The lane words that half H of a record needs; others are not set. */
-template <u32 W, u32 H> EXL2K_FN void exl2k_half_words(u32 at, u32 lane, u32 *w)
-{
-    constexpr u32 bits = exl2k_width<W>::bits;
-    if constexpr (W == EXL2K_W8 || W == EXL2K_W16 || W == EXL2K_W4) {
-        constexpr u32 quads = W == EXL2K_W16 ? 2 : 1, first = W == EXL2K_W8 ? H : 0;
-        for (u32 q = first; q < first + quads; q++) {
-            uint4 v = exl2k_shared_load4(at + q * 512 + lane * 16);
-            w[4 * q] = v.x;
-            w[4 * q + 1] = v.y;
-            w[4 * q + 2] = v.z;
-            w[4 * q + 3] = v.w;
-        }
-    } else if constexpr (H == 1 || W == EXL2K_W2) {
-        exl2k_lane_words<W>(at, lane, w);
-    } else if constexpr (W == EXL2K_W3) {
-        uint2 v = exl2k_shared_load2(at + lane * 8);
-        w[0] = v.x;
-        w[1] = v.y;
-    } else {
-        uint4 v = exl2k_shared_load4(at + lane * 16);
-        w[0] = v.x;
-        w[1] = v.y;
-        w[2] = v.z;
-        w[3] = v.w;
-    }
-    (void)bits;
-}
+typedef struct exl2k_record { /* where things are in shared memory, for this lane */
+    u32 codes, scales; /* of strip 0 */
+    u32 other;         /* bytes from strip 0 to strip 1 */
+    u32 maximum;       /* halves of both halves */
+    u32 by_half;
+} exl2k_record;
 
 /* fp16(code * scale): what the format defines. */
-template <u32 W, u32 H> EXL2K_FN void exl2k_half_decode(exl2k_operand &a, u32 slot, uint2 entry, u32 lane)
+template <u32 W> EXL2K_FN void exl2k_record_as(exl2k_operand a[2], const exl2k_record &r, u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        u32 w[16], g = lane / 4, pair = 0;
-        if constexpr (W != EXL2K_W16) {
-            u32 word = (entry.y >> 16 & 7) + g / 4 * (entry.y >> 20 & 15);
-            u32 scales = exl2k_shared_load(slot + exl2k_width<W>::bits * 128 + word * 4);
-            pair = exl2k_scale_pair(scales, g, exl2k_permute(entry.y, 0, 0x1010u));
-        }
-        exl2k_half_words<W, H>(slot, lane, w);
+        u32 low = exl2k_permute(r.maximum, 0, 0x1010u), high = exl2k_permute(r.maximum, 0, 0x3232u);
 #pragma unroll
-        for (u32 j = 0; j < 2; j++) {
-            exl2k_decode<W>(w, 2 * H + j, a[j]);
+        for (u32 s = 0; s < 2; s++) {
+            u32 w[16], pair[2] = { 0, 0 };
+            exl2k_lane_words<W>(r.codes + s * r.other, lane, w);
             if constexpr (W != EXL2K_W16) {
-                u32 low = exl2k_permute(pair, 0, 0x1010u), high = exl2k_permute(pair, 0, 0x3232u);
-                a[j][0] = exl2k_mul2(a[j][0], low);
-                a[j][1] = exl2k_mul2(a[j][1], high);
-                a[j][2] = exl2k_mul2(a[j][2], low);
-                a[j][3] = exl2k_mul2(a[j][3], high);
+                u32 word = exl2k_shared_load(r.scales + s * r.other), next = word;
+                if (r.by_half) {
+                    next = exl2k_shared_load(r.scales + s * r.other + 4);
+                }
+                pair[0] = exl2k_scale_pair(word, lane / 4, low);
+                pair[1] = exl2k_scale_pair(next, lane / 4, high);
+            }
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                exl2k_decode<W>(w, j, a[s][j]);
+                if constexpr (W != EXL2K_W16) {
+                    u32 even = exl2k_permute(pair[j / 2], 0, 0x1010u), odd = exl2k_permute(pair[j / 2], 0, 0x3232u);
+                    a[s][j][0] = exl2k_mul2(a[s][j][0], even);
+                    a[s][j][1] = exl2k_mul2(a[s][j][1], odd);
+                    a[s][j][2] = exl2k_mul2(a[s][j][2], even);
+                    a[s][j][3] = exl2k_mul2(a[s][j][3], odd);
+                }
             }
         }
     }
 }
 
-/* Operands of half `half`; its record has arrived. */
-EXL2K_FN void exl2k_weights_decode(exl2k_weights &w, exl2k_operand &a, u32 half, u32 slot_bytes, u32 lane)
+EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32 width, u32 lane)
 {
-    uint2 entry = exl2k_shared_load2(w.table + half * 8);
-    if ((entry.y >> 29 & 1) != 0 && half != w.first) {
-        w.use = exl2k_slot_next(w, w.use, slot_bytes);
-    }
-    switch (entry.y >> 24 & 31) {
-    case EXL2K_W2: exl2k_half_decode<EXL2K_W2, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W3: exl2k_half_decode<EXL2K_W3, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W4: exl2k_half_decode<EXL2K_W4, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W5: exl2k_half_decode<EXL2K_W5, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W6: exl2k_half_decode<EXL2K_W6, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W8: exl2k_half_decode<EXL2K_W8, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W16: exl2k_half_decode<EXL2K_W16, 0>(a, w.use, entry, lane); break;
-    case EXL2K_W2 + 16: exl2k_half_decode<EXL2K_W2, 1>(a, w.use, entry, lane); break;
-    case EXL2K_W3 + 16: exl2k_half_decode<EXL2K_W3, 1>(a, w.use, entry, lane); break;
-    case EXL2K_W4 + 16: exl2k_half_decode<EXL2K_W4, 1>(a, w.use, entry, lane); break;
-    case EXL2K_W5 + 16: exl2k_half_decode<EXL2K_W5, 1>(a, w.use, entry, lane); break;
-    case EXL2K_W6 + 16: exl2k_half_decode<EXL2K_W6, 1>(a, w.use, entry, lane); break;
-    default: exl2k_half_decode<EXL2K_W8, 1>(a, w.use, entry, lane); break;
+    switch (width) {
+    case EXL2K_W2: exl2k_record_as<EXL2K_W2>(a, r, lane); break;
+    case EXL2K_W3: exl2k_record_as<EXL2K_W3>(a, r, lane); break;
+    case EXL2K_W4: exl2k_record_as<EXL2K_W4>(a, r, lane); break;
+    case EXL2K_W5: exl2k_record_as<EXL2K_W5>(a, r, lane); break;
+    case EXL2K_W6: exl2k_record_as<EXL2K_W6>(a, r, lane); break;
+    case EXL2K_W8: exl2k_record_as<EXL2K_W8>(a, r, lane); break;
+    default: exl2k_record_as<EXL2K_W16>(a, r, lane); break;
     }
 }
 

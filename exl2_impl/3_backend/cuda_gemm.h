@@ -16,10 +16,11 @@
 #define EXL2__CUDA_GEMM_TILE_BYTES 1024u /* of inputs, for each 8 rows */
 
 typedef struct exl2__cuda_gemm_plan {
-    uint32_t tile;           /* rows of a CTA: 32, 64, 128; 0: no room */
-    uint32_t x, y, z;        /* grid */
+    uint32_t rows;           /* of the kernel: 32, 64, 128; 0: no room */
+    uint32_t ctas;
     uint32_t shared_bytes;
-    uint64_t partial_bytes;  /* exl2k_gemm_args.partial; tickets: x * y * 8 u32 */
+    uint32_t tickets;        /* exl2k_gemm_args.tickets: so many u32, zero before the first launch */
+    uint64_t partial_bytes;  /* exl2k_gemm_args.partial */
 } exl2__cuda_gemm_plan;
 
 /* Rows of the class of `rows`: plans are made for as many; 0: of any more. */
@@ -32,50 +33,27 @@ static inline uint32_t exl2__cuda_gemm_class(uint32_t rows)
     return most > 512 ? 0 : most;
 }
 
-static inline uint32_t exl2__cuda_gemm_columns(const exl2k_matrix *m, bool act)
+static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 {
-    uint32_t tiles = 0, strips = act ? EXL2K_GEMM_STRIPS / 2 : EXL2K_GEMM_STRIPS;
-    for (uint32_t i = 0; i < (act ? 1 : m->parts); i++) {
-        tiles += (uint32_t)exl2__div_up(m->part[i].strips, strips);
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < (a->kind == EXL2K_GEMM_ACT ? 1 : a->matrix.parts); i++) {
+        tiles += (uint32_t)exl2__div_up(a->matrix.part[i].strips, EXL2K_GEMM_STRIPS);
     }
     return tiles;
 }
 
-/* Slots of a strip so that weights can be read `ahead` halves before their use: every width may end with half a
-   record, a split may begin with one; of dense matrices every half is a record. */
-static inline uint32_t exl2__cuda_gemm_slots(const exl2k_matrix *m, uint32_t ahead)
+/* Fills in stages, slots and their sizes: as deep as the budget allows. Bytes of shared memory; 0: too few. */
+static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
-    uint32_t widths = 0;
-    for (uint32_t i = 0; i < EXL2K_WIDTHS; i++) {
-        widths += m->widths >> i & 1;
-    }
-    uint32_t slots = m->widths >> EXL2K_W16 & 1 ? ahead : (ahead + widths + 1) / 2 + 1;
-    return exl2__max32(2, exl2__min32(slots, ahead));
-}
-
-static inline uint32_t exl2__cuda_gemm_slot_bytes(const exl2k_matrix *m)
-{
-    uint32_t bits = 2;
-    for (uint32_t i = 0; i < EXL2K_WIDTHS; i++) {
-        uint32_t width = i >= EXL2K_W8 ? 8 : i + 2;
-        bits = m->widths >> i & 1 ? exl2__max32(bits, width) : bits;
-    }
-    return bits * 128 + EXL2K_GEMM_SCALES;
-}
-
-/* Fills in stages, slots, ahead: as deep as the budget allows. Bytes of shared memory; 0: too few. */
-static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t tile, bool act, uint32_t budget)
-{
-    static const uint8_t depths[][2] = { { 8, 11 }, { 6, 7 }, { 4, 5 }, { 3, 5 }, { 3, 3 }, { 2, 3 }, { 2, 2 } };
-    uint32_t least = EXL2K_GEMM_RESULT(exl2__min32(tile, 64));
-    for (uint32_t i = tile == 128 ? 2 : tile == 64 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
-        a->stages = depths[i][0];
-        a->ahead = depths[i][1];
-        a->slots = exl2__cuda_gemm_slots(&a->matrix, a->ahead);
-        a->slot_bytes = exl2__cuda_gemm_slot_bytes(&a->matrix);
-        uint32_t bytes = a->halves * (act ? 16 : 8) + a->slots * a->slot_bytes * EXL2K_GEMM_STRIPS;
-        bytes += a->stages * tile / 8 * EXL2__CUDA_GEMM_TILE_BYTES;
-        bytes = EXL2K_GEMM_BARRIERS + exl2__max32(bytes, least);
+    static const uint8_t depths[][2] = { { 3, 3 }, { 2, 3 }, { 2, 2 }, { 1, 2 }, { 1, 1 } }; /* stages_log, slots */
+    uint32_t result = exl2__min32(rows, 64) * EXL2K_GEMM_PITCH;
+    a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
+    for (uint32_t i = rows == 128 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
+        a->stages_log = depths[i][0];
+        a->slots = depths[i][1];
+        a->ring_bytes = exl2__max32(a->slots * a->slot_bytes, result);
+        uint32_t bytes = EXL2K_GEMM_BARRIERS + (rows / 8 * EXL2__CUDA_GEMM_TILE_BYTES << a->stages_log)
+                         + EXL2K_GEMM_WARPS * a->ring_bytes;
         if (bytes <= budget) {
             return bytes;
         }
@@ -83,39 +61,36 @@ static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t tile, bool a
     return 0;
 }
 
-/* Splits of K so that the class fills the device; more while `tile` rows do not fit otherwise. */
-static bool exl2__cuda_gemm_try(exl2k_gemm_args *a, exl2__cuda_gemm_plan *plan, uint32_t tile, uint32_t splits,
-                                uint32_t budget)
+/* The launch of a->rows rows of a->matrix, whose largest chunk has chunk_bytes bytes; `a` has kind, too, and gets the
+   rest but addresses and pitches. */
+static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
+                                                      uint32_t budget)
 {
-    uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32);
+    exl2__cuda_gemm_plan plan = { 0 };
+    uint32_t most = exl2__cuda_gemm_class(a->rows), rows = most == 0 ? 128 : exl2__min32(most, 128);
+    uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
+    do {
+        plan.shared_bytes = exl2__cuda_gemm_shared(a, rows, chunk_bytes, budget);
+        plan.rows = plan.shared_bytes ? rows : 0;
+        rows /= 2;
+    } while (plan.rows == 0 && rows >= 32);
+    if (plan.rows == 0) {
+        return plan;
+    }
+    a->column_tiles = exl2__cuda_gemm_columns(a);
+    a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
+    if (most > 0) {
+        splits = sms / (a->column_tiles * (uint32_t)exl2__div_up(most, plan.rows));
+        splits = exl2__max32(1, exl2__min32(exl2__min32(splits, EXL2__CUDA_GEMM_SPLITS_MAX), halves / 8));
+    }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
-    plan->tile = tile;
-    plan->x = (uint32_t)exl2__div_up(a->rows, tile);
-    plan->z = (uint32_t)exl2__div_up(halves, a->halves);
-    plan->shared_bytes = exl2__cuda_gemm_shared(a, tile, a->kind == EXL2K_GEMM_ACT, budget);
-    plan->partial_bytes = plan->z == 1 ? 0 : (uint64_t)plan->x * plan->y * plan->z * tile * 1024;
-    return plan->shared_bytes != 0;
-}
-
-/* The launch of a->rows rows of a->matrix; `a` has kind, too, and gets the rest but addresses and pitches. */
-static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t sms, uint32_t budget)
-{
-    exl2__cuda_gemm_plan plan = { .y = exl2__cuda_gemm_columns(&a->matrix, a->kind == EXL2K_GEMM_ACT) };
-    uint32_t most = exl2__cuda_gemm_class(a->rows), splits = 1;
-    for (uint32_t tile = most == 0 ? 128 : exl2__min32(most, 128); tile >= 32; tile /= 2) {
-        uint32_t ctas = plan.y * (uint32_t)exl2__div_up(most, tile);
-        splits = most == 0 ? 1 : exl2__max32(1, exl2__min32(sms / ctas, EXL2__CUDA_GEMM_SPLITS_MAX));
-        if (exl2__cuda_gemm_try(a, &plan, tile, splits, budget)) {
-            return plan;
-        }
-    }
-    while (splits < 64) { /* a split has a smaller table */
-        splits *= 2;
-        if (exl2__cuda_gemm_try(a, &plan, 32, splits, budget)) {
-            return plan;
-        }
-    }
-    return (exl2__cuda_gemm_plan){ 0 };
+    a->splits = (uint32_t)exl2__div_up(halves, a->halves);
+    uint32_t tiles = a->row_tiles * a->column_tiles, sums = a->kind == EXL2K_GEMM_ACT ? 1 : 0;
+    sums += a->splits > 1;
+    plan.ctas = a->splits > 1 ? tiles * a->splits : exl2__min32(tiles, sms);
+    plan.tickets = a->splits > 1 ? tiles * EXL2K_GEMM_WARPS : 0;
+    plan.partial_bytes = (uint64_t)plan.ctas * sums * plan.rows * 1024;
+    return plan;
 }
 
 #endif

@@ -22,16 +22,16 @@ typedef struct gemm_case {
 
 static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, uint32_t budget)
 {
-    exl2k_gemm_args a = { .matrix = c->m.device, .x = c->x_buffer.address, .out = c->out.address,
+    exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address,
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
                           .kind = kind, .out_half = half };
-    exl2__cuda_gemm_plan plan = gemm_prepare(&a, &scratch, budget);
+    exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
     gemm_run(&gemm, &a, &plan);
 }
 
-static void case_open(gemm_case *c, uint32_t count, uint32_t rows)
+static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chunk_bytes)
 {
-    product_lay(&c->m, count, 0, EXL2__CUDA_CHUNK_BYTES);
+    product_lay(&c->m, count, 0, chunk_bytes);
     product_pack(&c->m, &shuffle, 100, 0);
     for (uint32_t i = 0; i < count; i++) {
         c->columns += c->m.part[i].desc.out;
@@ -161,6 +161,25 @@ static const struct {
     { 2, { 288, 288 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 608, 32 } }, { { 4, 1024, 32 } } }, true },
 };
 
+/* Whether chunks are small follows from the budget, as in cuda.h. */
+static void check_shape(uint32_t shape, uint32_t budget)
+{
+    gemm_case c = { 0 };
+    for (uint32_t part = 0; part < shapes[shape].parts; part++) {
+        product_part_make(&c.m.part[part], shapes[shape].run[part], shapes[shape].runs[part], shapes[shape].out[part],
+                          shapes[shape].bias);
+    }
+    case_open(&c, shapes[shape].parts, ROWS, budget < 64 * 1024 ? 1088 : EXL2__CUDA_CHUNK_BYTES);
+    if (shapes[shape].parts == 2) {
+        check_kind(&c, EXL2K_GEMM_ACT, true, budget);
+    } else {
+        check_kind(&c, EXL2K_GEMM_STORE, false, budget);
+        check_kind(&c, EXL2K_GEMM_STORE, true, budget);
+        check_kind(&c, EXL2K_GEMM_RESIDUAL, false, budget);
+    }
+    case_close(&c);
+}
+
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
@@ -170,22 +189,9 @@ int main(int argc, char **argv)
     scratch = gemm_scratch_open(64u << 20);
     printf("gemm.cu compiled in %.0f ms, %llu bytes\n", gemm.compile_ms, (unsigned long long)gemm.image_bytes);
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        gemm_case c = { 0 };
-        for (uint32_t part = 0; part < shapes[i].parts; part++) {
-            product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
-                              shapes[i].bias);
+        for (uint32_t b = 0; b < sizeof budgets / sizeof budgets[0]; b++) {
+            check_shape(i, budgets[b]);
         }
-        case_open(&c, shapes[i].parts, ROWS);
-        for (uint32_t b = 0; b < (i % 3 == 2 || shapes[i].parts > 1 ? 3 : 1); b++) {
-            if (shapes[i].parts == 2) {
-                check_kind(&c, EXL2K_GEMM_ACT, true, budgets[b]);
-            } else {
-                check_kind(&c, EXL2K_GEMM_STORE, false, budgets[b]);
-                check_kind(&c, EXL2K_GEMM_STORE, true, budgets[b]);
-                check_kind(&c, EXL2K_GEMM_RESIDUAL, false, budgets[b]);
-            }
-        }
-        case_close(&c);
     }
     printf("largest relative error of fp32 results: %.2e\n", worst);
     gemm_scratch_close(&scratch);

@@ -27,13 +27,14 @@ static void gemm_scratch_close(gemm_scratch *s)
 }
 
 /* Fills in all that the plan decides. */
-static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const gemm_scratch *s, uint32_t budget)
+static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
+                                         uint32_t budget)
 {
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, (uint32_t)rig.sm_count, budget);
+    a->matrix = m->device;
     a->partial = s->partial.address;
     a->tickets = s->tickets.address;
-    if (plan.tile == 0 || plan.partial_bytes > s->partial.bytes
-        || (plan.z > 1 && plan.x * plan.y * 32 > s->tickets.bytes)) {
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, m->chunk_bytes, (uint32_t)rig.sm_count, budget);
+    if (plan.rows == 0 || plan.partial_bytes > s->partial.bytes || plan.tickets * 4 > s->tickets.bytes) {
         printf("no plan for %u rows, %u inputs, %u bytes of shared memory, or more scratch than there is\n", a->rows,
                a->matrix.rows, budget);
         exit(1);
@@ -43,13 +44,8 @@ static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const gemm_scratch 
 
 static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
 {
-    const char *name = plan->tile == 32 ? "exl2k_gemm32" : plan->tile == 64 ? "exl2k_gemm64" : "exl2k_gemm128";
-    exl2__cuda_function *function = rig_function(gemm, name);
-    exl2k_gemm_args copy = *a;
-    void *arguments[1] = { &copy };
-    rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)plan->shared_bytes), name);
-    rig_try(rig.driver.launch(function, plan->x, plan->y, plan->z, EXL2K_GEMM_THREADS, 1, 1, plan->shared_bytes,
-                              rig.stream, arguments, NULL), name);
+    const char *name = plan->rows == 32 ? "exl2k_gemm32" : plan->rows == 64 ? "exl2k_gemm64" : "exl2k_gemm128";
+    rig_launch(gemm, name, plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* gemm_speed.c: how fast products of 9 and more rows are: the linear layers of an 8B model of 4.0 bits a weight.
-   takes: KERNELS_SRC [rows ...]; a GPU.
+   takes: KERNELS_SRC ["profile": every product once, for a profiler] [rows ...]; a GPU.
    gives: microseconds and TFLOP/s of each product and of a layer.
    owns:  nothing that outlives the program.
    next:  gemm_rig.h */
@@ -82,13 +82,13 @@ static rig_buffer random_map(uint32_t count)
 
 static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl2__cuda_gemm_plan *plan)
 {
-    exl2k_gemm_args a = { .matrix = model[layer][unit].device, .rows = rows, .x = (unit == DOWN ? h : x).address,
+    exl2k_gemm_args a = { .rows = rows, .x = (unit == DOWN ? h : x).address,
                           .x_pitch = unit == DOWN ? INTER + 64 : HIDDEN + 64 };
     a.kind = unit == QKV ? EXL2K_GEMM_STORE : unit == GATE_UP ? EXL2K_GEMM_ACT : EXL2K_GEMM_RESIDUAL;
     a.out = unit == QKV || unit == GATE_UP ? out.address : residual.address;
     a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
     a.map = unit == GATE_UP ? map.address : 0;
-    *plan = gemm_prepare(&a, &scratch, (uint32_t)rig.shared_optin);
+    *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
     return a;
 }
 
@@ -133,14 +133,24 @@ static void time_rows(uint32_t rows)
         double us = time_units(unit, unit, rows), columns = (double)m->part[0].columns + m->part[1].columns;
         columns += (double)m->part[2].columns;
         layer += 2e-6 * rows * m->rows * columns;
-        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   tile %u, grid %u x %u x %u, %u stages, %u slots, %u ahead, %u bytes\n",
-               rows, unit_names[unit], us, 2e-6 * rows * m->rows * columns / us, plan.tile, plan.x, plan.y, plan.z,
-               a.stages, a.slots, a.ahead, plan.shared_bytes);
+        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   %u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n",
+               rows, unit_names[unit], us, 2e-6 * rows * m->rows * columns / us, plan.rows,
+               a.row_tiles, a.column_tiles, a.splits, plan.ctas, 1u << a.stages_log, a.slots, plan.shared_bytes);
     }
     double us = time_units(QKV, DOWN, rows);
     printf("%5u rows layer    %8.1f us %5.0f TFLOP/s   32 layers: %.2f ms, %.0f rows/s\n", rows, us, layer / us,
            us * 0.032, rows / (us * 32e-6));
     fflush(stdout);
+}
+
+static void profile(uint32_t rows)
+{
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        exl2__cuda_gemm_plan plan;
+        exl2k_gemm_args a = prepare(0, unit, rows, &plan);
+        gemm_run(&gemm, &a, &plan);
+        rig_wait();
+    }
 }
 
 int main(int argc, char **argv)
@@ -159,8 +169,9 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2; i++) {
         time_rows(rows[i]);
     }
-    for (int i = 2; i < argc; i++) {
-        time_rows((uint32_t)strtoul(argv[i], NULL, 10));
+    bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
+    for (int i = profiled ? 3 : 2; i < argc; i++) {
+        (profiled ? profile : time_rows)((uint32_t)strtoul(argv[i], NULL, 10));
     }
     rig_close();
     return 0;
