@@ -223,7 +223,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
                                                  EXL2__KERNEL_exl2k_attend_decode128,
                                                  EXL2__KERNEL_exl2k_attend_decode256 };
-    uint32_t kind = exl2__cuda_head_class(a.dim), threads = kind == 2 ? 128 : 256;
+    static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
+    uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
@@ -253,7 +254,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     (void)range;
     exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
+                            .partial = m->b.partial,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
@@ -335,7 +336,8 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     exl2k_sample_args a = { .step = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,
-                            .states = m->b.sample_states, .results = (uint64_t)(uintptr_t)m->b.results,
+                            .states = m->b.sample_states, .bins = m->b.sample_bins,
+                            .results = (uint64_t)(uintptr_t)m->b.results,
                             .vocab = m->plan->shape.vocab, .stride = m->b.stride,
                             .rows_max = m->plan->logit_rows_max };
     exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,
