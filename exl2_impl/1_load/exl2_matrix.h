@@ -348,6 +348,7 @@ static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
+EXL2__COLD
 static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                             float prescale,
                                             exl2__matrix_tables *tables)

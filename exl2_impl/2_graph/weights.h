@@ -126,6 +126,7 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 
 /* ---- headers only ---- */
 
+EXL2__COLD
 static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
                                       exl2__matrix_desc *parts)
 {
@@ -174,6 +175,7 @@ static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w
 
 /* Opens the tensors and checks every matrix that the model needs against its headers; sums what they will take.
    Allocates the tensor table only. */
+EXL2__COLD
 static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
                                          const exl2__device *device)
 {
@@ -243,6 +245,7 @@ static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, cons
 }
 
 /* Begins the unit: tables, packed memory and norm. The tables are in use until the matrix is made. */
+EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                            const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
