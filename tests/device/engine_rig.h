@@ -7,13 +7,14 @@
 #define ENGINE_RIG_H
 
 #include "../../exl2_impl/3_backend/cuda.h"
+#include "kernel_folder.h"
 
 static exl2__cuda_device rig_cuda;
 
 /* Skips the test where there is no GPU. */
 static inline void rig_cuda_open(exl2_engine *e)
 {
-    exl2__cuda_settings settings = { .quiet = true };
+    exl2__cuda_settings settings = { .cache = kernel_folder(), .quiet = true };
     if (exl2__cuda_device_open(&e->ctx, &rig_cuda, &settings) < 0) {
         check_skip(e->ctx.error.text);
     }
