@@ -97,9 +97,11 @@ EXL2K_FN u64 exl2k_page_of(const exl2k_attend_args &a, u32 page, u32 head)
 
 EXL2K_FN u64 exl2k_value_offset(const exl2k_attend_args &a) { return (u64)a.kv_heads * EXL2K_PAGE_TOKENS * a.dim * 2; }
 
-EXL2K_FN u32 exl2k_table_page(const exl2k_attend_args &a, u32 sequence, u32 index)
+/* Line of the page tables of a sequence: u32 a page. */
+EXL2K_FN u64 exl2k_table_line(const exl2k_attend_args &a, u32 sequence)
 {
-    return exl2k_load(a.tables + ((u64)sequence * a.table_pitch + index) * 4);
+    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    return (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
 }
 
 #ifdef EXL2K_DIM

@@ -28,7 +28,6 @@
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, dim > 128 ? 2 : 1), block 256. */
 typedef struct exl2k_attend_args {
     exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
-    exl2k_u64 tables;      /* u32 [sequences, table_pitch]: page numbers */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
     exl2k_u64 rope;        /* f32 [positions, dim / 2, 2]: cosine, sine */
     exl2k_u64 pages;       /* of this layer */
@@ -36,14 +35,12 @@ typedef struct exl2k_attend_args {
     exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
     exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
     exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
-    exl2k_u64 tiles;       /* prefill: exl2k_tile [step.tile_count] */
-    exl2k_u32 qkv_pitch, out_pitch, table_pitch; /* elements */
+    exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
     exl2k_u32 stages;      /* decode: 1, 2, 4 or 6; 2 fit two CTAs on an SM and are as fast as more */
     exl2k_f32 scale;
-    exl2k_u32 unused;
 } exl2k_attend_args;
 
 #endif

@@ -19,6 +19,11 @@ EXL2K_FN void exl2k_load_draw(const exl2k_sample_args *a, exl2k_draw *to)
     __syncthreads();
 }
 
+EXL2K_FN u32 exl2k_draw_count(const exl2k_sample_args *a)
+{
+    return exl2k_load((u64)&((const exl2k_step *)a->step)->draw_count);
+}
+
 EXL2K_FN bool exl2k_row_is_done(const exl2k_sample_args *a, const exl2k_draw *d)
 {
     return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 12) & EXL2K_ROW_DONE;
@@ -170,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     exl2k_dependency_wait();
     exl2k_dependency_release();
     exl2k_load_logits(&a, a.logits, bits);
-    if (blockIdx.y >= exl2k_load(a.step + 4)) {
+    if (blockIdx.y >= exl2k_draw_count(&a)) {
         return;
     }
     exl2k_load_draw(&a, &d);
@@ -337,7 +342,7 @@ EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, u32
     __threadfence_system();
     *(volatile u64 *)&result->stamp = token | (u64)(ticket + 1) << 32;
     __threadfence();
-    if (atomicInc(&step->sampled, exl2k_load(a->step + 4) - 1) + 1 == exl2k_load(a->step + 4)) {
+    if (atomicInc(&step->sampled, exl2k_draw_count(a) - 1) + 1 == exl2k_draw_count(a)) {
         step->ticket = ticket + 1;
     }
 }
@@ -410,8 +415,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
-    u32 ticket = exl2k_load(a.step + 12);
-    if (blockIdx.y >= exl2k_load(a.step + 4)) {
+    u32 ticket = exl2k_load((u64)&((const exl2k_step *)a.step)->ticket);
+    if (blockIdx.y >= exl2k_draw_count(&a)) {
         return;
     }
     if (threadIdx.x < 8) {

@@ -218,6 +218,7 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k)
     }
     for (uint32_t g = 0; g < groups; g++) {
         steps[g] = (exl2k_step){ .row_count = step->row_count, .tile_count = pass->tile_count,
+                                 .table_pitch = pass->table_pitch, .tables = pass->tables, .tiles = pass->tiles,
                                  .draw_count = exl2__min32(size, step->logit_count - g * size),
                                  .ticket = pass->ticket + g };
     }

@@ -224,11 +224,11 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
-    exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .tables = m->pass.tables, .qkv = m->b.qkv,
+    exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial, .tickets = m->b.attend_tickets, .tiles = m->pass.tiles,
+                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
-                            .table_pitch = m->pass.table_pitch, .page_bytes = m->b.page_bytes, .heads = s->heads,
+                            .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .scale = s->attn_scale };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;

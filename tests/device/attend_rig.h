@@ -213,12 +213,12 @@ static void attend_scene_free(attend_scene *s)
 static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uint64_t pages)
 {
     exl2k_attend_args a = {
-        .step = s->step.address, .rows = s->rows_at.address, .tables = s->tables.address, .qkv = s->inputs.address,
+        .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .tiles = s->tiles.address, .qkv_pitch = s->qkv_pitch,
-        .out_pitch = s->out_pitch, .table_pitch = s->table_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
-        .page_bytes = s->page_bytes, .heads = s->heads, 
+        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch,
+        .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
     return a;
@@ -263,7 +263,8 @@ static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
         }
         r += rows;
     }
-    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles };
+    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles,
+                        .table_pitch = s->table_pitch, .tables = s->tables.address, .tiles = s->tiles.address };
     rig_upload(s->step, 0, &step, sizeof step);
     rig_upload(s->rows_at, 0, s->row + first, count * sizeof *s->row);
     rig_poison(s->out);
