@@ -5,21 +5,20 @@
    owns:  nothing that outlives the program.
    next:  models.c */
 #include "phase_rig.h"
-
-#include <pthread.h>
+#include "spread.h"
 
 /* ---- what each phase writes, and how far it may be off ----
 
    Off: the norm of the difference over the norm of what is wanted, for each row (of q, k, v: apart). Rounding to fp16
-   is off by up to 2^-11 for one value, 2^-11 / sqrt(3) = 2.8e-4 for a row; sums in float by 1e-6. kernels.md 11 has 3e-4
-   for products with fp16 on one side, 1e-5 for float results, 1e-3 for attention; a phase rounds in more places:
+   is off by up to 2^-11 for one value, 2^-11 / sqrt(3) = 2.8e-4 for a row; sums in float by 1e-6. kernels.md 11 has
+   3e-4 for products with fp16 on one side, 1e-5 for float results, 1e-3 for attention; a phase rounds where
      copy_pages, embed, sample   no arithmetic that may differ: exact
      qkv, head                   the normalised row is rounded: once
      attend                      q, the weights of V and the output are
      out, down                   nothing is: their inputs are halves already
      gate_up                     the normalised row, seen by both factors, and their product: three times */
 typedef struct phase_rule {
-    uint32_t few, many; /* sets of SEEN that it writes in passes of few and of many rows; SUMS: those of the next norm */
+    uint32_t few, many; /* sets of SEEN that it writes in passes of few, of many rows; SUMS: those of the next norm */
     double off_max;
 } phase_rule;
 
@@ -244,7 +243,8 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
 static void check_phase(trio *t, exl2__phase phase, uint32_t layer)
 {
     const exl2__cuda_model *m = device_of(t);
-    bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_down, adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down;
+    bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_down;
+    bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down;
     uint32_t truth = m->pass.many && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
     uint32_t set = m->pass.many ? rules[phase].many : rules[phase].few;
     if (set & SUMS) {
@@ -295,48 +295,11 @@ static void check_pass(trio *t, made_step *made)
     }
 }
 
-typedef struct errand {
-    void (*task)(void *arg, uint32_t index);
-    void *arg;
-    uint32_t index;
-} errand;
-
-static void *errand_run(void *errand_of)
-{
-    const errand *e = (const errand *)errand_of;
-    e->task(e->arg, e->index);
-    return NULL;
-}
-
-#define THREADS 8
-
-/* exl2_parallel.run, for the references. */
-static void spread(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
-{
-    pthread_t threads[THREADS];
-    errand errands[THREADS];
-    (void)user;
-    for (uint32_t i = 1; i < count; i++) {
-        errands[i] = (errand){ task, arg, i };
-        if (pthread_create(&threads[i], NULL, errand_run, &errands[i]) != 0) {
-            printf("no thread\n");
-            exit(1);
-        }
-    }
-    task(arg, 0);
-    for (uint32_t i = 1; i < count; i++) {
-        pthread_join(threads[i], NULL);
-    }
-}
-
 static void check_shape(uint32_t index)
 {
     static made_step made;
-    exl2_parallel parallel = { 0 };
     trio t;
-    parallel.run = spread;
-    parallel.width = THREADS;
-    trio_open(&t, &shapes[index], 1000 + index, parallel);
+    trio_open(&t, &shapes[index], 1000 + index, spread_parallel());
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         make_step(&made, &shapes[index], &passes[i]);
         check_pass(&t, &made);

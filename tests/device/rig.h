@@ -1,5 +1,6 @@
 /* rig.h: a small host for kernel tests: device 0, a module of kernels_src out of $EXL2_TEST_KERNELS or compiled on the
-   spot, buffers, launches, timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU: exit code 77.
+   spot, buffers, launches, timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU:
+   exit code 77.
    Compile with -DEXL2_KERNEL_DIR='"kernels_src"' (only the default of rig_open's folder).
 
        rig_open("kernels_src");
