@@ -41,15 +41,23 @@ typedef struct exl2k_unturned {
     f32 x, y, c, s;
 } exl2k_unturned;
 
+EXL2K_FN void exl2k_angle_load(const exl2k_attend_args &a, u32 position, u32 i, exl2k_unturned &u)
+{
+    asm("ld.global.nc.v2.f32 {%0, %1}, [%2];"
+        : "=f"(u.c), "=f"(u.s) : "l"(a.rope + ((u64)position * (a.dim / 2) + i) * 8));
+}
+
+EXL2K_FN void exl2k_elements_load(const exl2k_attend_args &a, u32 row, u32 feature, u32 i, exl2k_unturned &u)
+{
+    u.x = exl2k_qkv(a, row, feature + i);
+    u.y = exl2k_qkv(a, row, feature + a.dim / 2 + i);
+}
+
 EXL2K_FN exl2k_unturned exl2k_unturned_load(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
 {
-    u32 half = a.dim / 2;
-    u64 angle = a.rope + ((u64)position * half + i) * 8;
     exl2k_unturned u;
-    u.x = exl2k_qkv(a, row, feature + i);
-    u.y = exl2k_qkv(a, row, feature + half + i);
-    u.c = __uint_as_float(exl2k_load_constant(angle));
-    u.s = __uint_as_float(exl2k_load_constant(angle + 4));
+    exl2k_elements_load(a, row, feature, i, u);
+    exl2k_angle_load(a, position, i, u);
     return u;
 }
 

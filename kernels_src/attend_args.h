@@ -39,8 +39,10 @@ typedef struct exl2k_attend_args {
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
-    exl2k_u32 stages;      /* decode: 1, 2, 4 or 6; 2 fit two CTAs on an SM and are as fast as more */
+    exl2k_u32 stages;      /* decode: 1, 2, 3, 4, 6 or 8: parts of K or V that each warp has on their way */
     exl2k_f32 scale;
+    exl2k_u32 early;       /* decode: 1: step, rows, tables and pages are settled before the first kernel of the chain
+                              of overlapping launches that this one is in starts: they are read before the wait */
 } exl2k_attend_args;
 
 #endif

@@ -122,15 +122,20 @@ typedef struct exl2k_turning {
 /* Element of the own K (below half) or V that is a thread's number n. */
 EXL2K_FN u32 exl2k_own_element(u32 n) { return threadIdx.x + n * EXL2K_DECODE_THREADS; }
 
-EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_turning &q)
+/* angles: of constant tables, by themselves; else what the kernel before has written. */
+EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args &a, bool angles, exl2k_turning &q)
 {
     u32 half = a.dim / 2;
 #pragma unroll
     for (u32 n = 0; n < EXL2K_OWN; n++) {
         u32 element = exl2k_min(exl2k_own_element(n), 2 * half - 1);
         bool value = element >= half;
-        u32 feature = (a.heads + (value ? a.kv_heads : 0) + d.kv_head) * a.dim;
-        q.own[n] = exl2k_unturned_load(a, d.row, d.position, feature, value ? element - half : element);
+        u32 feature = (a.heads + (value ? a.kv_heads : 0) + d.kv_head) * a.dim, i = value ? element - half : element;
+        if (angles) {
+            exl2k_angle_load(a, d.position, i, q.own[n]);
+        } else {
+            exl2k_elements_load(a, d.row, feature, i, q.own[n]);
+        }
     }
 #pragma unroll
     for (u32 n = 0; n < EXL2K_HEAD_TILE / EXL2K_DECODE_WARPS; n++) {
@@ -138,7 +143,11 @@ EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args 
 #pragma unroll
         for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
             u32 i = exl2k_min(d.lane + 32 * k, half - 1);
-            q.query[n][k] = exl2k_unturned_load(a, d.row, d.position, head * a.dim, i);
+            if (angles) {
+                exl2k_angle_load(a, d.position, i, q.query[n][k]);
+            } else {
+                exl2k_elements_load(a, d.row, head * a.dim, i, q.query[n][k]);
+            }
         }
     }
 }
@@ -350,13 +359,13 @@ EXL2K_FN void exl2k_merge_splits(const exl2k_decode &d, const exl2k_attend_args 
 /* Has every split of this row and head been stored? True for one CTA. */
 EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
 {
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) { /* fences of one thread order what the barriers have brought before and after it */
+        __threadfence();
         shared->ticket = atomicInc((u32 *)a.tickets + (u64)d.row * gridDim.y + blockIdx.y, d.splits - 1);
+        __threadfence();
     }
     __syncthreads();
-    __threadfence();
     return shared->ticket == d.splits - 1;
 }
 
@@ -369,17 +378,25 @@ extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, 1) EXL2K_DECO
     u32 query[EXL2K_STEPS][2];
     uint2 places[EXL2K_ITEMS];
     exl2k_turning turning;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
-    if (!exl2k_decode_open(d, a, exl2k_shared(rings))) {
-        return;
+    if (!a.early) {
+        exl2k_dependency_wait();
     }
-    exl2k_turning_load(d, a, turning);
-#pragma unroll 1
-    for (u32 e = 0; e < d.stages; e++) {
+    bool there = exl2k_decode_open(d, a, exl2k_shared(rings));
+    for (u32 e = 0; e < d.stages && there; e++) {
         exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
     }
-    exl2k_load_places(d, a, places);
+    if (there) {
+        exl2k_turning_load(d, a, true, turning);
+        exl2k_load_places(d, a, places);
+    }
+    if (a.early) {
+        exl2k_dependency_wait();
+    }
+    if (!there) {
+        return;
+    }
+    exl2k_turning_load(d, a, false, turning);
     exl2k_turning_store(d, a, turning, &shared);
     __syncthreads();
 #pragma unroll

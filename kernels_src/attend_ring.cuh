@@ -63,6 +63,7 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.lane = threadIdx.x % 32;
     d.warp = threadIdx.x / 32;
     d.row = blockIdx.z;
+    d.stages = a.stages;
     uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
     uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
     u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
@@ -86,7 +87,6 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.writes = tile == 0;
     u32 units = (d.end - d.begin + EXL2K_UNIT - 1) / EXL2K_UNIT;
     d.units = units > d.warp ? (units - d.warp - 1) / EXL2K_DECODE_WARPS + 1 : 0;
-    d.stages = a.stages;
     d.ring = ring + d.warp * a.stages * EXL2K_UNIT_BYTES;
     d.batch = EXL2K_ALL;
     return true;
@@ -131,10 +131,14 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
 /* Until the oldest element is there. */
 EXL2K_FN void exl2k_ring_wait(u32 stages)
 {
-    if (stages >= 6) {
+    if (stages >= 8) {
+        exl2k_copy_wait<7>();
+    } else if (stages >= 6) {
         exl2k_copy_wait<5>();
     } else if (stages >= 4) {
         exl2k_copy_wait<3>();
+    } else if (stages >= 3) {
+        exl2k_copy_wait<2>();
     } else if (stages >= 2) {
         exl2k_copy_wait<1>();
     } else {

@@ -1,5 +1,5 @@
 /* base.cuh: what CUDA's headers would give, by inline PTX, because NVRTC finds no headers at run time.
-   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 0): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
+   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
           number, default 0: off): tests of that, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
@@ -19,7 +19,7 @@ typedef exl2k_u64 u64;
 typedef exl2k_f32 f32;
 
 #ifndef EXL2K_PDL
-#define EXL2K_PDL 0
+#define EXL2K_PDL 1
 #endif
 
 #ifndef EXL2K_SLEEP

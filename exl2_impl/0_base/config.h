@@ -76,6 +76,10 @@ static inline uint32_t exl2__atomic_load(const uint32_t *p)
 {
     return (uint32_t)_InterlockedOr((volatile long *)(uintptr_t)p, 0);
 }
+static inline uint64_t exl2__atomic_load64(const uint64_t *p)
+{
+    return (uint64_t)_InterlockedOr64((volatile __int64 *)(uintptr_t)p, 0);
+}
 static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
 {
     (void)_InterlockedExchange((volatile long *)p, (long)value);
@@ -86,6 +90,10 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 }
 #else
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+static inline uint64_t exl2__atomic_load64(const uint64_t *p)
 {
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);
 }

@@ -2,7 +2,7 @@
    takes: calls through exl2__backend.
    gives: exl2__cpu_backend.
    owns:  the device struct.
-   next:  ../4_cache/pages.h */
+   next:  cuda_api.h */
 #ifndef EXL2__CPU_H
 #define EXL2__CPU_H
 

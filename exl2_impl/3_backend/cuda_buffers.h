@@ -8,10 +8,11 @@
 
 #include "../../kernels_src/attend_args.h"
 #include "../../kernels_src/gemv_args.h"
-#include "cuda_device.h"
+#include "cuda_pace.h"
 #include "cuda_sample.h"
 
 #define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
+#define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
@@ -33,20 +34,33 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
     uint32_t page_bytes; /* of one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
-    exl2k_result *results; /* [2, L] pinned */
-    exl2__cuda_event *sampled;
+    exl2k_result *results; /* [2, L] pinned: of even and of odd marks */
+    exl2__cuda_event *marks[2]; /* results of even, of odd marks are there */
 } exl2__cuda_buffers;
 
-/* A pass that was begun: where its data lies, and which of the sums is which. */
+/* The pass that was begun, as launches see it. */
 typedef struct exl2__cuda_pass {
     uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
-    uint64_t rows, tables, tiles, copies, draws;
-    uint32_t table_pitch, tile_count, splits;
-    uint32_t now;        /* sums of the norm that the next product reads */
+    uint64_t rows, draws, copies;
+    uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
+    uint32_t longest;    /* tokens that the row with the longest context sees */
+    uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
+    uint32_t tile_count, now; /* now: which sums are those of the norm that the next product reads */
     bool first;          /* there was no norm before it */
+    bool fixed;          /* decodes up to 8 rows: where its data lies depends on row_count only, so graphs serve it */
+    bool singles;        /* every row is the only one of its sequence, and has logits */
     bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
-    uint32_t ticket;     /* samplings so far */
+    bool chained;        /* the kernel in front belongs to the pass: the next one may begin while it ends */
 } exl2__cuda_pass;
+
+#define EXL2__CUDA_SPLIT_CLASSES 4u
+
+/* Graphs of passes that decode one row, of those that decode up to 8. */
+typedef struct exl2__cuda_graphs {
+    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES];
+    exl2__cuda_graph_exec **ranges[2]; /* [units] */
+    uint32_t units;
+} exl2__cuda_graphs;
 
 static inline uint32_t exl2__cuda_pitch(uint32_t elements)
 {
@@ -61,7 +75,8 @@ static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
 /* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
-    uint64_t rows = p->rows_max, sequences = p->sequences_max, group = p->shape.heads / p->shape.kv_heads;
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_FIXED_ROWS), sequences = p->sequences_max;
+    uint64_t group = p->shape.heads / p->shape.kv_heads;
     uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_step) + rows * sizeof(exl2k_row);
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);

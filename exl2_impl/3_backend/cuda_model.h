@@ -51,6 +51,13 @@ typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
+    uint32_t marks_queued, marks_collected; /* ends of samplings (exl2k_step.ticket), and of passes without */
+    uint32_t layers_per_unit;       /* of fixed passes */
+    bool whole;                     /* fixed passes may be queued as one graph */
+    uint64_t layer_bytes, head_bytes; /* of weights, about */
+    uint64_t waited_ns;             /* for the last mark that was waited for */
+    exl2__cuda_graphs graphs;
+    exl2__cuda_pace pace;
 } exl2__cuda_model;
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)

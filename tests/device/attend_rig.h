@@ -33,6 +33,7 @@ typedef struct attend_scene {
     uint16_t *map;
     uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
     float scale;
+    uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
 } attend_scene;
 
@@ -232,6 +233,12 @@ static void attend_launch(const rig_module *m, const char *name, uint32_t x, uin
     if (shared > 48 * 1024) {
         rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
     }
+    if (rig.programmatic && rig.arch >= 90 && rig.driver.launch_with) {
+        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1 };
+        exl2__cuda_launch launch = { { x, y, z }, { threads, 1, 1 }, shared, rig.stream, &attribute, 1 };
+        rig_try(rig.driver.launch_with(&launch, function, arguments, NULL), name);
+        return;
+    }
     rig_try(rig.driver.launch(function, x, y, z, threads, 1, 1, shared, rig.stream, arguments, NULL), name);
 }
 
@@ -244,8 +251,9 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     static const uint32_t warps[] = { 8, 8, 4 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
-    attend_launch(&m->decode[kind], names[kind], EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
-                  warps[kind] * stages * 32 * (64u << kind), &a);
+    a.early = s->early;
+    attend_launch(&m->decode[kind], names[kind], s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows,
+                  warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind), &a);
 }
 
 /* Rows [first, first + count) of the scene, with their tiles; the outputs are poisoned. */
