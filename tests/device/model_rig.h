@@ -1,6 +1,6 @@
 /* model_rig.h: a whole model on one backend, and passes over texts of it whose logits the host sees.
    takes: a folder with a model; for CUDA an open exl2__cuda_device.
-   gives: side with open and close; side_run; gpu_open, gpu_close.
+   gives: side with open and close; side_run, side_poison; gpu_open, gpu_close.
    owns:  the model, until side_close.
    next:  models.c */
 #ifndef MODEL_RIG_H
@@ -58,7 +58,7 @@ static inline void gpu_open(const char *const *options, uint32_t shared_bytes_ma
 {
     exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
     exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
-                                     .quiet = true };
+                                     .optional = true };
     gpu_ctx = (exl2__ctx){ 0 };
     gpu_ctx.allocator = exl2__platform_allocator();
     gpu_ctx.files = exl2__platform_files();
@@ -168,27 +168,63 @@ static inline void side_take(side *s, uint32_t first, uint32_t count)
     }
 }
 
-/* A pass; logits of every row (`every`), or of the last row of each part. Tokens are drawn greedily. */
+/* NaNs in all buffers of a pass on the GPU, wherever their rows mean something; padding stays, for products read it. */
+static inline void side_poison(const side *s)
+{
+    const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
+    const exl2__shape *shape = &s->plan.shape;
+    const struct {
+        uint64_t at, rows, used, pitch;
+    } all[] = {
+        { b->residual, ROWS, shape->hidden * 4, shape->hidden * 4 },
+        { b->qkv, ROWS, b->qkv_pitch * 4, b->qkv_pitch * 4 },
+        { b->x, ROWS, shape->hidden * 2, b->x_pitch * 2 },
+        { b->attended, ROWS, shape->heads * shape->head_dim * 2, b->attended_pitch * 2 },
+        { b->h, ROWS, shape->inter * 2, b->h_pitch * 2 },
+        { b->head_x, s->plan.logit_rows_max, shape->hidden * 2, b->x_pitch * 2 },
+        { b->logits, s->plan.logit_rows_max, shape->vocab * 4, b->stride * 4 },
+    };
+    int result = gpu.driver.context_push(gpu.context);
+    for (size_t i = 0; i < EXL2__COUNT(all); i++) {
+        uint8_t *image = (uint8_t *)calloc((size_t)all[i].rows, (size_t)all[i].pitch);
+        for (uint64_t row = 0; image && row < all[i].rows; row++) {
+            memset(image + row * all[i].pitch, 0xFF, (size_t)all[i].used);
+        }
+        result = image && result == 0
+                   ? gpu.driver.copy_up(all[i].at, image, (size_t)(all[i].rows * all[i].pitch), gpu.stream) : -1;
+        result = result == 0 ? gpu.driver.stream_wait(gpu.stream) : result;
+        free(image);
+    }
+    exl2__cuda_device_leave(&gpu);
+    if (!CHECK_INT(result, 0)) {
+        exit(1);
+    }
+}
+
+/* A pass; logits of every row (`every`), or of the last row of each part. Tokens are drawn greedily. Parts of one row
+   each decode: such passes may go by graphs. */
 static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
 {
     static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
     const uint32_t *tables[TEXTS];
     exl2__forward_status status = EXL2__FORWARD_MORE;
+    bool decodes = true;
     s->row_count = s->logit_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         tables[i] = text_pages[parts[i].text];
+        decodes = decodes && parts[i].rows == 1;
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
             s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
             if (every || k + 1 == parts[i].rows) {
                 s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_DRAW, .alts = 2,
                                                                      .sampling = &greedy,
-                                                                     .draw_position = position + 1 };
+                                                                     .draw_position = position + 1, .left = 1 };
             }
         }
     }
     exl2__step step = { .rows = s->rows, .row_count = s->row_count, .sequence_count = count, .page_tables = tables,
-                        .logits = s->logit_rows, .logit_count = s->logit_count };
+                        .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {
         side_need(s, exl2__forward_run(&s->forward, 0, true, &status));

@@ -176,6 +176,59 @@ static void test_repeats(void)
     repeat(many, 1, REPEATS / 20);
 }
 
+/* ---- kernels that sleep ---- */
+
+#define SLEEPS 10u
+
+static const struct {
+    part parts[8];
+    uint32_t count;
+} passes[] = {
+    { { { 8, 0, 40 } }, 1 },
+    { { { 8, 40, 1 } }, 1 },
+    { { { 9, 0, 70 }, { 8, 41, 1 }, { 10, 0, 3 } }, 3 },
+    { { { 8, 42, 1 }, { 9, 70, 1 }, { 10, 3, 1 } }, 3 },
+    { { { 11, 0, 150 } }, 1 },
+    { { { 8, 43, 1 }, { 9, 71, 1 }, { 10, 4, 1 }, { 11, 150, 1 }, { 12, 0, 1 }, { 13, 0, 1 }, { 14, 0, 1 },
+        { 15, 0, 1 } }, 8 },
+    { { { 11, 151, 100 }, { 8, 44, 1 } }, 2 },
+};
+
+/* All passes, one after the other, over poisoned buffers; their logits are kept at `to`, [passes][8, vocab], or (check)
+   compared with what is there. */
+static void run_passes(float *to, bool check)
+{
+    size_t vocab = cuda.plan.shape.vocab;
+    for (size_t i = 0; i < EXL2__COUNT(passes); i++, to += 8 * vocab) {
+        side_poison(&cuda);
+        side_run(&cuda, passes[i].parts, passes[i].count, false);
+        if (!check) {
+            memcpy(to, cuda.logits, cuda.logit_count * vocab * sizeof *to);
+        } else if (!CHECK(memcmp(to, cuda.logits, cuda.logit_count * vocab * sizeof *to) == 0)) {
+            printf("    pass %zu of %u rows has other bits when kernels sleep\n", i, cuda.row_count);
+        }
+    }
+}
+
+/* The same bits from kernels that sleep at random where they could overtake each other (exl2k_sleep in base.cuh). */
+static void test_sleep(const char *path)
+{
+    static const char *const options[] = { "-DEXL2K_SLEEP=7", NULL };
+    float *wanted = (float *)calloc(EXL2__COUNT(passes) * 8 * cuda.plan.shape.vocab, sizeof *wanted);
+    if (!wanted) {
+        exit(1);
+    }
+    run_passes(wanted, false);
+    side_close(&cuda);
+    gpu_close();
+    gpu_open(options, 0);
+    side_open(&cuda, &exl2__cuda_backend, &gpu, path);
+    for (uint32_t i = 0; i < SLEEPS; i++) {
+        run_passes(wanted, true);
+    }
+    free(wanted);
+}
+
 /* ---- a model ---- */
 
 static void run_model(const char *path)
@@ -190,6 +243,7 @@ static void run_model(const char *path)
     uint32_t same = test_greedy();
     test_alone();
     test_repeats();
+    test_sleep(path);
     printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same\n", path, worst_off,
            worst_logit, same, GREEDY_TOKENS);
     free(kept);

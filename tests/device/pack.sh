@@ -23,10 +23,10 @@ for name in host repack small sample products gemm attend models product_speed; 
     program $name tests/device/$name.c
 done
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
-program golden tests/engine/golden.c -DEXL2__CUDA
+program golden tests/engine/golden.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 program build_kernels tests/device/build_kernels.c
 "$folder/build_kernels" "$folder/kernels" "$arch"
-"$folder/build_kernels" "$folder/kernels" "$arch" -DEXL2K_PDL=1 -DEXL2K_SLEEP=7
+"$folder/build_kernels" "$folder/kernels" "$arch" -DEXL2K_SLEEP=7
 rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
@@ -40,4 +40,5 @@ for name in exl2/exl2-2bit exl2/exl2-3bit exl2/exl2-5bit exl2/exl2-6bit exl2/exl
         cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/${name%/*}/"
     fi
 done
+chmod -R u+w "$folder"
 du -sh "$folder"

@@ -63,15 +63,28 @@ static const exl2__page_copy copies[] = { { 0, 12 }, { 5, 0 }, { 0, 11 }, { 11, 
 static inline void make_logits(made_step *m, uint32_t row)
 {
     uint32_t i = m->step.logit_count++;
+    bool score = i % 3 == 2 && !m->step.decodes;
     CHECK(i < LOGITS_MAX);
-    m->logits[i] = (exl2__logit_row){ .row = row, .use = i % 3 == 2 ? EXL2__LOGIT_SCORE : EXL2__LOGIT_DRAW,
+    m->logits[i] = (exl2__logit_row){ .row = row, .use = score ? EXL2__LOGIT_SCORE : EXL2__LOGIT_DRAW,
                                       .target = m->rows[row].token, .alts = 3,
                                       .sampling = i % 3 ? &m->greedy : &m->sampling,
                                       .draw_position = m->rows[row].position + 1,
-                                      .history = &m->rows[row].token, .history_count = 1 };
+                                      .history = &m->rows[row].token, .history_count = 1, .history_max = 1,
+                                      .left = 1 };
 }
 
-static inline void make_step(made_step *m, const synth_shape *s, const pass *p)
+/* Whether every row is the only one of its sequence. */
+static inline bool pass_is_single(const pass *p)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < SEQUENCES_MAX; i++) {
+        most = p->sequence[i].rows > most ? p->sequence[i].rows : most;
+    }
+    return most == 1;
+}
+
+/* decodes: a step that says so of itself; every row draws. */
+static inline void make_step(made_step *m, const synth_shape *s, const pass *p, bool decodes)
 {
     uint32_t pages = 0, rows = 0;
     memset(m, 0, sizeof *m);
@@ -95,6 +108,7 @@ static inline void make_step(made_step *m, const synth_shape *s, const pass *p)
         m->step.sequence_count = i + 1;
     }
     CHECK(pages <= PAGES && rows <= ROWS_MAX);
+    m->step.decodes = decodes;
     for (uint32_t row = 0; row < rows; row += 1 + rows / 12) {
         make_logits(m, row);
     }

@@ -70,7 +70,7 @@ static inline void gpu_open(uint32_t shared_bytes_max)
 {
     exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
     exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
-                                     .quiet = true };
+                                     .optional = true };
     gpu_ctx = (exl2__ctx){ 0 };
     gpu_ctx.allocator = exl2__platform_allocator();
     gpu_ctx.files = exl2__platform_files();
