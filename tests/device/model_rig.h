@@ -46,6 +46,7 @@ typedef struct side {
     uint32_t row_count, logit_count;
     exl2_token drawn[ROWS];
     float *logits; /* [ROWS, vocab] in the order of logit_rows */
+    bool by_unit;  /* of a device: layer range by layer range, as under a budget */
 } side;
 
 static exl2_token texts[TEXTS][TEXT_TOKENS];
@@ -227,7 +228,9 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
                         .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {
-        side_need(s, exl2__forward_run(&s->forward, 0, true, &status));
+        exl2__pace pace = { .timed = s->by_unit, .whole = true, .wait = true };
+        side_need(s, s->b->queue ? exl2__forward_queue(&s->forward, &pace, &status)
+                                 : exl2__forward_run(&s->forward, 0, true, &status));
         if (status == EXL2__FORWARD_RESULTS) {
             side_take(s, s->forward.logit0, s->forward.result_count);
         }

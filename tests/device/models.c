@@ -154,6 +154,22 @@ static void test_alone(void)
     check_same(large, 1, larger, 3, 2);
 }
 
+/* Graphs of whole passes, and layer range by layer range. */
+static void test_units(void)
+{
+    static const part one[] = { { 8, 40, 1 } }, three[] = { { 8, 40, 1 }, { 9, 70, 1 }, { 11, 64, 1 } };
+    static const part prompt[] = { { 13, 0, 33 }, { 8, 40, 1 } };
+    const part *const passes[] = { one, three, prompt };
+    for (uint32_t i = 0; i < 3; i++) {
+        side_run(&cuda, passes[i], i == 0 ? 1 : i == 1 ? 3 : 2, false);
+        keep(cuda.logit_count - 1);
+        cuda.by_unit = true;
+        side_run(&cuda, passes[i], i == 0 ? 1 : i == 1 ? 3 : 2, false);
+        cuda.by_unit = false;
+        CHECK(same_as_kept(cuda.logit_count - 1));
+    }
+}
+
 static void repeat(const part *parts, uint32_t count, uint32_t times)
 {
     uint32_t different = 0;
@@ -242,6 +258,7 @@ static void run_model(const char *path)
     test_logits();
     uint32_t same = test_greedy();
     test_alone();
+    test_units();
     test_repeats();
     test_sleep(path);
     printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same\n", path, worst_off,

@@ -28,7 +28,7 @@ run() {
     case $code in
     0) state=ok ;;
     77) state=skipped ;;
-    *) state="FAILED ($code)" failed=1 && tail -n 25 "$logs/$name.log" ;;
+    *) state="FAILED ($code)" failed=1 && grep -v failed: "$logs/$name.log" | tail -n 12 ;;
     esac
     summary="$summary$(printf '%-14s %-12s %4s s  %s' "$name" "$state" "$took" "$last")
 "
