@@ -39,10 +39,10 @@ static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
     return first;
 }
 
-/* Modules for one class of head sizes say so in their names: 64 for "attend_decode64.cu"; 0: for every model. */
+/* Attention for one class of head sizes says so in its name: 64 for "attend_decode64.cu"; 0: for every model. */
 static inline uint32_t exl2__cuda_module_class(const char *module)
 {
-    size_t end = strcspn(module, "."), at = end;
+    size_t end = strncmp(module, "attend_", 7) == 0 ? strcspn(module, ".") : 0, at = end;
     uint32_t number = 0;
     while (at > 0 && module[at - 1] >= '0' && module[at - 1] <= '9') {
         at--;
@@ -86,6 +86,7 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 }
 
 /* false: there is no compiler, `why` says why. */
+EXL2__COLD
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->refused) {
@@ -357,6 +358,7 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 }
 
 /* Loads a job's image; one from the cache that the driver refuses is compiled anew and stored over. */
+EXL2__COLD
 static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                             exl2__cuda_job *job)
 {
