@@ -308,7 +308,7 @@ static void check_usage(void)
         { "generate m --prompt a --top-p 0", "--top-p is above 0" },
         { "generate m --prompt a --min-p 1.5", "--min-p is 0 to 1" },
         { "generate m --prompt a --greedy --top-k 4", "--greedy leaves no choice" },
-        { "generate m --prompt a --backend gpu", "--backend is one of auto|cpu" },
+        { "generate m --prompt a --backend gpu", "--backend is one of auto|cuda|cpu" },
         { "chat m --greedy --temperature 2", "--greedy leaves no choice" },
         { "score m", "give one of --text-file" },
         { "score m --ids-file f --bytes 3", "--bytes goes with" },
