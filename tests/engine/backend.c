@@ -285,7 +285,8 @@ static void on_probe(const char *function, const void *arguments, unsigned grid_
     bool copies = strcmp(function, "exl2k_probe_copy") == 0;
     CHECK(copies || strcmp(function, "exl2k_probe_read") == 0);
     CHECK(fake_memory(a.from, a.words * 16) != NULL);
-    CHECK(!copies || (fake_memory(a.to, a.words * 16) && (a.to >= a.from + a.words * 16 || a.from >= a.to + a.words * 16)));
+    bool apart = a.to >= a.from + a.words * 16 || a.from >= a.to + a.words * 16;
+    CHECK(!copies || (fake_memory(a.to, a.words * 16) && apart));
     probed.reads += !copies;
     probed.copies += copies;
     *(copies ? &probed.copied_bytes : &probed.read_bytes) = a.words * 16;

@@ -31,8 +31,10 @@ static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, u
     const char *error = NULL;
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
-    CHECK_INT(program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' --save '%s.txt' "
-                  "--cpu-us %u --gpu-us %u --threads %u --seed 7", check_model(), to, to, to, cpu_us, gpu_us, threads), 0);
+    int code = program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' "
+                           "--save '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7", check_model(), to, to, to,
+                           cpu_us, gpu_us, threads);
+    CHECK_INT(code, 0);
     char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
     json_value *report = json_read(json, strlen(json), &error);
