@@ -16,14 +16,14 @@ typedef struct bench_options {
     const char *path;
     arg_numbers prefill, context, batch;
     uint32_t decode;
-    bool json, probe;
+    bool json, probe, first_start;
     host_options host;
 } bench_options;
 
 typedef struct bench {
     const bench_options *options;
     host host;
-    bench_start start;
+    bench_start start, first; /* first: without kernels from the cache */
     bool probed;
     exl2_device_info device;
     exl2_device_speed speed;
@@ -134,6 +134,11 @@ static void print_json(const bench *b)
     if (b->options->path) {
         json_out_string(&j, "backend", host_on_gpu(&b->host) ? "cuda" : "cpu");
         bench_start_json(&b->start, &j);
+        if (b->options->first_start) {
+            json_out_object(&j, "first_start");
+            bench_start_json(&b->first, &j);
+            json_out_end(&j);
+        }
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
         json_out_array(&j, "runs");
         for (uint32_t i = 0; i < b->run_count; i++) {
@@ -163,6 +168,31 @@ static uint32_t largest(const arg_numbers *list)
     return most;
 }
 
+/* Once without the kernels that are there already, if that is wanted; then as it is from then on. False with a
+   sentence. */
+static bool start(bench *b, const exl2_model_desc *model)
+{
+    const bench_options *o = b->options;
+    if (o->first_start) {
+        host_options anew = o->host;
+        anew.first_start = true;
+        if (!bench_start_run(&b->first, &b->host, &anew, model)) {
+            return false;
+        }
+        host_close(&b->host);
+        if (!o->json) {
+            printf("a first start: ");
+            bench_start_print(&b->first);
+            printf("then: ");
+        }
+    }
+    bool good = bench_start_run(&b->start, &b->host, &o->host, model);
+    if (good && !o->json) {
+        bench_start_print(&b->start);
+    }
+    return good;
+}
+
 /* False with a sentence. */
 static bool load(bench *b)
 {
@@ -175,16 +205,13 @@ static bool load(bench *b)
     model.context_max = need > 8192 && need <= UINT32_MAX ? (uint32_t)need : 0;
     uint64_t decode_pool = (decode_need + 64) * batch;
     model.cache.tokens = decode_pool > prefill_need + 64 ? decode_pool : prefill_need + 64;
-    if (!bench_start_run(&b->start, &b->host, &o->host, &model)) {
+    if (!start(b, &model)) {
         return false;
     }
     if (need > b->host.info.context_max) {
         fprintf(stderr, "%llu tokens are asked for in one sequence and the model's context holds %u\n",
                 (unsigned long long)need, b->host.info.context_max);
         return false;
-    }
-    if (!o->json) {
-        bench_start_print(&b->start);
     }
     return true;
 }
@@ -250,6 +277,7 @@ int cli_bench(int argc, char **argv)
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens before them (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences side by side (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "what the GPU's memory reads and copies; runs on a GPU do that anyway" },
+        { "--first-start", ARG_BOOL, &o.first_start, NULL, "also how long a start takes that compiles all kernels" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
     };

@@ -68,18 +68,14 @@ static double load_speed(const bench_start *s)
 
 void bench_start_print(const bench_start *s)
 {
-    if (s->plan.device_bytes) {
-        printf("opened in %.3f s\n", s->open_seconds);
-        if (s->kernels_compiled) {
-            printf("kernels: %llu modules compiled, in %.2f s\n", (unsigned long long)s->kernels_compiled,
-                   s->kernel_seconds);
-        } else {
-            printf("kernels: from the cache, in %.3f s\n", s->kernel_seconds);
-        }
+    bool on_gpu = s->plan.device_bytes > 0;
+    if (on_gpu) {
+        printf("opened in %.3f s; kernels in %.3f s, %llu modules of them compiled; ", s->open_seconds,
+               s->kernel_seconds, (unsigned long long)s->kernels_compiled);
     }
-    printf("loaded in %.2f s: %.2f GB of weights, %.2f GB/s\n", s->load_seconds - s->kernel_seconds,
-           (double)s->plan.weight_bytes * 1e-9, load_speed(s));
-    if (s->plan.device_bytes) {
+    printf("loaded %.2f GB of weights in %.2f s, %.2f GB/s\n", (double)s->plan.weight_bytes * 1e-9,
+           s->load_seconds - s->kernel_seconds, load_speed(s));
+    if (on_gpu) {
         printf("GPU memory: %.3f GB planned, %.3f GB taken, at most %.3f GB\n", (double)s->plan.device_bytes * 1e-9,
                (double)s->device_bytes * 1e-9, (double)s->device_peak * 1e-9);
     }

@@ -2,7 +2,7 @@
    takes: a GGUF file, a folder that does not exist yet or is empty.
    gives: cli_import.
    owns:  nothing beyond the call.
-   next:  synth.c */
+   next:  kernels.c */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"

@@ -180,7 +180,7 @@ int cli_info(int argc, char **argv)
     const arg flags[] = {
         { "--context", ARG_U32, &i.desc.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
         { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
-        HOST_DEVICE_ARGS(i.options),
+        HOST_GPU_ARGS(i.options),
         { "--json", ARG_BOOL, &json, NULL, "for machines" },
     };
     const args_desc d = { "exl2 info",

@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Keeps the one warning of opening: why AUTO does without a GPU. */
+/* The engine's warnings: of those at its opening the one that says why there is no GPU is kept. */
 static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
 {
+    static const char start[] = "models run on the CPU: ";
     host *h = user;
-    const char *reason = strstr(text, "models run on the CPU: ");
     (void)code;
-    if (level == EXL2_LOG_WARN && reason == text) {
-        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", strchr(text, ':') + 2);
+    if (level == EXL2_LOG_WARN && strncmp(text, start, sizeof start - 1) == 0) {
+        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", text + sizeof start - 1);
     }
 }
 
@@ -32,9 +32,17 @@ bool host_open(host *h, const host_options *o)
         fprintf(stderr, "%u threads could not be started\n", o->threads ? o->threads : pool_processors());
         return false;
     }
+    if (!kernel_folder_open(&h->kernels, o->kernels)) {
+        fputs("the path of the kernels' folder is too long\n", stderr);
+        host_close(h);
+        return false;
+    }
     exl2_engine_desc d = { .backend = backends[o->backend], .devices = &device, .device_count = o->device.count,
                            .parallel = pool_hook(h->pool), .zones = o->zones, .open_error = &error };
-    d.log = (exl2_logger){ .line = on_line, .user = h };
+    d.kernel_cache = kernel_folder_hook(&h->kernels);
+    d.kernel_cache.load = o->first_start ? NULL : d.kernel_cache.load;
+    d.log.line = on_line;
+    d.log.user = h;
     uint64_t start = clock_ns();
     if (exl2_open(&d, &h->engine) < 0) {
         fprintf(stderr, "%s\n", error.text);

@@ -1,8 +1,7 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    keep how a job ended, print the sentence of a failure.
-   takes: --backend, --device and --threads, a model folder.
-   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS,
-          HOST_DEVICE_ARGS.
+   takes: --backend, --device, --kernels and --threads, a model folder.
+   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
    owns:  the engine and the pool.
    next:  text_file.h */
 #ifndef DEMO_HOST_H
@@ -10,34 +9,39 @@
 
 #include "args.h"
 #include "exl2.h"
+#include "kernel_folder.h"
 #include "pool.h"
 #include "progress.h"
 
-typedef enum host_backend { HOST_AUTO, HOST_CUDA, HOST_CPU } host_backend; /* the parts of --backend */
+enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
 
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each processor */
-    uint32_t backend;    /* host_backend */
+    uint32_t backend;
     arg_numbers device;  /* none or one */
     uint32_t threads;
+    const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
+    bool first_start;    /* what lies there is not read */
     exl2_zones zones;    /* of the engine; what they point to outlives it */
 } host_options;
 
 /* Rows of a flag table. */
-#define HOST_DEVICE_ARGS(options)                                                             \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" }, \
-    { "--device", ARG_NUMBERS, &(options).device, "N", "which GPU, as 'exl2 info' counts (the fastest memory)" }
-#define HOST_ARGS(options)      \
-    HOST_DEVICE_ARGS(options),  \
+#define HOST_GPU_ARGS(options)                                                                                    \
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" },                     \
+    { "--device", ARG_NUMBERS, &(options).device, "N", "which GPU, as 'exl2 info' counts (the fastest memory)" }, \
+    { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "where compiled GPU kernels are kept (your cache folder)" }
+#define HOST_ARGS(options)   \
+    HOST_GPU_ARGS(options),  \
     { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
 
 typedef struct host { /* zeroed: closed */
     exl2_engine *engine;
     pool *pool;
+    kernel_folder kernels;
+    char why_cpu[256]; /* why --backend auto found no GPU, else "" */
     exl2_model model;
     exl2_model_info info;
     progress bar;
     double open_seconds, load_seconds;
-    char why_cpu[256]; /* AUTO: why no GPU serves, else "" */
 } host;
 
 typedef struct host_end { /* how a job ended; zeroed before it starts */

@@ -92,10 +92,16 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
     return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
 }
 
-/* Kernels, the ring, memory for the weights. */
+/* Kernels, a few in a call; then the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
-    EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
+    const exl2_parallel *parallel = &m->c->parallel;
+    bool wanted[EXL2__KERNEL_COUNT];
+    exl2__cuda_modules_of(64u << exl2__cuda_head_class(m->plan->shape.head_dim), wanted);
+    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, wanted, parallel->run ? exl2__max32(parallel->width, 1) : 1);
+    if (r != EXL2_OK) {
+        return r;
+    }
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }

@@ -93,7 +93,11 @@ static void side_load(side *s, const char *path, void *hardware)
         s->layers[i].index = i;
     }
     if (s->b->reserve) {
-        need(s, s->b->reserve(s->d, s->load.weight_bytes));
+        exl2_result r = EXL2_PENDING;
+        while (r == EXL2_PENDING) {
+            r = s->b->reserve(s->d, s->load.weight_bytes);
+            need(s, r);
+        }
     } else {
         need(s, exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS));
     }

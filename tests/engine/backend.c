@@ -155,6 +155,47 @@ static void test_cache(void)
     CHECK(on_gpu && fake.compiles == 0);
 }
 
+static void side_by_side(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    (void)user;
+    for (uint32_t i = count; i-- > 0;) {
+        task(arg, i);
+    }
+}
+
+/* Steps while a model loads: each compiles at most one module, or as many as there are threads; those for other sizes
+   of heads are not made, and after loading nothing is. */
+static void test_slices(uint32_t width)
+{
+    exl2_engine *e;
+    exl2_model m;
+    exl2_model_info info = { .state = EXL2_PENDING };
+    exl2_model_desc model = { .path = model_path() };
+    exl2_step_desc step = { .cpu_us = 1 };
+    machine_drop_cache();
+    machine_make();
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+    d.parallel = (exl2_parallel){ width > 1 ? side_by_side : NULL, width, NULL };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_open(e, &model, &m), EXL2_OK);
+    uint32_t slices = 0;
+    while (info.state == EXL2_PENDING) {
+        uint32_t before = fake.compiles;
+        CHECK(exl2_step(e, &step) >= 0);
+        CHECK_INT(exl2_model_get(e, m, &info), EXL2_OK);
+        CHECK(fake.compiles - before <= width);
+        slices += fake.compiles > before;
+    }
+    CHECK_INT(info.state, EXL2_OK);
+    CHECK_INT(slices, (fake.compiles + width - 1) / width);
+    for (uint32_t i = 0; i < machine.entry_count; i++) {
+        const char *key = machine.entries[i].key;
+        CHECK(!strstr(key, "probe") && !strstr(key, "128-") && !strstr(key, "256-"));
+    }
+    exl2_close(e);
+    machine_end();
+}
+
 static exl2_result build(const uint32_t *archs, uint32_t count)
 {
     exl2_kernel_build_desc d = { .archs = archs, .arch_count = count, .error = &open_error };
@@ -370,6 +411,8 @@ int main(void)
     test_without();
     test_devices();
     test_cache();
+    test_slices(1);
+    test_slices(4);
     test_prebuilt();
     test_damaged();
     test_memory();

@@ -383,6 +383,10 @@ static void check_usage(void)
         { "info m n", "one argument too many" },
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
+        { "kernels", "build is missing" },
+        { "kernels make o --arch 89", "can build, not 'make'" },
+        { "kernels build o", "--arch is missing" },
+        { "kernels build o --arch 89,x", "--arch takes" },
         { "synth o", "--shape is missing" },
         { "synth o --shape mouse", "--shape is one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw is one of" },
@@ -419,6 +423,8 @@ static void check_failures_of_files(void)
     program_sentence(program_run("score '%s' --ids-file '%s/far.json'", tiny, folder), 1, "999999");
     program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
     program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
+    program_sentence(program_run("kernels build '%s/k' --arch 89 --nvrtc '%s/none'", folder, folder), 1,
+                     "kernels cannot be built: no kernel compiler");
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
 }
 
@@ -444,7 +450,7 @@ static void check_stdout(void)
 static void case_sentences(void)
 {
     static const char *const commands[] = { "",     "info",  "chat",   "generate", "score",
-                                            "tokenize", "render", "bench", "import",   "synth" };
+                                            "tokenize", "render", "bench", "import",   "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");
