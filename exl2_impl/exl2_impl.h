@@ -128,6 +128,8 @@
 #include "3_backend/cuda_prepare.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda.h"
+/* defines: a probe of the memory of a GPU */
+#include "3_backend/cuda_probe.h"
 #endif
 /* defines: the backend that an engine's models run on */
 #include "3_backend/hardware.h"

@@ -2,7 +2,7 @@
    takes: an open exl2__cuda_device.
    gives: exl2__cuda_backend.
    owns:  the model's device memory, ring and events; the device is the engine's.
-   next:  hardware.h */
+   next:  cuda_probe.h */
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 

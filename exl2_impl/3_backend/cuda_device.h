@@ -307,7 +307,9 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
 /* Loads the wanted modules (NULL: all), at most `limit`; as exl2__cuda_kernels_load. */
 static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t limit)
 {
+    exl2__zone_begin(d->c, "exl2 load kernels");
     exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, limit);
+    exl2__zone_end(d->c);
     if (result == EXL2_ERR_DEVICE_LOST) {
         d->lost = d->kernels.lost;
     }

@@ -193,6 +193,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     exl2__loading_info(m);
     m->info.weight_bytes = m->load.weight_bytes;
     m->info.cache_bytes = page_bytes * pages;
+    m->info.pass_bytes = m->load.pass_bytes;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
     m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes + buffers;
