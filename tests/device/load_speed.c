@@ -1,6 +1,6 @@
 /* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and what
    memory that takes.
-   takes: the folder of a model, of a gigabyte or more; a GPU.
+   takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
    owns:  nothing that outlives the program.
    next:  engine.c */
@@ -9,6 +9,7 @@
 
 #include "../../exl2_impl/3_backend/cuda.h"
 #include "../check.h"
+#include "kernel_folder.h"
 
 #define SLICE ((size_t)1 << 20)
 
@@ -82,7 +83,7 @@ static uint64_t load_all(exl2__device *d, const exl2__backend *b)
 int main(int argc, char **argv)
 {
     const exl2__backend *b = &exl2__cuda_backend;
-    exl2__cuda_settings settings = { .optional = true };
+    exl2__cuda_settings settings = { .optional = true, .cache = kernel_folder() };
     exl2__device *d;
     uint64_t bytes = 0, scratch, to;
     void *slot;
