@@ -1,5 +1,5 @@
-/* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and what
-   memory that takes.
+/* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and
+   what memory that takes.
    takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
    owns:  nothing that outlives the program.
@@ -54,7 +54,8 @@ static uint64_t upload_all(const void *slot, uint64_t to, uint64_t bytes)
 {
     uint64_t start = exl2__platform_ns();
     for (uint64_t at = 0; at < bytes; at += SLICE) {
-        need(exl2__cuda_device_check(&gpu, gpu.driver.copy_up(to + at % (SLICE * 16), slot, SLICE, gpu.stream), "copy"));
+        int copied = gpu.driver.copy_up(to + at % (SLICE * 16), slot, SLICE, gpu.stream);
+        need(exl2__cuda_device_check(&gpu, copied, "copying"));
     }
     need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "copy"));
     return exl2__platform_ns() - start;
