@@ -49,8 +49,6 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
                                       "making an event"));
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),
                                       "clearing its buffers"));
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.partial, 0xFF, (size_t)m->b.partial_bytes,
-                                                             gpu->stream), "clearing its buffers"));
     return exl2__cuda_make_rope(m, p);
 }
 
@@ -159,10 +157,9 @@ static bool exl2__cuda_pack_rows(exl2__cuda_model *m, exl2__cuda_packer *k)
     pass->splits = 1;
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
-        uint32_t tokens = row->position + 1, length = exl2__max32(EXL2K_SPLIT_TOKENS, (uint32_t)exl2__align_up(
-                                                          exl2__div_up(tokens, EXL2K_SPLITS_MAX), EXL2K_PAGE_TOKENS));
+        uint32_t tokens = row->position + 1;
         rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        pass->splits = exl2__max32(pass->splits, (uint32_t)exl2__div_up(tokens, length));
+        pass->splits = exl2__max32(pass->splits, (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens)));
         pages[0] = exl2__max32(pages[0], row->position / EXL2K_PAGE_TOKENS + 1);
     }
     pass->table_pitch = pages[0];

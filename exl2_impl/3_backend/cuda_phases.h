@@ -201,7 +201,12 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits, .y = a.kv_heads * m->b.head_rows, .z = end - first,
                              .threads = threads };
-    a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
+    uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+    for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
+        if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes) {
+            break;
+        }
+    }
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
     a.out += (uint64_t)first * a.out_pitch * 2;
@@ -227,7 +232,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     (void)range;
     exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial,
+                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
