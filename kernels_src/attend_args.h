@@ -32,12 +32,15 @@
 #define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
+#define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
+#define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
 /* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
    ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
    Decode stores K and V of its rows by itself.
    exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
-   exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, dim > 128 ? 2 : 1), block 256. */
+   exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
+   EXL2K_ATTEND_THREADS. */
 typedef struct exl2k_attend_args {
     exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */

@@ -221,7 +221,8 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
                                                  EXL2__KERNEL_exl2k_attend_prefill256 };
     exl2__cuda_grid store = { .x = m->step->row_count, .y = 1, .threads = 256 };
-    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = a->dim > 128 ? 2 : 1, .threads = 256 };
+    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1),
+                             .threads = EXL2K_ATTEND_THREADS };
     EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_attend_store, store, a));
     return exl2__cuda_device_launch(m->gpu, kernels[exl2__cuda_head_class(a->dim)], grid, a);
 }

@@ -302,7 +302,8 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     exl2k_attend_args a = attend_args(s, 0, s->pages.address);
     uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
     attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
-    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, s->dim > 128 ? 2 : 1, 256, 0, &a);
+    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
+                  EXL2K_ATTEND_THREADS, 0, &a);
 }
 
 static void attend_prefill(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count)
