@@ -95,8 +95,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
 /* Splits that a row with a context of so many tokens has; as attend_args.h says. */
 static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 {
-    uint64_t part = exl2__align_up(exl2__div_up(tokens, EXL2K_SPLITS_MAX), EXL2K_PAGE_TOKENS);
-    return (uint32_t)exl2__div_up(tokens, exl2__max64(EXL2K_SPLIT_TOKENS, part));
+    return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
 #define EXL2__CUDA_DECODE_STATIC 8192u /* at most, of shared memory, besides the rings */
@@ -118,7 +117,12 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
-    a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
+    uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+    for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
+        if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes) {
+            break;
+        }
+    }
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
     a.out += (uint64_t)first * a.out_pitch * 2;
@@ -133,7 +137,8 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
                                                  EXL2__KERNEL_exl2k_attend_prefill256 };
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
-    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = a->dim > 128 ? 2 : 1, .threads = 256 };
+    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
+                             .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
     return exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, a);
 }
@@ -144,7 +149,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     (void)range;
     exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial,
+                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
