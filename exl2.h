@@ -20,8 +20,11 @@
        #include "exl2.h"
 
    Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
-   C++11. Link nothing but the C library (and -lm where that is apart). Optimize that file (-O2): SIMD code is chosen
-   at run time, so no -m flags are needed; -ffast-math is safe. With Meson: subproject('exl2').get_variable('exl2_dep').
+   C++11. Link nothing but the C library (and -lm, -ldl where they are apart). Optimize that file (-O2): SIMD code is
+   chosen at run time, so no -m flags are needed; -ffast-math is safe. No CUDA header, library or compiler is needed to
+   build or to start: the driver is looked for when an engine opens. With Meson:
+   subproject('exl2').get_variable('exl2_dep'). Whoever compiles the source tree by hand gives it exl2_kernels.inc,
+   which exl2_impl/tools/embed.c makes of kernels_src, or EXL2_NO_CUDA.
 
    FIVE LINES
 
@@ -58,19 +61,22 @@
 
    WHAT IT DOES NOT DO
 
-   It runs on the processor; a GPU is not used yet. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama
-   and others with LlamaForCausalLM in config.json, llama3 RoPE scaling included); others are refused by name. It reads
-   byte-level BPE tokenizers (tokenizer.json), and chat templates as far as their constructs are known; what it does not
-   know it refuses by name, and the rest of the model goes on working. No training, no server, no downloads, no GGUF at
-   run time (import it to EXL2 once: section 11), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64
-   with AVX2 or AVX-512 and gcc or clang; other processors and compilers run plain C with the same meaning, slower.
+   Of GPUs it uses NVIDIA's, one for an engine: compute capability 7.5 (RTX 20) or higher, with a driver of CUDA 12.0
+   or newer. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in
+   config.json, llama3 RoPE scaling included); others are refused by name. It reads byte-level BPE tokenizers
+   (tokenizer.json), and chat templates as far as their constructs are known; what it does not know it refuses by name,
+   and the rest of the model goes on working. No training, no server, no downloads, no GGUF at run time (import it to
+   EXL2 once: section 12), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64 with AVX2 or AVX-512 and
+   gcc or clang; other processors and compilers run plain C with the same meaning, slower.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
        EXL2_IMPLEMENTATION   this file holds the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
        EXL2_API              your own linkage, such as __declspec(dllexport)
-       EXL2_CONVERT          with section 11, which makes models; uses stdio
+       EXL2_CONVERT          with section 12, which makes models; uses stdio
+       EXL2_NO_CUDA          without GPUs, and without the sources of kernels
+       EXL2_KERNEL_DIR       folder of kernel sources, read at run time in place of those built in (to work on kernels)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
        EXL2_NO_SIMD          the reference path alone
        EXL2_NO_AVX512        AVX2 at most
@@ -89,13 +95,16 @@
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (exl2_parallel's tasks
    aside), never at the same time from two threads for one engine, and must not call back into the engine.
    Allocator: every byte comes through it, with a tag; it may refuse. Blocks are few and large: weights, cache, scratch.
+   device_alloc and device_free do the same for memory of the GPU (addresses are the driver's, aligned to 256 bytes; the
+   device's context is current). Left out, the driver is asked.
    Files: paths are the model's path, '/', a file name. `list` names the files of a folder, from index 0 until false.
    `read` may be asked for any range. With these four a model can lie in a game's archive.
    Logger: whole sentences, from warnings on unless max_level says otherwise. Zones: begin and end nest.
+   Kernel cache: section 11.
    Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, side by side or not, and returns when all
    have returned. Results do not depend on how: the same bits with 1 thread and with 16. demo/common/pool.c is one.
 
-   3. THE ENGINE
+   3. DEVICES AND THE ENGINE
 
    exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads.
    exl2_open_versioned is what exl2_open calls, so that a header and an implementation of different releases are told
@@ -103,6 +112,19 @@
    is a hard cap: a load that would pass it fails with EXL2_ERR_BUDGET before it begins, and a default cache shrinks to
    fit. exl2_close ends everything and frees all; jobs get their DONE first.
    exl2_interrupt ends a call that waits (exl2_model_load, exl2_generate ...) from another thread or a signal handler.
+
+   Where models run is settled at exl2_open. EXL2_BACKEND_AUTO takes the best GPU that serves, else the processor, and
+   then says why in one warning: no driver, one that is too old, no device, a compute capability below 7.5, or neither a
+   kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA takes a GPU or fails; EXL2_BACKEND_CPU looks
+   for none. exl2_devices lists the GPUs, with the reason where one does not serve. exl2_device_desc names one: by its
+   place in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Otherwise the
+   device's primary context is used. It is current only inside of calls, and its streams give way to rendering. Where
+   graphics shares the GPU's context, set shared_bytes_max to 49152. device_bytes_max is to the GPU's memory what
+   host_bytes_max is to the host's.
+   A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good: jobs
+   end with EXL2_ERR_DEVICE_LOST, and so does whatever needs the device from then on. Histories stay readable: keep what
+   exl2_session_tokens gives, close the engine, open another, and prefill them. The GPU may need a new process for that;
+   EXL2_BACKEND_CPU does not.
 
    4. EVENTS
 
@@ -122,10 +144,11 @@
 
    exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
    part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
-   without frames. One pass takes rows of all active jobs: a token of each that decodes and a piece of each prompt, so
-   eight speakers cost far less than eight times one. While somebody decodes, prompts are cut into small pieces beside.
-   exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but
-   for conversations that render to more than 256 KiB.
+   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
+   it may queue, in ranges of layers whose time is learnt. One pass takes rows of all active jobs: a token of each that
+   decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody decodes,
+   prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once a model
+   is ready `allocations` stands still, but for conversations that render to more than 256 KiB.
 
    6. MODELS
 
@@ -133,8 +156,9 @@
    tokenizer_config.json (the chat template; or chat_template.jinja), generation_config.json. Without a tokenizer the
    model still loads: jobs take ids.
    exl2_model_measure reads headers only and says what loading will take: weight_bytes + cache_bytes + scratch_bytes is
-   the peak, while loading and after. exl2_model_open begins a load that exl2_step carries on, 1 MiB of weights at a
-   time (reading the tokenizer is one slice: about a millisecond for 1,000 tokens of vocabulary); exl2_model_load does
+   the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open begins a load that exl2_step
+   carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a millisecond for 1,000 tokens of
+   vocabulary; so is compiling one module of kernels, up to a second, where the cache has none); exl2_model_load does
    both and waits. exl2_model_get: the same figures later, and state. exl2_model_close ends its jobs and sessions.
    text_only opens the tokenizer and the template alone.
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
@@ -163,7 +187,8 @@
    preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what
    generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the seed
    and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
-   alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused.
+   alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused. From the
+   same logits a GPU draws the same token as the processor; its logits differ from the processor's in the last digits.
 
    10. JOBS
 
@@ -175,7 +200,21 @@
    and steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next token, exl2_job_pause holds
    it with its pages, exl2_job_get looks: these three from any thread. Everything in the desc is copied.
 
-   11. MAKING MODELS (EXL2_CONVERT)
+   11. KERNELS
+
+   The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
+   it for the GPU at hand while a model loads: some seconds at the first start, and at every start without a cache.
+   exl2_kernel_cache keeps the results, 20 entries of about 100 KB for a GPU. An entry's key is a file name of letters,
+   digits, '-' and '_' with the module, the architecture and a hash of all that the entry depends on: another release of
+   exl2.h asks for other keys. Entries are checked; a damaged one, and one that the driver refuses, is made anew and
+   stored over. demo/common/kernel_folder.c keeps them in a folder.
+   Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the architectures that it is
+   given into such a cache, on a machine without a GPU; so does `exl2 kernels build --arch 75,80,86,89,90,100,120
+   FOLDER`. Ship the folder and let kernel_cache.load read it. 75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100
+   and H200, 100: B200, 120: RTX 50. Where a GPU's own entries are missing, those of a lower minor number serve (86 on
+   8.9; but 90 on 9.0 alone), and without those EXL2_ERR_NO_COMPILER says which one is.
+
+   12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder of a GGUF file (v2, v3; Llama architecture; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
    Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS) by rounding to nearest. It is for tools: it allocates with malloc and waits for disks.
@@ -187,11 +226,16 @@
        EXL2_ERR_STALE         the handle's object ended before: forget the handle
        EXL2_ERR_TOO_SMALL     call again with *need
        EXL2_ERR_MEMORY        the allocator refused: free something, or load a smaller model or cache
+       EXL2_ERR_DEVICE_MEMORY the GPU is full, or device_alloc refused: as EXL2_ERR_MEMORY
        EXL2_ERR_BUDGET        over a cap of yours (host_bytes_max, cache.tokens, max_jobs ...): raise it or ask for less
        EXL2_ERR_CONTEXT_FULL  prompt and max_tokens exceed context_max: shorten, rewind, or open with more
        EXL2_ERR_IO            a file is missing or cannot be read: check the path
        EXL2_ERR_FORMAT        a file is damaged or not what it says: download it again
        EXL2_ERR_UNSUPPORTED   a good file with something that is not built: the sentence names it
+       EXL2_ERR_NO_DEVICE     no driver or GPU that serves: update the driver, or use the CPU backend
+       EXL2_ERR_NO_COMPILER   a kernel is not in the cache, and NVRTC is not there: ship kernels (section 11)
+       EXL2_ERR_COMPILE       NVRTC or the driver refuses a kernel: the log has all that it said
+       EXL2_ERR_DEVICE_LOST   the GPU's context is dead: keep the histories, close, open again
        EXL2_ERR_CANCELLED     you asked for it: exl2_interrupt, exl2_job_cancel, progress
        EXL2_ERR_VERSION       header and implementation are of different releases: rebuild both
        EXL2_ERR_INTERNAL      a defect of ours: please report the sentence
@@ -238,11 +282,16 @@ typedef enum exl2_result {
     EXL2_ERR_STALE = -3,         /* the handle's object is gone */
     EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much it takes */
     EXL2_ERR_MEMORY = -5,        /* the host allocator refused */
+    EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook refused */
     EXL2_ERR_BUDGET = -7,        /* over a cap that you set */
     EXL2_ERR_CONTEXT_FULL = -8,  /* the session is at its limit */
     EXL2_ERR_IO = -9,            /* a file is missing or a read failed */
     EXL2_ERR_FORMAT = -10,       /* a file is malformed */
     EXL2_ERR_UNSUPPORTED = -11,  /* well formed, but not implemented here */
+    EXL2_ERR_NO_DEVICE = -12,    /* no GPU or driver that serves */
+    EXL2_ERR_NO_COMPILER = -13,  /* no NVRTC, and the kernel is not in the cache */
+    EXL2_ERR_COMPILE = -14,      /* a kernel does not compile or load */
+    EXL2_ERR_DEVICE_LOST = -15,  /* the device's context is dead */
     EXL2_ERR_CANCELLED = -16,    /* exl2_interrupt, a cancelled job, or a callback that said stop */
     EXL2_ERR_VERSION = -17,      /* header and implementation differ */
     EXL2_ERR_INTERNAL = -18      /* a defect of ours; please report the text */
@@ -250,7 +299,7 @@ typedef enum exl2_result {
 
 typedef struct exl2_error {
     exl2_result code;
-    int32_t native;  /* errno or the like; 0 = none */
+    int32_t native;  /* CUresult, nvrtcResult or errno; 0 = none */
     char text[248];  /* one UTF-8 sentence: what, where, what to do */
 } exl2_error;
 
@@ -258,9 +307,11 @@ typedef struct exl2_error {
 
 typedef enum exl2_mem { EXL2_MEM_GENERAL, EXL2_MEM_WEIGHTS, EXL2_MEM_KV, EXL2_MEM_SCRATCH, EXL2_MEM_STAGING } exl2_mem;
 
-typedef struct exl2_allocator { /* malloc and free */
+typedef struct exl2_allocator { /* malloc and free; the driver's allocator. Set both of a pair, or neither */
     void *(*alloc_fn)(void *user, size_t bytes, size_t align, exl2_mem tag); /* NULL = refused; align: a power of 2 */
     void (*free_fn)(void *user, void *ptr, size_t bytes, exl2_mem tag);      /* _fn: hosts define free() macros */
+    uint64_t (*device_alloc)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* an address; 0 = refused */
+    void (*device_free)(void *user, uint32_t device, uint64_t address, uint64_t bytes, exl2_mem tag);
     void *user;
 } exl2_allocator;
 
@@ -271,6 +322,12 @@ typedef struct exl2_files { /* plain files; replace it to read from a game archi
     void (*close)(void *user, void *file);
     void *user;
 } exl2_files;
+
+typedef struct exl2_kernel_cache { /* none: kernels are compiled in every run; either function may be NULL */
+    size_t (*load)(void *user, const char *key, void *dst, size_t cap); /* the entry's size; copied if cap holds it */
+    void (*store)(void *user, const char *key, const void *data, size_t bytes); /* load gives 0 for a miss */
+    void *user;
+} exl2_kernel_cache;
 
 typedef enum exl2_log_level { EXL2_LOG_ERROR = 1, EXL2_LOG_WARN, EXL2_LOG_INFO, EXL2_LOG_DEBUG } exl2_log_level;
 
@@ -293,16 +350,46 @@ typedef struct exl2_parallel { /* serial; lets CPU work run on the host's job sy
     void *user;
 } exl2_parallel;
 
-/* ---- 3. the engine ------------------------------------------------------------------------------------------ */
+/* ---- 3. devices and the engine ------------------------------------------------------------------------------ */
 
-typedef enum exl2_backend { EXL2_BACKEND_AUTO = 0, EXL2_BACKEND_CPU = 2 } exl2_backend;
+typedef enum exl2_backend { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU } exl2_backend;
+
+typedef enum exl2_pick {
+    EXL2_PICK_BEST,              /* the one with the fastest memory */
+    EXL2_PICK_INDEX,
+    EXL2_PICK_UUID,
+    EXL2_PICK_LUID,              /* Windows: of the D3D or Vulkan adapter */
+    EXL2_PICK_CONTEXT
+} exl2_pick;
+
+typedef struct exl2_device_desc {
+    exl2_pick pick;
+    uint32_t index;              /* PICK_INDEX: as exl2_devices counts */
+    uint8_t uuid[16], luid[8];   /* PICK_UUID, PICK_LUID */
+    void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
+    uint32_t shared_bytes_max;   /* shared memory that a kernel may use; 0 = what the device has; at least 49152 */
+    int32_t stream_priority;     /* as CUDA has it; 0 = the lowest, so that rendering goes first */
+} exl2_device_desc;
+
+typedef struct exl2_device_info {
+    char name[64];
+    uint8_t uuid[16], luid[8];   /* luid: zeros but on Windows */
+    uint64_t bytes_total;        /* memory; how much of it is free only a context can tell */
+    uint32_t index, arch;        /* arch: 89 = compute capability 8.9 */
+    bool usable;
+    char why_not[120];           /* one sentence when not usable, else "" */
+} exl2_device_info;
 
 typedef struct exl2_engine_desc {
-    exl2_backend backend;    /* AUTO: the best one that works on this machine */
-    uint64_t host_bytes_max; /* hard cap, bytes; 0 = no cap */
+    exl2_backend backend;    /* AUTO: a GPU that serves, else the CPU */
+    const exl2_device_desc *devices; /* NULL = the best one */
+    uint32_t device_count;   /* 0 or 1 */
+    uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
+    const char *nvrtc_path;  /* of the kernel compiler, UTF-8; NULL = system search */
     exl2_allocator allocator;
     exl2_files files;
+    exl2_kernel_cache kernel_cache;
     exl2_logger log;
     exl2_zones zones;
     exl2_parallel parallel;
@@ -322,13 +409,17 @@ EXL2_API uint32_t exl2_version(void);
 EXL2_API const char *exl2_result_name(exl2_result r);
 /* [A wait] What exl2_open calls. EXL2_ERR_VERSION when header and implementation are of different releases. */
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
+/* [A wait] The GPUs of this machine: the first `cap` of them to out, all of them counted; 0 without a driver. Makes no
+   context. */
+EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
 /* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
 EXL2_API void exl2_close(exl2_engine *e);
 /* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
 /* [A nb] The call that waits now, if there is one, returns EXL2_ERR_CANCELLED soon. From signal handlers too. */
 EXL2_API void exl2_interrupt(exl2_engine *e);
-/* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then. */
+/* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then; with
+   EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. */
 static inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
 {
     return exl2_open_versioned(d, EXL2_VERSION, out);
@@ -388,10 +479,14 @@ typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 
 typedef struct exl2_step_desc {
     uint32_t cpu_us; /* return after about this long; 0 = one forward pass */
+    uint32_t gpu_us; /* queue about this much device time; 0 = one forward pass. The CPU backend does not look at it */
+    bool wait;       /* may sleep until the device has finished something */
 } exl2_step_desc;
 
 typedef struct exl2_engine_stats {
     uint64_t host_bytes, host_peak;                       /* through the allocator hook, now and at most */
+    uint64_t device_bytes, device_peak;                   /* the same on the GPU */
+    uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
@@ -429,7 +524,8 @@ typedef struct exl2_model_info {
     exl2_result state;         /* PENDING while loading, OK when ready, else why not */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     float bits_per_weight;     /* over all matrices, scales and permutations included */
-    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* host bytes; loading adds their sum */
+    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading adds their sum */
+    uint64_t device_bytes;     /* of the sum: on the GPU; 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
@@ -441,7 +537,8 @@ EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d
 /* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
 /* [E wait] exl2_model_open, then steps until the model is ready or has failed: as exl2_model_measure, and BUDGET when
-   it does not fit under host_bytes_max. A model that failed is closed and *out is 0. */
+   it does not fit under a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
+   closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
 /* [E nb] The same as exl2_model_measure gives, once the headers are read, and state. */
 EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model m, exl2_model_info *out);
@@ -584,7 +681,25 @@ EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job j, exl2_job_inf
 /* [A nb] true: it takes no part in passes and keeps its pages. false: it goes on. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
-/* ---- 11. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
+/* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */
+
+typedef struct exl2_kernel_build_desc {
+    const uint32_t *archs;     /* 89 = compute capability 8.9 */
+    uint32_t arch_count;
+    const char *nvrtc_path;    /* NULL = system search; UTF-8 */
+    exl2_kernel_cache into;    /* only store is called */
+    exl2_allocator allocator;
+    exl2_logger log;           /* INFO: one line a module */
+    exl2_parallel parallel;    /* modules are compiled side by side */
+    exl2_error *error;         /* optional: filled when it fails */
+    uint32_t _end_canary;
+} exl2_kernel_build_desc;
+
+/* [A wait] Compiles every kernel for every one of the architectures; needs no GPU and no engine. NO_COMPILER, COMPILE;
+   UNSUPPORTED for an architecture that this NVRTC has no machine code for. What was stored before a failure is good. */
+EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
+
+/* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
 typedef struct exl2_import_desc {
     const char *gguf_path, *out_dir;

@@ -64,6 +64,8 @@
 #include "2_graph/weights.h"
 /* defines: a forward pass that can stop at any unit */
 #include "2_graph/forward.h"
+/* defines: the same for a device that works by itself: queue units, collect results, repeat a pass */
+#include "2_graph/forward_queue.h"
 
 /* ---- 3_backend: who computes it ---- */
 
@@ -87,6 +89,48 @@
 #include "3_backend/cpu_avx512.h"
 /* defines: the CPU backend */
 #include "3_backend/cpu.h"
+#ifndef EXL2_NO_CUDA
+/* defines: the driver and NVRTC as tables of functions, found at run time */
+#include "3_backend/cuda_api.h"
+/* defines: the sources of kernels with all that they include */
+#include "3_backend/cuda_source.h"
+/* defines: one module through NVRTC */
+#include "3_backend/cuda_compile.h"
+/* defines: entries of the kernel cache, checked */
+#include "3_backend/cuda_cache.h"
+/* defines: the list of kernels, found, compiled and loaded */
+#include "3_backend/cuda_kernels.h"
+/* defines: which GPUs there are, and which one is meant */
+#include "3_backend/cuda_system.h"
+/* defines: one GPU in use: context, streams, memory, launches */
+#include "3_backend/cuda_device.h"
+/* defines: pinned memory, and copies out of it */
+#include "3_backend/cuda_ring.h"
+/* defines: weights as records on the GPU */
+#include "3_backend/cuda_matrix.h"
+/* defines: rows that draw, for the GPU, and what it drew */
+#include "3_backend/cuda_sample.h"
+/* defines: what units of work take on the GPU, learnt */
+#include "3_backend/cuda_pace.h"
+/* defines: buffers of passes */
+#include "3_backend/cuda_buffers.h"
+/* defines: a model's weights and buffers on the GPU */
+#include "3_backend/cuda_model.h"
+/* defines: what changes with each pass */
+#include "3_backend/cuda_pass.h"
+/* defines: phases as kernels */
+#include "3_backend/cuda_phases.h"
+/* defines: units of a pass, and graphs of them */
+#include "3_backend/cuda_graph.h"
+/* defines: passes under way: queued, repeated, collected */
+#include "3_backend/cuda_queue.h"
+/* defines: what is made between loading and the first pass */
+#include "3_backend/cuda_prepare.h"
+/* defines: the CUDA backend */
+#include "3_backend/cuda.h"
+#endif
+/* defines: the backend that an engine's models run on */
+#include "3_backend/hardware.h"
 
 /* ---- 4_cache: K and V in pages ---- */
 

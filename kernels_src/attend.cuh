@@ -41,15 +41,23 @@ typedef struct exl2k_unturned {
     f32 x, y, c, s;
 } exl2k_unturned;
 
+EXL2K_FN void exl2k_angle_load(const exl2k_attend_args &a, u32 position, u32 i, exl2k_unturned &u)
+{
+    asm("ld.global.nc.v2.f32 {%0, %1}, [%2];"
+        : "=f"(u.c), "=f"(u.s) : "l"(a.rope + ((u64)position * (a.dim / 2) + i) * 8));
+}
+
+EXL2K_FN void exl2k_elements_load(const exl2k_attend_args &a, u32 row, u32 feature, u32 i, exl2k_unturned &u)
+{
+    u.x = exl2k_qkv(a, row, feature + i);
+    u.y = exl2k_qkv(a, row, feature + a.dim / 2 + i);
+}
+
 EXL2K_FN exl2k_unturned exl2k_unturned_load(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
 {
-    u32 half = a.dim / 2;
-    u64 angle = a.rope + ((u64)position * half + i) * 8;
     exl2k_unturned u;
-    u.x = exl2k_qkv(a, row, feature + i);
-    u.y = exl2k_qkv(a, row, feature + half + i);
-    u.c = __uint_as_float(exl2k_load_constant(angle));
-    u.s = __uint_as_float(exl2k_load_constant(angle + 4));
+    exl2k_elements_load(a, row, feature, i, u);
+    exl2k_angle_load(a, position, i, u);
     return u;
 }
 
@@ -97,9 +105,11 @@ EXL2K_FN u64 exl2k_page_of(const exl2k_attend_args &a, u32 page, u32 head)
 
 EXL2K_FN u64 exl2k_value_offset(const exl2k_attend_args &a) { return (u64)a.kv_heads * EXL2K_PAGE_TOKENS * a.dim * 2; }
 
-EXL2K_FN u32 exl2k_table_page(const exl2k_attend_args &a, u32 sequence, u32 index)
+/* Line of the page tables of a sequence: u32 a page. */
+EXL2K_FN u64 exl2k_table_line(const exl2k_attend_args &a, u32 sequence)
 {
-    return exl2k_load(a.tables + ((u64)sequence * a.table_pitch + index) * 4);
+    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    return (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
 }
 
 #ifdef EXL2K_DIM

@@ -17,7 +17,12 @@
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
-#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two unused */
+#ifndef EXL2K_WARPS64
+#define EXL2K_WARPS64 8 /* of a CTA of exl2k_attend_decode64 */
+#endif
+#define EXL2K_WARPS128 8
+#define EXL2K_WARPS256 4
+#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 
@@ -28,22 +33,20 @@
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, dim > 128 ? 2 : 1), block 256. */
 typedef struct exl2k_attend_args {
     exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
-    exl2k_u64 tables;      /* u32 [sequences, table_pitch]: page numbers */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
     exl2k_u64 rope;        /* f32 [positions, dim / 2, 2]: cosine, sine */
     exl2k_u64 pages;       /* of this layer */
     exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
     exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
-    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
-    exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
-    exl2k_u64 tiles;       /* prefill: exl2k_tile [step.tile_count] */
-    exl2k_u32 qkv_pitch, out_pitch, table_pitch; /* elements */
+    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA], all bits 1 once */
+    exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
-    exl2k_u32 stages;      /* decode: 1, 2, 4 or 6; 2 fit two CTAs on an SM and are as fast as more */
+    exl2k_u32 stages;      /* decode: 1, 2, 3, 4, 6 or 8: parts of K or V that each warp has on their way */
     exl2k_f32 scale;
-    exl2k_u32 unused;
+    exl2k_u32 early;       /* decode: 1: step, rows, tables and pages are settled before the first kernel of the chain
+                              of overlapping launches that this one is in starts: they are read before the wait */
 } exl2k_attend_args;
 
 #endif

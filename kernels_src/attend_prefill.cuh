@@ -23,7 +23,8 @@
 
 typedef struct exl2k_prefill {
     exl2k_tile tile;
-    u32 group, kv_head, sequence, first_pair, pairs; /* of this CTA */
+    u64 table;                                       /* the sequence's line */
+    u32 group, kv_head, first_pair, pairs;           /* of this CTA */
     u32 last;                                        /* last position that anyone looks at */
     u32 lane, slice, half;                           /* pairs 16 slice .. + 15; half of the output */
     u32 warp_first, warp_last;                       /* positions of the warp's first and last pair */
@@ -51,12 +52,13 @@ EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
 
 EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 shared)
 {
-    if (blockIdx.x >= exl2k_load(a.step + 8)) {
+    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    if (blockIdx.x >= counts.z) {
         return false;
     }
+    u64 tiles = addresses.z | (u64)addresses.w << 32;
     /* The last tiles of a sequence have the longest way to go. */
-    u32 index = exl2k_load(a.step + 8) - 1 - blockIdx.x;
-    uint4 tile = exl2k_load4(a.tiles + (u64)index * sizeof(exl2k_tile));
+    uint4 tile = exl2k_load4(tiles + (u64)(counts.z - 1 - blockIdx.x) * sizeof(exl2k_tile));
     p.tile.row = tile.x;
     p.group = a.group;
     p.kv_head = blockIdx.y;
@@ -66,7 +68,7 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
         return false;
     }
     p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
-    p.sequence = exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8);
+    p.table = exl2k_table_line(a, exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8));
     p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
     p.lane = threadIdx.x % 32;
     p.slice = threadIdx.x / 32 / EXL2K_SHARERS;
@@ -134,9 +136,9 @@ EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a
     exl2k_copy_commit();
 }
 
-EXL2K_FN u32 exl2k_tile_page(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first)
+EXL2K_FN u32 exl2k_tile_page(const exl2k_prefill &p, u32 first)
 {
-    return first <= p.last ? exl2k_table_page(a, p.sequence, first / EXL2K_PAGE_TOKENS) : 0;
+    return first <= p.last ? exl2k_load(p.table + first / EXL2K_PAGE_TOKENS * 4) : 0;
 }
 
 /* score[n]: keys 8n + 2t, + 1 of pair g, then of pair g + 8. */
@@ -261,13 +263,13 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
 EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
                                   const u32 query[EXL2K_STEPS][4])
 {
-    u32 page = exl2k_tile_page(p, a, EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
-    exl2k_load_tile(p, a, 0, exl2k_tile_page(p, a, 0), at);
+    u32 page = exl2k_tile_page(p, EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
+    exl2k_load_tile(p, a, 0, exl2k_tile_page(p, 0), at);
     for (u32 first = 0; first <= p.last; first += EXL2K_KEYS) {
         exl2k_copy_wait<0>();
         __syncthreads();
         exl2k_load_tile(p, a, first + EXL2K_KEYS, page, other);
-        page = exl2k_tile_page(p, a, first + 2 * EXL2K_KEYS);
+        page = exl2k_tile_page(p, first + 2 * EXL2K_KEYS);
         if (first <= p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
             exl2k_tile_scores(score, query, at);

@@ -2,7 +2,7 @@
    takes: attend.cuh; EXL2K_DIM.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_ring_fill, _wait, _patch.
    owns:  nothing.
-   next:  attend_decode.cuh
+   next:  attend_merge.cuh
 
    Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this
    launch are taken from qkv, not from the page: other CTAs are only now writing them. */
@@ -13,14 +13,16 @@
 
 #define EXL2K_UNIT 16u
 #define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES) /* K or V of a unit; or outputs of a warp, f32 [8][dim] */
-#define EXL2K_DECODE_WARPS (EXL2K_DIM == 256 ? 4u : 8u)
+#define EXL2K_DECODE_WARPS (u32)(EXL2K_DIM == 64 ? EXL2K_WARPS64 : EXL2K_DIM == 128 ? EXL2K_WARPS128 : EXL2K_WARPS256)
+#define EXL2K_QUERIES ((EXL2K_HEAD_TILE + EXL2K_DECODE_WARPS - 1) / EXL2K_DECODE_WARPS) /* that a warp turns */
 #define EXL2K_DECODE_THREADS (EXL2K_DECODE_WARPS * 32)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
 #define EXL2K_QUERY_PITCH (EXL2K_DIM + 8) /* halves */
 #define EXL2K_OWN ((EXL2K_DIM + EXL2K_DECODE_THREADS - 1) / EXL2K_DECODE_THREADS) /* pairs of own K and V a thread */
 
 typedef struct exl2k_decode {
-    u32 row, position, sequence, back;   /* back: rows before this one that are its direct predecessors */
+    u64 table;                           /* the sequence's line */
+    u32 row, position, back;             /* back: rows before this one that are its direct predecessors */
     u32 head, kv_head, heads;            /* first query head, their number */
     u32 begin, end, splits;              /* tokens of this split */
     u32 lane, warp, units, ring, stages; /* units of this warp; its ring in shared memory */
@@ -32,8 +34,6 @@ typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
     __align__(16) u16 fresh[2][EXL2K_DIM]; /* K and V of this row */
     f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
-    f32 factor[EXL2K_SPLITS_MAX][EXL2K_HEAD_TILE]; /* of a split; 1 / total in it */
-    u32 ticket;
 } exl2k_decode_shared;
 
 /* ---- what the CTA has to do ---- */
@@ -62,19 +62,21 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.lane = threadIdx.x % 32;
     d.warp = threadIdx.x / 32;
     d.row = blockIdx.z;
-    u32 rows = exl2k_load(a.step);
+    d.stages = a.stages;
+    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
     uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
     u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
     d.position = __shfl_sync(EXL2K_ALL, near.y, 0);
-    d.sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
+    u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
+    d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     u32 tokens = d.position + 1;
     u32 each = exl2k_max(EXL2K_SPLIT_TOKENS, (tokens + 64 * EXL2K_SPLITS_MAX - 1) / (64 * EXL2K_SPLITS_MAX) * 64);
     d.splits = tokens > EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens + each - 1) / each
                                                               : (tokens - 1) / EXL2K_SPLIT_TOKENS + 1;
-    if (d.row >= rows || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
+    if (d.row >= counts.x || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
         return false;
     }
-    d.back = exl2k_rows_back(a, d.row, d.position, d.sequence, near);
+    d.back = exl2k_rows_back(a, d.row, d.position, sequence, near);
     d.begin = blockIdx.x * each;
     d.end = exl2k_min(d.begin + each, tokens);
     d.kv_head = blockIdx.y / tiles;
@@ -84,7 +86,6 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.writes = tile == 0;
     u32 units = (d.end - d.begin + EXL2K_UNIT - 1) / EXL2K_UNIT;
     d.units = units > d.warp ? (units - d.warp - 1) / EXL2K_DECODE_WARPS + 1 : 0;
-    d.stages = a.stages;
     d.ring = ring + d.warp * a.stages * EXL2K_UNIT_BYTES;
     d.batch = EXL2K_ALL;
     return true;
@@ -98,13 +99,13 @@ EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
 
 /* ---- the ring ---- */
 
-EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, const exl2k_attend_args &a, u32 token)
+EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
 {
     u32 index = (token - d.begin) / EXL2K_PAGE_TOKENS;
     if (index / 32 != d.batch) {
         u32 at = d.begin / EXL2K_PAGE_TOKENS + index / 32 * 32 + d.lane;
         d.batch = index / 32;
-        d.pages = at * EXL2K_PAGE_TOKENS < d.end ? exl2k_table_page(a, d.sequence, at) : 0;
+        d.pages = at * EXL2K_PAGE_TOKENS < d.end ? exl2k_load(d.table + at * 4) : 0;
     }
     return __shfl_sync(EXL2K_ALL, d.pages, index % 32);
 }
@@ -114,7 +115,7 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
 {
     if (e < 2 * d.units) {
         u32 token = exl2k_unit_token(d, e / 2), piece = d.lane % EXL2K_PIECES;
-        u64 from = exl2k_page_of(a, exl2k_unit_page(d, a, token), d.kv_head);
+        u64 from = exl2k_page_of(a, exl2k_unit_page(d, token), d.kv_head);
         from += (e & 1 ? exl2k_value_offset(a) : 0) + (u64)(token % EXL2K_PAGE_TOKENS) * a.dim * 2;
         u32 line = d.lane / EXL2K_PIECES, lines = piece * 8 < a.dim ? d.end - token : 0;
         from += (u64)line * a.dim * 2 + (lines > 0 ? piece : 0) * 16;
@@ -129,10 +130,14 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
 /* Until the oldest element is there. */
 EXL2K_FN void exl2k_ring_wait(u32 stages)
 {
-    if (stages >= 6) {
+    if (stages >= 8) {
+        exl2k_copy_wait<7>();
+    } else if (stages >= 6) {
         exl2k_copy_wait<5>();
     } else if (stages >= 4) {
         exl2k_copy_wait<3>();
+    } else if (stages >= 3) {
+        exl2k_copy_wait<2>();
     } else if (stages >= 2) {
         exl2k_copy_wait<1>();
     } else {
@@ -177,7 +182,7 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
 EXL2K_FN void exl2k_store_fresh(exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
 {
     if (d.warp == EXL2K_DECODE_WARPS - 1 && d.writes && d.end == d.position + 1) {
-        u64 to = exl2k_page_of(a, exl2k_unit_page(d, a, d.position), d.kv_head);
+        u64 to = exl2k_page_of(a, exl2k_unit_page(d, d.position), d.kv_head);
         to += (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16;
         if (d.lane * 8 < a.dim) {
             exl2k_store4(to, *(const uint4 *)(shared->fresh[0] + d.lane * 8));

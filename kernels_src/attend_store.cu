@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     if (blockIdx.x >= exl2k_load(a.step) || (row.w & EXL2K_ROW_DONE)) {
         return;
     }
-    u32 page = exl2k_table_page(a, row.z, row.y / EXL2K_PAGE_TOKENS);
+    u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
     for (u32 item = threadIdx.x; item < a.kv_heads * half; item += 256) {
         u32 head = item / half, i = item % half;
         u64 to = exl2k_page_of(a, page, head) + ((u64)(row.y % EXL2K_PAGE_TOKENS) * a.dim + i) * 2;

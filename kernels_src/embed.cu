@@ -22,10 +22,11 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     u32 row = blockIdx.x, thread = threadIdx.x;
     exl2k_dependency_wait();
     exl2k_dependency_release();
-    if (row >= exl2k_load(a.step)) {
+    uint4 own = exl2k_load4(a.rows + row * sizeof(exl2k_row)); /* token, position, sequence, flags */
+    if (row >= exl2k_load(a.step) || (own.w & EXL2K_ROW_DONE)) {
         return;
     }
-    u64 token = exl2k_load(a.rows + row * sizeof(exl2k_row));
+    u64 token = own.x;
     bool known = token < a.table_rows;
     f32 square = 0.0f;
     for (u32 n = thread; n < a.hidden; n += EXL2K_EMBED_THREADS) {

@@ -17,14 +17,17 @@
 #define EXL2K_ALTS_MAX 64
 #define EXL2K_NO_TOKEN 0xFFFFFFFFu
 
-/* The head of a pass; one per model. */
+/* The head of a pass; one per model. 48 bytes, at a multiple of 16. */
 typedef struct exl2k_step {
-    exl2k_u32 row_count;  /* rows of the pass; launches may be made for more, which then leave */
-    exl2k_u32 draw_count; /* rows of logits */
-    exl2k_u32 tile_count; /* attend_prefill: tiles */
-    exl2k_u32 ticket;     /* number of the sampling; the last row to be sampled adds 1 */
-    exl2k_u32 sampled;    /* rows sampled so far; 0 between passes */
-    exl2k_u32 unused[3];
+    exl2k_u32 row_count;   /* rows of the pass; launches may be made for more, which then leave */
+    exl2k_u32 draw_count;  /* rows of logits */
+    exl2k_u32 tile_count;  /* attend_prefill: tiles */
+    exl2k_u32 table_pitch; /* of the page tables: pages of a line */
+    exl2k_u64 tables;      /* u32 [sequences, table_pitch]: page numbers */
+    exl2k_u64 tiles;       /* exl2k_tile [tile_count] */
+    exl2k_u32 ticket;      /* number of the sampling; the last row to be sampled adds 1 */
+    exl2k_u32 sampled;     /* rows sampled so far; 0 between passes */
+    exl2k_u32 unused[2];
 } exl2k_step;
 
 #define EXL2K_ROW_DONE 1u
@@ -32,7 +35,7 @@ typedef struct exl2k_step {
 /* One position of one sequence. Rows of a sequence are neighbours and ascend. */
 typedef struct exl2k_row {
     exl2k_u32 token, position;
-    exl2k_u32 sequence; /* line of the page table, u32 [sequences, pages] */
+    exl2k_u32 sequence; /* line of the page tables */
     exl2k_u32 flags;
 } exl2k_row;
 

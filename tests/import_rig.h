@@ -94,7 +94,7 @@ static void rig_make(rig *r, gguf_bytes file)
     memset(r, 0, sizeof *r);
     r->file = file;
     r->allocations_left = r->reads_left = UINT32_MAX;
-    exl2_allocator allocator = { rig_alloc, rig_free, r };
+    exl2_allocator allocator = { .alloc_fn = rig_alloc, .free_fn = rig_free, .user = r };
     exl2_files files = { rig_open, rig_list, rig_read, rig_close, r };
     r->c.allocator = allocator;
     r->c.files = files;

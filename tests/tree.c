@@ -48,8 +48,8 @@ static void write_tree(void)
 {
     char command[1200];
     snprintf(command, sizeof command,
-             "rm -rf '%s' && mkdir -p '%s/exl2_impl/0_base' '%s/exl2_impl/1_load' '%s/tests/hosts'", folder, folder,
-             folder, folder);
+             "rm -rf '%s' && mkdir -p '%s/exl2_impl/0_base' '%s/exl2_impl/1_load' '%s/exl2_impl/3_backend' "
+             "'%s/kernels_src' '%s/tests/hosts'", folder, folder, folder, folder, folder, folder);
     CHECK(system(command) == 0);
     write_file("commit.txt", "0123abcd\n");
     write_file("exl2.h", good_header);
@@ -125,6 +125,30 @@ static void check_template(void)
     const char *first = strstr(text, "begin exl2_impl/1_load/t_template.h");
     CHECK(first != NULL && strstr(first + 1, "begin exl2_impl/1_load/t_template.h") != NULL);
     free(text);
+}
+
+/* Headers shared with kernels and what embed.c made are inlined, for the backends alone. */
+static void check_kernels(void)
+{
+    static const char k[] = HEAD("k.h", "../../exl2.h") GUARD("K") "#include \"../0_base/result.h\"\n#include "
+        "\"../../kernels_src/args.h\"\n#include \"exl2_kernels.inc\" /* text */\n#endif\n";
+    char path[1200], list[1200];
+    write_tree();
+    snprintf(list, sizeof list, "%s/* defines: k */\n#include \"3_backend/k.h\"\n", good_list);
+    write_file("exl2_impl/exl2_impl.h", list);
+    write_file("exl2_impl/3_backend/k.h", k);
+    write_file("kernels_src/args.h", "struct exl2k_args;\n");
+    write_file("exl2_kernels.inc", "struct exl2__made;\n"); /* beside commit.txt */
+    CHECK_INT(run(layers), 0);
+    CHECK_INT(run(amalgamate), 0);
+    snprintf(path, sizeof path, "%s/out/exl2.h", folder);
+    char *text = check_read(path, NULL);
+    CHECK(strstr(text, "\nstruct exl2k_args;\n") != NULL && strstr(text, "\nstruct exl2__made;\n") != NULL);
+    CHECK(strstr(text, "\n#include \"") == NULL);
+    free(text);
+    write_file("exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../kernels_src/args.h\"\n"
+               "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n#endif\n");
+    check_says(layers, "no such file: ../../kernels_src/args.h");
 }
 
 static const struct {
@@ -212,6 +236,7 @@ int main(int argc, char **argv)
     folder = argv[3];
     check_good_tree();
     check_template();
+    check_kernels();
     for (size_t i = 0; i < sizeof amalgam_cases / sizeof amalgam_cases[0]; i++) {
         write_tree();
         write_file(amalgam_cases[i].path, amalgam_cases[i].text);

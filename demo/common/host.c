@@ -12,7 +12,7 @@
 
 exl2_backend host_backend(const host_options *o)
 {
-    static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CPU };
+    static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     return backends[o->backend];
 }
 

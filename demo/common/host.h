@@ -13,7 +13,7 @@
 #include "progress.h"
 
 typedef struct host_options {
-    uint32_t backend; /* 0 = auto, 1 = cpu */
+    uint32_t backend; /* 0 = auto, 1 = cuda, 2 = cpu */
     uint32_t threads; /* 0 = one a processor */
 } host_options;
 
@@ -21,7 +21,7 @@ exl2_backend host_backend(const host_options *o);
 
 /* Two rows of a flag table. */
 #define HOST_ARGS(options)                                                                               \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cpu", "what computes (auto)" }, \
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" }, \
     { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
 
 typedef struct host { /* zeroed: closed */

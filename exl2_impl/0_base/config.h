@@ -69,12 +69,26 @@ static inline bool exl2__has_avx512(void)
 #endif
 #endif
 
+/* COLD: code that is built for size, because it runs a few times a model or a job; compilers that can see that only
+   such code calls a function build that one so too. */
+#if defined(__GNUC__) || defined(__clang__)
+#define EXL2__NOINLINE __attribute__((noinline))
+#define EXL2__COLD __attribute__((noinline, cold))
+#else
+#define EXL2__NOINLINE
+#define EXL2__COLD
+#endif
+
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
 {
     return (uint32_t)_InterlockedOr((volatile long *)(uintptr_t)p, 0);
+}
+static inline uint64_t exl2__atomic_load64(const uint64_t *p)
+{
+    return (uint64_t)_InterlockedOr64((volatile __int64 *)(uintptr_t)p, 0);
 }
 static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
 {
@@ -86,6 +100,10 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 }
 #else
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+static inline uint64_t exl2__atomic_load64(const uint64_t *p)
 {
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);
 }

@@ -1,6 +1,6 @@
 /* platform.h: the only file that knows an operating system: clock, default allocator, default files, entropy.
    takes: nothing.
-   gives: exl2__platform_ns, exl2__platform_nap, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
+   gives: exl2__platform_ns, _nap, _doze, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
           exl2__platform_library, exl2__platform_symbol, exl2__platform_unload;
           with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename.
    owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
@@ -86,6 +86,19 @@ static inline void exl2__platform_nap(void)
 #else
     struct timespec millisecond = { 0, 1000000 };
     nanosleep(&millisecond, NULL);
+#endif
+}
+
+/* Sleeps for `us` microseconds and some, below a million. false: this system cannot sleep so shortly; it did not. */
+static inline bool exl2__platform_doze(uint32_t us)
+{
+#if defined(_WIN32)
+    (void)us;
+    return false;
+#else
+    struct timespec time = { 0, (long)us * 1000 };
+    nanosleep(&time, NULL);
+    return true;
 #endif
 }
 

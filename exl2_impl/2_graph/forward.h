@@ -2,7 +2,7 @@
    takes: a step (rows of several sequences), a deadline.
    gives: exl2__forward, exl2__forward_begin, exl2__forward_run, exl2__forward_rows_for.
    owns:  nothing; the step's arrays belong to the batch, results to the model's scratch.
-   next:  ../3_backend/cpu.h */
+   next:  forward_queue.h */
 #ifndef EXL2__FORWARD_H
 #define EXL2__FORWARD_H
 
@@ -25,7 +25,10 @@ typedef struct exl2__forward {
     const exl2__plan *plan;
     exl2__step step;
     bool active;
-    uint32_t layer, phase, item;          /* the next unit */
+    uint32_t layer, phase, item;          /* the next unit, of a backend that works phase by phase; */
+    uint32_t unit;                        /* of one that queues: the next one to queue; */
+    bool queued;                          /* all that the next results need is queued; */
+    bool ahead;                           /* the pass after this one is queued, too */
     uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
     float ns_per_cost[EXL2__PHASE_COUNT][EXL2__FORWARD_CLASSES]; /* learnt, by rows; 0 = not yet */
@@ -54,12 +57,20 @@ static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__laye
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
-    f->layer = f->phase = f->item = f->logit0 = f->result_count = 0;
+    f->layer = f->phase = f->item = f->unit = f->logit0 = f->result_count = 0;
+    f->queued = f->ahead = false;
     EXL2__TRY(f->backend->begin(f->device, &f->step));
     f->active = true;
     return EXL2_OK;
 }
 
+/* Copies of pages that nobody has begun with. */
+static inline bool exl2__forward_owes_copies(const exl2__forward *f)
+{
+    return f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
+}
+
+/* Rows of logits of the current group. */
 static inline uint32_t exl2__forward_group(const exl2__forward *f)
 {
     return exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max);
@@ -185,6 +196,9 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
 static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
 {
     double rows = (double)f->plan->rows_max;
+    if (f->backend->rows_for) {
+        return f->backend->rows_for(f->device, ns);
+    }
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
         double row_ns = (double)f->backend->item_cost(f->device, (exl2__phase)phase, f->plan->rows_max)
                       / (double)f->plan->rows_max * exl2__forward_speed(f, phase, f->plan->rows_max);

@@ -98,8 +98,10 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
     const exl2__sampling *sampling; /* DRAW */
     uint64_t draw_position;         /* DRAW: absolute position of the new token in its session */
-    const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at */
+    const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */
     uint32_t history_count;
+    uint32_t history_max;           /* and how many they may become, the newest ones, as tokens are drawn */
+    uint32_t left;                  /* DRAW: tokens that may still be drawn, this one included; pages are there */
 } exl2__logit_row;
 
 typedef struct exl2__logit_result {
@@ -118,6 +120,7 @@ typedef struct exl2__step { /* the arrays live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
+    bool decodes; /* every row is the only one of its sequence, and draws */
 } exl2__step;
 
 /* The part of a phase that one call does. Items are the backend's own unit of work (exl2__backend.items says how
@@ -136,11 +139,15 @@ typedef struct exl2__backend {
     exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out); /* hardware: the engine's, NULL for "cpu" */
     void (*close)(exl2__device *d);
     /* Weights. The caller opens `weights` with the sum of the *_bytes; the same calls in the same order then fit. */
+    bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
     exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
+    /* Of a backend that lends the memory which slices are read into, else NULL: *out has room for `bytes`, and is the
+       next matrix_feed's slice->data; nothing else is made or fed in between. May wait for a copy from there. */
+    exl2_result (*stage)(exl2__device *d, uint64_t bytes, void **out);
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
     /* Of a backend with memory of its own, else NULL: bytes that it has left, bytes of its buffers besides weights and
@@ -157,8 +164,20 @@ typedef struct exl2__backend {
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
     /* Multiply-adds of one item at `rows` rows; a guide for budgets. */
     uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);
-    /* After `sample`. PENDING, if not told to wait, while a device is still at it. */
+    /* After `sample`, or (count 0) at the end of a pass without logits. PENDING, if not told to wait, while a device is
+       still at it. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
+    /* Of a backend whose device works by itself, else NULL. A pass is cut into units: `units` ranges of layers (copies
+       and embedding in the first), then one of head and sampling for each group of logit rows. They are only queued.
+       Times are what the device is expected to take, learnt from what it took. */
+    uint32_t (*units)(const exl2__device *d); /* of the pass begun */
+    exl2_result (*queue)(exl2__device *d, uint32_t begin, uint32_t end, bool timed); /* at most one group; in order */
+    uint64_t (*unit_ns)(const exl2__device *d, uint32_t unit);
+    uint64_t (*queued_ns)(exl2__device *d);                     /* of what was queued, timed, and has not ended */
+    uint32_t (*rows_for)(const exl2__device *d, uint64_t ns);   /* rows of a pass none of whose units takes longer */
+    /* Queues a pass that decodes once more, before its tokens are known here: every row goes on with the token that it
+       drew, by one position; one that may draw no more is left out. `begin` drops such a pass. */
+    exl2_result (*repeat)(exl2__device *d);
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL outside the layers */
 #undef X

@@ -2,11 +2,11 @@
    takes: an open exl2__cuda_device.
    gives: exl2__cuda_backend.
    owns:  the model's device memory, ring and events; the device is the engine's.
-   next:  ../4_cache/pages.h */
+   next:  hardware.h */
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 
-#include "cuda_phases.h"
+#include "cuda_prepare.h"
 
 static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
@@ -37,8 +37,12 @@ static void exl2__cuda_close(exl2__device *device)
     gpu->driver.stream_wait(gpu->stream);
     exl2__cuda_ring_close(gpu, &m->ring);
     exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
-    if (m->b.sampled) {
-        gpu->driver.event_free(m->b.sampled);
+    exl2__cuda_graphs_close(m);
+    exl2__cuda_pace_close(gpu, &m->pace);
+    for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
+        if (m->b.marks[i]) {
+            gpu->driver.event_free(m->b.marks[i]);
+        }
     }
     exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
     exl2__cuda_arena_close(gpu, &m->rest);
@@ -70,8 +74,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
-    (void)device;
-    exl2__cuda_buffers_lay(&b, plan, &dry);
+    exl2__cuda_buffers_lay(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
@@ -88,9 +91,29 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
     return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
 }
 
+/* Refuses a model that will pass the host's cap before anything of it is read. */
+static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
+{
+    exl2__cuda_buffers b;
+    exl2__cuda_arena dry = { 0 };
+    if (!m->plan) {
+        return EXL2_OK;
+    }
+    exl2__cuda_buffers_lay(&b, m->plan, m->gpu->sm_count, &dry);
+    uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
+    if (weight_bytes + dry.used <= room) {
+        return EXL2_OK;
+    }
+    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model takes %llu bytes of GPU memory (weights %llu, cache %llu), of "
+                      "device_bytes_max (%llu) %llu are left", (unsigned long long)(weight_bytes + dry.used),
+                      (unsigned long long)weight_bytes, (unsigned long long)pages,
+                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
+}
+
 /* Kernels, the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
+    EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
     EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
@@ -104,6 +127,8 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
     exl2__cuda_device_leave(m->gpu);
     return r;
 }
+
+/* ---- phase by phase: for tests; passes go unit by unit ---- */
 
 /* A phase is one item: it only queues. */
 static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__range *logits)
@@ -121,14 +146,38 @@ static uint64_t exl2__cuda_item_cost(const exl2__device *device, exl2__phase pha
     return 0;
 }
 
+static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const exl2__layer *layer,
+                                    const exl2__range *range)
+{
+    exl2__cuda_model *m = exl2__cuda_of(d);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    m->pass.first = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first;
+    exl2_result r = exl2__cuda_do(m, phase, layer, range);
+    if (r >= 0 && phase == EXL2__PHASE_sample) {
+        r = exl2__cuda_mark(m);
+    }
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+#define X(name)                                                                                                        \
+    static exl2_result exl2__cuda_phase_##name(exl2__device *d, const exl2__layer *layer, const exl2__range *range)    \
+    {                                                                                                                  \
+        return exl2__cuda_phase(d, EXL2__PHASE_##name, layer, range);                                                  \
+    }
+EXL2__PHASES(X)
+#undef X
+
 static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
+    .needs_groups = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,
     .matrix_feed = exl2__cuda_matrix_feed,
+    .stage = exl2__cuda_stage,
     .vector_make = exl2__cuda_vector_make,
     .page_bytes = exl2__cuda_page_bytes_all,
     .room = exl2__cuda_room,
@@ -139,6 +188,12 @@ static const exl2__backend exl2__cuda_backend = {
     .items = exl2__cuda_items,
     .item_cost = exl2__cuda_item_cost,
     .collect = exl2__cuda_collect,
+    .units = exl2__cuda_units,
+    .queue = exl2__cuda_queue,
+    .unit_ns = exl2__cuda_unit_ns,
+    .queued_ns = exl2__cuda_queued_ns,
+    .rows_for = exl2__cuda_rows_for,
+    .repeat = exl2__cuda_repeat,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)
 #undef X

@@ -8,7 +8,6 @@
 #define EXL2__CUDA_API_H
 
 #include "../0_base/platform.h"
-#include "cuda_types.h"
 
 #if defined(_WIN32)
 #define EXL2__CUDA_CALL __stdcall
@@ -82,6 +81,7 @@ enum { /* device attributes */
 enum { /* flags, options, function and launch attributes */
     EXL2__CUDA_STREAM_NON_BLOCKING = 1,
     EXL2__CUDA_EVENT_PLAIN = 0,
+    EXL2__CUDA_EVENT_BLOCKING = 1, /* who waits for it sleeps */
     EXL2__CUDA_EVENT_NO_TIMING = 2,
     EXL2__CUDA_HOST_PORTABLE = 1,
     EXL2__CUDA_CAPTURE_RELAXED = 2,

@@ -8,10 +8,13 @@
 
 #include "../../kernels_src/attend_args.h"
 #include "../../kernels_src/gemv_args.h"
-#include "cuda_device.h"
+#include "cuda_gemm.h"
+#include "cuda_pace.h"
 #include "cuda_sample.h"
 
 #define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
+#define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
@@ -23,30 +26,45 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t attended;   /* fp16 [R, attended_pitch] */
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
-    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
+    uint64_t partial, partial_bytes; /* attend_args.h, for S rows */
+    uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
-    uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
     uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
     uint32_t page_bytes; /* of one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
-    exl2k_result *results; /* [2, L] pinned */
-    exl2__cuda_event *sampled;
+    exl2k_result *results; /* [2, L] pinned: of even and of odd marks */
+    exl2__cuda_event *marks[2]; /* results of even, of odd marks are there */
 } exl2__cuda_buffers;
 
-/* A pass that was begun: where its data lies, and which of the sums is which. */
+/* The pass that was begun, as launches see it. */
 typedef struct exl2__cuda_pass {
     uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
-    uint64_t rows, tables, tiles, copies, draws;
-    uint32_t table_pitch, tile_count, splits;
-    uint32_t now;        /* sums of the norm that the next product reads */
+    uint64_t rows, draws, copies;
+    uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
+    uint32_t longest;    /* tokens that the row with the longest context sees */
+    uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
+    uint32_t tile_count, now; /* now: which sums are those of the norm that the next product reads */
     bool first;          /* there was no norm before it */
+    bool fixed;          /* decodes up to 8 rows: where its data lies depends on row_count only, so graphs serve it */
+    bool singles;        /* every row is the only one of its sequence, and has logits */
     bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
-    uint32_t ticket;     /* samplings so far */
+    bool chained;        /* the kernel in front belongs to the pass: the next one may begin while it ends */
 } exl2__cuda_pass;
+
+#define EXL2__CUDA_SPLIT_CLASSES 4u
+
+/* Graphs of passes that decode one row, of those that decode up to 8. */
+typedef struct exl2__cuda_graphs {
+    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES];
+    exl2__cuda_graph_exec **ranges[2]; /* [units] */
+    uint32_t units;
+} exl2__cuda_graphs;
 
 static inline uint32_t exl2__cuda_pitch(uint32_t elements)
 {
@@ -61,7 +79,8 @@ static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
 /* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
-    uint64_t rows = p->rows_max, sequences = p->sequences_max, group = p->shape.heads / p->shape.kv_heads;
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_FIXED_ROWS), sequences = p->sequences_max;
+    uint64_t group = p->shape.heads / p->shape.kv_heads;
     uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_step) + rows * sizeof(exl2k_row);
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
@@ -70,7 +89,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     return exl2__align_up(bytes + 64 + sequences * 2 * 16, EXL2__CUDA_ALIGN);
 }
 
-static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+/* sms: of the device. */
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->rows_max, logits = p->logit_rows_max, group = s->heads / s->kv_heads;
@@ -87,24 +107,28 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
     b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
-    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
-                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
+    b->partial_bytes = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA) * 4;
+    b->partial = exl2__cuda_arena_take(a, b->partial_bytes);
     b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
     b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->gemm_partial = exl2__cuda_arena_take(a, exl2__cuda_gemm_partial_max(sms));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
     b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
     b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
     b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
-    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
+    b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
+    b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;
     b->clear_bytes = a->used - before;
 }

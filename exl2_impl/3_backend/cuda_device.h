@@ -1,5 +1,5 @@
 /* cuda_device.h: one CUDA device in use: its context around each call, streams, memory by count, and its death.
-   takes: what the host said about the device, memory hooks and caps.
+   takes: what the host said about the device, its allocator and cap.
    gives: exl2__cuda_device with open, close, enter, leave; check, alloc, free; exl2__cuda_arena.
    owns:  driver and compiler libraries, the retained context, streams, kernels; memory until exl2__cuda_device_free.
    next:  cuda_ring.h
@@ -19,9 +19,9 @@ typedef struct exl2__cuda_settings { /* of the engine */
     const char *nvrtc_path;
     const char *kernel_dir;
     exl2_kernel_cache cache;
-    exl2_device_hooks hooks;
     uint64_t device_bytes_max;       /* hard cap; 0 = none */
-    bool quiet;                      /* a device that does not open is no error line: the host has another backend */
+    bool optional;                   /* the host has another backend: a device that does not open is no error line, and
+                                        one that kernels can be had for by no means does not open */
 } exl2__cuda_settings;
 
 typedef struct exl2__cuda_device { /* the engine has a pointer to it */
@@ -30,13 +30,13 @@ typedef struct exl2__cuda_device { /* the engine has a pointer to it */
     exl2__cuda_compiler compiler;
     exl2__cuda_kernels kernels;
     exl2_device_info info;
-    exl2_device_hooks hooks;
     int driver_version, device;
     exl2__cuda_context *context;
     bool retained;                /* the primary context; else the host's own */
     exl2__cuda_stream *stream;    /* all kernels, in order */
     exl2__cuda_stream *upload;    /* copies while loading */
     uint32_t sm_count, l2_bytes;
+    uint32_t memory_mbps;         /* MB/s that its memory reads at best; 0: the driver does not say */
     uint32_t shared_bytes;        /* that a block may use, the host's cap included */
     uint32_t shared_sm_bytes;     /* that all blocks of a multiprocessor share */
     uint64_t bytes, peak, bytes_max, allocations;
@@ -109,8 +109,9 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
                           "%llu bytes more would pass device_bytes_max (%llu, of which %llu are in use)",
                           (unsigned long long)bytes, (unsigned long long)d->bytes_max, (unsigned long long)d->bytes);
     }
-    if (d->hooks.device_alloc) {
-        *address = d->hooks.device_alloc(d->hooks.user, d->info.index, bytes, tag);
+    const exl2_allocator *host = &d->c->allocator;
+    if (host->device_alloc) {
+        *address = host->device_alloc(host->user, d->info.index, bytes, tag);
         if (!*address) {
             return exl2__fail(d->c, EXL2_ERR_DEVICE_MEMORY, "the host's device allocator refused %llu bytes",
                               (unsigned long long)bytes);
@@ -138,10 +139,9 @@ static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint6
         return;
     }
     d->bytes -= bytes;
-    if (d->hooks.device_alloc) {
-        if (d->hooks.device_free) {
-            d->hooks.device_free(d->hooks.user, d->info.index, address, bytes, tag);
-        }
+    const exl2_allocator *host = &d->c->allocator;
+    if (host->device_alloc) {
+        host->device_free(host->user, d->info.index, address, bytes, tag);
     } else {
         d->driver.memory_free(address);
     }
@@ -206,6 +206,11 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
     d->shared_bytes = (uint32_t)values[1];
     d->shared_sm_bytes = (uint32_t)values[2];
     d->l2_bytes = (uint32_t)values[3];
+    int kilohertz = 0, bits = 0;
+    if (d->driver.device_attribute(&kilohertz, EXL2__CUDA_MEMORY_CLOCK, d->device) == 0
+        && d->driver.device_attribute(&bits, EXL2__CUDA_MEMORY_WIDTH, d->device) == 0) {
+        d->memory_mbps = (uint32_t)((uint64_t)kilohertz * (uint64_t)bits / 8 * 2 / 1000);
+    }
     if (shared_bytes_max) {
         d->shared_bytes = exl2__min32(d->shared_bytes, exl2__max32(shared_bytes_max, 48u << 10));
     }
@@ -216,7 +221,6 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
 static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
 {
     const exl2__cuda_driver *driver = &d->driver;
-    size_t bytes_free = 0, bytes_total = 0;
     EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening it"));
     EXL2__TRY(exl2__cuda_device_measure(d, desc->shared_bytes_max));
     if (desc->pick == EXL2_PICK_CONTEXT) {
@@ -229,8 +233,6 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     int priority = exl2__cuda_device_priority(d, desc->stream_priority);
     int result = driver->stream_make(&d->stream, EXL2__CUDA_STREAM_NON_BLOCKING, priority);
     result = result == 0 ? driver->stream_make(&d->upload, EXL2__CUDA_STREAM_NON_BLOCKING, priority) : result;
-    result = result == 0 ? driver->memory_info(&bytes_free, &bytes_total) : result;
-    d->info.bytes_free = bytes_free;
     d->kernels = (exl2__cuda_kernels){ .driver = driver, .arch = d->info.arch, .driver_version = d->driver_version,
                                        .shared_bytes = d->shared_bytes };
     if (result != 0) {
@@ -276,17 +278,19 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
     exl2_device_desc desc = settings->device ? *settings->device : (exl2_device_desc){ 0 };
     exl2_logger logger = c->logger;
     d->c = c;
-    d->hooks = settings->hooks;
     d->bytes_max = settings->device_bytes_max;
     d->compiler.nvrtc_path = settings->nvrtc_path;
     d->compiler.kernel_dir = settings->kernel_dir;
     d->compiler.cache = settings->cache;
-    c->logger.line = settings->quiet ? NULL : logger.line;
+    c->logger.line = settings->optional ? NULL : logger.line;
     exl2_result result = exl2__cuda_system_open(settings->driver_path, &d->driver, &d->driver_version, why, sizeof why);
     if (result < 0) {
         exl2__fail(c, result, "%s", why);
     }
     result = result == EXL2_OK ? exl2__cuda_system_pick(c, &d->driver, &desc, &d->info) : result;
+    if (result == EXL2_OK && settings->optional) {
+        result = exl2__cuda_kernels_find(c, &d->compiler, d->info.arch);
+    }
     if (result == EXL2_OK) {
         result = exl2__cuda_device_start(d, &desc);
         if (result == EXL2_OK) {

@@ -1,6 +1,6 @@
 /* cuda_kernels.h: from the list of kernels to functions that can be launched: cache, else compiler, then the driver.
    takes: kernels_src/kernels.def.h, a driver with a current context, the host's cache hook, NVRTC's path.
-   gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with load, close, build.
+   gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with find, load, close, build.
    owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close.
    next:  cuda_system.h */
 #ifndef EXL2__CUDA_KERNELS_H
@@ -39,6 +39,30 @@ static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
     return first;
 }
 
+/* Modules for one class of head sizes say so in their names: 64 for "attend_decode64.cu"; 0: for every model. */
+static inline uint32_t exl2__cuda_module_class(const char *module)
+{
+    size_t end = strcspn(module, "."), at = end;
+    uint32_t number = 0;
+    while (at > 0 && module[at - 1] >= '0' && module[at - 1] <= '9') {
+        at--;
+    }
+    for (; at < end; at++) {
+        number = number * 10 + (uint32_t)(module[at] - '0');
+    }
+    return number;
+}
+
+/* What a model of this class of head sizes (0: any model) needs, by the number of a module's first kernel. */
+static inline void exl2__cuda_modules_of(uint32_t head_class, bool wanted[EXL2__KERNEL_COUNT])
+{
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        const char *module = exl2__cuda_kernel_rows[i].module;
+        uint32_t only = exl2__cuda_module_class(module);
+        wanted[i] = exl2__cuda_module_of(i) == i && (!only || only == head_class) && strcmp(module, "probe.cu") != 0;
+    }
+}
+
 /* ---- the compiler ---- */
 
 typedef struct exl2__cuda_compiler {
@@ -62,6 +86,7 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 }
 
 /* false: there is no compiler, `why` says why. */
+EXL2__COLD
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->refused) {
@@ -217,6 +242,21 @@ static void exl2__cuda_jobs_free(exl2__ctx *c, exl2__cuda_job *jobs, uint32_t co
     exl2__free(c, jobs, EXL2__KERNEL_COUNT * sizeof *jobs, EXL2_MEM_GENERAL);
 }
 
+/* Whether kernels can be had for the architecture: each that every model needs is in the cache, or there is a compiler
+   that knows it. Keeps nothing. */
+static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k, uint32_t arch)
+{
+    bool wanted[EXL2__KERNEL_COUNT];
+    exl2_result result = EXL2_OK;
+    exl2__cuda_modules_of(0, wanted);
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT && result == EXL2_OK && k->version == 0; i++) {
+        exl2__cuda_job job = { .module = i };
+        result = wanted[i] ? exl2__cuda_job_open(c, k, &job, arch) : EXL2_OK;
+        exl2__cuda_job_close(c, &job);
+    }
+    return result;
+}
+
 /* ---- modules on a device ---- */
 
 typedef struct exl2__cuda_kernels {
@@ -318,6 +358,7 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 }
 
 /* Loads a job's image; one from the cache that the driver refuses is compiled anew and stored over. */
+EXL2__COLD
 static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                             exl2__cuda_job *job)
 {

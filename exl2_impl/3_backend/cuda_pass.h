@@ -1,96 +1,39 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
-   gives: exl2__cuda_prepare, exl2__cuda_begin.
+   gives: exl2__cuda_begin, exl2__cuda_pass_fixed; exl2__cuda_run.
    owns:  nothing.
    next:  cuda_phases.h */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
-#include "../../kernels_src/norm_args.h"
 #include "cuda_model.h"
 
 #ifndef EXL2__CUDA_MANY_ROWS
 #define EXL2__CUDA_MANY_ROWS 97u /* from here on products by gemm take less time than those of 8 rows (H200) */
 #endif
 
-/* ---- once ---- */
-
-/* cos and sin of every position, by the device, from frequencies in double. */
-static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p)
-{
-    uint32_t half = p->shape.head_dim / 2;
-    uint64_t pairs = (uint64_t)p->context_max * half;
-    EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->rope_frequency, half * sizeof(double)));
-    exl2k_rope_args a = { m->b.data, m->b.rope, half, p->context_max };
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(pairs, 256), .y = 1, .threads = 256 };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
-}
-
-/* The buffers of passes; weights are packed, so what only loading needs goes first. */
-static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
-{
-    exl2__cuda_device *gpu = m->gpu;
-    exl2__cuda_arena dry = { 0 };
-    void *results;
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
-    exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
-    m->raw = m->raw_bytes = 0;
-    exl2__cuda_buffers_lay(&m->b, p, &dry);
-    EXL2__TRY(exl2__cuda_arena_open(gpu, &m->rest, dry.used, EXL2_MEM_KV));
-    exl2__cuda_buffers_lay(&m->b, p, &m->rest);
-    if (m->b.data_bytes > m->ring.slot_bytes) {
-        exl2__cuda_ring_close(gpu, &m->ring);
-        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));
-    }
-    m->results_bytes = 2 * p->logit_rows_max * sizeof(exl2k_result);
-    EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
-    m->b.results = (exl2k_result *)results;
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.event_make(&m->b.sampled, EXL2__CUDA_EVENT_NO_TIMING),
-                                      "making an event"));
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),
-                                      "clearing its buffers"));
-    return exl2__cuda_make_rope(m, p);
-}
-
-/* What the kernels take: maps are u16, heads are cut into runs of 16 elements, tokens are 24 bits of a key. */
-static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
-{
-    uint64_t attention = (uint64_t)s->heads * s->head_dim;
-    uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, s->inter), exl2__min64(attention, UINT32_MAX));
-    if (s->head_dim % 16 != 0 || s->head_dim > 256) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend has no kernels for heads of %u elements, only "
-                          "for multiples of 16 up to 256", s->head_dim);
-    }
-    if (widest > 1u << 16) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports rows of up to 65536 elements, this "
-                          "model has rows of %u", widest);
-    }
-    if (s->vocab > 1u << 24) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports vocabularies of up to 16777216 "
-                          "tokens, this model has %u", s->vocab);
-    }
-    return EXL2_OK;
-}
-
-/* Dry arenas measure only what the host gives, which is nothing: exl2__cuda_room counts the device's. */
-static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
-                                      exl2__arena *scratch)
-{
-    exl2__cuda_model *m = exl2__cuda_of(device);
-    (void)pages;
-    m->plan = plan;
-    EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
-    if (!scratch->base) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_prepare_buffers(m, plan);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
-}
-
 /* ---- data ---- */
 
+/* Where the parts of a pass's data lie, in bytes from its start. The first three are known to graphs. */
+typedef struct exl2__cuda_places {
+    uint64_t steps, rows, draws, tables, tiles, copies, lists;
+} exl2__cuda_places;
+
+static exl2__cuda_places exl2__cuda_places_of(const exl2__cuda_pass *pass, const exl2__step *step, uint32_t groups,
+                                              uint32_t table_pitch)
+{
+    exl2__cuda_places at = { 0 };
+    uint32_t draws = pass->fixed ? pass->row_count : step->logit_count;
+    at.rows = exl2__align_up(groups * sizeof(exl2k_step), 16);
+    at.draws = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
+    at.tables = exl2__align_up(at.draws + draws * sizeof(exl2k_draw), 16);
+    at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
+    at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
+    at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
+    return at;
+}
+
+/* What a draw has besides itself goes behind the rest of the data, one list after the other. */
 typedef struct exl2__cuda_packer {
     uint8_t *slot;
     uint64_t used, size, device; /* device: where the slot's first byte will lie */
@@ -144,47 +87,42 @@ static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__ste
     return count;
 }
 
-/* Rows with their page tables, and how attention is cut. */
-static bool exl2__cuda_pack_rows(exl2__cuda_model *m, exl2__cuda_packer *k)
+/* The last position that the row comes to before the host says more; its pages are there. */
+static inline uint32_t exl2__cuda_last_position(const exl2__step *step, uint32_t row)
 {
-    const exl2__step *step = m->step;
-    exl2__cuda_pass *pass = &m->pass;
-    exl2k_row *rows = (exl2k_row *)exl2__cuda_pack(k, step->row_count * sizeof *rows, &pass->rows);
-    uint32_t pages[2] = { 1, 1 };
-    if (!rows) {
-        return false;
+    uint32_t more = step->decodes ? exl2__max32(step->logits[row].left, 1) - 1 : 0;
+    return step->rows[row].position + more;
+}
+
+static uint32_t exl2__cuda_table_pitch(const exl2__step *step)
+{
+    uint32_t pages = 1;
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        pages = exl2__max32(pages, exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1);
     }
-    pass->splits = 1;
+    return pages;
+}
+
+static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32_t *tables, uint32_t pitch)
+{
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
-        uint32_t tokens = row->position + 1, length = exl2__max32(EXL2K_SPLIT_TOKENS, (uint32_t)exl2__align_up(
-                                                          exl2__div_up(tokens, EXL2K_SPLITS_MAX), EXL2K_PAGE_TOKENS));
+        uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
-        pass->splits = exl2__max32(pass->splits, (uint32_t)exl2__div_up(tokens, length));
-        pages[0] = exl2__max32(pages[0], row->position / EXL2K_PAGE_TOKENS + 1);
+        if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
+            continue;
+        }
+        memcpy(tables + (size_t)row->sequence * pitch, step->page_tables[row->sequence], pages * sizeof *tables);
     }
-    pass->table_pitch = pages[0];
-    uint32_t *tables = (uint32_t *)exl2__cuda_pack(k, (uint64_t)step->sequence_count * pages[0] * 4, &pass->tables);
-    for (uint32_t i = 0; tables && i < step->row_count; i++) {
-        const exl2__step_row *row = &step->rows[i];
-        memcpy(tables + (size_t)row->sequence * pages[0], step->page_tables[row->sequence],
-               (row->position / EXL2K_PAGE_TOKENS + 1) * sizeof *tables);
-    }
-    pass->tile_count = exl2__cuda_pack_tiles(m, step, NULL);
-    exl2k_tile *tiles = (exl2k_tile *)exl2__cuda_pack(k, pass->tile_count * sizeof *tiles, &pass->tiles);
-    if (tiles && pass->tile_count) {
-        exl2__cuda_pack_tiles(m, step, tiles);
-    }
-    return tables && tiles;
 }
 
 /* One row of logits with its lists. */
-static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, exl2k_draw *draw)
+static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_draw *draw)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_DRAW) {
-        lists.history_size = row->history_count;
-        void *history = exl2__cuda_pack(k, row->history_count * sizeof(uint32_t), &lists.history);
+        lists.history_size = advance ? row->history_max : row->history_count;
+        void *history = exl2__cuda_pack(k, lists.history_size * sizeof(uint32_t), &lists.history);
         exl2k_bias *bias =
             (exl2k_bias *)exl2__cuda_pack(k, row->sampling->bias_count * sizeof(exl2k_bias), &lists.bias);
         if (!history || !bias) {
@@ -197,48 +135,82 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
             bias[i] = (exl2k_bias){ (exl2k_u32)row->sampling->bias[i].token, row->sampling->bias[i].add };
         }
     }
-    *draw = exl2__cuda_sample_draw(row, &lists, false, 0);
+    *draw = exl2__cuda_sample_draw(row, &lists, advance, row->left);
     return true;
 }
 
-static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k)
+/* All of the data, `at` its places. */
+static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_places *at,
+                                uint32_t table_pitch, uint32_t groups)
 {
     const exl2__step *step = m->step;
-    exl2__cuda_pass *pass = &m->pass;
-    uint32_t size = m->plan->logit_rows_max, groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
-    exl2k_step *steps = (exl2k_step *)exl2__cuda_pack(k, groups * sizeof *steps, &pass->steps);
-    bool good = steps && exl2__cuda_pack_rows(m, k);
-    void *copies = exl2__cuda_pack(k, step->copy_count * sizeof *step->copies, &pass->copies);
-    exl2k_draw *draws = (exl2k_draw *)exl2__cuda_pack(k, step->logit_count * sizeof *draws, &pass->draws);
-    if (!good || !copies || !draws) {
+    exl2k_step *steps = (exl2k_step *)(void *)(k->slot + at->steps);
+    exl2k_draw *draws = (exl2k_draw *)(void *)(k->slot + at->draws);
+    uint32_t size = m->plan->logit_rows_max;
+    k->used = at->lists;
+    if (k->used > k->size) {
         return false;
     }
-    if (step->copy_count) {
-        memcpy(copies, step->copies, step->copy_count * sizeof *step->copies);
-    }
     for (uint32_t g = 0; g < groups; g++) {
-        steps[g] = (exl2k_step){ .row_count = step->row_count, .tile_count = pass->tile_count,
-                                 .draw_count = exl2__min32(size, step->logit_count - g * size),
-                                 .ticket = pass->ticket + g };
+        steps[g] = (exl2k_step){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
+                                 .table_pitch = table_pitch, .tables = k->device + at->tables,
+                                 .tiles = k->device + at->tiles, .ticket = m->marks_queued + g,
+                                 .draw_count = exl2__min32(size, step->logit_count - g * size) };
     }
+    exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
+                         table_pitch);
+    exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
+    if (step->copy_count) {
+        memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
+    }
+    bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_draw(k, &step->logits[i], &draws[i]);
+        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &draws[i]);
     }
     return good;
+}
+
+/* What launches of a fixed pass of `rows` rows (1 or 8) are told; nothing of it is in the step. */
+static exl2__cuda_pass exl2__cuda_pass_fixed(const exl2__cuda_model *m, uint32_t rows)
+{
+    static const exl2__step none = { 0 };
+    exl2__cuda_pass pass = { .row_count = rows, .fixed = true, .singles = true };
+    exl2__cuda_places at = exl2__cuda_places_of(&pass, &none, 1, 0);
+    pass.steps = m->b.data + at.steps;
+    pass.rows = m->b.data + at.rows;
+    pass.draws = m->b.data + at.draws;
+    return pass;
 }
 
 static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
+    const exl2__step *step = m->step;
+    uint32_t table_pitch = exl2__cuda_table_pitch(step), size = m->plan->logit_rows_max;
+    uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
+    exl2__cuda_pass *pass = &m->pass;
+    *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first = true, .singles = step->decodes,
+                               .many = step->row_count >= EXL2__CUDA_MANY_ROWS,
+                               .fixed = step->decodes && step->row_count <= EXL2__CUDA_FIXED_ROWS };
+    if (pass->fixed) {
+        pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_FIXED_ROWS;
+    }
+    pass->tile_count = pass->singles ? 0 : exl2__cuda_pack_tiles(m, step, NULL);
+    for (uint32_t i = 0; i < step->row_count; i++) {
+        pass->longest = exl2__max32(pass->longest, step->rows[i].position + 1);
+    }
+    exl2__cuda_places at = exl2__cuda_places_of(pass, step, groups, table_pitch);
+    pass->steps = m->b.data + at.steps;
+    pass->rows = m->b.data + at.rows;
+    pass->draws = m->b.data + at.draws;
+    pass->copies = m->b.data + at.copies;
+    m->marks_collected = m->marks_queued; /* a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
-    if (!exl2__cuda_pack_all(m, &k)) {
+    if (!exl2__cuda_pack_all(m, &k, &at, table_pitch, groups)) {
         return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass takes %llu bytes, %llu were planned",
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
-    m->pass.now = 0;
-    m->pass.first = true;
-    m->pass.many = m->step->row_count >= EXL2__CUDA_MANY_ROWS;
     return exl2__cuda_ring_send(m->gpu, &m->ring, m->b.data, 0, k.used, true);
 }
 

@@ -1,8 +1,8 @@
 /* cuda_phases.h: every phase of a pass: which kernels, with which arguments.
    takes: a model whose pass was begun.
-   gives: exl2__cuda_phase_* for each phase of the list, exl2__cuda_collect.
+   gives: exl2__cuda_do.
    owns:  nothing.
-   next:  cuda.h
+   next:  cuda_split.h
 
    A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
    residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of
@@ -11,22 +11,41 @@
 #define EXL2__CUDA_PHASES_H
 
 #include "../../kernels_src/copy_args.h"
-#include "../../kernels_src/gemm_args.h"
+#include "../../kernels_src/norm_args.h"
+#include "cuda_gemm.h"
 #include "cuda_pass.h"
+
+/* Queues a kernel of the pass; it may begin while the one in front of it ends. */
+static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                     const void *arguments)
+{
+    grid.programmatic = m->pass.chained;
+    m->pass.chained = true;
+    return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
+}
 
 /* ---- products ---- */
 
-typedef enum exl2__cuda_kind { EXL2__CUDA_STORE, EXL2__CUDA_RESIDUAL, EXL2__CUDA_ACT, EXL2__CUDA_HEAD } exl2__cuda_kind;
+typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
+    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
+} exl2__cuda_kind;
 
 static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
 {
     *address += *address ? bytes : 0;
 }
 
+/* Bytes of the sums of squares of so many rows. */
+static inline uint64_t exl2__cuda_slots(uint32_t rows)
+{
+    return (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
+}
+
 /* `a` for the rows behind the first `rows`. */
 static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
 {
-    uint64_t slots = (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
+    uint64_t slots = exl2__cuda_slots(rows);
     bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
     exl2__cuda_move(&a->x, (uint64_t)rows * a->x_pitch * 2);
     exl2__cuda_move(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
@@ -37,32 +56,33 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
     exl2__cuda_move(&a->best, 2 * slots);
 }
 
+static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
+{
+    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
+                      m->gpu->info.name, m->form.shared_bytes);
+}
+
 /* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
 {
-    static const exl2__cuda_kernel kernels[2][4] = {
-        { EXL2__KERNEL_exl2k_gemv1_store, EXL2__KERNEL_exl2k_gemv1_residual, EXL2__KERNEL_exl2k_gemv1_act,
-          EXL2__KERNEL_exl2k_gemv1_head },
-        { EXL2__KERNEL_exl2k_gemv8_store, EXL2__KERNEL_exl2k_gemv8_residual, EXL2__KERNEL_exl2k_gemv8_act,
-          EXL2__KERNEL_exl2k_gemv8_head },
-    };
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a.matrix = w->device;
     a.eps = m->plan->shape.norm_eps;
     a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
     a.slots = m->form.ctas;
+    a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.kind = kind;
     for (uint32_t done = 0; done < rows; done += a.rows) {
         a.rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a.rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, kind == EXL2__CUDA_RESIDUAL, m->form.ctas,
-                                                 m->form.shared_bytes);
+        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
         if (shared == 0) {
-            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
-                              m->gpu->info.name, m->form.shared_bytes);
+            return exl2__cuda_too_few_shared(m);
         }
         exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_device_launch(m->gpu, kernels[lanes == 8][kind], grid, &a));
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);
     }
     return EXL2_OK;
@@ -74,16 +94,20 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args a)
 {
-    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_gemm_store, EXL2__KERNEL_exl2k_gemm_residual,
-                                                 EXL2__KERNEL_exl2k_gemm_act };
-    exl2__cuda_grid grid = { .y = (uint32_t)exl2__div_up(m->step->row_count, EXL2K_GEMM_ROWS),
-                             .threads = EXL2K_GEMM_THREADS, .shared_bytes = EXL2K_GEMM_SHARED };
-    a.matrix = exl2__cuda_matrix_of(matrix)->device;
-    a.rows = m->step->row_count;
-    for (uint32_t i = 0; i < (kind == EXL2__CUDA_ACT ? 1 : a.matrix.parts); i++) {
-        grid.x += (uint32_t)exl2__div_up(a.matrix.part[i].strips, EXL2K_GEMM_STRIPS);
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a.matrix = w->device;
+    a.rows = m->pass.row_count;
+    a.kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
+                                                                                   : EXL2K_GEMM_STORE;
+    a.partial = m->b.gemm_partial;
+    a.tickets = m->b.gemm_tickets;
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    if (plan.rows == 0) {
+        return exl2__cuda_too_few_shared(m);
     }
-    return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, &a);
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
+    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
+                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
 }
 
 /* Rows of the residual, normalised, as inputs of `reader`. */
@@ -97,13 +121,13 @@ static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint3
     a.hidden = a.residual_pitch = m->plan->shape.hidden;
     a.out_pitch = m->b.x_pitch;
     a.eps = m->plan->shape.norm_eps;
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_norm, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_norm, grid, &a);
 }
 
 static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
 {
     exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
-    return exl2__cuda_norm(m, a, m->step->row_count, weight, reader);
+    return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
 }
 
 /* ---- norms between products ---- */
@@ -134,13 +158,15 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
         .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
         .sums_out = exl2__cuda_sums(m, 1)
     };
-    EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, a, m->step->row_count));
+    EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, a, m->pass.row_count));
     m->pass.now = (m->pass.now + 1) % EXL2__CUDA_SUMS;
     m->pass.first = false;
     return EXL2_OK;
 }
 
 /* ---- phases ---- */
+
+#include "cuda_split.h" /* of products above */
 
 static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
@@ -150,7 +176,7 @@ static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__lay
                           .page_count = m->plan->pages, .page_bytes = m->b.page_bytes };
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(m->b.page_bytes, 16 * EXL2K_COPY_THREADS),
                              .y = m->plan->shape.layers, .threads = EXL2K_COPY_THREADS };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_copy_pages, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a);
 }
 
 static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -165,8 +191,8 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
                            .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX, .slots = m->form.ctas };
-    exl2__cuda_grid grid = { .x = m->step->row_count, .y = 1, .threads = EXL2K_EMBED_THREADS };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_embed, grid, &a);
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_EMBED_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a);
 }
 
 static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -174,12 +200,22 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->qkv)->split) {
+        return exl2__cuda_split_qkv(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
         return exl2__cuda_many(m, layer->qkv, EXL2__CUDA_STORE, many);
     }
-    return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, a, m->step->row_count);
+    return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, a, m->pass.row_count);
+}
+
+/* Splits that a row with a context of so many tokens has; as attend_args.h says. */
+static inline uint32_t exl2__cuda_splits(uint32_t tokens)
+{
+    uint64_t part = exl2__align_up(exl2__div_up(tokens, EXL2K_SPLITS_MAX), EXL2K_PAGE_TOKENS);
+    return (uint32_t)exl2__div_up(tokens, exl2__max64(EXL2K_SPLIT_TOKENS, part));
 }
 
 #define EXL2__CUDA_DECODE_STATIC 8192u /* at most, of shared memory, besides the rings */
@@ -196,16 +232,17 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
                                                  EXL2__KERNEL_exl2k_attend_decode128,
                                                  EXL2__KERNEL_exl2k_attend_decode256 };
-    uint32_t kind = exl2__cuda_head_class(a.dim), threads = kind == 2 ? 128 : 256;
+    static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
+    uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
-    exl2__cuda_grid grid = { .x = m->pass.splits, .y = a.kv_heads * m->b.head_rows, .z = end - first,
-                             .threads = threads };
+    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
+                             .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
     a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
     a.out += (uint64_t)first * a.out_pitch * 2;
     grid.shared_bytes = a.stages * stage;
-    return exl2__cuda_device_launch(m->gpu, kernels[kind], grid, &a);
+    return exl2__cuda_chain(m, kernels[kind], grid, &a);
 }
 
 /* All other rows. */
@@ -214,26 +251,29 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
                                                  EXL2__KERNEL_exl2k_attend_prefill256 };
-    exl2__cuda_grid store = { .x = m->step->row_count, .y = 1, .threads = 256 };
+    exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = a->dim > 128 ? 2 : 1, .threads = 256 };
-    EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_attend_store, store, a));
-    return exl2__cuda_device_launch(m->gpu, kernels[exl2__cuda_head_class(a->dim)], grid, a);
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
+    return exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, a);
 }
 
 static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
-    exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .tables = m->pass.tables, .qkv = m->b.qkv,
+    exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial, .tickets = m->b.attend_tickets, .tiles = m->pass.tiles,
+                            .partial = m->b.partial,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
-                            .table_pitch = m->pass.table_pitch, .page_bytes = m->b.page_bytes, .heads = s->heads,
+                            .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .scale = s->attn_scale };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
+    if (m->pass.singles) {
+        return exl2__cuda_decode(m, a, 0, m->pass.row_count);
+    }
     EXL2__TRY(m->pass.tile_count ? exl2__cuda_prefill(m, &a) : EXL2_OK);
-    for (uint32_t first = 0, end; first < m->step->row_count; first = end) {
+    for (uint32_t first = 0, end; first < m->pass.row_count; first = end) {
         if (exl2__cuda_run(m->step, first, &end)) {
             EXL2__TRY(exl2__cuda_decode(m, a, first, end));
         }
@@ -253,13 +293,16 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
                           .map = exl2__cuda_matrix_of(layer->down)->map, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->gate_up)->split) {
+        return exl2__cuda_split_gate_up(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
         return exl2__cuda_many(m, layer->gate_up, EXL2__CUDA_ACT, many);
     }
-    return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->step->row_count);
+    return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->pass.row_count);
 }
 
 static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -267,7 +310,7 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
     bool last = layer->index + 1 == m->plan->shape.layers;
     (void)range;
     return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch, last ? m->plan->final_norm : layer[1].attn_norm,
-                               last ? NULL : layer[1].qkv);
+                               last ? m->plan->head : layer[1].qkv);
 }
 
 /* The step that says how many rows of logits the group has. */
@@ -276,15 +319,23 @@ static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const ex
     return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_step);
 }
 
+/* Where every row has logits, the last residual product has left what the head reads. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     uint64_t step = exl2__cuda_group_step(m, range);
     (void)layer;
-    exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
-                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
-    EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
-    exl2k_gemv_args a = { .x = m->b.head_x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
+    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .best = m->b.best };
+    if (m->pass.singles && !m->pass.many) {
+        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
+        a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
+        a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
+    } else {
+        exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
+                                 .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
+        EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
+        a.x = m->b.head_x;
+    }
     return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
 }
 
@@ -294,50 +345,25 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     exl2k_sample_args a = { .step = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,
-                            .states = m->b.sample_states, .results = (uint64_t)(uintptr_t)m->b.results,
+                            .states = m->b.sample_states, .bins = m->b.sample_bins,
+                            .results = (uint64_t)(uintptr_t)m->b.results,
                             .vocab = m->plan->shape.vocab, .stride = m->b.stride,
                             .rows_max = m->plan->logit_rows_max };
     exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,
                              .threads = EXL2K_SAMPLE_THREADS };
-    EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_sample_keys, grid, &a));
-    EXL2__TRY(exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_sample_draw, grid, &a));
-    exl2__cuda_device_flush(m->gpu);
-    int marked = m->gpu->driver.event_record(m->b.sampled, m->gpu->stream);
-    return exl2__cuda_device_check(m->gpu, marked, "marking results");
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_keys, grid, &a));
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_draw, grid, &a);
 }
 
-/* PENDING while the device is still at it and wait is false. */
-static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
-                                      exl2__logit_result *results)
+static exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,
+                                 const exl2__range *range)
 {
-    exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    (void)logit0;
-    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    int state = wait ? driver->event_wait(m->b.sampled) : driver->event_query(m->b.sampled);
-    exl2__cuda_device_leave(m->gpu);
-    exl2_result r = exl2__cuda_device_check(m->gpu, state, "running a pass");
-    if (r != EXL2_OK) {
-        return r;
-    }
-    const exl2k_result *from = m->b.results + (m->pass.ticket & 1) * m->plan->logit_rows_max;
-    for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_sample_result(&from[i], &results[i]);
-    }
-    m->pass.ticket++;
-    return EXL2_OK;
-}
-
-#define X(name)                                                                                                        \
-    static exl2_result exl2__cuda_phase_##name(exl2__device *d, const exl2__layer *layer, const exl2__range *range)    \
-    {                                                                                                                  \
-        exl2__cuda_model *m = exl2__cuda_of(d);                                                                        \
-        EXL2__TRY(exl2__cuda_device_enter(m->gpu));                                                                    \
-        exl2_result r = exl2__cuda_do_##name(m, layer, range);                                                         \
-        exl2__cuda_device_leave(m->gpu);                                                                               \
-        return r;                                                                                                      \
-    }
-EXL2__PHASES(X)
+    static exl2_result (*const phases[])(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range) = {
+#define X(name) exl2__cuda_do_##name,
+        EXL2__PHASES(X)
 #undef X
+    };
+    return phases[phase](m, layer, range);
+}
 
 #endif

@@ -3,7 +3,7 @@
    takes: an open device whose context is current.
    gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, send, close.
    owns:  the ring's memory and events, until close; pinned bytes count as host bytes.
-   next:  cpu.h */
+   next:  cuda_matrix.h */
 #ifndef EXL2__CUDA_RING_H
 #define EXL2__CUDA_RING_H
 

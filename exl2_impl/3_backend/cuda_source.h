@@ -13,16 +13,16 @@
 #define EXL2__CUDA_SOURCE_BYTES_MAX (1u << 20)
 #define EXL2__CUDA_SOURCE_NAME_MAX 48u
 
-typedef struct exl2__cuda_file { /* of the embedded sources */
-    const char *name;
-    const char *const *lines; /* each with its line end */
-    uint32_t line_count;
+typedef struct exl2__cuda_file { /* of the sources that are built in */
+    char name[EXL2__CUDA_SOURCE_NAME_MAX];
+    uint32_t first, count; /* of exl2__kernel_text */
 } exl2__cuda_file;
 
 #ifdef EXL2_KERNEL_DIR
-static const exl2__cuda_file exl2__cuda_files[] = { { NULL, NULL, 0 } };
+static const char exl2__kernel_text[][1] = { "" };
+static const exl2__cuda_file exl2__cuda_files[] = { { "", 0, 0 } };
 #else
-#include "exl2_kernels.inc" /* exl2__cuda_files */
+#include "exl2_kernels.inc" /* exl2__kernel_text: strings of whole lines; exl2__cuda_files */
 #endif
 
 typedef struct exl2__cuda_source {
@@ -39,27 +39,28 @@ static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
     *s = (exl2__cuda_source){ 0 };
 }
 
-/* Joins the lines of an embedded file; an empty blob when there is none of this name. */
+/* Joins the pieces of a file that is built in; an empty blob when there is none of this name. */
 static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__blob *out)
 {
     *out = (exl2__blob){ 0 };
     for (size_t f = 0; f < EXL2__COUNT(exl2__cuda_files); f++) {
         const exl2__cuda_file *file = &exl2__cuda_files[f];
-        if (!file->name || strcmp(file->name, name) != 0) {
+        if (!file->count || strcmp(file->name, name) != 0) {
             continue;
         }
         uint64_t bytes = 0, used = 0;
         void *memory;
-        for (uint32_t i = 0; i < file->line_count; i++) {
-            bytes += strlen(file->lines[i]);
+        for (uint32_t i = 0; i < file->count; i++) {
+            bytes += strlen(exl2__kernel_text[file->first + i]);
         }
         EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
         out->data = (char *)memory;
         out->bytes = bytes;
-        for (uint32_t i = 0; i < file->line_count; i++) {
-            size_t line = strlen(file->lines[i]);
-            memcpy(out->data + used, file->lines[i], line);
-            used += line;
+        for (uint32_t i = 0; i < file->count; i++) {
+            const char *piece = exl2__kernel_text[file->first + i];
+            size_t length = strlen(piece);
+            memcpy(out->data + used, piece, length);
+            used += length;
         }
         out->data[used] = 0;
     }

@@ -1,6 +1,6 @@
 /* batch.h: rows of several sequences -> one forward pass, and which of them want logits.
    takes: sequences with their rows set, the pages, copies that came from starting them.
-   gives: exl2__batch, exl2__batch_make, exl2__batch_fill.
+   gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_forget, exl2__batch_next.
    owns:  nothing; its arrays lie in the model's scratch arena and live until the pass has ended.
    next:  sampler.h */
 #ifndef EXL2__BATCH_H
@@ -11,7 +11,8 @@
 typedef struct exl2__batch {
     exl2__step_row *rows;          /* [rows_max] */
     exl2__logit_row *logits;       /* [rows_max] */
-    uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to fill */
+    uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to fill, */
+    uint64_t *logit_order;         /* [rows_max] and its order: another one may have taken the place */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for repeat penalties */
@@ -27,6 +28,7 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->rows = (exl2__step_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
     b->logits = (exl2__logit_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
     b->logit_owner = (uint16_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
+    b->logit_order = (uint64_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_order);
     b->page_tables = (const uint32_t **)exl2__arena_take(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
         (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
@@ -45,6 +47,7 @@ static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, 
     exl2__table_read(s->table, pages, s->table->tokens - count, count, history);
     logit->history = history;
     logit->history_count = count;
+    logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
 }
 
 /* Turns the sequences' rows into a step. Position p's logits predict token p + 1: the last pending row draws it,
@@ -52,7 +55,7 @@ static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, 
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0;
+    uint32_t rows = 0, logits = 0, sequences = 0, draws = 0;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -75,17 +78,21 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                 logit.use = EXL2__LOGIT_DRAW;
                 logit.sampling = &s->sampling;
                 logit.draw_position = s->table->tokens;
+                logit.left = s->tokens_end - s->table->tokens;
                 exl2__batch_history(b, s, pages, sequences, &logit);
             } else {
                 continue;
             }
             b->logit_owner[logits] = (uint16_t)owner;
+            b->logit_order[logits] = s->order;
             b->logits[logits++] = logit;
+            draws += logit.use == EXL2__LOGIT_DRAW;
         }
         sequences++;
     }
     b->logit_count = logits;
-    *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits };
+    *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits,
+                          draws == rows && draws == sequences && rows > 0 };
     b->copy_count = 0;
 }
 
@@ -94,10 +101,31 @@ static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
 {
     for (uint32_t i = 0; i < b->logit_count; i++) {
         if (b->logit_owner[i] == owner) {
-            exl2__logit_row nothing = { b->logits[i].row, EXL2__LOGIT_SCORE, 0, 0, NULL, 0, NULL, 0 };
-            b->logits[i] = nothing;
+            b->logits[i] = (exl2__logit_row){ .row = b->logits[i].row, .use = EXL2__LOGIT_SCORE };
         }
     }
+}
+
+/* The same rows one position on, for a pass that decodes and was repeated: sequences that go on get their row, of the
+   others nothing is wanted any more. Returns how many go on. */
+static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *all)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < b->logit_count; i++) {
+        exl2__sequence *s = all[b->logit_owner[i]];
+        bool drew = b->logits[i].use == EXL2__LOGIT_DRAW && b->logits[i].left > 1;
+        bool same = s->live && s->active && s->order == b->logit_order[i];
+        if (!drew || !same || s->held || exl2__sequence_pending(s) != 1) {
+            b->logits[i] = (exl2__logit_row){ .row = i, .use = EXL2__LOGIT_SCORE };
+            continue;
+        }
+        b->rows[i].position++;
+        b->logits[i].draw_position++;
+        b->logits[i].left--;
+        s->rows = 1;
+        rows++;
+    }
+    return rows;
 }
 
 #endif

@@ -73,11 +73,16 @@ EXL2_API const char *exl2_result_name(exl2_result r)
     case EXL2_ERR_STALE: return "EXL2_ERR_STALE";
     case EXL2_ERR_TOO_SMALL: return "EXL2_ERR_TOO_SMALL";
     case EXL2_ERR_MEMORY: return "EXL2_ERR_MEMORY";
+    case EXL2_ERR_DEVICE_MEMORY: return "EXL2_ERR_DEVICE_MEMORY";
     case EXL2_ERR_BUDGET: return "EXL2_ERR_BUDGET";
     case EXL2_ERR_CONTEXT_FULL: return "EXL2_ERR_CONTEXT_FULL";
     case EXL2_ERR_IO: return "EXL2_ERR_IO";
     case EXL2_ERR_FORMAT: return "EXL2_ERR_FORMAT";
     case EXL2_ERR_UNSUPPORTED: return "EXL2_ERR_UNSUPPORTED";
+    case EXL2_ERR_NO_DEVICE: return "EXL2_ERR_NO_DEVICE";
+    case EXL2_ERR_NO_COMPILER: return "EXL2_ERR_NO_COMPILER";
+    case EXL2_ERR_COMPILE: return "EXL2_ERR_COMPILE";
+    case EXL2_ERR_DEVICE_LOST: return "EXL2_ERR_DEVICE_LOST";
     case EXL2_ERR_CANCELLED: return "EXL2_ERR_CANCELLED";
     case EXL2_ERR_VERSION: return "EXL2_ERR_VERSION";
     case EXL2_ERR_INTERNAL: return "EXL2_ERR_INTERNAL";
@@ -85,18 +90,30 @@ EXL2_API const char *exl2_result_name(exl2_result r)
     return "unknown result";
 }
 
+static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given)
+{
+    c->allocator = *given;
+    if (!given->alloc_fn && !given->free_fn) {
+        c->allocator.alloc_fn = exl2__platform_alloc;
+        c->allocator.free_fn = exl2__platform_free;
+    }
+    if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs alloc_fn and free_fn, or neither");
+    }
+    if (!c->allocator.device_alloc != !c->allocator.device_free) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs device_alloc and device_free, or neither");
+    }
+    return EXL2_OK;
+}
+
 /* The hooks of a desc with the defaults where it left them zero. */
 static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 {
-    c->allocator = d->allocator;
     c->files = d->files;
     c->logger = d->log;
     c->zones = d->zones;
     c->parallel = d->parallel;
     c->host_bytes_max = d->host_bytes_max;
-    if (!d->allocator.alloc_fn && !d->allocator.free_fn) {
-        c->allocator = exl2__platform_allocator();
-    }
     if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
 #ifndef EXL2_NO_FILES
         c->files = exl2__platform_files();
@@ -104,13 +121,10 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
         return exl2__fail(c, EXL2_ERR_ARG, "this build has EXL2_NO_FILES: exl2_engine_desc.files must be set");
 #endif
     }
-    if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.allocator needs alloc_fn and free_fn, or neither");
-    }
     if (!c->files.open || !c->files.list || !c->files.read || !c->files.close) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.files needs open, list, read and close, or none of them");
     }
-    return EXL2_OK;
+    return exl2__api_allocator(c, &d->allocator);
 }
 
 static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint32_t header_version)
@@ -123,12 +137,32 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
     if (d->_end_canary) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc was not zeroed before its fields were set");
     }
-    if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CPU) {
+    if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CUDA && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
+    }
+    if (d->device_count > 1 || (d->device_count && !d->devices)) {
+        return exl2__fail(c, EXL2_ERR_ARG, d->devices ? "exl2_engine_desc.device_count is %u: an engine uses one device"
+                                                      : "exl2_engine_desc.device_count is %u, and devices is NULL",
+                          d->device_count);
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
         return exl2__fail(c, EXL2_ERR_ARG,
                           "exl2_engine_desc allows at most 1,024 models, 65,535 sessions and 65,535 jobs");
+    }
+    return EXL2_OK;
+}
+
+/* Also gives the context its hooks. */
+static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
+{
+    if (!d || d->_end_canary) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernel_build_desc was not zeroed before its fields were set");
+    }
+    c->logger = d->log;
+    c->parallel = d->parallel;
+    EXL2__TRY(exl2__api_allocator(c, &d->allocator));
+    if (!d->archs || d->arch_count == 0 || !d->into.store) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernels_build needs archs and somewhere to store what it makes");
     }
     return EXL2_OK;
 }
@@ -152,6 +186,7 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     return e;
 }
 
+EXL2__COLD
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
 {
     exl2_engine_desc defaults;
@@ -167,6 +202,16 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         exl2__api_layout(&dry, d);
         r = exl2__arena_open(&ctx, &block, dry.used, EXL2_MEM_GENERAL);
     }
+    exl2_engine *e = r >= 0 ? exl2__api_layout(&block, d) : NULL;
+    if (e) {
+        e->ctx = ctx;
+        e->block = block;
+        r = exl2__hardware_open(&e->ctx, d, &e->hardware);
+        if (r < 0) {
+            ctx = e->ctx;
+            exl2__arena_close(&ctx, &block);
+        }
+    }
     if (r < 0) {
         if (header_version == EXL2_VERSION && !d->_end_canary && d->open_error) { /* else the pointer is garbage too */
             *d->open_error = ctx.error;
@@ -176,10 +221,6 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         }
         return r;
     }
-    exl2_engine *e = exl2__api_layout(&block, d);
-    e->ctx = ctx;
-    e->block = block;
-    e->backend = &exl2__cpu_backend; /* the only one there is: AUTO and CPU are the same */
     exl2__objects_publish(e);
     *out = e;
     return EXL2_OK;
@@ -193,9 +234,32 @@ EXL2_API void exl2_close(exl2_engine *e)
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__loading_close(e, &e->models[i]);
     }
+    exl2__hardware_close(&e->ctx, &e->hardware);
     exl2__ctx ctx = e->ctx;
     exl2__arena block = e->block;
     exl2__arena_close(&ctx, &block);
+}
+
+EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count)
+{
+    if (!count || (!out && cap)) {
+        return EXL2_ERR_ARG;
+    }
+    exl2__hardware_list(out, cap, count);
+    return EXL2_OK;
+}
+
+EXL2__COLD
+EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
+{
+    exl2__ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    exl2_result r = exl2__api_check_build(&ctx, d);
+    r = r < 0 ? r : exl2__hardware_build(&ctx, d);
+    if (r < 0 && d && !d->_end_canary && d->error) {
+        *d->error = ctx.error;
+    }
+    return r;
 }
 
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out)
@@ -223,7 +287,8 @@ EXL2_API void exl2_interrupt(exl2_engine *e)
 EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_step"));
-    return exl2__step_engine(e, d ? d->cpu_us : 0);
+    static const exl2_step_desc whole_pass = { 0 };
+    return exl2__step_engine(e, d ? d : &whole_pass);
 }
 
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
@@ -292,12 +357,13 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
     EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
     EXL2__TRY(exl2_model_open(e, d, out));
     exl2__model *m = exl2__objects_model(e, *out);
+    exl2_step_desc step = { .wait = true };
     uint32_t id = m->id;
     m->discard_events = d->on_event == NULL;
     exl2__api_wait_begin(e);
     exl2_result r = EXL2_OK;
     while (r >= 0 && m->id == id && m->state == EXL2_PENDING) {
-        r = exl2__step_engine(e, 0);
+        r = exl2__step_engine(e, &step);
         if (r >= 0 && exl2__api_interrupted(e)) {
             r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_load");
         }

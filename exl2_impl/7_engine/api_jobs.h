@@ -171,6 +171,7 @@ static inline bool exl2__api_stuck(exl2_engine *e, const exl2__job *job)
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;
+    exl2_step_desc step = { .wait = true };
     EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_generate"));
     EXL2__TRY(exl2__starting_job(e, d, d->on_event == NULL, &handle));
@@ -178,7 +179,7 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     exl2__api_wait_begin(e);
     bool cancelled = false;
     while (e->watched == handle.id) {
-        exl2_result r = exl2__step_engine(e, 0);
+        exl2_result r = exl2__step_engine(e, &step);
         exl2__job *job = exl2__objects_job(e, handle);
         if (job && !cancelled && (r < 0 || exl2__api_interrupted(e))) {
             cancelled = true;

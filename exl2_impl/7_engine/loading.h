@@ -6,7 +6,6 @@
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
 
-#include "../3_backend/cpu.h"
 #include "jobs.h"
 
 #define EXL2__LOADING_STEP 0.01f /* LOAD events come this far apart */
@@ -14,6 +13,7 @@
 /* ---- end ---- */
 
 /* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+EXL2__COLD
 static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
@@ -52,6 +52,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 /* ---- layout ---- */
 
 /* What a running model takes of its scratch, behind the backend's; run dry it measures. */
+EXL2__COLD
 static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
@@ -158,9 +159,9 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     exl2__loading_eos(m);
-    m->backend = e->backend;
+    m->backend = e->hardware.backend;
     uint64_t device_bytes = c->host_bytes;
-    EXL2__TRY(m->backend->open(c, e->hardware, &m->device));
+    EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
     device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
@@ -187,6 +188,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
     if (m->backend->reserve) {
         buffers = m->backend->buffer_bytes(m->device, &m->plan);
+        m->info.device_bytes = m->load.weight_bytes + page_bytes * pages + buffers;
     }
     exl2__loading_info(m);
     m->info.weight_bytes = m->load.weight_bytes;
@@ -226,6 +228,7 @@ static bool exl2__loading_tell(exl2_engine *e, exl2__model *m, float progress, e
     return exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, m->discard_events, &event, &ignored);
 }
 
+EXL2__COLD
 static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
 {
     exl2__ctx *c = &e->ctx;

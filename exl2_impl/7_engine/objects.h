@@ -9,6 +9,7 @@
 #include "../0_base/pool.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
+#include "../3_backend/hardware.h"
 #include "../5_generate/batch.h"
 #include "../5_generate/sampler.h"
 #include "../5_generate/schedule.h"
@@ -110,8 +111,7 @@ struct exl2_engine {
     exl2__ctx ctx;
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
-    const exl2__backend *backend; /* of the models that are opened from now on, */
-    void *hardware;              /* and what it computes on; NULL: the processor */
+    exl2__hardware hardware;     /* what models run on */
     exl2__pool model_ids, session_ids, job_ids;
     exl2__model *models;
     exl2__session *sessions;
@@ -198,6 +198,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
     s->host_bytes = e->ctx.host_bytes;
     s->host_peak = e->ctx.host_peak;
     s->allocations = e->ctx.allocations;
+    exl2__hardware_count(&e->hardware, s);
     s->pages_total = s->pages_used = s->pages_shared = s->jobs_active = s->jobs_waiting = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
         const exl2__model *m = &e->models[i];

@@ -7,8 +7,16 @@
 #ifndef EXL2__STEP_H
 #define EXL2__STEP_H
 
+#include "../2_graph/forward_queue.h"
 #include "jobs.h"
 #include "loading.h"
+
+/* What a step may use: exl2_step_desc, with the deadlines of this step. */
+typedef struct exl2__budget {
+    uint64_t deadline_ns; /* of exl2__platform_ns, for work on the processor; 0 = none, one pass */
+    uint64_t gpu_ns;      /* device time to queue; 0 = one pass */
+    bool wait;            /* for the device */
+} exl2__budget;
 
 /* What a step has done so far. */
 typedef struct exl2__progress {
@@ -88,10 +96,25 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
+/* The repeated pass, if one was queued and a job still wants it, is the next one. */
+static inline bool exl2__step_go_on(exl2__model *m)
+{
+    if (!m->forward.ahead || exl2__batch_next(&m->batch, m->sequences) == 0) {
+        return false;
+    }
+    exl2__forward_go_on(&m->forward);
+    return true;
+}
+
 /* Starts the next pass, if a job has rows for it. budget_ns 0 = none. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
+    m->pass_settled = false;
+    m->next_result = 0;
+    if (exl2__step_go_on(m)) {
+        return EXL2_OK;
+    }
     exl2__step_admit(e, m, count, active);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
@@ -100,9 +123,23 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     }
     exl2__step step;
     exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, &step);
-    m->pass_settled = false;
-    m->next_result = 0;
     return exl2__forward_begin(&m->forward, &step);
+}
+
+/* The rows of the pass that is going on may go on before their tokens are known here: some have tokens left to draw,
+   and nobody else waits to be in the next pass. */
+static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
+{
+    uint32_t active, count = exl2__step_sequences(e, m, &active);
+    bool more = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__sequence *s = m->sequences[i];
+        if (s->live && s->active && !s->held && s->rows == 0) {
+            return false;
+        }
+        more |= s->live && s->rows && s->table->tokens + 1 < s->tokens_end;
+    }
+    return more && (active >= m->plan.sequences_max || !exl2__schedule_next(m->sequences, count, &m->pages));
 }
 
 /* Once the layers are done: K and V of the pass's rows are in the cache. */
@@ -182,7 +219,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
 /* A pass whose jobs have all ended is dropped, unless it still owes copies of shared pages to sessions that stay. */
 static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 {
-    bool wanted = m->forward.phase == EXL2__PHASE_copy_pages;
+    bool wanted = exl2__forward_owes_copies(&m->forward);
     for (uint32_t i = 0; i < e->max_jobs && !wanted; i++) {
         wanted = e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m && e->jobs[i].sequence.rows;
     }
@@ -191,12 +228,36 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 
 /* ---- a model's share of a step ---- */
 
-/* Until `deadline_ns`, or for one pass if that is 0. */
-static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, exl2__progress *progress)
+/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. */
+static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                             exl2__pace *pace, bool ran, exl2__forward_status *status)
 {
-    uint64_t begin_ns = exl2__platform_ns();
-    uint64_t budget_ns = deadline_ns > begin_ns ? deadline_ns - begin_ns : deadline_ns ? 1 : 0;
-    bool ran = false;
+    if (!m->backend->queue) {
+        return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
+    }
+    pace->repeat = !pace->timed && exl2__step_may_repeat(e, m);
+    return exl2__forward_queue(&m->forward, pace, status);
+}
+
+/* Device time that this step may queue: what earlier ones queued counts until it has ended. */
+static inline exl2__pace exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
+{
+    exl2__pace pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
+    if (pace.timed && m->backend->queue) {
+        uint64_t queued_ns = m->backend->queued_ns(m->device);
+        pace.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
+        pace.whole = queued_ns == 0;
+    }
+    return pace;
+}
+
+/* Until the budget is used, or for one pass if there is none. *pace: of a device. */
+static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget, exl2__pace *pace,
+                                     exl2__progress *progress)
+{
+    bool device = m->backend->queue != NULL, timed = device ? pace->timed : budget->deadline_ns > 0, ran = false;
+    uint64_t begin_ns = exl2__platform_ns(), end_ns = budget->deadline_ns;
+    uint64_t unit_ns = device ? budget->gpu_ns : end_ns > begin_ns ? end_ns - begin_ns : timed;
     for (;;) {
         exl2__step_tend_all(e, m, progress);
         if (m->id == 0) { /* a callback closed it */
@@ -205,7 +266,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t dea
         exl2__step_drop_orphan(e, m);
         exl2_result r = EXL2_OK;
         if (!m->forward.active) {
-            r = exl2__step_begin(e, m, budget_ns);
+            r = exl2__step_begin(e, m, unit_ns);
             if (r >= 0 && !m->forward.active) {
                 return;
             }
@@ -215,7 +276,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t dea
             if (m->next_result < m->forward.result_count && !exl2__step_results(e, m)) {
                 return;
             }
-            r = exl2__forward_run(&m->forward, deadline_ns, !ran, &status);
+            r = exl2__step_forward(e, m, budget, pace, ran, &status);
             progress->anything = ran = true;
         }
         if (r >= 0 && status == EXL2__FORWARD_MORE) {
@@ -231,20 +292,29 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, uint64_t dea
             exl2__step_end_pass(e, m, r);
             exl2__step_tend_all(e, m, progress);
             progress->pass_ended = true;
-            if (!deadline_ns || m->id == 0) {
+            if (!timed || m->id == 0) {
                 return;
             }
         }
-        if (deadline_ns && exl2__platform_ns() >= deadline_ns) {
+        if (timed && !device && exl2__platform_ns() >= end_ns) {
             return;
         }
     }
 }
 
-/* cpu_us 0: one pass (or one slice of loading) of every model. Else the models share the time. */
-static inline exl2_result exl2__step_engine(exl2_engine *e, uint32_t cpu_us)
+/* Takes what it uses of the device's time out of the budget. */
+static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
-    uint64_t begin_ns = exl2__platform_ns(), budget_ns = (uint64_t)cpu_us * 1000u;
+    exl2__pace pace = exl2__step_pace(m, budget);
+    exl2__step_passes(e, m, budget, &pace, progress);
+    budget->gpu_ns = m->id && m->backend->queue ? pace.ns : budget->gpu_ns;
+}
+
+/* Without budgets: one pass (or one slice of loading) of every model. Else the models share them. */
+static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
+{
+    uint64_t begin_ns = exl2__platform_ns(), cpu_ns = (uint64_t)desc->cpu_us * 1000u;
+    uint64_t gpu_ns = (uint64_t)desc->gpu_us * 1000u; /* what is left */
     exl2__progress progress = { false, false };
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
@@ -256,12 +326,15 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, uint32_t cpu_us)
         if (m->id == 0) {
             continue;
         }
-        uint64_t now = exl2__platform_ns(), end_ns = begin_ns + budget_ns;
-        uint64_t deadline_ns = !budget_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
+        uint64_t now = exl2__platform_ns(), end_ns = begin_ns + cpu_ns;
+        exl2__budget budget = { .wait = desc->wait };
+        budget.deadline_ns = !cpu_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
+        uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
         if (m->state == EXL2_PENDING) {
-            exl2__loading_run(e, m, deadline_ns, &progress.anything);
+            exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
         } else if (m->state == EXL2_OK) {
-            exl2__step_model(e, m, deadline_ns, &progress);
+            exl2__step_model(e, m, &budget, &progress);
+            gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
         }
         models -= models > 1;
     }

@@ -1,5 +1,6 @@
 /* amalgamate.c: writes the single header. exl2.h and everything that it includes by "..." become one file; each file
-   is inlined once, where it is first included (x_template.h: wherever it is included). System includes stay.
+   is inlined once, where it is first included (x_template.h: wherever it is included). System includes stay. Headers
+   that host and kernels share come from kernels_src, what embed.c made (.inc) from the folder of COMMIT_FILE.
    takes: amalgamate ROOT COMMIT_FILE OUT [STAMP DEPFILE], or amalgamate ROOT COMMIT_FILE --install PATH under Meson.
    gives: OUT; stops with one sentence and exit code 1 on a cycle, an include from a higher folder, or a file that
           exl2_impl/exl2_impl.h does not list.
@@ -35,6 +36,7 @@ typedef struct source { /* a file of the amalgam; paths are relative to the root
 static source sources[FILES_MAX];
 static size_t source_count;
 static const char *root;
+static char made_folder[PATH_BYTES], made[PATH_BYTES]; /* where generated files lie; the one that is included, or "" */
 static FILE *out;
 static char out_path[PATH_BYTES]; /* while it is being written, so that no half of it stays behind */
 
@@ -170,6 +172,21 @@ static bool is_template(const char *path)
     return bytes > strlen(ending) && strcmp(path + bytes - strlen(ending), ending) == 0;
 }
 
+/* What host and kernels share: listed by whoever includes it. */
+static bool is_kernel_header(const char *path)
+{
+    const char *prefix = "kernels_src/";
+    size_t bytes = strlen(path);
+    return strncmp(path, prefix, strlen(prefix)) == 0 && strcmp(path + bytes - 2, ".h") == 0;
+}
+
+/* Made by a tool of ours. */
+static bool is_made(const char *path)
+{
+    size_t bytes = strlen(path);
+    return bytes > 4 && strcmp(path + bytes - 4, ".inc") == 0;
+}
+
 /* The name in a line `#include "name"`, or false. */
 static bool quoted_include(const char *line, size_t bytes, char *name)
 {
@@ -288,6 +305,15 @@ static void write_source(const char *from, source *s)
     s->done = true;
 }
 
+static void write_made(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    join(made, made_folder, name);
+    char *text = read_text(made);
+    fprintf(out, "/* ======== begin %s ======== */\n%s/* ======== end %s ======== */\n", name, text, name);
+    free(text);
+}
+
 static void write_line(const char *path, const char *line, size_t bytes, const char *include)
 {
     if (!include) {
@@ -300,8 +326,12 @@ static void write_line(const char *path, const char *line, size_t bytes, const c
     if (strcmp(target, HEADER) == 0 && folder_number(path) == 0) {
         return; /* the declarations stand above the implementation */
     }
+    if (is_made(target)) {
+        write_made(target);
+        return;
+    }
     source *s = find_source(target);
-    if (!s && is_template(target)) {
+    if (!s && (is_template(target) || is_kernel_header(target))) {
         s = add_source(target);
         s->listed = true;
     }
@@ -365,7 +395,7 @@ static void write_header(const char *commit)
 static void write_depfile(const char *path, const char *stamp)
 {
     FILE *file = create(path);
-    fprintf(file, "%s:", stamp);
+    fprintf(file, "%s:%s%s", stamp, *made ? " " : "", made);
     for (size_t i = 0; i < source_count; i++) {
         fputs(" \\\n ", file);
         char full[PATH_BYTES];
@@ -397,6 +427,8 @@ int main(int argc, char **argv)
     }
     root = argv[1];
     char *commit = read_text(argv[2]);
+    const char *slash = strrchr(argv[2], '/');
+    snprintf(made_folder, sizeof made_folder, "%.*s", slash ? (int)(slash - argv[2]) : 1, slash ? argv[2] : ".");
     if (install) {
         set_install_path(argv[4]);
     } else {

@@ -1,5 +1,5 @@
-/* embed.c: writes the kernel sources as C, an array of line strings for each file: one long literal would break C11's
-   limit of 4,095 bytes, and lines stay readable in the single header.
+/* embed.c: writes the kernel sources as C: one table of pieces, each a few whole lines, so that they stay readable in
+   the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program.
@@ -13,6 +13,7 @@
 #define PATH_BYTES 1024
 #define NAME_BYTES 48 /* EXL2__CUDA_SOURCE_NAME_MAX */
 #define FILES_MAX 128
+#define PIECE_BYTES 1024 /* with the NUL */
 #define LIST "kernels.def.h"
 
 typedef struct kernel_file {
@@ -114,9 +115,9 @@ static void add_includes(const char *text)
 }
 
 /* One line as a string. Bytes outside of ASCII become octal escapes; \? because of trigraphs. */
-static void write_line(const char *line, size_t bytes, bool last)
+static void write_line(const char *line, size_t bytes, bool ended)
 {
-    fputs("    \"", out);
+    fputs("\n    \"", out);
     for (size_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)line[i];
         if (c == '"' || c == '\\' || c == '?') {
@@ -127,38 +128,47 @@ static void write_line(const char *line, size_t bytes, bool last)
             fputc(c, out);
         }
     }
-    fputs(last ? "\",\n" : "\\n\",\n", out);
+    fputs(ended ? "\\n\"" : "\"", out);
 }
 
-static size_t write_file(const kernel_file *file, size_t index)
+/* Pieces of the file's lines; how many. */
+static size_t write_file(const kernel_file *file)
 {
-    size_t lines = 0;
-    fprintf(out, "static const char *const exl2__kernel_text_%zu[] = { /* %s */\n", index, file->name);
-    for (const char *at = file->text; *at; lines++) {
-        size_t bytes = strcspn(at, "\n");
-        if (bytes > 1000) {
+    size_t pieces = 0, used = PIECE_BYTES;
+    fprintf(out, "    /* %s */", file->name);
+    for (const char *at = file->text; *at;) {
+        size_t bytes = strcspn(at, "\n"), taken = bytes + (at[bytes] != 0);
+        if (taken >= PIECE_BYTES) {
             stop("%s has a line of %zu bytes", file->name, bytes);
         }
-        write_line(at, bytes, at[bytes] == 0);
-        at += bytes + (at[bytes] != 0);
+        if (used + taken >= PIECE_BYTES) {
+            fputs(pieces ? "," : "", out);
+            pieces++;
+            used = 0;
+        }
+        write_line(at, bytes, at[bytes] != 0);
+        used += taken;
+        at += taken;
     }
-    if (lines == 0) {
+    if (pieces == 0) {
         stop("%s is empty", file->name);
     }
-    fputs("};\n", out);
-    return lines;
+    fputs(",\n", out);
+    return pieces;
 }
 
 static void write_all(void)
 {
-    size_t lines[FILES_MAX];
+    size_t pieces[FILES_MAX], first = 0;
     fputs("/* Made by exl2_impl/tools/embed.c of kernels_src. */\n", out);
+    fprintf(out, "static const char exl2__kernel_text[][%d] = {\n", PIECE_BYTES);
     for (size_t i = 0; i < file_count; i++) {
-        lines[i] = write_file(&files[i], i);
+        pieces[i] = write_file(&files[i]);
     }
-    fputs("static const exl2__cuda_file exl2__cuda_files[] = {\n", out);
+    fputs("};\nstatic const exl2__cuda_file exl2__cuda_files[] = {\n", out);
     for (size_t i = 0; i < file_count; i++) {
-        fprintf(out, "    { \"%s\", exl2__kernel_text_%zu, %zu },\n", files[i].name, i, lines[i]);
+        fprintf(out, "    { \"%s\", %zu, %zu },\n", files[i].name, first, pieces[i]);
+        first += pieces[i];
     }
     fputs("};\n", out);
 }

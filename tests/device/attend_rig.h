@@ -33,7 +33,8 @@ typedef struct attend_scene {
     uint16_t *map;
     uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
     float scale;
-    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
+    uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be */
+    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tiles;
 } attend_scene;
 
 static uint64_t attend_random = 17;
@@ -135,9 +136,6 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
 static void attend_buffers(attend_scene *s, uint32_t positions)
 {
     uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
-    uint32_t grid_y = s->heads; /* at least kv_heads * tiles of heads */
-    uint32_t *zeros = take(s->rows * grid_y * 4);
-    memset(zeros, 0, s->rows * grid_y * 4);
     s->step = rig_buffer_make(sizeof(exl2k_step));
     s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
     s->tables = rig_buffer_of(s->table, ATTEND_SEQUENCES * s->table_pitch * 4);
@@ -157,9 +155,7 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
     s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
-    s->tickets = rig_buffer_of(zeros, s->rows * grid_y * 4);
     s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
-    free(zeros);
 }
 
 static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads, uint32_t dim,
@@ -201,7 +197,7 @@ static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads
 static void attend_scene_free(attend_scene *s)
 {
     rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->out, &s->order,
-                          &s->partial, &s->tickets, &s->tiles };
+                          &s->partial, &s->tiles };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
@@ -213,12 +209,11 @@ static void attend_scene_free(attend_scene *s)
 static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uint64_t pages)
 {
     exl2k_attend_args a = {
-        .step = s->step.address, .rows = s->rows_at.address, .tables = s->tables.address, .qkv = s->inputs.address,
+        .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .tiles = s->tiles.address, .qkv_pitch = s->qkv_pitch,
-        .out_pitch = s->out_pitch, .table_pitch = s->table_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
-        .page_bytes = s->page_bytes, .heads = s->heads, 
+        .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
     return a;
@@ -232,6 +227,12 @@ static void attend_launch(const rig_module *m, const char *name, uint32_t x, uin
     if (shared > 48 * 1024) {
         rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
     }
+    if (rig.programmatic && rig.arch >= 90 && rig.driver.launch_with) {
+        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1 };
+        exl2__cuda_launch launch = { { x, y, z }, { threads, 1, 1 }, shared, rig.stream, &attribute, 1 };
+        rig_try(rig.driver.launch_with(&launch, function, arguments, NULL), name);
+        return;
+    }
     rig_try(rig.driver.launch(function, x, y, z, threads, 1, 1, shared, rig.stream, arguments, NULL), name);
 }
 
@@ -241,11 +242,12 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
                                  uint64_t pages)
 {
     static const char *const names[] = { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" };
-    static const uint32_t warps[] = { 8, 8, 4 };
+    static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
-    attend_launch(&m->decode[kind], names[kind], EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
-                  warps[kind] * stages * 32 * (64u << kind), &a);
+    a.early = s->early;
+    attend_launch(&m->decode[kind], names[kind], s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows,
+                  warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind), &a);
 }
 
 /* Rows [first, first + count) of the scene, with their tiles; the outputs are poisoned. */
@@ -263,7 +265,8 @@ static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
         }
         r += rows;
     }
-    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles };
+    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles,
+                        .table_pitch = s->table_pitch, .tables = s->tables.address, .tiles = s->tiles.address };
     rig_upload(s->step, 0, &step, sizeof step);
     rig_upload(s->rows_at, 0, s->row + first, count * sizeof *s->row);
     rig_poison(s->out);

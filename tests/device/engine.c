@@ -422,7 +422,7 @@ static void run_pass(made *m)
 static void run_model(const char *path)
 {
     static made m;
-    exl2__cuda_settings settings = { .quiet = true };
+    exl2__cuda_settings settings = { .optional = true };
     side_begin(&cpu, &exl2__cpu_backend);
     side_begin(&cuda, &exl2__cuda_backend);
     if (exl2__cuda_device_open(&cuda.c, &gpu, &settings) < 0) {

@@ -183,7 +183,7 @@ static void while_loading(void)
                        "is not loaded yet");
     uint32_t rendered = 0;
     exl2_model_info info;
-    exl2_step_desc tiny = { 1 };
+    exl2_step_desc tiny = { .cpu_us = 1 };
     do {
         exl2_step(r.engine, &tiny);
         CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);

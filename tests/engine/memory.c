@@ -63,6 +63,7 @@ static void check_model_memory(const exl2_model_desc *m, uint32_t tasks)
     exl2_engine_desc e = { 0 };
     exl2_model_info info = { 0 }, loaded = { 0 };
     rig r = { 0 };
+    e.backend = RIG_BACKEND;
     e.parallel.run = tasks ? one_by_one : NULL;
     e.parallel.width = tasks;
     CHECK_INT(exl2_open(&e, &r.engine), EXL2_OK);

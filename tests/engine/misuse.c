@@ -118,6 +118,9 @@ static void opening(void)
     d = zeroed;
     d.backend = (exl2_backend)77;
     check_open(&d, EXL2_ERR_ARG, "77");
+    d.backend = EXL2_BACKEND_CPU;
+    d.device_count = 1;
+    check_open(&d, EXL2_ERR_ARG, "devices is NULL");
     d = zeroed;
     d.max_sessions = 65536;
     check_open(&d, EXL2_ERR_ARG, "65,535");

@@ -105,7 +105,9 @@ static void check_memory(void)
     m.context_max = 1536;
     m.cache.tokens = 1536;
     rig r = { 0 };
-    CHECK_INT(exl2_open(NULL, &r.engine), EXL2_OK);
+    exl2_engine_desc e = { 0 };
+    e.backend = RIG_BACKEND;
+    CHECK_INT(exl2_open(&e, &r.engine), EXL2_OK);
     CHECK_INT(exl2_model_measure(r.engine, &m, &info), EXL2_OK);
     CHECK_INT(exl2_model_load(r.engine, &m, &r.model), EXL2_OK);
     for (uint32_t i = 0; i < 1500; i++) {

@@ -300,7 +300,7 @@ static void closing_ends_jobs(void)
     rig r = rig_load(rig_golden("exl2-mixed"));
     start(&r, 0, 30, 40, 0);
     start(&r, 1, 30, 40, 0);
-    exl2_step_desc tiny = { 1 };
+    exl2_step_desc tiny = { .cpu_us = 1 };
     for (int i = 0; i < 7; i++) {
         exl2_step(r.engine, &tiny);
     }

@@ -212,7 +212,7 @@ static void cancel_anywhere(const rig *r)
         exl2_job_desc d = rig_job(r, prompt, 40, 6, &said);
         d.session = s;
         CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
-        exl2_step_desc tiny = { 1 };
+        exl2_step_desc tiny = { .cpu_us = 1 };
         bool ended = false;
         for (uint32_t i = 0; i < steps && !ended; i++) {
             exl2_step(r->engine, &tiny);

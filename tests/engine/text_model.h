@@ -80,6 +80,7 @@ static void text_close(void *user, void *handle)
 static inline exl2_engine_desc text_engine(text_model *m)
 {
     exl2_engine_desc d = { 0 };
+    d.backend = RIG_BACKEND;
     d.files = (exl2_files){ text_open, text_list, text_read, text_close, m };
     return d;
 }

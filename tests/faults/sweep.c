@@ -109,8 +109,9 @@ static bool scenario(const char *path, uint32_t n)
     exl2_error error = { 0 };
     exl2_engine_desc d = { 0 };
     exl2_engine *e = NULL;
+    d.backend = EXL2_BACKEND_CPU;
     d.open_error = &error;
-    d.allocator = (exl2_allocator){ failing_alloc, counting_free, NULL };
+    d.allocator = (exl2_allocator){ .alloc_fn = failing_alloc, .free_fn = counting_free };
     d.files = (exl2_files){ failing_open, exl2__platform_list, failing_read, counting_close, NULL };
     calls_left = n;
     failed = false;

@@ -13,9 +13,11 @@
 #include <unistd.h>
 
 #define WARNINGS "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
-#define SIZE_MAX_BYTES 400000 /* text + data of the implementation without EXL2_CONVERT */
+#define SIZE_MAX_BYTES 400000 /* text + data of the implementation without EXL2_CONVERT and sources of kernels */
+#define KERNELS_MAX_BYTES 400000 /* the sources of kernels */
 
 static char root[1024], build[1024], hosts[1100], dist[1100], work[1200];
+static char tree[2200]; /* what a host of the source tree gives its compiler: the tree, and exl2_kernels.inc */
 
 /* Runs the command in the work folder; its exit code. */
 static int run(const char *format, ...)
@@ -96,7 +98,7 @@ static void case_one_file(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 -O2 %s -I'%s' '%s/one_file.c' -o tree -lm && ./tree", cc[i], WARNINGS, root, hosts);
+        MUST("%s -std=c11 -O2 %s %s '%s/one_file.c' -o tree -lm && ./tree", cc[i], WARNINGS, tree, hosts);
     }
 }
 
@@ -117,29 +119,33 @@ static void case_switches(void)
 {
     const char *cc[2];
     const char *compiler = cc[compilers(c_compilers, cc) - 1];
-    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c -I'%s' '%s/implementation.c' -o convert.o", compiler, WARNINGS, root,
+    MUST("%s -std=c11 -O1 %s -DEXL2_CONVERT -c %s '%s/implementation.c' -o convert.o", compiler, WARNINGS, tree,
          hosts);
-    MUST("%s -std=c11 -O0 %s -DEXL2_NO_FILES -c -I'%s' '%s/implementation.c' -o no_files.o", compiler, WARNINGS, root,
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_FILES -c %s '%s/implementation.c' -o no_files.o", compiler, WARNINGS, tree,
          hosts);
-    MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c -I'%s' '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, root,
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c %s '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, tree,
          hosts);
-    MUST("%s -std=c11 -O0 %s '-DEXL2_ASSERT(c)=((c)?(void)0:__builtin_trap())' -I'%s' '%s/one_file.c' -o asserts -lm "
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_CUDA -I'%s' '%s/one_file.c' -o no_cuda -lm && ./no_cuda", compiler, WARNINGS,
+         root, hosts); /* and without exl2_kernels.inc */
+    MUST("%s -std=c11 -O0 %s '-DEXL2_KERNEL_DIR=\"kernels\"' -c -I'%s' '%s/implementation.c' -o kernel_dir.o", compiler,
+         WARNINGS, root, hosts);
+    MUST("%s -std=c11 -O0 %s '-DEXL2_ASSERT(c)=((c)?(void)0:__builtin_trap())' %s '%s/one_file.c' -o asserts -lm "
          "&& ./asserts",
-         compiler, WARNINGS, root, hosts);
-    MUST("%s -std=gnu17 -O0 %s -I'%s' '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, root, hosts);
+         compiler, WARNINGS, tree, hosts);
+    MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
 }
 
 static void case_two_files(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 %s -I'%s' '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS,
-             root, hosts, hosts);
+        MUST("%s -std=c11 %s %s '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS,
+             tree, hosts, hosts);
     }
     if (have("g++") && have("gcc")) {
-        MUST("gcc -std=c11 -c -I'%s' '%s/implementation.c' -o implementation.o", root, hosts);
-        MUST("g++ -std=c++11 %s -I'%s' -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed",
-             WARNINGS, root, hosts);
+        MUST("gcc -std=c11 -c %s '%s/implementation.c' -o implementation.o", tree, hosts);
+        MUST("g++ -std=c++11 %s %s -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed",
+             WARNINGS, tree, hosts);
     }
 }
 
@@ -148,8 +154,8 @@ static void case_static(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 %s -Wno-unused-function -DEXL2_STATIC -c -I'%s' '%s/one_file.c' -o static.o", cc[i], WARNINGS,
-             root, hosts);
+        MUST("%s -std=c11 %s -Wno-unused-function -DEXL2_STATIC -c %s '%s/one_file.c' -o static.o", cc[i], WARNINGS,
+             tree, hosts);
         MUST("%s static.o -o static -lm && ./static", cc[i]);
         MUST("test \"$(nm -g --defined-only static.o | awk '{print $NF}')\" = main");
     }
@@ -183,7 +189,7 @@ static void check_words(const char *name, const char *allowed, const char *prefi
     free(text);
 }
 
-/* What an engine may ask of the C library: memory of the host, text, mathematics, plain files, a clock. */
+/* What an engine may ask of the C library: memory of the host, text, mathematics, plain files, a clock, the driver. */
 static const char engine_symbols[] =
     " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr strcspn strspn"
     " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
@@ -191,7 +197,7 @@ static const char engine_symbols[] =
     "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
     " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time "
-    "nanosleep"
+    "nanosleep dlopen dlsym dlclose"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
@@ -199,7 +205,7 @@ static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fs
 
 static void check_symbols(const char *define, const char *allowed)
 {
-    MUST("gcc -std=c11 -O2 -fno-pie -U_FORTIFY_SOURCE %s -c -I'%s' '%s/implementation.c' -o symbols.o", define, root,
+    MUST("gcc -std=c11 -O2 -fno-pie -U_FORTIFY_SOURCE %s -c %s '%s/implementation.c' -o symbols.o", define, tree,
          hosts);
     MUST("nm -g --defined-only symbols.o | awk '{print $NF}' > defined.txt");
     MUST("nm -u symbols.o | awk '{print $NF}' > undefined.txt");
@@ -224,16 +230,20 @@ static void case_size(void)
 {
     need("gcc");
     need("size");
-    MUST("gcc -std=c11 -O2 -c -I'%s' '%s/implementation.c' -o size.o", root, hosts);
-    MUST("size size.o | awk 'NR == 2 { print \"text + data:\", $1 + $2; exit $1 + $2 > %d }'", SIZE_MAX_BYTES);
+    MUST("gcc -std=c11 -O2 -c %s '%s/implementation.c' -o size.o", tree, hosts);
+    MUST("nm -S size.o | awk '$4 == \"exl2__kernel_text\" { print \"0x\" $2 }' > kernels.txt");
+    MUST("size size.o | awk -v kernels=$(($(cat kernels.txt))) 'NR == 2 { engine = $1 + $2 - kernels; "
+         "print \"text + data:\", engine, \"and kernels:\", kernels; "
+         "exit !(engine <= %d && kernels > 0 && kernels <= %d) }'",
+         SIZE_MAX_BYTES, KERNELS_MAX_BYTES);
 }
 
 static void case_fast_math(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 -O2 -ffast-math %s -c -I'%s' '%s/implementation.c' -o fast.o", cc[i], WARNINGS, root, hosts);
-        MUST("%s -std=c11 -O2 -ffast-math -I'%s' '%s/two_engines.c' -o fast -lm -lpthread", cc[i], root, hosts);
+        MUST("%s -std=c11 -O2 -ffast-math %s -c %s '%s/implementation.c' -o fast.o", cc[i], WARNINGS, tree, hosts);
+        MUST("%s -std=c11 -O2 -ffast-math %s '%s/two_engines.c' -o fast -lm -lpthread", cc[i], tree, hosts);
         MUST("./fast '%s/tests/golden/models/exl2-mixed'", root);
     }
 }
@@ -250,7 +260,7 @@ static void case_threads(void)
     if (run("%s./empty", quiet) != 0) {
         check_skip("the thread sanitizer does not start on this kernel");
     }
-    MUST("gcc -std=c11 -O1 -g -fsanitize=thread -I'%s' '%s/two_engines.c' -o two_engines -lm -lpthread", root, hosts);
+    MUST("gcc -std=c11 -O1 -g -fsanitize=thread %s '%s/two_engines.c' -o two_engines -lm -lpthread", tree, hosts);
     MUST("TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 %s./two_engines '%s/tests/golden/models/exl2-mixed'",
          quiet, root);
 }
@@ -310,6 +320,7 @@ int main(int argc, char **argv)
     snprintf(build, sizeof build, "%s", argv[3]);
     snprintf(hosts, sizeof hosts, "%s/tests/hosts", root);
     snprintf(dist, sizeof dist, "%s/dist", build);
+    snprintf(tree, sizeof tree, "-I'%s' -I'%s'", root, build);
     snprintf(work, sizeof work, "%s/hosts/%s", build, argv[1]);
     snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", work, work);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

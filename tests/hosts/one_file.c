@@ -1,4 +1,4 @@
-/* A host in one file: the implementation, an engine with defaults, the version. */
+/* A host in one file: the implementation, an engine with defaults, the version; without CUDA, its refusal. */
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"
 
@@ -14,5 +14,14 @@ int main(void)
     }
     printf("exl2 %u\n", (unsigned)exl2_version());
     exl2_close(engine);
+#ifdef EXL2_NO_CUDA
+    exl2_error error = { EXL2_OK, 0, "" };
+    exl2_engine_desc desc = { .backend = EXL2_BACKEND_CUDA, .open_error = &error };
+    uint32_t devices = 9;
+    if (exl2_open(&desc, &engine) != EXL2_ERR_UNSUPPORTED || exl2_devices(NULL, 0, &devices) != EXL2_OK || devices) {
+        return 1;
+    }
+    printf("%s\n", error.text);
+#endif
     return 0;
 }

@@ -161,7 +161,7 @@ static void folder_free(void *user, void *memory, size_t bytes, exl2_mem tag)
 static exl2_result folder_template(folder *f, exl2__ctx *c, exl2__template *t)
 {
     memset(c, 0, sizeof *c);
-    c->allocator = (exl2_allocator){ folder_alloc, folder_free, f };
+    c->allocator = (exl2_allocator){ .alloc_fn = folder_alloc, .free_fn = folder_free, .user = f };
     c->files = (exl2_files){ folder_open, NULL, folder_read, folder_close, f };
     return exl2__template_from_config(c, "model", t);
 }

@@ -1,0 +1,168 @@
+/* cuda_graph.h: a pass as units, queued kernel by kernel or, for passes that decode up to 8 rows, by graphs captured
+   once; unit 0 begins with copies and embedding, the last units are head and sampling of a group of logit rows.
+   takes: a model whose buffers are there.
+   gives: exl2__cuda_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_fixed.
+   owns:  the graphs, until close.
+   next:  cuda_queue.h
+
+   Graphs of whole passes exist for 1 and for 8 rows, each for a few numbers of splits of attention: rows of a pass
+   and their contexts lie in device memory, launches made for too many leave at once. Graphs of single units, which
+   budgets need, are made for the most splits only. */
+#ifndef EXL2__CUDA_GRAPH_H
+#define EXL2__CUDA_GRAPH_H
+
+#include "cuda_phases.h"
+
+/* ---- units ---- */
+
+/* Ranges of layers of the pass. A pass of many rows may stop after every layer. */
+static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
+{
+    uint32_t each = m->pass.fixed ? m->layers_per_unit : 1;
+    return (uint32_t)exl2__div_up(m->plan->shape.layers, each);
+}
+
+static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    m->pass.now = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms a layer */
+    m->pass.first = layer->index == 0;
+    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
+        EXL2__TRY(exl2__cuda_do(m, (exl2__phase)phase, layer, NULL));
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
+{
+    uint32_t size = m->plan->logit_rows_max;
+    uint32_t rows = m->pass.fixed ? m->pass.row_count : m->step->logit_count;
+    exl2__range range = { 0, 1, group * size, exl2__min32(size, rows - group * size) };
+    m->pass.now = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
+    m->pass.first = false;
+    EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));
+    return exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range);
+}
+
+/* Units [begin, end), without copies of pages. */
+static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+{
+    uint32_t each = m->pass.fixed ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
+    for (uint32_t unit = begin; unit < end; unit++) {
+        uint32_t last = unit < units ? exl2__min32((unit + 1) * each, m->plan->shape.layers) : 0;
+        if (unit == 0) {
+            m->pass.now = 0;
+            EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
+        }
+        for (uint32_t layer = unit * each; layer < last; layer++) {
+            EXL2__TRY(exl2__cuda_queue_layer(m, &m->plan->layers[layer]));
+        }
+        if (unit >= units) {
+            EXL2__TRY(exl2__cuda_queue_logits(m, unit - units));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- capture ---- */
+
+static const uint32_t exl2__cuda_split_classes[EXL2__CUDA_SPLIT_CLASSES] = { 2, 4, 8, EXL2K_SPLITS_MAX };
+
+/* The class that has at least so many splits. */
+static inline uint32_t exl2__cuda_split_class(uint32_t splits)
+{
+    uint32_t i = 0;
+    while (exl2__cuda_split_classes[i] < splits) {
+        i++;
+    }
+    return i;
+}
+
+/* Units [begin, end) of the fixed pass in m->pass as a graph. */
+static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint32_t end, exl2__cuda_graph_exec **out)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    exl2__cuda_stream *stream = m->gpu->stream;
+    exl2__cuda_graph *graph = NULL;
+    EXL2__TRY(exl2__cuda_device_check(m->gpu, driver->capture_begin(stream, EXL2__CUDA_CAPTURE_RELAXED),
+                                      "beginning a capture"));
+    m->pass.chained = false; /* the first kernel of a graph waits for all in front of it */
+    exl2_result r = exl2__cuda_queue_plain(m, begin, end);
+    exl2_result ended = exl2__cuda_device_check(m->gpu, driver->capture_end(stream, &graph), "ending a capture");
+    r = r < 0 ? r : ended;
+    if (r >= 0) {
+        r = exl2__cuda_device_check(m->gpu, driver->graph_make(out, graph, 0), "making a graph");
+    }
+    if (graph) {
+        driver->graph_free(graph);
+    }
+    return r;
+}
+
+static void exl2__cuda_graph_free(exl2__cuda_model *m, exl2__cuda_graph_exec *graph)
+{
+    if (graph) {
+        m->gpu->driver.graph_exec_free(graph);
+    }
+}
+
+static void exl2__cuda_graphs_close(exl2__cuda_model *m)
+{
+    exl2__cuda_graphs *g = &m->graphs;
+    for (uint32_t rows = 0; rows < 2; rows++) {
+        for (uint32_t i = 0; i < EXL2__CUDA_SPLIT_CLASSES; i++) {
+            exl2__cuda_graph_free(m, g->whole[rows][i]);
+        }
+        for (uint32_t i = 0; i < g->units && g->ranges[rows]; i++) {
+            exl2__cuda_graph_free(m, g->ranges[rows][i]);
+        }
+        exl2__free(m->c, g->ranges[rows], g->units * sizeof *g->ranges[rows], EXL2_MEM_GENERAL);
+    }
+    *g = (exl2__cuda_graphs){ 0 };
+}
+
+/* All graphs of passes with `rows` rows: 0: one, 1: up to 8. */
+static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
+{
+    exl2__cuda_graphs *g = &m->graphs;
+    void *memory;
+    uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
+    m->pass = exl2__cuda_pass_fixed(m, rows ? EXL2__CUDA_FIXED_ROWS : 1);
+    g->units = exl2__cuda_layer_units(m) + 1;
+    EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->ranges[rows], 16, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, g->units * sizeof *g->ranges[rows]);
+    g->ranges[rows] = (exl2__cuda_graph_exec **)memory;
+    for (uint32_t i = 0; i <= most; i++) {
+        m->pass.splits = exl2__cuda_split_classes[i];
+        if (m->whole) {
+            EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
+        }
+    }
+    for (uint32_t i = 0; i < g->units; i++) {
+        EXL2__TRY(exl2__cuda_capture(m, i, i + 1, &g->ranges[rows][i]));
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
+{
+    EXL2__TRY(exl2__cuda_graphs_of(m, 0));
+    return m->plan->sequences_max > 1 ? exl2__cuda_graphs_of(m, 1) : EXL2_OK;
+}
+
+/* Units [begin, end) of the fixed pass that was begun, by graphs. */
+static exl2_result exl2__cuda_queue_fixed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+{
+    const exl2__cuda_graphs *g = &m->graphs;
+    uint32_t rows = m->pass.row_count > 1;
+    exl2__cuda_graph_exec *whole = g->whole[rows][exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest))];
+    if (begin == 0 && end == g->units && m->whole) {
+        return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(whole, m->gpu->stream), "queueing a pass");
+    }
+    for (uint32_t unit = begin; unit < end; unit++) {
+        int queued = m->gpu->driver.graph_launch(g->ranges[rows][unit], m->gpu->stream);
+        EXL2__TRY(exl2__cuda_device_check(m->gpu, queued, "queueing layers"));
+    }
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* cuda_prepare.h: between loading and the first pass: buffers, pages, the table of RoPE, graphs.
+   takes: a plan; a model whose weights are packed.
+   gives: exl2__cuda_prepare.
+   owns:  nothing; the memory is the model's.
+   next:  cuda.h */
+#ifndef EXL2__CUDA_PREPARE_H
+#define EXL2__CUDA_PREPARE_H
+
+#include "cuda_queue.h"
+
+/* cos and sin of every position, by the device, from frequencies in double. */
+static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p)
+{
+    uint32_t half = p->shape.head_dim / 2;
+    uint64_t pairs = (uint64_t)p->context_max * half;
+    EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->rope_frequency, half * sizeof(double)));
+    exl2k_rope_args a = { m->b.data, m->b.rope, half, p->context_max };
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(pairs, 256), .y = 1, .threads = 256 };
+    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
+}
+
+/* How many layers a unit has; what units read. The head's share of the weights is not far from its share of the
+   parameters, and times are corrected by what is measured. */
+static void exl2__cuda_prepare_units(exl2__cuda_model *m)
+{
+    const exl2__shape *s = &m->plan->shape;
+    uint64_t attention = ((uint64_t)s->heads * 2 + s->kv_heads * 2) * s->head_dim * s->hidden;
+    uint64_t layer = attention + (uint64_t)s->inter * s->hidden * 3, head = (uint64_t)s->vocab * s->hidden;
+    double bytes = (double)m->weights.used / ((double)layer * s->layers + (double)head);
+    m->layer_bytes = (uint64_t)(bytes * (double)layer);
+    m->head_bytes = (uint64_t)(bytes * (double)head);
+    uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
+    m->whole = exl2__cuda_read_ns(m, m->weights.used) < EXL2__CUDA_WHOLE_NS;
+    m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
+}
+
+/* The buffers of passes; weights are packed, so what only loading needs goes first. */
+static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
+{
+    exl2__cuda_device *gpu = m->gpu;
+    exl2__cuda_arena dry = { 0 };
+    void *results;
+    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
+    exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
+    m->raw = m->raw_bytes = 0;
+    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &dry);
+    EXL2__TRY(exl2__cuda_arena_open(gpu, &m->rest, dry.used, EXL2_MEM_KV));
+    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &m->rest);
+    if (m->b.data_bytes > m->ring.slot_bytes) {
+        exl2__cuda_ring_close(gpu, &m->ring);
+        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));
+    }
+    m->results_bytes = 2 * p->logit_rows_max * sizeof(exl2k_result);
+    EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
+    m->b.results = (exl2k_result *)results;
+    memset(results, 0, (size_t)m->results_bytes);
+    for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
+        int made = gpu->driver.event_make(&m->b.marks[i], EXL2__CUDA_EVENT_NO_TIMING | EXL2__CUDA_EVENT_BLOCKING);
+        EXL2__TRY(exl2__cuda_device_check(gpu, made, "making an event"));
+    }
+    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),
+                                      "clearing its buffers"));
+    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.partial, 0xFF, (size_t)m->b.partial_bytes,
+                                                             gpu->stream), "clearing its buffers"));
+    EXL2__TRY(exl2__cuda_make_rope(m, p));
+    exl2__cuda_prepare_units(m);
+    EXL2__TRY(exl2__cuda_pace_open(gpu, &m->pace));
+    return exl2__cuda_graphs_open(m);
+}
+
+/* What the kernels take: maps are u16, heads are cut into runs of 16 elements, tokens are 24 bits of a key. */
+static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
+{
+    uint64_t attention = (uint64_t)s->heads * s->head_dim;
+    uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, s->inter), exl2__min64(attention, UINT32_MAX));
+    if (s->head_dim % 16 != 0 || s->head_dim > 256) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend has no kernels for heads of %u elements, only "
+                          "for multiples of 16 up to 256", s->head_dim);
+    }
+    if (widest > 1u << 16) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports rows of up to 65536 elements, this "
+                          "model has rows of %u", widest);
+    }
+    if (s->vocab > 1u << 24) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports vocabularies of up to 16777216 "
+                          "tokens, this model has %u", s->vocab);
+    }
+    return EXL2_OK;
+}
+
+/* Dry arenas measure only what the host gives, which is nothing: exl2__cuda_room counts the device's. */
+static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
+                                      exl2__arena *scratch)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    (void)pages;
+    m->plan = plan;
+    EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
+    if (!scratch->base) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_prepare_buffers(m, plan);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* cuda_queue.h: a pass on its way: units are queued and timed, repeated before their tokens are known, collected.
+   takes: a pass begun.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _collect of the backend.
+   owns:  nothing.
+   next:  cuda_prepare.h
+
+   A mark is the end of a sampling, or of a pass without: its event and its half of the results are those of its
+   number's lowest bit. So two may be under way: the pass that is waited for, and its repetition. */
+#ifndef EXL2__CUDA_QUEUE_H
+#define EXL2__CUDA_QUEUE_H
+
+#include "cuda_graph.h"
+
+#define EXL2__CUDA_UNIT_NS 250000u   /* about what a range of layers takes */
+#define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes go unit by unit: a display driver resets what seems to hang */
+
+/* ---- guesses ---- */
+
+/* One row through a layer, or the head: its bytes at half of the memory's speed. */
+static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t bytes)
+{
+    return bytes * 2000 / exl2__max32(m->gpu->memory_mbps, 1000) + 1;
+}
+
+static uint64_t exl2__cuda_guess_ns(const exl2__cuda_model *m, uint32_t unit)
+{
+    uint32_t units = exl2__cuda_layer_units(m), rows = m->step->row_count;
+    if (unit >= units) {
+        return exl2__cuda_read_ns(m, m->head_bytes) * exl2__div_up(exl2__max32(m->step->logit_count, 1), 8);
+    }
+    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.fixed ? m->layers_per_unit : 1);
+    return ns + ns * rows / 64;
+}
+
+static inline uint32_t exl2__cuda_class(const exl2__cuda_model *m)
+{
+    return m->step->row_count <= 1 ? 0 : m->step->row_count <= EXL2__CUDA_FIXED_ROWS ? 1 : 2;
+}
+
+static uint32_t exl2__cuda_units(const exl2__device *device)
+{
+    return exl2__cuda_layer_units(exl2__cuda_of(device));
+}
+
+static uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    return exl2__cuda_pace_ns(&m->pace, exl2__cuda_class(m), exl2__cuda_guess_ns(m, unit));
+}
+
+/* Fewer than 8 rows take as long as 8. */
+static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    uint64_t layer_ns = exl2__cuda_pace_ns(&m->pace, EXL2__CUDA_CLASSES - 1, exl2__cuda_read_ns(m, m->layer_bytes));
+    uint64_t rows = ns > layer_ns ? (ns - layer_ns) * 64 / layer_ns : 0;
+    return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_FIXED_ROWS), m->plan->rows_max);
+}
+
+static uint64_t exl2__cuda_queued_ns(exl2__device *device)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    if (m->pace.count == 0 || exl2__cuda_device_enter(m->gpu) < 0) {
+        return 0;
+    }
+    uint64_t ns = exl2__cuda_pace_queued(m->gpu, &m->pace);
+    exl2__cuda_device_leave(m->gpu);
+    return ns;
+}
+
+/* ---- queueing ---- */
+
+/* The work that was queued ends a sampling, or a pass. */
+static exl2_result exl2__cuda_mark(exl2__cuda_model *m)
+{
+    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued & 1], m->gpu->stream);
+    m->marks_queued++;
+    exl2__cuda_device_flush(m->gpu);
+    return exl2__cuda_device_check(m->gpu, marked, "marking results");
+}
+
+static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+{
+    uint32_t units = exl2__cuda_layer_units(m), last = units + (m->step->logit_count > 0);
+    if (begin == 0 && m->step->copy_count) {
+        EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
+    }
+    if (m->step->row_count) {
+        EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
+    }
+    return end >= last ? exl2__cuda_mark(m) : EXL2_OK;
+}
+
+static exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+{
+    uint64_t guess_ns = 0;
+    for (uint32_t unit = begin; unit < end; unit++) {
+        guess_ns += exl2__cuda_guess_ns(m, unit);
+    }
+    EXL2__TRY(exl2__cuda_pace_begin(m->gpu, &m->pace));
+    EXL2__TRY(exl2__cuda_queue_units(m, begin, end));
+    return exl2__cuda_pace_end(m->gpu, &m->pace, exl2__cuda_class(m), guess_ns);
+}
+
+static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = timed ? exl2__cuda_queue_timed(m, begin, end) : exl2__cuda_queue_units(m, begin, end);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* The kernels of sampling have moved the rows on by the time this pass begins. */
+static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
+{
+    uint32_t end = exl2__cuda_layer_units(m) + 1;
+    m->pass.longest++;
+    EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
+    return exl2__cuda_mark(m);
+}
+
+static exl2_result exl2__cuda_repeat(exl2__device *device)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_repeat_pass(m);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* ---- results ---- */
+
+#define EXL2__CUDA_DOZE_US 20u
+
+/* Every row's stamp, which the device writes last, is that of the mark. */
+static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint32_t mark)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (exl2__atomic_load64((const uint64_t *)(const void *)&results[i].stamp) >> 32 != mark + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Looks at the stamps, between dozes, rather than into the driver, whose own waiting costs a thread. Most of the time
+   that the last wait took passes in one doze. */
+static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    exl2__cuda_event *mark = m->b.marks[m->marks_collected & 1];
+    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns;
+    uint32_t doze_us = (uint32_t)exl2__min64(m->waited_ns * 3 / 4000, 500000);
+    while (count > 0 && !exl2__cuda_stamped(results, count, m->marks_collected)) {
+        if (now - begin_ns > 2 * m->waited_ns + 1000000 && driver->event_query(mark) != EXL2__CUDA_NOT_READY) {
+            break; /* a device that is lost stamps nothing */
+        }
+        if (!exl2__platform_doze(exl2__max32(doze_us, EXL2__CUDA_DOZE_US))) {
+            break;
+        }
+        doze_us = 0;
+        now = exl2__platform_ns();
+    }
+    m->waited_ns = now - begin_ns;
+    return exl2__cuda_stamped(results, count, m->marks_collected) && count > 0
+             ? EXL2_OK : exl2__cuda_device_check(m->gpu, driver->event_wait(mark), "running a pass");
+}
+
+/* OK or PENDING. */
+static exl2_result exl2__cuda_ended(exl2__cuda_model *m)
+{
+    int state = m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]);
+    return exl2__cuda_device_check(m->gpu, state, "running a pass");
+}
+
+static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                      exl2__logit_result *results)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    const exl2k_result *from = m->b.results + (m->marks_collected & 1) * m->plan->logit_rows_max;
+    (void)logit0;
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = wait ? exl2__cuda_wait(m, count, from) : exl2__cuda_ended(m);
+    exl2__cuda_device_leave(m->gpu);
+    if (r != EXL2_OK) {
+        return r;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__cuda_sample_result(&from[i], &results[i]);
+    }
+    m->marks_collected++;
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* attend_speed.c: how long attention of single rows takes between the two products around it, in graphs with plain and
+   with overlapping launches.
+   takes: KERNELS_SRC [tokens of a split ...]; a GPU.
+   gives: microseconds a layer of chains qkv, attention, out less those of chains qkv, out; and of attention alone.
+   owns:  nothing that outlives the program.
+   next:  rig.h */
+#include "product_rig.h"
+
+#include "attend_rig.h"
+
+#define LAYERS 12u
+#define REPEATS 9
+
+typedef struct shape {
+    const char *name;
+    uint32_t heads, kv_heads, dim, stages;
+} shape;
+
+typedef struct chain {
+    const attend_modules *modules;
+    const attend_scene *scene;
+    uint64_t pages;       /* [LAYERS, layer_bytes] */
+    uint64_t layer_bytes;
+    uint32_t rows, stages;
+    bool products, attention;
+} chain;
+
+enum { QKV, OUT, UNITS };
+
+static product_matrix model[LAYERS][UNITS];
+static rig_module gemv;
+static rig_buffer x, residual, sums, weight;
+
+/* Random bytes as weights: only time counts. */
+static void make_model(const shape *s)
+{
+    uint32_t hidden = s->heads * s->dim, kv = s->kv_heads * s->dim;
+    const product_run run = { 4, hidden, 64 };
+    product_matrix *first = model[0];
+    product_part_make(&first[QKV].part[0], &run, 1, hidden, false);
+    product_part_make(&first[QKV].part[1], &run, 1, kv, false);
+    product_part_make(&first[QKV].part[2], &run, 1, kv, false);
+    product_part_make(&first[OUT].part[0], &run, 1, hidden, false);
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        product_lay(&first[unit], unit == QKV ? 3 : 1, 0, EXL2__CUDA_CHUNK_BYTES);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            product_matrix *m = &model[l][unit];
+            if (l > 0) {
+                *m = first[unit];
+                m->strips = rig_buffer_make(m->bytes);
+                for (uint32_t part = 0; part < m->count; part++) {
+                    m->device.part[part].base = m->strips.address + m->part[part].base;
+                }
+            }
+            rig_try(rig.driver.fill8(m->strips.address, 0x11, (size_t)m->bytes, rig.stream), "cuMemsetD8Async");
+        }
+    }
+}
+
+static void free_model(void)
+{
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        for (uint32_t l = 1; l < LAYERS; l++) {
+            rig_buffer_free(&model[l][unit].strips);
+        }
+        product_free(&model[0][unit]);
+    }
+}
+
+static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
+{
+    static const char *const names[2][UNITS] = { { "exl2k_gemv1_store", "exl2k_gemv1_residual" },
+                                                 { "exl2k_gemv8_store", "exl2k_gemv8_residual" } };
+    const attend_scene *s = c->scene;
+    uint32_t hidden = s->heads * s->dim, ctas = (uint32_t)rig.sm_count;
+    exl2k_gemv_args a = { .matrix = model[layer][unit].device, .rows = c->rows, .slots = ctas, .eps = 1e-5f,
+                          .inverse_hidden = 1.0f / (float)hidden, .residual = residual.address,
+                          .residual_pitch = hidden, .weight = weight.address, .sums_before = sums.address };
+    a.x = unit == QKV ? x.address : s->out.address;
+    a.x_pitch = unit == QKV ? hidden + 64 : s->out_pitch;
+    a.out = unit == QKV ? s->inputs.address : x.address;
+    a.out_pitch = unit == QKV ? s->qkv_pitch : hidden + 64;
+    a.sums_out = unit == QKV ? 0 : sums.address;
+    uint32_t shared = exl2__cuda_gemv_shared(&a, model[layer][unit].chunk_bytes, c->rows == 1 ? 1 : 8, unit == OUT,
+                                             ctas, (uint32_t)rig.shared_optin);
+    exl2__cuda_function *function = rig_function(&gemv, names[c->rows > 1][unit]);
+    rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, rig.shared_optin), "shared memory");
+    rig_run(function, ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double p = *(const double *)a, q = *(const double *)b;
+    return (p > q) - (p < q);
+}
+
+/* Median microseconds a layer. */
+static double time_chain(const chain *c)
+{
+    double times[REPEATS];
+    attend_decode_launch(c->modules, c->scene, c->rows, c->stages, c->pages); /* allows the shared memory */
+    rig_wait();
+    rig_capture();
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        if (c->products) {
+            launch_product(c, l, QKV);
+        }
+        if (c->attention) {
+            attend_decode_launch(c->modules, c->scene, c->rows, c->stages, c->pages + l * c->layer_bytes);
+        }
+        if (c->products) {
+            launch_product(c, l, OUT);
+        }
+    }
+    exl2__cuda_graph_exec *graph = rig_captured();
+    for (int i = 0; i < 4; i++) {
+        rig_replay(graph);
+    }
+    rig_wait();
+    for (int i = 0; i < REPEATS; i++) {
+        rig_start();
+        rig_replay(graph);
+        times[i] = rig_stop() / LAYERS;
+    }
+    rig_try(rig.driver.graph_exec_free(graph), "cuGraphExecDestroy");
+    qsort(times, REPEATS, sizeof times[0], ascending);
+    return times[REPEATS / 2];
+}
+
+/* What attention adds to a layer. */
+static double time_between(chain c)
+{
+    c.products = true;
+    c.attention = false;
+    double without = time_chain(&c);
+    c.attention = true;
+    return time_chain(&c) - without;
+}
+
+static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_tokens, uint32_t context,
+                       uint32_t rows, bool overlap, bool early)
+{
+    attend_sequence sequences[ATTEND_SEQUENCES] = { { 0, 0 } };
+    attend_scene s;
+    for (uint32_t i = 0; i < rows; i++) {
+        sequences[i] = (attend_sequence){ context - 1, 1 };
+    }
+    attend_scene_make(&s, sh->heads, sh->kv_heads, sh->dim, sequences, ATTEND_UNWRITTEN);
+    uint32_t splits = exl2__min32((context + split_tokens - 1) / split_tokens, EXL2K_SPLITS_MAX);
+    for (s.splits = 1; s.splits < splits; s.splits *= 2) {
+    }
+    s.early = early;
+    rig.programmatic = overlap;
+    attend_upload(&s, 0, s.rows);
+    rig_buffer pages = rig_buffer_make(s.pages.bytes * LAYERS);
+    rig_try(rig.driver.fill8(pages.address, 0x21, (size_t)pages.bytes, rig.stream), "cuMemsetD8Async");
+    chain c = { m, &s, pages.address, s.pages.bytes, rows, sh->stages, false, true };
+    double alone = time_chain(&c), between = time_between(c);
+    printf("  %-9s context %5u, %u rows, %2u splits of %3u, %u stages, %-22s %7.2f us between products, %7.2f alone\n",
+           sh->name, context, rows, splits, split_tokens, sh->stages,
+           early ? "overlapping, early:" : overlap ? "overlapping:" : "plain:", between, alone);
+    rig_buffer_free(&pages);
+    attend_scene_free(&s);
+}
+
+static void time_split(const shape *shapes, size_t count, uint32_t tokens)
+{
+    static const uint32_t contexts[] = { 128, 512, 2048, 6144 };
+    char options[96];
+    attend_modules m[2];
+    rig_module products[2];
+    for (int overlap = 0; overlap < 2; overlap++) {
+        snprintf(options, sizeof options, "-DEXL2K_PDL=%d -DEXL2K_SPLIT_TOKENS=%u", overlap, tokens);
+        m[overlap] = attend_modules_load(options);
+        snprintf(options, sizeof options, "-DEXL2K_PDL=%d", overlap);
+        products[overlap] = rig_load("gemv.cu", options);
+    }
+    for (size_t i = 0; i < count; i++) {
+        make_model(&shapes[i]);
+        for (size_t k = 0; k < EXL2__COUNT(contexts) * 2; k++) {
+            uint32_t context = contexts[k / 2], rows = k % 2 ? 6 : 1;
+            for (uint32_t mode = rows == 1 ? 0 : 2; mode < 3; mode++) {
+                gemv = products[mode > 0];
+                time_shape(&m[mode > 0], &shapes[i], tokens, context, rows, mode > 0, mode == 2);
+            }
+        }
+        free_model();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const shape shapes[] = { { "8B", 32, 8, 128, 2 }, { "8B", 32, 8, 128, 4 }, { "tinyllama", 32, 4, 64, 4 },
+                                    { "tinyllama", 32, 4, 64, 8 }, { "SmolLM2", 9, 3, 64, 8 } };
+    rig_open(argc > 1 ? argv[1] : "kernels_src");
+    rig_buffer *all[] = { &x, &residual, &sums, &weight };
+    for (size_t i = 0; i < EXL2__COUNT(all); i++) {
+        *all[i] = rig_buffer_make(8 * (4096 + 64) * 4);
+        rig_try(rig.driver.fill8(all[i]->address, 0x3C, (size_t)all[i]->bytes, rig.stream), "cuMemsetD8Async");
+    }
+    for (int i = 2; i < argc; i++) {
+        time_split(shapes, EXL2__COUNT(shapes), (uint32_t)strtoul(argv[i], NULL, 10));
+    }
+    if (argc <= 2) {
+        time_split(shapes, EXL2__COUNT(shapes), EXL2K_SPLIT_TOKENS);
+    }
+    rig_close();
+    return 0;
+}
