@@ -29,6 +29,7 @@
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
+    X(exl2k_gather, "copy.cu", exl2k_gather_args, NONE)                                      \
     X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
