@@ -17,7 +17,12 @@
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
-#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two unused */
+#ifndef EXL2K_WARPS64
+#define EXL2K_WARPS64 8 /* of a CTA of exl2k_attend_decode64 */
+#endif
+#define EXL2K_WARPS128 8
+#define EXL2K_WARPS256 4
+#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 
@@ -33,8 +38,7 @@ typedef struct exl2k_attend_args {
     exl2k_u64 pages;       /* of this layer */
     exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
     exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
-    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
-    exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
+    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA], all bits 1 once */
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */

@@ -1,337 +1,451 @@
-/* gemm.cu: products of 9 and more rows: 64 rows x 256 columns a CTA, weights decoded in registers.
-   takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
-   gives: exl2k_gemm_store, exl2k_gemm_residual, exl2k_gemm_act.
+/* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
+   takes: base.cuh, gemm_weights.cuh, gemm_args.h.
+   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128.
    owns:  nothing.
-   next:  gemm_args.h
+   next:  gemm_weights.cuh
 
-   Eight warps of two strips each. Inputs go through shared memory in tiles of 64 rows x one record (64 inputs), four
-   tiles deep; a warp reads its own records from global memory, one ahead, and multiplies the codes by the fp16 scale:
-   fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other rows. act takes the
-   gate strips over all of K first, then the up strips, because their records begin at different rows. */
+   Eight warps of two strips (ACT: one of gate, one of up). Every weight is decoded once by the warp that uses it for
+   all rows; only inputs are shared, in tiles of 64 inputs. What a half (32 inputs) of all SMs' work costs a scheduler
+   with two warps at 128 rows: 128 HMMA of 6.7 clocks, 860 in all, against 2 x 150 other instructions; shared memory
+   gives inputs in 512 clocks. The two warps take turns: one decodes while the other multiplies, so nothing may make
+   them wait for each other: tiles of inputs are handed over by arrivals (mbarrier), not by barriers of the CTA.
+
+   A tile of inputs is two halves of [rows][64 bytes], the second with 64-byte columns swapped: a lane's 8 inputs are 16
+   bytes, read and written without bank conflicts. */
 #include "base.cuh"
-#include "unpack.cuh"
 #include "gemm_args.h"
+#include "gemm_weights.cuh"
 
-#ifndef EXL2K_WIDTHS_MASK
-#define EXL2K_WIDTHS_MASK 127
+/* ---- tiles of inputs ---- */
+
+/* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
+typedef struct exl2k_tiles {
+    u64 x;                         /* this thread's piece of tile `base` */
+    u32 first, last;               /* this thread's first row, the last there is */
+    u32 at, to;                    /* shared addresses of place 0: of all; of this thread's piece */
+    u32 barriers;
+    u32 base, filled, ready, done; /* the first tile of this walk over K; tiles begun, arrived, read */
+} exl2k_tiles;
+
+#if __CUDA_ARCH__ >= 800
+EXL2K_FN void exl2k_arrival_wait(u32 barrier, u32 parity)
+{
+    u32 done;
+    do {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#else
+        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#endif
+    } while (!done);
+}
 #endif
 
-#define EXL2K_TILE_PITCH 192u /* bytes of a row of a tile: 128, and 64 that spread rows over the banks */
-#define EXL2K_TILE_BYTES (EXL2K_GEMM_ROWS * EXL2K_TILE_PITCH)
-#define EXL2K_TILES 4u
-#define EXL2K_ROW_TILES 8u /* of 8 rows: columns of operand B */
-
-enum { EXL2K_GEMM_STORE, EXL2K_GEMM_RESIDUAL, EXL2K_GEMM_ACT };
-
-/* ---- records, one after the other ---- */
-
-typedef struct exl2k_walk {
-    u64 table, end;              /* chunk table entries, addresses */
-    u32 place, row, shape, ends; /* of exl2k_chunk */
-    u32 record;
-} exl2k_walk;
-
-EXL2K_FN void exl2k_walk_read(exl2k_walk &w)
+/* Barrier i: all threads' copies to place i have arrived; barrier 8 + i: all warps have read it. */
+EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
-    if (w.table < w.end) {
-        uint4 entry = exl2k_load_constant4(w.table);
-        w.place = entry.x;
-        w.row = entry.y & 0xFFFF;
-        w.shape = entry.z;
-        w.ends = entry.w & 255;
+#if __CUDA_ARCH__ >= 800
+    if (threadIdx.x < places) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_GEMM_THREADS)
+                     : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + 64 + threadIdx.x * 8),
+                     "r"(EXL2K_GEMM_WARPS) : "memory");
     }
-    w.record = 0;
+#endif
 }
 
-EXL2K_FN exl2k_walk exl2k_walk_begin(const exl2k_matrix &m, const exl2k_part &p)
-{
-    exl2k_walk w = { p.chunks, p.chunks + p.slice[m.ways] * sizeof(exl2k_chunk), 0, 0, 0, 0, 0 };
-    exl2k_walk_read(w);
-    return w;
-}
+EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
 
-EXL2K_FN bool exl2k_walk_there(const exl2k_walk &w) { return w.table < w.end; }
-
-EXL2K_FN void exl2k_walk_next(exl2k_walk &w)
+/* Begins to copy the next tile; rows beyond the last are the last, and are never stored. */
+template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a)
 {
-    if (++w.record == (w.shape >> 8 & 255)) {
-        w.table += sizeof(exl2k_chunk);
-        exl2k_walk_read(w);
+    u32 place = exl2k_tile_place(a, s.filled), to = s.to + place * (NT * 1024);
+    u64 from = s.x + (u64)(s.filled - s.base) * 128;
+#if __CUDA_ARCH__ >= 800
+    if (s.filled >> a.stages_log) {
+        exl2k_arrival_wait(s.barriers + 64 + place * 8, (s.filled >> a.stages_log & 1) ^ 1);
     }
-}
-
-/* ---- weights of a record: two strips a warp ---- */
-
-typedef struct exl2k_record {
-    u32 w[2][8];                 /* lane words; dense records are read when they are used */
-    u32 scale[2][2];             /* [strip][half]: scale words of the lane's columns */
-    u32 maximum, width, by_half;
-    u64 at[2];
-} exl2k_record;
-
-template <u32 W> EXL2K_FN void exl2k_global_words(u64 at, u32 lane, u32 *w)
-{
-    constexpr u32 bits = exl2k_width<W>::bits, quads = bits / 4;
+#endif
 #pragma unroll
-    for (u32 q = 0; q + 1 <= quads; q++) {
-        uint4 v = exl2k_load_constant4(at + q * 512 + lane * 16);
-        w[4 * q] = v.x;
-        w[4 * q + 1] = v.y;
-        w[4 * q + 2] = v.z;
-        w[4 * q + 3] = v.w;
+    for (u32 i = 0; i < NT * 8; i += EXL2K_GEMM_THREADS / 8) {
+        exl2k_copy16(to + i * 64, from + (u64)exl2k_min(s.first + i, s.last) * (a.x_pitch * 2));
     }
-    if constexpr ((bits & 2) != 0) {
-        w[4 * quads] = exl2k_load_constant(at + quads * 512 + lane * 8);
-        w[4 * quads + 1] = exl2k_load_constant(at + quads * 512 + lane * 8 + 4);
-    }
-    if constexpr ((bits & 1) != 0) {
-        w[bits - 1] = exl2k_load_constant(at + quads * 512 + (bits & 2) * 128 + lane * 4);
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
+#endif
+    s.filled++;
+}
+
+/* Waits for all tiles before `end`. The same for all warps. */
+EXL2K_FN void exl2k_tiles_wait(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end)
+{
+#pragma unroll 1
+    while (s.ready < end) {
+#if __CUDA_ARCH__ >= 800
+        exl2k_arrival_wait(s.barriers + exl2k_tile_place(a, s.ready) * 8, s.ready >> a.stages_log & 1);
+#else
+        __syncthreads();
+#endif
+        s.ready++;
     }
 }
 
-template <u32 W> EXL2K_FN void exl2k_record_words(exl2k_record &r, u32 lane)
+/* The warp will read no tile before `end` again. */
+EXL2K_FN void exl2k_tiles_done(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end, u32 lane)
 {
-    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        exl2k_global_words<W>(r.at[0], lane, r.w[0]);
-        exl2k_global_words<W>(r.at[1], lane, r.w[1]);
-    }
-}
-
-/* Begins to read the record that `w` stands at, of the strips at first[0], first[1]. */
-EXL2K_FN void exl2k_record_read(exl2k_record &r, const exl2k_walk &w, const u64 first[2], u32 lane)
-{
-    u32 bits = exl2k_bits(w.shape & 255), groups = w.shape >> 16 & 255, g = lane / 4;
-    r.width = w.shape & 255;
-    r.by_half = w.shape >> 24;
-    for (u32 i = 0; i < 2; i++) {
-        r.at[i] = first[i] + (u64)w.place * 16 + w.record * bits * 128;
-    }
-    if (groups > 0) {
-        u32 group = r.by_half ? 2 * w.record : __popc(w.ends & ((1u << w.record) - 1));
-        u32 scales = ((w.shape >> 8 & 255) - w.record) * bits * 128 + (g / 4 * groups + group) * 4;
-        for (u32 i = 0; i < 2; i++) {
-            r.scale[i][0] = exl2k_load_constant(r.at[i] + scales);
-            r.scale[i][1] = r.by_half ? exl2k_load_constant(r.at[i] + scales + 4) : r.scale[i][0];
+    __syncwarp();
+#if __CUDA_ARCH__ >= 800
+#pragma unroll 1
+    for (; s.done < end; s.done++) {
+        if (lane == 0) {
+            asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + 64 + exl2k_tile_place(a, s.done) * 8)
+                         : "memory");
         }
-        r.maximum = exl2k_load_constant(w.table + 16 + w.record * 4);
     }
-    switch (r.width) {
-    case EXL2K_W2: exl2k_record_words<EXL2K_W2>(r, lane); break;
-    case EXL2K_W3: exl2k_record_words<EXL2K_W3>(r, lane); break;
-    case EXL2K_W4: exl2k_record_words<EXL2K_W4>(r, lane); break;
-    case EXL2K_W5: exl2k_record_words<EXL2K_W5>(r, lane); break;
-    case EXL2K_W6: exl2k_record_words<EXL2K_W6>(r, lane); break;
-    case EXL2K_W8: exl2k_record_words<EXL2K_W8>(r, lane); break;
-    default: break;
+#endif
+}
+
+/* ---- sums ---- */
+
+template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+    f32 v[2][NT][4];
+};
+
+/* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
+template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
+{
+    uint4 x[2][2];
+    x[0][0] = exl2k_shared_load4(at);
+    x[0][1] = exl2k_shared_load4(at + 512);
+#pragma unroll
+    for (u32 p = 0; p < NT / 2; p++) {
+        if (p + 1 < NT / 2) {
+            x[(p + 1) % 2][0] = exl2k_shared_load4(at + p * 1024 + 1024);
+            x[(p + 1) % 2][1] = exl2k_shared_load4(at + p * 1024 + 1536);
+        }
+        for (u32 k = 0; k < 4; k++) {
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
+        }
+        for (u32 k = 0; k < 4; k++) {
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j + 1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
+        }
     }
 }
 
-/* ---- inputs ---- */
-
-/* Copies 64 rows x 64 inputs; rows beyond the last are the last, and are never stored. */
-EXL2K_FN void exl2k_tile_fill(u32 to, u64 x, u32 pitch, u32 first, u32 rows, u32 input)
+/* The lane's inputs of half `half`, counted from the first tile of the walk. */
+template <u32 NT> EXL2K_FN u32 exl2k_half_at(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 half,
+                                          u32 from)
 {
-    for (u32 i = threadIdx.x; i < EXL2K_GEMM_ROWS * 8; i += EXL2K_GEMM_THREADS) {
-        u32 row = i / 8, row_there = exl2k_min(first + row, rows - 1);
-        exl2k_copy16(to + row * EXL2K_TILE_PITCH + i % 8 * 16, x + ((u64)row_there * pitch + input) * 2 + i % 8 * 16);
-    }
+    u32 place = exl2k_tile_place(a, s.base + half / 2), odd = half & 1;
+    return s.at + place * (NT * 1024) + odd * (NT * 512) + (from ^ odd * 64);
 }
 
-/* ---- one record ---- */
-
-typedef f32 exl2k_sums[2][EXL2K_ROW_TILES][4]; /* [strip][8 rows] */
-
-/* Decoded step j of both strips, scaled, against all rows. b: the lane's inputs of the step, of each 8 rows. */
-template <u32 W>
-EXL2K_FN void exl2k_step(exl2k_sums &sums, const u32 *w0, const u32 *w1, u32 j, const u32 scale[2][2],
-                         const uint4 x[EXL2K_ROW_TILES])
+/* sums = W x over the chunks of w, records that begin in the halves [low, high). */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
+                             u32 high)
 {
-    u32 a[2][4];
-    exl2k_decode<W>(w0, j, a[0]);
-    exl2k_decode<W>(w1, j, a[1]);
-    for (u32 i = 0; i < 2 && W != EXL2K_W16; i++) {
-        a[i][0] = exl2k_mul2(a[i][0], scale[i][0]);
-        a[i][1] = exl2k_mul2(a[i][1], scale[i][1]);
-        a[i][2] = exl2k_mul2(a[i][2], scale[i][0]);
-        a[i][3] = exl2k_mul2(a[i][3], scale[i][1]);
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stages_log > 1 ? (1u << a.stages_log) - 2 : 1, from = lane / 4 * 64 + lane % 4 * 16;
+    u32 tiles_end = s.base + (exl2k_min(high + 1, (a.matrix.rows + 31) / 32) - low + 1) / 2;
+    u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT * 4; k++) {
+        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_ROW_TILES; n++) {
-        u32 b0 = j % 2 ? x[n].z : x[n].x, b1 = j % 2 ? x[n].w : x[n].y;
-        exl2k_mma(sums[0][n], a[0], b0, b1);
-        exl2k_mma(sums[1][n], a[1], b0, b1);
+#pragma unroll 1
+    for (u32 i = 0; i < lead && s.filled < tiles_end; i++) {
+        exl2k_tiles_fill<NT>(s, a);
     }
-}
-
-template <u32 W> EXL2K_FN void exl2k_record_product(exl2k_sums &sums, const exl2k_record &r, u32 tile, u32 lane)
-{
-    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        constexpr u32 bits = exl2k_width<W>::bits;
-        u32 w[2][bits], g = lane / 4;
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            if constexpr (W == EXL2K_W16) {
-                exl2k_global_words<W>(r.at[i], lane, w[i]);
-            } else {
-#pragma unroll
-                for (u32 k = 0; k < bits; k++) {
-                    w[i][k] = r.w[i][k];
-                }
+#pragma unroll 1
+    for (u32 half = low; half < high;) {
+        exl2k_weights_fill(w, a, lane);
+        exl2k_weights_wait(a.slots);
+        uint4 c = exl2k_shared_load4(w.use);
+        u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
+        u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
+        exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
+        u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
+#pragma unroll 1
+        for (u32 i = row < low ? (low - row + 1) / 2 : 0; i < records && row + 2 * i < high; i++) {
+            half = row + 2 * i;
+            u32 two = half + 1 < there, end = s.base + (half + two - low) / 2 + 1;
+            exl2k_operand operand[2];
+            r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
+            r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
+            r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
+            exl2k_record_decode(operand, r, width, lane);
+            exl2k_tiles_wait(s, a, end);
+#pragma unroll 1
+            while (s.filled < tiles_end && s.filled < end + lead) {
+                exl2k_tiles_fill<NT>(s, a);
             }
+            exl2k_half_product<NT>(sums, operand, 0, exl2k_half_at<NT>(s, a, half - low, from));
+            if (two) {
+                exl2k_half_product<NT>(sums, operand, 2, exl2k_half_at<NT>(s, a, half + 1 - low, from));
+            }
+            half += 1 + two;
+            exl2k_tiles_done(s, a, s.base + (half - low) / 2, lane);
         }
+        half = there;
+        w.use = exl2k_slot_next(w, a, w.use);
+    }
+    exl2k_tiles_wait(s, a, s.filled);
+    exl2k_tiles_done(s, a, s.filled, lane);
+}
+
+/* ---- sums in memory ---- */
+
+/* Where this warp of CTA `block` has its sums number `which`, and this lane 16 bytes of each 512. */
+template <u32 NT> EXL2K_FN u64 exl2k_partial(const exl2k_gemm_args &a, u32 block, u32 which)
+{
+    u32 each = a.kind == EXL2K_GEMM_ACT && a.splits > 1 ? 2 : 1;
+    return a.partial + ((u64)(block * each + which) * EXL2K_GEMM_THREADS + threadIdx.x / 32 * 32) * (NT * 32)
+           + threadIdx.x % 32 * 16;
+}
+
+template <u32 NT> EXL2K_FN void exl2k_partial_store(const exl2k_sums<NT> &sums, u64 to)
+{
 #pragma unroll
-        for (u32 h = 0; h < 2; h++) {
-            uint4 x[EXL2K_ROW_TILES];
-            u32 scale[2][2];
+    for (u32 k = 0; k < 2 * NT; k++) {
+        const f32 *v = sums.v[k / NT][k % NT];
+        exl2k_store4(to + k * 512, make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                              __float_as_uint(v[3])));
+    }
+}
+
+/* Sums of all splits of this CTA's tile, in their order. */
+template <u32 NT> EXL2K_FN void exl2k_partial_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
+{
+    u32 block = blockIdx.x / a.splits * a.splits;
 #pragma unroll
-            for (u32 n = 0; n < EXL2K_ROW_TILES; n++) {
-                x[n] = exl2k_shared_load4(tile + (n * 8 + g) * EXL2K_TILE_PITCH + h * 64 + lane % 4 * 16);
-            }
+    for (u32 k = 0; k < 2 * NT * 4; k++) {
+        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
+    }
+#pragma unroll 1
+    for (u32 z = 0; z < a.splits; z++) {
+        u64 from = exl2k_partial<NT>(a, block + z, which);
 #pragma unroll
-            for (u32 i = 0; i < 2; i++) {
-                u32 maximum = exl2k_permute(r.maximum, 0, h ? 0x3232u : 0x1010u);
-                u32 pair = W == EXL2K_W16 ? 0 : exl2k_scale_pair(r.scale[i][h], g, maximum);
-                scale[i][0] = exl2k_permute(pair, 0, 0x1010u);
-                scale[i][1] = exl2k_permute(pair, 0, 0x3232u);
-            }
-            exl2k_step<W>(sums, w[0], w[1], 2 * h, scale, x);
-            exl2k_step<W>(sums, w[0], w[1], 2 * h + 1, scale, x);
+        for (u32 k = 0; k < 2 * NT; k++) {
+            uint4 v = exl2k_load4(from + k * 512);
+            f32 *sum = sums.v[k / NT][k % NT];
+            sum[0] += __uint_as_float(v.x);
+            sum[1] += __uint_as_float(v.y);
+            sum[2] += __uint_as_float(v.z);
+            sum[3] += __uint_as_float(v.w);
         }
     }
 }
 
-EXL2K_FN void exl2k_record_any(exl2k_sums &sums, const exl2k_record &r, u32 tile, u32 lane)
+/* Leaves this warp's sums; true for the last of the tile's splits, which then has those of all. */
+template <u32 NT> EXL2K_FN bool exl2k_partial_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
 {
-    switch (r.width) {
-    case EXL2K_W2: exl2k_record_product<EXL2K_W2>(sums, r, tile, lane); break;
-    case EXL2K_W3: exl2k_record_product<EXL2K_W3>(sums, r, tile, lane); break;
-    case EXL2K_W4: exl2k_record_product<EXL2K_W4>(sums, r, tile, lane); break;
-    case EXL2K_W5: exl2k_record_product<EXL2K_W5>(sums, r, tile, lane); break;
-    case EXL2K_W6: exl2k_record_product<EXL2K_W6>(sums, r, tile, lane); break;
-    case EXL2K_W8: exl2k_record_product<EXL2K_W8>(sums, r, tile, lane); break;
-    default: exl2k_record_product<EXL2K_W16>(sums, r, tile, lane); break;
+    u32 lane = threadIdx.x % EXL2K_WARP, ticket = 0, at = blockIdx.x / a.splits * EXL2K_GEMM_WARPS + threadIdx.x / 32;
+    exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, which));
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence();
+        ticket = atomicInc((u32 *)a.tickets + at, a.splits - 1);
+        __threadfence();
     }
-}
-
-/* ---- all of K ---- */
-
-/* sums += W x of the two strips that begin at first[], for the CTA's rows. */
-EXL2K_FN void exl2k_gemm_part(exl2k_sums &sums, const exl2k_gemm_args &a, const exl2k_part &p, const u64 first[2],
-                              u32 row0, u32 rows, u32 shared)
-{
-    u32 lane = threadIdx.x % EXL2K_WARP, fill = 0, tile = 0;
-    exl2k_walk ahead = exl2k_walk_begin(a.matrix, p), walk = ahead;
-    exl2k_record now, next;
-    for (; fill < EXL2K_TILES - 1; fill++) {
-        if (exl2k_walk_there(ahead)) {
-            exl2k_tile_fill(shared + fill * EXL2K_TILE_BYTES, a.x, a.x_pitch, row0, rows,
-                            ahead.row * 32 + ahead.record * 64);
-            exl2k_walk_next(ahead);
-        }
-        exl2k_copy_commit();
+    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
+        return false;
     }
-    exl2k_record_read(next, walk, first, lane);
-    while (exl2k_walk_there(walk)) {
-        now = next;
-        exl2k_walk_next(walk);
-        if (exl2k_walk_there(walk)) {
-            exl2k_record_read(next, walk, first, lane);
-        }
-        exl2k_copy_wait<EXL2K_TILES - 2>();
-        __syncthreads(); /* the tile is there for all, and the one before is no longer read */
-        if (exl2k_walk_there(ahead)) {
-            exl2k_tile_fill(shared + fill * EXL2K_TILE_BYTES, a.x, a.x_pitch, row0, rows,
-                            ahead.row * 32 + ahead.record * 64);
-            exl2k_walk_next(ahead);
-        }
-        exl2k_copy_commit();
-        exl2k_record_any(sums, now, shared + tile * EXL2K_TILE_BYTES, lane);
-        tile = (tile + 1) % EXL2K_TILES;
-        fill = (fill + 1) % EXL2K_TILES;
+#pragma unroll 1
+    for (u32 i = 0; i < which; i++) { /* ACT: the gate's, to where this CTA has its own */
+        exl2k_partial_sum<NT>(sums, a, i);
+        exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, i));
     }
-    __syncthreads();
+    exl2k_partial_sum<NT>(sums, a, which);
+    return true;
 }
 
 /* ---- results ---- */
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
 {
-    return p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
+    return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
 }
 
-/* Element e of a result: column g + 8 (e / 2), row 2 t + e % 2 of the eight. */
-template <u32 KIND>
-EXL2K_FN void exl2k_gemm_out(const exl2k_gemm_args &a, const exl2k_part &p, u32 n, u32 row, f32 value, f32 other)
+/* ACT: silu(gate) * up; `sums` are of up, the gate's are in memory. n: the first column. */
+template <u32 NT> EXL2K_FN void exl2k_gemm_act(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 n)
 {
-    value += exl2k_bias(p, n);
-    u64 at = (u64)row * a.out_pitch + p.column + n;
-    if (KIND == EXL2K_GEMM_ACT) {
-        u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        other += exl2k_bias(a.matrix.part[1], n);
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
-                        exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(value) * other)));
-    } else if (KIND == EXL2K_GEMM_RESIDUAL) {
-        exl2k_store_f32(a.out + at * 4, exl2k_load_f32(a.out + at * 4) + value);
-    } else if (a.out_half) {
-        exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-    } else {
-        exl2k_store_f32(a.out + at * 4, value);
+    u64 from = exl2k_partial<NT>(a, blockIdx.x, 0);
+    f32 gate[4], up[4];
+    for (u32 i = 0; i < 4; i++) { /* columns of strip i / 2 */
+        gate[i] = exl2k_bias(a.matrix.part[0], n + i * 8 + threadIdx.x % 32 / 4);
+        up[i] = exl2k_bias(a.matrix.part[1], n + i * 8 + threadIdx.x % 32 / 4);
+    }
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT; k++) {
+        u32 i = k / NT * 2;
+        uint4 v = exl2k_load4(from + k * 512);
+        f32 *sum = sums.v[k / NT][k % NT];
+        sum[0] = exl2k_silu(__uint_as_float(v.x) + gate[i]) * (sum[0] + up[i]);
+        sum[1] = exl2k_silu(__uint_as_float(v.y) + gate[i]) * (sum[1] + up[i]);
+        sum[2] = exl2k_silu(__uint_as_float(v.z) + gate[i + 1]) * (sum[2] + up[i + 1]);
+        sum[3] = exl2k_silu(__uint_as_float(v.w) + gate[i + 1]) * (sum[3] + up[i + 1]);
     }
 }
 
-template <u32 KIND> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+/* `rows` rows of a warp's results, from shared memory to where they belong: this lane's column. at: of the first. */
+EXL2K_FN void exl2k_rows_store(const exl2k_gemm_args &a, u32 from, u64 at, f32 bias, u32 rows)
 {
-    extern __shared__ uint4 exl2k_dynamic[];
+    u64 step = (u64)a.out_pitch * 4;
+    if (a.kind == EXL2K_GEMM_RESIDUAL) {
+#pragma unroll 1
+        for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
+            f32 old[16];
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                old[i] = row + i < rows ? exl2k_load_f32(at + i * step) : 0.0f;
+            }
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                if (row + i < rows) {
+                    f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + bias;
+                    exl2k_store_f32(at + i * step, old[i] + value);
+                }
+            }
+            at += 16 * step;
+        }
+    } else if (a.kind == EXL2K_GEMM_ACT || a.out_half) {
+#pragma unroll 4
+        for (u32 row = 0; row < rows; row++, at += step / 2) {
+            f32 value = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias;
+            exl2k_store_u16(at, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+        }
+    } else {
+#pragma unroll 4
+        for (u32 row = 0; row < rows; row++, at += step) {
+            exl2k_store_f32(at, exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias);
+        }
+    }
+}
+
+/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. n: the first column. */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, const exl2k_gemm_args &a, const exl2k_part &p, u32 n,
+                                 u32 row0, u32 rows, u32 ring)
+{
+    constexpr u32 each = NT < 8 ? NT : 8;
+    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.out_half && a.kind == EXL2K_GEMM_STORE);
+    f32 bias = act ? 0.0f : exl2k_bias(p, n + lane);
+    u32 place = p.column + n + lane;
+    if (act && a.map && n + lane < p.columns) {
+        place = exl2k_load_u16(a.map + (n + lane) * 2);
+    }
+#pragma unroll
+    for (u32 c = 0; c < NT; c += each) {
+        u32 first = row0 + c * 8, count = exl2k_min(each * 8, exl2k_max(rows, first) - first);
+        __syncwarp();
+#pragma unroll
+        for (u32 k = 0; k < each * 8; k++) {
+            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
+            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32, sums.v[s][c + i][e]);
+        }
+        __syncwarp();
+        if (n + lane < p.columns) {
+            u64 at = a.out + (((u64)first * a.out_pitch + place) << (half ? 1 : 2));
+            exl2k_rows_store(a, ring + lane * 4, at, bias, count);
+        }
+    }
+    __syncwarp();
+}
+
+/* ---- the kernels ---- */
+
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split, bool first)
+{
     const exl2k_matrix &m = a.matrix;
-    u32 shared = exl2k_shared(exl2k_dynamic), warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
-    u32 part = 0, tile = blockIdx.x, passes = KIND == EXL2K_GEMM_ACT ? 2 : 1;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows, row0 = blockIdx.y * EXL2K_GEMM_ROWS;
-    for (u32 i = 0; i < EXL2K_PARTS_MAX - 1 && KIND != EXL2K_GEMM_ACT; i++) {
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, act = a.kind == EXL2K_GEMM_ACT, part = 0;
+    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), halves = (m.rows + 31) / 32;
+    u32 low = split * a.halves, high = exl2k_min(low + a.halves, halves), rows = 0, from = 0, end = 0;
+    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && !act; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-        if (part == i && i + 1 < m.parts && tile >= tiles) {
-            tile -= tiles;
+        if (part == i && i + 1 < m.parts && column >= tiles) {
+            column -= tiles;
             part++;
         }
     }
-    const exl2k_part &p = m.part[part];
-    if (row0 >= rows) {
+    u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
+    exl2k_sums<NT> sums;
+#pragma unroll 1
+    for (u32 pass = 0; pass <= act; pass++) {
+        const exl2k_part &q = m.part[part + pass];
+        end = q.slice[m.ways];
+        if (a.splits > 1) {
+            exl2k_weights_range(q, m.ways, low, high, from, end);
+        }
+        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
+            w.strip[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch + lane * 16;
+        }
+        w.table = q.chunks + from * sizeof(exl2k_chunk);
+        w.table_end = q.chunks + end * sizeof(exl2k_chunk);
+        w.fill = w.use = w.ring;
+        exl2k_weights_peek(w);
+        for (u32 i = 0; i + 1 < a.slots; i++) {
+            exl2k_weights_fill(w, a, lane);
+        }
+        if (first && pass == 0) {
+            exl2k_dependency_release();
+            exl2k_dependency_wait();
+        }
+        rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+        if (row0 >= rows) {
+            exl2k_copy_wait<0>();
+            return;
+        }
+        u32 piece = threadIdx.x % 8, line = threadIdx.x / 8;
+        s.x = a.x + (u64)low * 64 + piece * 16;
+        s.first = row0 + line;
+        s.last = rows - 1;
+        s.base = s.filled;
+        exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
+        if (pass < act) {
+            exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, 0));
+        }
+    }
+    if (a.splits > 1 && !exl2k_partial_gather<NT>(sums, a, act)) {
         return;
     }
-    exl2k_sums sums[KIND == EXL2K_GEMM_ACT ? 2 : 1];
-    u32 strip = tile * EXL2K_GEMM_STRIPS + warp * 2;
-#pragma unroll
-    for (u32 pass = 0; pass < passes; pass++) {
-        const exl2k_part &q = m.part[part + pass];
-        u64 first[2];
-        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
-            first[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch;
-            for (u32 k = 0; k < EXL2K_ROW_TILES * 4; k++) {
-                sums[pass][i][k / 4][k % 4] = 0.0f;
-            }
-        }
-        exl2k_gemm_part(sums[pass], a, q, first, row0, rows, shared);
+    if (act) {
+        exl2k_gemm_act<NT>(sums, a, strip * 16);
     }
-#pragma unroll
-    for (u32 k = 0; k < 2 * EXL2K_ROW_TILES * 4; k++) {
-        u32 i = k / 32, tile8 = k / 4 % 8, e = k % 4;
-        u32 n = (strip + i) * 16 + lane / 4 + e / 2 * 8, row = row0 + tile8 * 8 + lane % 4 * 2 + e % 2;
-        if (n < p.columns && row < rows) {
-            exl2k_gemm_out<KIND>(a, p, n, row, sums[0][i][tile8][e], sums[passes - 1][i][tile8][e]);
-        }
+    exl2k_gemm_results<NT>(sums, a, m.part[part], strip * 16, row0, rows, w.ring);
+}
+
+template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 shared = exl2k_shared(exl2k_dynamic), piece = threadIdx.x % 8, line = threadIdx.x / 8;
+    exl2k_tiles s = { 0 };
+    exl2k_weights w = { { 0 } };
+    s.barriers = shared;
+    s.at = shared + EXL2K_GEMM_BARRIERS;
+    s.to = s.at + piece / 4 * (NT * 512) + ((line * 64 + piece % 4 * 16) ^ (piece / 4 * 64));
+    w.ring = s.at + (NT * 1024 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    exl2k_tiles_begin(shared, 1u << a.stages_log);
+    __syncthreads();
+    u32 tiles = a.row_tiles * a.column_tiles * a.splits;
+#pragma unroll 1
+    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits, tile == blockIdx.x);
     }
 }
 
-#define EXL2K_GEMM(name, KIND)                                                                                      \
+#define EXL2K_GEMM(name, NT)                                                                                         \
     extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
     name(const __grid_constant__ exl2k_gemm_args a)                                                                 \
     {                                                                                                               \
-        exl2k_gemm<KIND>(a);                                                                                        \
+        exl2k_gemm<NT>(a);                                                                                          \
     }
 
-EXL2K_GEMM(exl2k_gemm_store, EXL2K_GEMM_STORE)
-EXL2K_GEMM(exl2k_gemm_residual, EXL2K_GEMM_RESIDUAL)
-EXL2K_GEMM(exl2k_gemm_act, EXL2K_GEMM_ACT)
+EXL2K_GEMM(exl2k_gemm32, 4)
+EXL2K_GEMM(exl2k_gemm64, 8)
+EXL2K_GEMM(exl2k_gemm128, 16)

@@ -69,6 +69,16 @@ static inline bool exl2__has_avx512(void)
 #endif
 #endif
 
+/* COLD: code that is built for size, because it runs a few times a model or a job; compilers that can see that only
+   such code calls a function build that one so too. */
+#if defined(__GNUC__) || defined(__clang__)
+#define EXL2__NOINLINE __attribute__((noinline))
+#define EXL2__COLD __attribute__((noinline, cold))
+#else
+#define EXL2__NOINLINE
+#define EXL2__COLD
+#endif
+
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>

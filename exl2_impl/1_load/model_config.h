@@ -372,6 +372,7 @@ static exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__con
 }
 
 /* config.json, which must be there, and generation_config.json. Errors name file, field, value and what is allowed. */
+EXL2__COLD
 static exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
 {
     exl2__fields f;

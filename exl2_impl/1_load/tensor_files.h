@@ -117,8 +117,8 @@ static inline void exl2__tensor_files_check_shards(exl2__ctx *c, const exl2__ten
     uint32_t next = 0, set_total = 0; /* next: the shard that should come now; 0 = not in a set */
     for (uint32_t i = 0; i < t->count; i++) {
         const char *name = t->items[i].name, *last = t->items[i ? i - 1 : 0].name;
-        size_t stem;
-        uint32_t index, total;
+        size_t stem = 0;
+        uint32_t index = 0, total = 0;
         bool shard = exl2__tensor_files_shard(name, &stem, &index, &total);
         bool same = shard && next && total == set_total && stem == set_stem && memcmp(name, last, stem) == 0;
         if (next && !same) {

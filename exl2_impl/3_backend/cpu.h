@@ -412,6 +412,7 @@ static uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *pl
     return measured.page_bytes;
 }
 
+EXL2__COLD
 static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch)
 {
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);

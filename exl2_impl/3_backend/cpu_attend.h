@@ -106,8 +106,9 @@ static void exl2__cpu_attend(exl2__cpu_device *d, const exl2__layer *layer, cons
     for (uint32_t item = begin; item < end; item++) {
         const exl2__cpu_rows *rows = &d->attend_rows[item / d->shape.kv_heads];
         uint32_t queries = rows->count * group;
-        for (uint32_t first = 0; first < queries; first += most) {
-            uint32_t n = exl2__min32(queries - first, most);
+        for (uint32_t first = 0, n; first < queries; first += n) {
+            n = exl2__min32(queries - first, most);
+            n = n < most ? exl2__min32(n, 8) : n;
             exl2__cpu_attend_queries(d, layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[task]);
         }
     }

@@ -50,7 +50,7 @@ static inline uint32_t exl2__cpu_tile_start(uint32_t rows, uint32_t tiles, uint3
 /* One row of these per instruction set. `n` counts rows of a tile, or queries that share a head of K and V. */
 typedef struct exl2__cpu_ops {
     const char *name;
-    uint32_t tile_rows, tile_queries; /* the most that one call takes */
+    uint32_t tile_rows, tile_queries; /* the most that one call takes; of queries no number between 8 and that */
     /* out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps) */
     void (*norm)(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out);
     /* One tile of an input: rows x [n rows, stride] -> out [in, n], centre [blocks, n]. */

@@ -11,6 +11,7 @@
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
    EXL2__V_ROWS         rows of a tile: the accumulators of this many rows by two vectors stay in registers
    EXL2__V_TILES(X)     X(1) X(2) ... X(EXL2__V_ROWS)
+   EXL2__V_QUERIES(X)   the same without those that exl2__cpu_ops.tile_queries leaves out
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
@@ -108,8 +109,8 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
                 const void *at = base + j * EXL2__V_LANES * bytes;
-                weight[j] = p->source == EXL2__CPU_F32 ? EXL2__V_LOAD((const float *)at)
-                          : p->source == EXL2__CPU_F16 ? EXL2__V_HALF(at) : EXL2__V_BF16(at);
+                weight[j] = p->source == EXL2__CPU_F16 ? EXL2__V_HALF(at)
+                          : p->source == EXL2__CPU_BF16 ? EXL2__V_BF16(at) : EXL2__V_LOAD((const float *)at);
             }
             EXL2__V_NAME(step)(sum, weight, x, n, v);
         }
@@ -123,12 +124,26 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
     }
 }
 
-/* One tile: n rows x [in, n] times v vectors of columns, plus bias, to or onto out [n, stride] (of column 0). */
+/* Sums [n, v vectors] plus bias, to or onto out [n, stride] (of column 0). */
+EXL2__NOINLINE
+EXL2__V_TARGET static void EXL2__V_NAME(store)(const exl2__cpu_part *p, uint32_t first, const EXL2__V *sums, uint32_t n,
+                                               uint32_t v, float *out, size_t stride, bool add)
+{
+    for (out += first; n > 0; n--, out += stride) {
+        for (uint32_t j = 0; j < v; j++) {
+            uint32_t at = j * EXL2__V_LANES;
+            EXL2__V y = *sums++;
+            y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + at)) : y;
+            EXL2__V_STORE(out + at, add ? EXL2__V_ADD(EXL2__V_LOAD(out + at), y) : y);
+        }
+    }
+}
+
+/* One tile: n rows x [in, n] times v vectors of columns from `column` of `strip`. */
 EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
                                        const float *centre, uint32_t n, uint32_t v, float *out, size_t stride, bool add)
 {
-    EXL2__V total[EXL2__V_ROWS][4];
-    uint32_t first = strip * EXL2__CPU_STRIP + column;
+    EXL2__V total[EXL2__V_ROWS][4], sums[EXL2__V_ROWS * 4];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -142,15 +157,13 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
         EXL2__V_NAME(dense)(p, strip, column, x, n, v, total);
     }
     EXL2__UNROLL
-    for (uint32_t j = 0; j < v; j++) {
+    for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
-        for (uint32_t r = 0; r < n; r++) {
-            float *to = out + r * stride + first + j * EXL2__V_LANES;
-            EXL2__V y = total[r][j];
-            y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + j * EXL2__V_LANES)) : y;
-            EXL2__V_STORE(to, add ? EXL2__V_ADD(EXL2__V_LOAD(to), y) : y);
+        for (uint32_t j = 0; j < v; j++) {
+            sums[r * v + j] = total[r][j];
         }
     }
+    EXL2__V_NAME(store)(p, strip * EXL2__CPU_STRIP + column, sums, n, v, out, stride, add);
 }
 
 #define EXL2__V_PAIR (2 * EXL2__V_LANES) /* columns of a tile of several rows */
@@ -251,7 +264,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
     for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
         switch (n) {
 #define EXL2__V_CASE(n) case n: EXL2__V_NAME(scores_of)(q, n, k + t, dim, out + t, stride); break;
-        EXL2__V_TILES(EXL2__V_CASE)
+        EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
         }
     }
@@ -264,7 +277,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
     for (; i + EXL2__V_PAIR <= dim_stride; i += EXL2__V_PAIR) {
         switch (n) {
 #define EXL2__V_CASE(n) case n: EXL2__V_NAME(mix_of)(weights, stride, n, v + i, dim_stride, tokens, 2, out + i); break;
-        EXL2__V_TILES(EXL2__V_CASE)
+        EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
         }
     }
@@ -286,6 +299,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
 #undef EXL2__V_LANES
 #undef EXL2__V_ROWS
 #undef EXL2__V_TILES
+#undef EXL2__V_QUERIES
 #undef EXL2__V_SET
 #undef EXL2__V_LOAD
 #undef EXL2__V_STORE

@@ -92,9 +92,29 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
     return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
 }
 
+/* Refuses a model that will pass the host's cap before anything of it is read. */
+static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
+{
+    exl2__cuda_buffers b;
+    exl2__cuda_arena dry = { 0 };
+    if (!m->plan) {
+        return EXL2_OK;
+    }
+    exl2__cuda_buffers_lay(&b, m->plan, &dry);
+    uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
+    if (weight_bytes + dry.used <= room) {
+        return EXL2_OK;
+    }
+    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model takes %llu bytes of GPU memory (weights %llu, cache %llu), of "
+                      "device_bytes_max (%llu) %llu are left", (unsigned long long)(weight_bytes + dry.used),
+                      (unsigned long long)weight_bytes, (unsigned long long)pages,
+                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
+}
+
 /* Kernels, the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
+    EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
     EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
@@ -132,6 +152,7 @@ static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const ex
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    m->pass.first = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_mark(m);
@@ -152,10 +173,12 @@ static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
+    .needs_groups = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,
     .matrix_feed = exl2__cuda_matrix_feed,
+    .stage = exl2__cuda_stage,
     .vector_make = exl2__cuda_vector_make,
     .page_bytes = exl2__cuda_page_bytes_all,
     .room = exl2__cuda_room,

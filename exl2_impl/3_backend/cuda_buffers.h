@@ -13,6 +13,7 @@
 
 #define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
 #define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
@@ -24,11 +25,12 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t attended;   /* fp16 [R, attended_pitch] */
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
-    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
+    uint64_t partial, partial_bytes; /* attend_args.h, for S rows */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
-    uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
     uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
@@ -103,13 +105,14 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
     b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
-    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
-                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
+    b->partial_bytes = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA) * 4;
+    b->partial = exl2__cuda_arena_take(a, b->partial_bytes);
     b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
     b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
@@ -119,11 +122,12 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
         b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
     }
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
-    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
+    b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;
     b->clear_bytes = a->used - before;
 }

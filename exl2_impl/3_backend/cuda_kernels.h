@@ -86,6 +86,7 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 }
 
 /* false: there is no compiler, `why` says why. */
+EXL2__COLD
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->refused) {
@@ -357,6 +358,7 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 }
 
 /* Loads a job's image; one from the cache that the driver refuses is compiled anew and stored over. */
+EXL2__COLD
 static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                             exl2__cuda_job *job)
 {

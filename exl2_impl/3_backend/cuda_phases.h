@@ -2,7 +2,7 @@
    takes: a model whose pass was begun.
    gives: exl2__cuda_do.
    owns:  nothing.
-   next:  cuda_graph.h
+   next:  cuda_split.h
 
    A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
    residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of
@@ -26,7 +26,10 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 
 /* ---- products ---- */
 
-typedef enum exl2__cuda_kind { EXL2__CUDA_STORE, EXL2__CUDA_RESIDUAL, EXL2__CUDA_ACT, EXL2__CUDA_HEAD } exl2__cuda_kind;
+typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
+    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
+} exl2__cuda_kind;
 
 static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
 {
@@ -57,29 +60,24 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
 {
-    static const exl2__cuda_kernel kernels[2][4] = {
-        { EXL2__KERNEL_exl2k_gemv1_store, EXL2__KERNEL_exl2k_gemv1_residual, EXL2__KERNEL_exl2k_gemv1_act,
-          EXL2__KERNEL_exl2k_gemv1_head },
-        { EXL2__KERNEL_exl2k_gemv8_store, EXL2__KERNEL_exl2k_gemv8_residual, EXL2__KERNEL_exl2k_gemv8_act,
-          EXL2__KERNEL_exl2k_gemv8_head },
-    };
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a.matrix = w->device;
     a.eps = m->plan->shape.norm_eps;
     a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
     a.slots = m->form.ctas;
     a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.kind = kind;
     for (uint32_t done = 0; done < rows; done += a.rows) {
         a.rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a.rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, kind == EXL2__CUDA_RESIDUAL, m->form.ctas,
-                                                 m->form.shared_bytes);
+        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
         if (shared == 0) {
             return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
                               m->gpu->info.name, m->form.shared_bytes);
         }
         exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, kernels[lanes == 8][kind], grid, &a));
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);
     }
     return EXL2_OK;
@@ -159,6 +157,8 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
 
 /* ---- phases ---- */
 
+#include "cuda_split.h" /* of products above */
+
 static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
@@ -191,6 +191,9 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->qkv)->split) {
+        return exl2__cuda_split_qkv(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
@@ -220,7 +223,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
                                                  EXL2__KERNEL_exl2k_attend_decode128,
                                                  EXL2__KERNEL_exl2k_attend_decode256 };
-    uint32_t kind = exl2__cuda_head_class(a.dim), threads = kind == 2 ? 128 : 256;
+    static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
+    uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
@@ -250,7 +254,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     (void)range;
     exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
+                            .partial = m->b.partial,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
@@ -280,6 +284,9 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
                           .map = exl2__cuda_matrix_of(layer->down)->map, .sums_now = exl2__cuda_sums(m, 0),
                           .sums_before = exl2__cuda_sums_before(m) };
     (void)range;
+    if (exl2__cuda_matrix_of(layer->gate_up)->split) {
+        return exl2__cuda_split_gate_up(m, layer, a);
+    }
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
@@ -347,7 +354,8 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     exl2k_sample_args a = { .step = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,
-                            .states = m->b.sample_states, .results = (uint64_t)(uintptr_t)m->b.results,
+                            .states = m->b.sample_states, .bins = m->b.sample_bins,
+                            .results = (uint64_t)(uintptr_t)m->b.results,
                             .vocab = m->plan->shape.vocab, .stride = m->b.stride,
                             .rows_max = m->plan->logit_rows_max };
     exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,

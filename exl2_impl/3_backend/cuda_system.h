@@ -9,6 +9,7 @@
 #include "cuda_api.h"
 
 /* Opens the driver and starts it. `driver` may be filled already (tests). No failure is logged: `why` says it. */
+EXL2__COLD
 static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *driver, int *version, char *why,
                                           size_t cap)
 {

@@ -144,6 +144,7 @@ static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
    is 1), and a filter that is off says EXL2_OFF, also where its value was the neutral one (top_p 1, repeat_penalty 1).
    Greedy is top_k 1 or a temperature below 0.01. Preset, seed and the bias list are d's own; resolving *out again
    changes nothing. EXL2_ERR_ARG: a setting out of range; *out is then zeroed. It may be *d. */
+EXL2__COLD
 static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model, const exl2_sampler_desc *d,
                                          exl2_sampler_desc *out)
 {

@@ -157,6 +157,7 @@ static exl2_result exl2__template_from_json(exl2__ctx *c, const exl2__json *j, e
 /* The template of a model folder: chat_template.jinja, else chat_template of tokenizer_config.json. None: EXL2_OK and
    out->present false. One that is refused is EXL2_OK too, with a warning in the log: the model loads and continues raw
    prompts, and exl2__template_render says why there is no chat. */
+EXL2__COLD
 static exl2_result exl2__template_from_config(exl2__ctx *c, const char *dir, exl2__template *out)
 {
     exl2__blob file = { 0 };
@@ -253,6 +254,7 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
    that no such text can pass for a control token. EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is
    needed; a first guess that rarely fails: 64 KiB and 8 times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is
    EXL2_ERR_BUDGET instead. Allocates nothing. */
+EXL2__COLD
 static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
                                          void *block, size_t block_bytes, const char **text, size_t *bytes,
                                          const uint8_t **from_message)

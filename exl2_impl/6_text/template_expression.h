@@ -173,6 +173,7 @@ static exl2_result exl2__template_expression_or(exl2__template_parser *p)
 }
 
 /* `a if b else c`: a comes first in the text but b in the code, so the two are exchanged. */
+EXL2__COLD
 static exl2_result exl2__template_expression(exl2__template_parser *p)
 {
     uint32_t first = p->code_count;
@@ -206,6 +207,7 @@ static bool exl2__template_expression_tuple_ends(const exl2__template_parser *p)
 }
 
 /* One expression, or several with commas between them: a tuple. */
+EXL2__COLD
 static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags)
 {
     uint32_t count = 0, at = p->token.at;

@@ -44,6 +44,7 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
+EXL2__COLD
 static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token,
                                              exl2__template_value *out)
 {
@@ -172,6 +173,7 @@ static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
+EXL2__COLD
 static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
                                            const exl2__template_json_style *style, uint32_t depth)
 {

@@ -382,6 +382,7 @@ static bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_toke
 }
 
 /* The next token. false: l->problem at l->problem_at. */
+EXL2__COLD
 static bool exl2__template_lex_next(exl2__template_lex *l, exl2__template_token *t)
 {
     if (l->in_raw) {

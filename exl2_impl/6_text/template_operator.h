@@ -16,6 +16,7 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
                                         const exl2__template_value *b, uint32_t depth, bool *out);
 
 /* Only values that never change can be keys. */
+EXL2__COLD
 static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
 {
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
@@ -63,6 +64,7 @@ static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2_
 }
 
 /* a == b, deeply. */
+EXL2__COLD
 static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, uint32_t depth, bool *out)
 {

@@ -313,6 +313,7 @@ static exl2_result exl2__template_statement_print(exl2__template_parser *p)
 
 /* Everything up to a tag whose name is one of `stops` (separated by spaces; "": the end of the template): that name
    is then the next token. */
+EXL2__COLD
 static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops)
 {
     EXL2__TRY(exl2__template_emit_down(p));

@@ -79,6 +79,7 @@ static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__
 }
 
 /* As Python's repr: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
+EXL2__COLD
 static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));

@@ -90,6 +90,7 @@ static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, uint32_t toke
 }
 
 /* The next entry of added_tokens after *item (0 at first) that has a content; *item 0 at the end. */
+EXL2__COLD
 static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
                                           uint32_t *content)
 {

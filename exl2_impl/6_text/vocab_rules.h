@@ -272,6 +272,7 @@ static inline exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, u
 }
 
 /* Reads every component; truncation and padding do not concern an engine. Ids are below EXL2__VOCAB_RULES_IDS_MAX. */
+EXL2__COLD
 static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__vocab_rules *out)
 {
     exl2__vocab_rules_reader r = { c, j, out };

@@ -186,6 +186,7 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     return e;
 }
 
+EXL2__COLD
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
 {
     exl2_engine_desc defaults;
@@ -248,6 +249,7 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
     return EXL2_OK;
 }
 
+EXL2__COLD
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;

@@ -13,6 +13,7 @@
 /* ---- end ---- */
 
 /* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+EXL2__COLD
 static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
@@ -51,6 +52,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 /* ---- layout ---- */
 
 /* What a running model takes of its scratch, behind the backend's; run dry it measures. */
+EXL2__COLD
 static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
@@ -226,6 +228,7 @@ static bool exl2__loading_tell(exl2_engine *e, exl2__model *m, float progress, e
     return exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, m->discard_events, &event, &ignored);
 }
 
+EXL2__COLD
 static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
 {
     exl2__ctx *c = &e->ctx;

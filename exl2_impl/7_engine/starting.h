@@ -307,6 +307,7 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
 }
 
 /* Queues the job. On failure nothing has changed. */
+EXL2__COLD
 static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
     exl2__session *session = NULL;

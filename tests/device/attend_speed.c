@@ -157,7 +157,7 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
     chain c = { m, &s, pages.address, s.pages.bytes, rows, sh->stages, false, true };
     double alone = time_chain(&c), between = time_between(c);
     printf("  %-9s context %5u, %u rows, %2u splits of %3u, %u stages, %-22s %7.2f us between products, %7.2f alone\n",
-           sh->name, context, rows, s.splits, split_tokens, sh->stages,
+           sh->name, context, rows, splits, split_tokens, sh->stages,
            early ? "overlapping, early:" : overlap ? "overlapping:" : "plain:", between, alone);
     rig_buffer_free(&pages);
     attend_scene_free(&s);
