@@ -1,6 +1,6 @@
 /* copy.cu: copies of KV pages, rows gathered for the head, and memory filled with a word.
    takes: copy_args.h.
-   gives: exl2k_copy_pages, exl2k_gather, exl2k_fill.
+   gives: exl2k_copy_pages, exl2k_head_rows, exl2k_fill.
    owns:  nothing.
    next:  sample_args.h */
 #include "base.cuh"
@@ -29,7 +29,7 @@ EXL2K_FN void exl2k_copy_row(u64 to, u64 from, u32 bytes)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_gather(exl2k_gather_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_head_rows(exl2k_head_rows_args a)
 {
     u64 row = blockIdx.x;
     exl2k_dependency_wait();

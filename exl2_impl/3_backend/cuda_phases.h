@@ -311,9 +311,9 @@ static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const ex
 }
 
 /* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
-static exl2_result exl2__cuda_gather(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
+static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
-    exl2k_gather_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_step, draw_count),
+    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_step, draw_count),
                             .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .x = m->b.x,
                             .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
                             .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
@@ -323,7 +323,7 @@ static exl2_result exl2__cuda_gather(exl2__cuda_model *m, const exl2__range *ran
     head->x = a.out;
     head->sums_now = a.now_out;
     head->sums_before = a.before_out;
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
 }
 
 /* Where every row has logits, the last residual product has left what the head reads. */
@@ -343,7 +343,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
         a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
         a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
     } else {
-        EXL2__TRY(exl2__cuda_gather(m, range, &a));
+        EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
     return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
 }
