@@ -128,7 +128,7 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
     }
 }
 
-/* Rows have the bits of any pass of their class: 1 | 2..8 | 9.. | from EXL2__CUDA_MANY_ROWS on. */
+/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
 static void test_alone(void)
 {
     static const part one[] = { { 8, 40, 1 } };
@@ -136,12 +136,11 @@ static void test_alone(void)
     static const part eight[] = { { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 8, 40, 1 },
                                   { 12, 127, 1 }, { 13, 0, 1 }, { 14, 9, 1 },  { 15, 99, 1 } };
     static const part near_prompt[] = { { 8, 40, 1 }, { 13, 0, 7 } };
-    static const part nine[] = { { 8, 40, 1 },  { 9, 70, 1 },   { 10, 3, 1 }, { 11, 64, 1 }, { 14, 9, 1 },
-                                 { 12, 127, 1 }, { 15, 99, 1 }, { 13, 0, 2 } };
-    static const part prompts[] = { { 13, 0, 30 }, { 8, 40, 1 }, { 14, 9, 20 } };
+    static const part nine[] = { { 8, 40, 1 },   { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 14, 9, 1 },
+                                 { 12, 127, 1 }, { 15, 99, 1 }, { 13, 0, 1 }, { 7, 0, 1 } };
+    static const part prompts[] = { { 13, 0, 12 }, { 8, 40, 1 }, { 14, 9, 10 } };
     static const part chunk[] = { { 13, 0, 33 } }, chunks[] = { { 14, 0, 5 }, { 13, 0, 33 }, { 8, 40, 1 } };
-    static const part large[] = { { 13, 0, EXL2__CUDA_MANY_ROWS } };
-    static const part larger[] = { { 8, 40, 1 }, { 14, 0, 31 }, { 13, 0, EXL2__CUDA_MANY_ROWS } };
+    static const part large[] = { { 13, 0, 97 } }, larger[] = { { 8, 40, 1 }, { 14, 0, 25 }, { 13, 0, 97 } };
     static const part before[] = { { 8, 0, 40 }, { 9, 0, 70 } }, more[] = { { 10, 0, 3 }, { 11, 0, 64 }, { 14, 0, 9 } };
     static const part last[] = { { 12, 0, 127 } }, last_too[] = { { 15, 0, 99 } };
     side_run(&cuda, before, 2, false);
@@ -152,7 +151,7 @@ static void test_alone(void)
     check_same(two, 2, turned, 2, 1);
     check_same(two, 2, eight, 8, 3);
     check_same(two, 2, near_prompt, 2, 0);
-    check_same(nine, 8, prompts, 3, 1);
+    check_same(nine, 9, prompts, 3, 1);
     check_same(chunk, 1, chunks, 3, 1);
     check_same(large, 1, larger, 3, 2);
 }
