@@ -49,8 +49,8 @@ static const char *const phase_names[EXL2__PHASE_COUNT] = {
 static double worst[EXL2__PHASE_COUNT];
 static uint32_t compared[EXL2__PHASE_COUNT]; /* rows */
 
-/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type, v with
-   an order of inputs of its own. */
+/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type, and v
+   with an order of inputs of its own. */
 static const synth_shape shapes[] = {
     /* hidden inter layers heads kv dim vocab mix  dense  bias  tied  one order */
     { 128, 352, 2, 4, 4, 64, 300, 0, false, false, false, true },
