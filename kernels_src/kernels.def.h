@@ -16,9 +16,9 @@
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
-    X(exl2k_gemm_store, "gemm.cu", exl2k_gemm_args, BUDGET)                                  \
-    X(exl2k_gemm_residual, "gemm.cu", exl2k_gemm_args, BUDGET)                               \
-    X(exl2k_gemm_act, "gemm.cu", exl2k_gemm_args, BUDGET)                                    \
+    X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
+    X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
+    X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \

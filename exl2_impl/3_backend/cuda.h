@@ -74,8 +74,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
-    (void)device;
-    exl2__cuda_buffers_lay(&b, plan, &dry);
+    exl2__cuda_buffers_lay(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
@@ -100,7 +99,7 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
     if (!m->plan) {
         return EXL2_OK;
     }
-    exl2__cuda_buffers_lay(&b, m->plan, &dry);
+    exl2__cuda_buffers_lay(&b, m->plan, m->gpu->sm_count, &dry);
     uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;

@@ -8,6 +8,7 @@
 
 #include "../../kernels_src/attend_args.h"
 #include "../../kernels_src/gemv_args.h"
+#include "cuda_gemm.h"
 #include "cuda_pace.h"
 #include "cuda_sample.h"
 
@@ -26,6 +27,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, partial_bytes; /* attend_args.h, for S rows */
+    uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
@@ -88,7 +90,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     return exl2__align_up(bytes + 64 + sequences * 2 * 16, EXL2__CUDA_ALIGN);
 }
 
-static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+/* sms: of the device. */
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->rows_max, logits = p->logit_rows_max, group = s->heads / s->kv_heads;
@@ -113,6 +116,7 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->gemm_partial = exl2__cuda_arena_take(a, exl2__cuda_gemm_partial_max(sms));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
@@ -126,6 +130,7 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
+    b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;

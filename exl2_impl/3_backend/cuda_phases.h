@@ -11,8 +11,8 @@
 #define EXL2__CUDA_PHASES_H
 
 #include "../../kernels_src/copy_args.h"
-#include "../../kernels_src/gemm_args.h"
 #include "../../kernels_src/norm_args.h"
+#include "cuda_gemm.h"
 #include "cuda_pass.h"
 
 /* Queues a kernel of the pass; it may begin while the one in front of it ends. */
@@ -56,6 +56,12 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
     exl2__cuda_move(&a->best, 2 * slots);
 }
 
+static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
+{
+    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
+                      m->gpu->info.name, m->form.shared_bytes);
+}
+
 /* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
@@ -72,8 +78,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         uint32_t lanes = a.rows == 1 ? 1 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
         if (shared == 0) {
-            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
-                              m->gpu->info.name, m->form.shared_bytes);
+            return exl2__cuda_too_few_shared(m);
         }
         exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
         exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
@@ -89,16 +94,20 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args a)
 {
-    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_gemm_store, EXL2__KERNEL_exl2k_gemm_residual,
-                                                 EXL2__KERNEL_exl2k_gemm_act };
-    exl2__cuda_grid grid = { .y = (uint32_t)exl2__div_up(m->pass.row_count, EXL2K_GEMM_ROWS),
-                             .threads = EXL2K_GEMM_THREADS, .shared_bytes = EXL2K_GEMM_SHARED };
-    a.matrix = exl2__cuda_matrix_of(matrix)->device;
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a.matrix = w->device;
     a.rows = m->pass.row_count;
-    for (uint32_t i = 0; i < (kind == EXL2__CUDA_ACT ? 1 : a.matrix.parts); i++) {
-        grid.x += (uint32_t)exl2__div_up(a.matrix.part[i].strips, EXL2K_GEMM_STRIPS);
+    a.kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
+                                                                                   : EXL2K_GEMM_STORE;
+    a.partial = m->b.gemm_partial;
+    a.tickets = m->b.gemm_tickets;
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    if (plan.rows == 0) {
+        return exl2__cuda_too_few_shared(m);
     }
-    return exl2__cuda_chain(m, kernels[kind], grid, &a);
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
+    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
+                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
 }
 
 /* Rows of the residual, normalised, as inputs of `reader`. */
