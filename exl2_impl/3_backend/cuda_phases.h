@@ -205,6 +205,22 @@ static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const ex
     return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_step);
 }
 
+/* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
+static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
+{
+    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_step, draw_count),
+                            .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .x = m->b.x,
+                            .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
+                            .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
+                            .before_out = m->b.head_sums[1], .row_bytes = m->b.x_pitch * 2,
+                            .slots_bytes = (uint32_t)exl2__cuda_slots(1) };
+    exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_COPY_THREADS };
+    head->x = a.out;
+    head->sums_now = a.now_out;
+    head->sums_before = a.before_out;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
+}
+
 /* Where every row has logits, the last residual product has left what the head reads. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
@@ -212,15 +228,17 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .best = m->b.best };
-    if (m->pass.singles && !m->pass.many) {
-        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
-        a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
-        a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
-    } else {
+    if (m->pass.many) {
         exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
                                  .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
         EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
         a.x = m->b.head_x;
+    } else if (m->pass.singles) {
+        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
+        a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
+        a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
+    } else {
+        EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
     return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
 }

@@ -3,7 +3,7 @@
    takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
    owns:  nothing that outlives the program.
-   next:  engine.c */
+   next:  sample.c */
 #define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
