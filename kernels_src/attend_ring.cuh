@@ -2,7 +2,7 @@
    takes: attend.cuh; EXL2K_DIM.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_ring_fill, _wait, _patch.
    owns:  nothing.
-   next:  attend_decode.cuh
+   next:  attend_merge.cuh
 
    Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this
    launch are taken from qkv, not from the page: other CTAs are only now writing them. */
@@ -13,7 +13,8 @@
 
 #define EXL2K_UNIT 16u
 #define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES) /* K or V of a unit; or outputs of a warp, f32 [8][dim] */
-#define EXL2K_DECODE_WARPS (EXL2K_DIM == 256 ? 4u : 8u)
+#define EXL2K_DECODE_WARPS (u32)(EXL2K_DIM == 64 ? EXL2K_WARPS64 : EXL2K_DIM == 128 ? EXL2K_WARPS128 : EXL2K_WARPS256)
+#define EXL2K_QUERIES ((EXL2K_HEAD_TILE + EXL2K_DECODE_WARPS - 1) / EXL2K_DECODE_WARPS) /* that a warp turns */
 #define EXL2K_DECODE_THREADS (EXL2K_DECODE_WARPS * 32)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
 #define EXL2K_QUERY_PITCH (EXL2K_DIM + 8) /* halves */
@@ -33,7 +34,6 @@ typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
     __align__(16) u16 fresh[2][EXL2K_DIM]; /* K and V of this row */
     f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
-    f32 factor[EXL2K_SPLITS_MAX][EXL2K_HEAD_TILE]; /* of a split; 1 / total in it */
     u32 ticket;
 } exl2k_decode_shared;
 
@@ -71,9 +71,10 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     u32 tokens = d.position + 1;
-    u32 each = exl2k_max(EXL2K_SPLIT_TOKENS, (tokens + 64 * EXL2K_SPLITS_MAX - 1) / (64 * EXL2K_SPLITS_MAX) * 64);
-    d.splits = tokens > EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens + each - 1) / each
-                                                              : (tokens - 1) / EXL2K_SPLIT_TOKENS + 1;
+    u32 each = EXL2K_SPLIT_LENGTH(tokens);
+    d.splits = tokens <= EXL2K_SPLIT_ALONE                         ? 1
+             : tokens <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens - 1) / EXL2K_SPLIT_TOKENS + 1
+                                                                 : (tokens + each - 1) / each;
     if (d.row >= counts.x || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
         return false;
     }

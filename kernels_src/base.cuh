@@ -1,5 +1,6 @@
 /* base.cuh: what CUDA's headers would give, by inline PTX, because NVRTC finds no headers at run time.
-   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait.
+   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
+          number, default 0: off): tests of that, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
    owns:  nothing.
@@ -21,12 +22,34 @@ typedef exl2k_f32 f32;
 #define EXL2K_PDL 1
 #endif
 
+#ifndef EXL2K_SLEEP
+#define EXL2K_SLEEP 0
+#endif
+
 #define EXL2K_FN static __device__ __forceinline__
 #define EXL2K_WARP 32u
 #define EXL2K_ALL 0xFFFFFFFFu /* every lane of a warp */
 
 EXL2K_FN u32 exl2k_min(u32 a, u32 b) { return a < b ? a : b; }
 EXL2K_FN u32 exl2k_max(u32 a, u32 b) { return a > b ? a : b; }
+
+/* Now and then up to 16 us, by chance of block, warp and time: called before what other kernels read is stored, before
+   they may start and after the wait for those in front, it brings out orders that hold by luck. */
+EXL2K_FN void exl2k_sleep(u32 one_in)
+{
+#if EXL2K_SLEEP
+    u32 now, hash = EXL2K_SLEEP;
+    asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now));
+    hash = (hash ^ (now >> 8)) * 0x9E3779B1u;
+    hash = (hash ^ blockIdx.x ^ blockIdx.y << 12 ^ blockIdx.z << 20) * 0x85EBCA77u;
+    hash = (hash ^ hash >> 15 ^ threadIdx.x / EXL2K_WARP) * 0xC2B2AE3Du;
+    if ((hash >> 16) % one_in == 0) {
+        asm volatile("nanosleep.u32 %0;" ::"r"(hash & 16383u));
+    }
+#else
+    (void)one_in;
+#endif
+}
 
 /* ---- halves and half pairs ---- */
 
@@ -148,16 +171,23 @@ EXL2K_FN uint4 exl2k_load4(u64 at)
     return v;
 }
 
-EXL2K_FN void exl2k_store(u64 at, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory"); }
+EXL2K_FN void exl2k_store(u64 at, u32 v)
+{
+    exl2k_sleep(32);
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+
 EXL2K_FN void exl2k_store_f32(u64 at, f32 v) { exl2k_store(at, __float_as_uint(v)); }
 
 EXL2K_FN void exl2k_store_u16(u64 at, u32 v)
 {
+    exl2k_sleep(32);
     asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((u16)v) : "memory");
 }
 
 EXL2K_FN void exl2k_store4(u64 at, uint4 v)
 {
+    exl2k_sleep(32);
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
 }
@@ -325,11 +355,13 @@ EXL2K_FN void exl2k_dependency_wait(void)
 #if EXL2K_PDL && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+    exl2k_sleep(2);
 }
 
 /* The next kernel may start on an SM as soon as this one leaves it. */
 EXL2K_FN void exl2k_dependency_release(void)
 {
+    exl2k_sleep(2);
 #if EXL2K_PDL && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

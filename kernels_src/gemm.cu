@@ -1,337 +1,425 @@
-/* gemm.cu: products of 9 and more rows: 64 rows x 256 columns a CTA, weights decoded in registers.
-   takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
-   gives: exl2k_gemm_store, exl2k_gemm_residual, exl2k_gemm_act.
+/* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
+   takes: base.cuh, gemm_weights.cuh, gemm_args.h.
+   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128.
    owns:  nothing.
-   next:  gemm_args.h
+   next:  gemm_weights.cuh
 
-   Eight warps of two strips each. Inputs go through shared memory in tiles of 64 rows x one record (64 inputs), four
-   tiles deep; a warp reads its own records from global memory, one ahead, and multiplies the codes by the fp16 scale:
-   fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other rows. act takes the
-   gate strips over all of K first, then the up strips, because their records begin at different rows. */
+   Eight warps of two strips (ACT: one of gate, one of up). Every weight is decoded once by the warp that uses it for
+   all rows; only inputs are shared, in tiles of 64 inputs. What a half (32 inputs) of all SMs' work costs a scheduler
+   with two warps at 128 rows: 128 HMMA of 6.7 clocks, 860 in all, against 2 x 150 other instructions; shared memory
+   gives inputs in 512 clocks. The two warps take turns: one decodes while the other multiplies, so nothing may make
+   them wait for each other: tiles of inputs are handed over by arrivals (mbarrier), not by barriers of the CTA.
+
+   A tile of inputs is two halves of [rows][64 bytes], the second with 64-byte columns swapped: a lane's 8 inputs are 16
+   bytes, read and written without bank conflicts. */
 #include "base.cuh"
-#include "unpack.cuh"
 #include "gemm_args.h"
+#include "gemm_weights.cuh"
 
-#ifndef EXL2K_WIDTHS_MASK
-#define EXL2K_WIDTHS_MASK 127
+/* ACT: gate, then up. */
+EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
+
+/* ---- tiles of inputs ---- */
+
+/* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
+typedef struct exl2k_tiles {
+    u64 x;                 /* this lane's piece of tile `base` */
+    u32 first, last;       /* this lane's first row, the last there is */
+    u32 at, barriers;      /* shared addresses; `at`: place 0 */
+    u32 base, end;         /* tiles of this walk over K: the first, the one behind the last */
+    u32 fill;              /* the next tile that this warp fills */
+} exl2k_tiles;
+
+#if __CUDA_ARCH__ >= 800
+EXL2K_FN u32 exl2k_arrived(u32 barrier, u32 parity)
+{
+    u32 done;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#else
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#endif
+    return done;
+}
 #endif
 
-#define EXL2K_TILE_PITCH 192u /* bytes of a row of a tile: 128, and 64 that spread rows over the banks */
-#define EXL2K_TILE_BYTES (EXL2K_GEMM_ROWS * EXL2K_TILE_PITCH)
-#define EXL2K_TILES 4u
-#define EXL2K_ROW_TILES 8u /* of 8 rows: columns of operand B */
-
-enum { EXL2K_GEMM_STORE, EXL2K_GEMM_RESIDUAL, EXL2K_GEMM_ACT };
-
-/* ---- records, one after the other ---- */
-
-typedef struct exl2k_walk {
-    u64 table, end;              /* chunk table entries, addresses */
-    u32 place, row, shape, ends; /* of exl2k_chunk */
-    u32 record;
-} exl2k_walk;
-
-EXL2K_FN void exl2k_walk_read(exl2k_walk &w)
+/* Barrier i: the copies to place i have arrived; barrier 16 + i: all warps have read it. */
+EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
-    if (w.table < w.end) {
-        uint4 entry = exl2k_load_constant4(w.table);
-        w.place = entry.x;
-        w.row = entry.y & 0xFFFF;
-        w.shape = entry.z;
-        w.ends = entry.w & 255;
+#if __CUDA_ARCH__ >= 800
+    if (threadIdx.x < places) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_WARP)
+                     : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_BARRIERS / 2 + threadIdx.x * 8),
+                     "r"(EXL2K_GEMM_WARPS) : "memory");
     }
-    w.record = 0;
+#endif
 }
 
-EXL2K_FN exl2k_walk exl2k_walk_begin(const exl2k_matrix &m, const exl2k_part &p)
+EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
+
+/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last are
+   the last, and are never stored. */
+template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
-    exl2k_walk w = { p.chunks, p.chunks + p.slice[m.ways] * sizeof(exl2k_chunk), 0, 0, 0, 0, 0 };
-    exl2k_walk_read(w);
-    return w;
-}
-
-EXL2K_FN bool exl2k_walk_there(const exl2k_walk &w) { return w.table < w.end; }
-
-EXL2K_FN void exl2k_walk_next(exl2k_walk &w)
-{
-    if (++w.record == (w.shape >> 8 & 255)) {
-        w.table += sizeof(exl2k_chunk);
-        exl2k_walk_read(w);
-    }
-}
-
-/* ---- weights of a record: two strips a warp ---- */
-
-typedef struct exl2k_record {
-    u32 w[2][8];                 /* lane words; dense records are read when they are used */
-    u32 scale[2][2];             /* [strip][half]: scale words of the lane's columns */
-    u32 maximum, width, by_half;
-    u64 at[2];
-} exl2k_record;
-
-template <u32 W> EXL2K_FN void exl2k_global_words(u64 at, u32 lane, u32 *w)
-{
-    constexpr u32 bits = exl2k_width<W>::bits, quads = bits / 4;
-#pragma unroll
-    for (u32 q = 0; q + 1 <= quads; q++) {
-        uint4 v = exl2k_load_constant4(at + q * 512 + lane * 16);
-        w[4 * q] = v.x;
-        w[4 * q + 1] = v.y;
-        w[4 * q + 2] = v.z;
-        w[4 * q + 3] = v.w;
-    }
-    if constexpr ((bits & 2) != 0) {
-        w[4 * quads] = exl2k_load_constant(at + quads * 512 + lane * 8);
-        w[4 * quads + 1] = exl2k_load_constant(at + quads * 512 + lane * 8 + 4);
-    }
-    if constexpr ((bits & 1) != 0) {
-        w[bits - 1] = exl2k_load_constant(at + quads * 512 + (bits & 2) * 128 + lane * 4);
-    }
-}
-
-template <u32 W> EXL2K_FN void exl2k_record_words(exl2k_record &r, u32 lane)
-{
-    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        exl2k_global_words<W>(r.at[0], lane, r.w[0]);
-        exl2k_global_words<W>(r.at[1], lane, r.w[1]);
-    }
-}
-
-/* Begins to read the record that `w` stands at, of the strips at first[0], first[1]. */
-EXL2K_FN void exl2k_record_read(exl2k_record &r, const exl2k_walk &w, const u64 first[2], u32 lane)
-{
-    u32 bits = exl2k_bits(w.shape & 255), groups = w.shape >> 16 & 255, g = lane / 4;
-    r.width = w.shape & 255;
-    r.by_half = w.shape >> 24;
-    for (u32 i = 0; i < 2; i++) {
-        r.at[i] = first[i] + (u64)w.place * 16 + w.record * bits * 128;
-    }
-    if (groups > 0) {
-        u32 group = r.by_half ? 2 * w.record : __popc(w.ends & ((1u << w.record) - 1));
-        u32 scales = ((w.shape >> 8 & 255) - w.record) * bits * 128 + (g / 4 * groups + group) * 4;
-        for (u32 i = 0; i < 2; i++) {
-            r.scale[i][0] = exl2k_load_constant(r.at[i] + scales);
-            r.scale[i][1] = r.by_half ? exl2k_load_constant(r.at[i] + scales + 4) : r.scale[i][0];
-        }
-        r.maximum = exl2k_load_constant(w.table + 16 + w.record * 4);
-    }
-    switch (r.width) {
-    case EXL2K_W2: exl2k_record_words<EXL2K_W2>(r, lane); break;
-    case EXL2K_W3: exl2k_record_words<EXL2K_W3>(r, lane); break;
-    case EXL2K_W4: exl2k_record_words<EXL2K_W4>(r, lane); break;
-    case EXL2K_W5: exl2k_record_words<EXL2K_W5>(r, lane); break;
-    case EXL2K_W6: exl2k_record_words<EXL2K_W6>(r, lane); break;
-    case EXL2K_W8: exl2k_record_words<EXL2K_W8>(r, lane); break;
-    default: break;
-    }
-}
-
-/* ---- inputs ---- */
-
-/* Copies 64 rows x 64 inputs; rows beyond the last are the last, and are never stored. */
-EXL2K_FN void exl2k_tile_fill(u32 to, u64 x, u32 pitch, u32 first, u32 rows, u32 input)
-{
-    for (u32 i = threadIdx.x; i < EXL2K_GEMM_ROWS * 8; i += EXL2K_GEMM_THREADS) {
-        u32 row = i / 8, row_there = exl2k_min(first + row, rows - 1);
-        exl2k_copy16(to + row * EXL2K_TILE_PITCH + i % 8 * 16, x + ((u64)row_there * pitch + input) * 2 + i % 8 * 16);
-    }
-}
-
-/* ---- one record ---- */
-
-typedef f32 exl2k_sums[2][EXL2K_ROW_TILES][4]; /* [strip][8 rows] */
-
-/* Decoded step j of both strips, scaled, against all rows. b: the lane's inputs of the step, of each 8 rows. */
-template <u32 W>
-EXL2K_FN void exl2k_step(exl2k_sums &sums, const u32 *w0, const u32 *w1, u32 j, const u32 scale[2][2],
-                         const uint4 x[EXL2K_ROW_TILES])
-{
-    u32 a[2][4];
-    exl2k_decode<W>(w0, j, a[0]);
-    exl2k_decode<W>(w1, j, a[1]);
-    for (u32 i = 0; i < 2 && W != EXL2K_W16; i++) {
-        a[i][0] = exl2k_mul2(a[i][0], scale[i][0]);
-        a[i][1] = exl2k_mul2(a[i][1], scale[i][1]);
-        a[i][2] = exl2k_mul2(a[i][2], scale[i][0]);
-        a[i][3] = exl2k_mul2(a[i][3], scale[i][1]);
-    }
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_ROW_TILES; n++) {
-        u32 b0 = j % 2 ? x[n].z : x[n].x, b1 = j % 2 ? x[n].w : x[n].y;
-        exl2k_mma(sums[0][n], a[0], b0, b1);
-        exl2k_mma(sums[1][n], a[1], b0, b1);
-    }
-}
-
-template <u32 W> EXL2K_FN void exl2k_record_product(exl2k_sums &sums, const exl2k_record &r, u32 tile, u32 lane)
-{
-    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        constexpr u32 bits = exl2k_width<W>::bits;
-        u32 w[2][bits], g = lane / 4;
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            if constexpr (W == EXL2K_W16) {
-                exl2k_global_words<W>(r.at[i], lane, w[i]);
-            } else {
-#pragma unroll
-                for (u32 k = 0; k < bits; k++) {
-                    w[i][k] = r.w[i][k];
-                }
+#pragma unroll 1
+    for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
+        u32 place = exl2k_tile_place(a, s.fill), row = s.first;
+        u32 to = s.at + place * (NT * 512) + threadIdx.x % 32 * 16;
+        u64 from = s.x + (u64)(s.fill - s.base) * 64;
+#if __CUDA_ARCH__ >= 800
+        if (s.fill >> a.stages_log) {
+            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
             }
         }
-#pragma unroll
-        for (u32 h = 0; h < 2; h++) {
-            uint4 x[EXL2K_ROW_TILES];
-            u32 scale[2][2];
-#pragma unroll
-            for (u32 n = 0; n < EXL2K_ROW_TILES; n++) {
-                x[n] = exl2k_shared_load4(tile + (n * 8 + g) * EXL2K_TILE_PITCH + h * 64 + lane % 4 * 16);
-            }
-#pragma unroll
-            for (u32 i = 0; i < 2; i++) {
-                u32 maximum = exl2k_permute(r.maximum, 0, h ? 0x3232u : 0x1010u);
-                u32 pair = W == EXL2K_W16 ? 0 : exl2k_scale_pair(r.scale[i][h], g, maximum);
-                scale[i][0] = exl2k_permute(pair, 0, 0x1010u);
-                scale[i][1] = exl2k_permute(pair, 0, 0x3232u);
-            }
-            exl2k_step<W>(sums, w[0], w[1], 2 * h, scale, x);
-            exl2k_step<W>(sums, w[0], w[1], 2 * h + 1, scale, x);
+        asm volatile("" : "+r"(row)); /* else the addresses of all rows are kept in registers */
+#endif
+#pragma unroll 4
+        for (u32 i = 0; i < NT; i++) {
+            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, s.last) * (a.x_pitch * 2));
         }
+#if __CUDA_ARCH__ >= 800
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
+#endif
     }
 }
 
-EXL2K_FN void exl2k_record_any(exl2k_sums &sums, const exl2k_record &r, u32 tile, u32 lane)
+/* Whether a tile has arrived; exl2k_tiles_wait waits for it. The same for all warps. */
+EXL2K_FN u32 exl2k_tiles_test(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
 {
-    switch (r.width) {
-    case EXL2K_W2: exl2k_record_product<EXL2K_W2>(sums, r, tile, lane); break;
-    case EXL2K_W3: exl2k_record_product<EXL2K_W3>(sums, r, tile, lane); break;
-    case EXL2K_W4: exl2k_record_product<EXL2K_W4>(sums, r, tile, lane); break;
-    case EXL2K_W5: exl2k_record_product<EXL2K_W5>(sums, r, tile, lane); break;
-    case EXL2K_W6: exl2k_record_product<EXL2K_W6>(sums, r, tile, lane); break;
-    case EXL2K_W8: exl2k_record_product<EXL2K_W8>(sums, r, tile, lane); break;
-    default: exl2k_record_product<EXL2K_W16>(sums, r, tile, lane); break;
-    }
+#if __CUDA_ARCH__ >= 800
+    return exl2k_arrived(s.barriers + exl2k_tile_place(a, tile) * 8, tile >> a.stages_log & 1);
+#else
+    return 0;
+#endif
 }
 
-/* ---- all of K ---- */
-
-/* sums += W x of the two strips that begin at first[], for the CTA's rows. */
-EXL2K_FN void exl2k_gemm_part(exl2k_sums &sums, const exl2k_gemm_args &a, const exl2k_part &p, const u64 first[2],
-                              u32 row0, u32 rows, u32 shared)
+EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 arrived)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, fill = 0, tile = 0;
-    exl2k_walk ahead = exl2k_walk_begin(a.matrix, p), walk = ahead;
-    exl2k_record now, next;
-    for (; fill < EXL2K_TILES - 1; fill++) {
-        if (exl2k_walk_there(ahead)) {
-            exl2k_tile_fill(shared + fill * EXL2K_TILE_BYTES, a.x, a.x_pitch, row0, rows,
-                            ahead.row * 32 + ahead.record * 64);
-            exl2k_walk_next(ahead);
-        }
-        exl2k_copy_commit();
+#if __CUDA_ARCH__ >= 800
+    while (!arrived) {
+        arrived = exl2k_tiles_test(s, a, tile);
     }
-    exl2k_record_read(next, walk, first, lane);
-    while (exl2k_walk_there(walk)) {
-        now = next;
-        exl2k_walk_next(walk);
-        if (exl2k_walk_there(walk)) {
-            exl2k_record_read(next, walk, first, lane);
-        }
-        exl2k_copy_wait<EXL2K_TILES - 2>();
-        __syncthreads(); /* the tile is there for all, and the one before is no longer read */
-        if (exl2k_walk_there(ahead)) {
-            exl2k_tile_fill(shared + fill * EXL2K_TILE_BYTES, a.x, a.x_pitch, row0, rows,
-                            ahead.row * 32 + ahead.record * 64);
-            exl2k_walk_next(ahead);
-        }
-        exl2k_copy_commit();
-        exl2k_record_any(sums, now, shared + tile * EXL2K_TILE_BYTES, lane);
-        tile = (tile + 1) % EXL2K_TILES;
-        fill = (fill + 1) % EXL2K_TILES;
-    }
+#else
     __syncthreads();
+#endif
+}
+
+/* The warp will not read the tile again. */
+EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+{
+    __syncwarp();
+#if __CUDA_ARCH__ >= 800
+    if (lane == 0) {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
+                     : "memory");
+    }
+#endif
+}
+
+/* Waits for a tile and leaves it. */
+EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+{
+    exl2k_tiles_wait(s, a, tile, 0);
+    exl2k_tiles_done(s, a, tile, lane);
+}
+
+/* ---- sums ---- */
+
+template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+    f32 v[2][NT][4];
+};
+
+/* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
+template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
+{
+    uint4 x[2][2];
+    x[0][0] = exl2k_shared_load4(at);
+    x[0][1] = exl2k_shared_load4(at + 512);
+#pragma unroll
+    for (u32 p = 0; p < NT / 2; p++) {
+        if (p + 1 < NT / 2) {
+            x[(p + 1) % 2][0] = exl2k_shared_load4(at + p * 1024 + 1024);
+            x[(p + 1) % 2][1] = exl2k_shared_load4(at + p * 1024 + 1536);
+        }
+        for (u32 k = 0; k < 4; k++) {
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
+        }
+        for (u32 k = 0; k < 4; k++) {
+            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j + 1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
+        }
+    }
+}
+
+/* sums = W x over the chunks of w, records that begin in the halves [low, high). */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
+                             u32 high)
+{
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = (1u << a.stages_log) - 2, half = low;
+    u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT * 4; k++) {
+        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
+    }
+    exl2k_tiles_fill<NT>(s, a, s.base + lead);
+#pragma unroll 1
+    while (half < high) {
+        exl2k_weights_fill(w, a, lane);
+        exl2k_weights_wait(a.slots);
+        uint4 c = exl2k_shared_load4(w.use);
+        u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
+        u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
+        exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
+        u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
+        u32 i = row < low ? (low - row + 1) / 2 : 0;
+        if (row + 2 * i > half) { /* the record before this split has the first half */
+            exl2k_tiles_skip(s, a, s.base, lane);
+        }
+        half = row + 2 * i;
+#pragma unroll 1
+        for (; i < records && half < high; i++) {
+            u32 tile = s.base + half - low, two = half + 1 < there, arrived[2];
+            exl2k_operand operand[2];
+            arrived[0] = exl2k_tiles_test(s, a, tile);
+            arrived[1] = exl2k_tiles_test(s, a, tile + two);
+            r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
+            r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
+            r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
+            exl2k_record_decode(operand, r, width, lane);
+            exl2k_tiles_wait(s, a, tile, arrived[0]);
+            exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
+            exl2k_tiles_done(s, a, tile, lane);
+            if (two) {
+                exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
+                exl2k_tiles_fill<NT>(s, a, tile + 1 + lead);
+                exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
+                exl2k_tiles_done(s, a, tile + 1, lane);
+            } else {
+                exl2k_tiles_fill<NT>(s, a, tile + lead);
+            }
+            half += 1 + two;
+        }
+        w.use = exl2k_slot_next(w, a, w.use);
+    }
+    if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
+        exl2k_tiles_skip(s, a, s.end - 1, lane);
+    }
+}
+
+/* ---- splits ---- */
+
+/* Adds this warp's sums to those of the other splits; true for the last, which then has the sums of all. */
+template <u32 NT> EXL2K_FN bool exl2k_gemm_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 pass)
+{
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, ticket = 0, passes = exl2k_passes(a);
+    u32 tile = blockIdx.x / a.splits, split = blockIdx.x % a.splits;
+    u64 split_bytes = passes * EXL2K_GEMM_WARPS * NT * 1024, warp_bytes = NT * 1024;
+    u64 from = a.partial + tile * a.splits * split_bytes + (pass * EXL2K_GEMM_WARPS + warp) * warp_bytes + lane * 16;
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT; k++) {
+        const f32 *v = sums.v[k / NT][k % NT];
+        exl2k_store4(from + split * split_bytes + k * 512,
+                     make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                __float_as_uint(v[3])));
+    }
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence();
+        ticket = atomicInc((u32 *)a.tickets + (tile * passes + pass) * EXL2K_GEMM_WARPS + warp, a.splits - 1);
+        __threadfence();
+    }
+    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
+        return false;
+    }
+#pragma unroll
+    for (u32 k = 0; k < 2 * NT * 4; k++) {
+        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
+    }
+#pragma unroll 1
+    for (u32 z = 0; z < a.splits; z++, from += split_bytes) {
+#pragma unroll
+        for (u32 k = 0; k < 2 * NT; k++) {
+            uint4 v = exl2k_load4(from + k * 512);
+            f32 *sum = sums.v[k / NT][k % NT];
+            sum[0] += __uint_as_float(v.x);
+            sum[1] += __uint_as_float(v.y);
+            sum[2] += __uint_as_float(v.z);
+            sum[3] += __uint_as_float(v.w);
+        }
+    }
+    return true;
 }
 
 /* ---- results ---- */
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
 {
-    return p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
+    return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
 }
 
-/* Element e of a result: column g + 8 (e / 2), row 2 t + e % 2 of the eight. */
-template <u32 KIND>
-EXL2K_FN void exl2k_gemm_out(const exl2k_gemm_args &a, const exl2k_part &p, u32 n, u32 row, f32 value, f32 other)
+/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
+typedef struct exl2k_column {
+    u64 to, with;              /* of the first row; with 0: nothing */
+    u32 to_step, with_step;    /* bytes from row to row */
+    f32 bias, with_bias;
+    u32 act, half;
+} exl2k_column;
+
+/* pass: ACT 0: the gate's, to `gates`, 256 floats a row, where pass 1 reads them. n: the lane's column. */
+EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
 {
-    value += exl2k_bias(p, n);
-    u64 at = (u64)row * a.out_pitch + p.column + n;
-    if (KIND == EXL2K_GEMM_ACT) {
-        u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        other += exl2k_bias(a.matrix.part[1], n);
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
-                        exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(value) * other)));
-    } else if (KIND == EXL2K_GEMM_RESIDUAL) {
-        exl2k_store_f32(a.out + at * 4, exl2k_load_f32(a.out + at * 4) + value);
-    } else if (a.out_half) {
-        exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-    } else {
-        exl2k_store_f32(a.out + at * 4, value);
+    const exl2k_part &p = a.matrix.part[part];
+    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
+    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
+    gates += threadIdx.x * 4;
+    if (act && pass == 0) {
+        exl2k_column c = { gates, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
+        return c;
+    }
+    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
+                       exl2k_bias(p, n), 0.0f, act, half };
+    c.with = act ? gates : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
+    c.with_step = act ? 1024 : c.to_step;
+    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
+    return c;
+}
+
+/* `rows` rows of the column, from shared memory. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, u32 from, u32 rows)
+{
+#pragma unroll 1
+    for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
+        f32 with[16];
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            with[i] = c.with && row + i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
+        }
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + c.bias;
+            value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
+            if (row + i < rows && c.half) {
+                exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+            } else if (row + i < rows) {
+                exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+            }
+        }
+        c.to += 16ull * c.to_step;
+        c.with += c.with ? 16ull * c.with_step : 0;
     }
 }
 
-template <u32 KIND> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
 {
-    extern __shared__ uint4 exl2k_dynamic[];
+    constexpr u32 each = NT < 8 ? NT : 8;
+    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+#pragma unroll
+    for (u32 first = 0; first < NT; first += each) {
+        __syncwarp();
+#pragma unroll
+        for (u32 k = 0; k < each * 8; k++) {
+            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
+            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                   sums.v[s][first + i][e]);
+        }
+        __syncwarp();
+        if (there && first * 8 < rows) {
+            exl2k_column_store(c, ring + lane * 4, exl2k_min(rows - first * 8, each * 8));
+        }
+    }
+    __syncwarp();
+}
+
+/* ---- the kernels ---- */
+
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split)
+{
     const exl2k_matrix &m = a.matrix;
-    u32 shared = exl2k_shared(exl2k_dynamic), warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
-    u32 part = 0, tile = blockIdx.x, passes = KIND == EXL2K_GEMM_ACT ? 2 : 1;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows, row0 = blockIdx.y * EXL2K_GEMM_ROWS;
-    for (u32 i = 0; i < EXL2K_PARTS_MAX - 1 && KIND != EXL2K_GEMM_ACT; i++) {
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, part = 0, passes = exl2k_passes(a);
+    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), rows = 0, from = 0, end = 0;
+    u32 low = split * a.halves, high = exl2k_min(low + a.halves, (m.rows + 31) / 32);
+    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && passes == 1; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-        if (part == i && i + 1 < m.parts && tile >= tiles) {
-            tile -= tiles;
+        if (part == i && i + 1 < m.parts && column >= tiles) {
+            column -= tiles;
             part++;
         }
     }
-    const exl2k_part &p = m.part[part];
-    if (row0 >= rows) {
-        return;
-    }
-    exl2k_sums sums[KIND == EXL2K_GEMM_ACT ? 2 : 1];
-    u32 strip = tile * EXL2K_GEMM_STRIPS + warp * 2;
-#pragma unroll
+    u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
+#pragma unroll 1
     for (u32 pass = 0; pass < passes; pass++) {
         const exl2k_part &q = m.part[part + pass];
-        u64 first[2];
-        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
-            first[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch;
-            for (u32 k = 0; k < EXL2K_ROW_TILES * 4; k++) {
-                sums[pass][i][k / 4][k % 4] = 0.0f;
-            }
+        exl2k_sums<NT> sums;
+        end = q.slice[m.ways];
+        if (a.splits > 1) {
+            exl2k_weights_range(q, m.ways, low, high, from, end);
         }
-        exl2k_gemm_part(sums[pass], a, q, first, row0, rows, shared);
-    }
-#pragma unroll
-    for (u32 k = 0; k < 2 * EXL2K_ROW_TILES * 4; k++) {
-        u32 i = k / 32, tile8 = k / 4 % 8, e = k % 4;
-        u32 n = (strip + i) * 16 + lane / 4 + e / 2 * 8, row = row0 + tile8 * 8 + lane % 4 * 2 + e % 2;
-        if (n < p.columns && row < rows) {
-            exl2k_gemm_out<KIND>(a, p, n, row, sums[0][i][tile8][e], sums[passes - 1][i][tile8][e]);
+        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
+            w.strip[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch + lane * 16;
+        }
+        w.table = q.chunks + from * sizeof(exl2k_chunk);
+        w.table_end = q.chunks + end * sizeof(exl2k_chunk);
+        w.fill = w.use = w.ring;
+        exl2k_weights_peek(w);
+        for (u32 i = 0; i + 1 < a.slots; i++) {
+            exl2k_weights_fill(w, a, lane);
+        }
+        if (s.end == 0) {
+            exl2k_dependency_release();
+            exl2k_dependency_wait();
+        }
+        rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+        if (row0 >= rows) {
+            exl2k_copy_wait<0>();
+            return;
+        }
+        s.x = a.x + (u64)low * 64 + lane % 4 * 16;
+        s.first = row0 + lane / 4;
+        s.last = rows - 1;
+        s.base = s.end;
+        s.end += exl2k_min(high + 1, (m.rows + 31) / 32) - low;
+        exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
+        if (a.splits == 1 || exl2k_gemm_gather<NT>(sums, a, pass)) {
+            u64 gates = a.partial + (u64)(a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * (NT * 8192);
+            exl2k_column c = exl2k_column_of(a, part + pass, pass, strip * 16 + lane, row0, gates);
+            exl2k_gemm_results<NT>(sums, c, strip * 16 + lane < q.columns, exl2k_min(rows - row0, NT * 8), w.ring);
         }
     }
 }
 
-#define EXL2K_GEMM(name, KIND)                                                                                      \
+template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 shared = exl2k_shared(exl2k_dynamic), tiles = a.row_tiles * a.column_tiles * a.splits;
+    exl2k_tiles s = { 0 };
+    exl2k_weights w = { { 0 } };
+    s.barriers = shared;
+    s.at = shared + EXL2K_GEMM_BARRIERS;
+    s.fill = threadIdx.x / EXL2K_WARP;
+    w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    exl2k_tiles_begin(shared, 1u << a.stages_log);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits);
+    }
+}
+
+#define EXL2K_GEMM(name, NT)                                                                                         \
     extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
     name(const __grid_constant__ exl2k_gemm_args a)                                                                 \
     {                                                                                                               \
-        exl2k_gemm<KIND>(a);                                                                                        \
+        exl2k_gemm<NT>(a);                                                                                          \
     }
 
-EXL2K_GEMM(exl2k_gemm_store, EXL2K_GEMM_STORE)
-EXL2K_GEMM(exl2k_gemm_residual, EXL2K_GEMM_RESIDUAL)
-EXL2K_GEMM(exl2k_gemm_act, EXL2K_GEMM_ACT)
+EXL2K_GEMM(exl2k_gemm32, 4)
+EXL2K_GEMM(exl2k_gemm64, 8)
+EXL2K_GEMM(exl2k_gemm128, 16)

@@ -1,31 +1,52 @@
-/* gemm_args.h: a product of many rows with one matrix.
+/* gemm_args.h: a product of 9 and more rows with one matrix.
    takes: matrix_args.h.
-   gives: exl2k_gemm_args.
+   gives: exl2k_gemm_args, what a launch is made of.
    owns:  nothing.
    next:  gemm.cu
 
    INPUT   x: fp16 [rows, x_pitch], normalised, in the packed order of the matrix; finite, also 32 elements behind.
-   OUTPUT  by kernel: store    out = value (+ bias), f32 or fp16 [rows, out_pitch]
-                      act      out = fp16 silu(gate) * up, at position map[n]
-                      residual r += value (+ bias), f32 [rows, out_pitch]
-   Grid (column tiles, rows / 64 rounded up), 256 threads. A column tile is 16 strips of one part (act: of both): part
-   p has strips / 16 tiles, rounded up, one part after the other. */
+   OUTPUT  by kind: STORE    out = value (+ bias), f32 or fp16 [rows, out_pitch]
+                    RESIDUAL out += value (+ bias), f32 [rows, out_pitch]
+                    ACT      out = fp16 silu(gate) * up, at position map[n], fp16 [rows, out_pitch]
+   KERNELS exl2k_gemm32, _gemm64, _gemm128: as many rows a tile, 256 columns (ACT: 256 of gate and the same of up).
+           Columns of tiles: of each part strips / 16, rounded up, one part after the other; ACT: of one part.
+   GRID    256 threads a CTA. One split: as many CTAs as run at a time, or tiles; each takes every so manieth tile.
+           More: tiles * splits.
+   SPLITS  of K: each takes the records that begin in `halves` (an even number) runs of 32 inputs. The sums go to
+           `partial`, and the warp that comes last adds them up in the order of the splits: the bits of a row depend on
+           the matrix, on the kernel and on `halves` alone.
+   SHARED  barriers [256 bytes], tiles of inputs [1 << stages_log, rows of the kernel, 64 bytes], for each warp
+           ring_bytes: slots [slots, slot_bytes]. */
 #ifndef EXL2K_GEMM_ARGS_H
 #define EXL2K_GEMM_ARGS_H
 
 #include "matrix_args.h"
 
 #define EXL2K_GEMM_THREADS 256
-#define EXL2K_GEMM_ROWS 64
-#define EXL2K_GEMM_STRIPS 16
-#define EXL2K_GEMM_SHARED 49152 /* bytes of dynamic shared memory: four tiles of inputs */
+#define EXL2K_GEMM_WARPS 8
+#define EXL2K_GEMM_STRIPS 16    /* of a tile */
+#define EXL2K_GEMM_BARRIERS 256 /* bytes: 16 places, twice */
+#define EXL2K_GEMM_ENTRY 32     /* bytes of a slot in front of the chunks */
+#define EXL2K_GEMM_PITCH 144    /* bytes of a row of a warp's results in its ring: 32 columns, and 4 to spread */
+
+enum { EXL2K_GEMM_STORE, EXL2K_GEMM_RESIDUAL, EXL2K_GEMM_ACT };
 
 typedef struct exl2k_gemm_args {
     exl2k_matrix matrix;
     exl2k_u64 x, out, map;
-    exl2k_u64 rows_at; /* u32 in device memory: rows of the step; 0: `rows` */
+    exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows` */
+    exl2k_u64 partial;     /* f32 [.., 256, rows of the kernel]: of splits a block for each CTA, ACT: two; then ACT: one
+                              for each CTA, of splits: tile */
+    exl2k_u64 tickets;     /* of splits: u32 [tiles, passes, 8], zero; the kernel leaves zeros; passes: ACT 2, else 1 */
     exl2k_u32 rows, x_pitch, out_pitch;
-    exl2k_u32 out_half; /* store: 1: fp16 */
+    exl2k_u32 kind;
+    exl2k_u32 out_half;    /* STORE: 1: fp16 */
+    exl2k_u32 row_tiles, column_tiles, splits;
+    exl2k_u32 halves;      /* of a split */
+    exl2k_u32 stages_log;  /* 2..4: 4, 8 or 16 tiles of 32 inputs in shared memory */
+    exl2k_u32 slots;       /* 1..3: chunks of a warp in shared memory */
+    exl2k_u32 slot_bytes;  /* EXL2K_GEMM_ENTRY + twice the largest chunk */
+    exl2k_u32 ring_bytes;  /* slots * slot_bytes, or more: 32 (gemm64, gemm128: 64) rows of EXL2K_GEMM_PITCH */
 } exl2k_gemm_args;
 
 #endif

@@ -2,25 +2,29 @@
    takes: matrix_args.h.
    gives: exl2k_gemv_args.
    owns:  nothing.
-   next:  gemv.cu
+   next:  gemv.cuh
 
    INPUT   x: fp16 [rows, x_pitch] in the packed order of the matrix; finite, also the 32 elements behind the last row
            of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now / rho_before, where
            rho = 1 / sqrt(sum of the slots / hidden + eps).
-   OUTPUT  by kernel: store    out = value (+ bias), f32 or fp16 [rows, out_pitch], natural order of outputs
-                      act      out = fp16 silu(gate) * up, at position map[n]
-                      residual r += value (+ bias); y = fp16(r * weight * rho_before) at map[n]; slot of this CTA in
-                               sums_out = sum of r * r over its columns
-                      head     out = f32 logits; best = largest logit of this CTA and its lowest id */
+   OUTPUT  by kind: store    out = value (+ bias), f32 or fp16 [rows, out_pitch], natural order of outputs
+                    act      out = fp16 silu(gate) * up, at position map[n]
+                    residual r += value (+ bias); y = fp16(r * weight * rho_before) at map[n]; slot of this CTA in
+                             sums_out = sum of r * r over its columns
+                    head     out = f32 logits; best = largest logit of this CTA and its lowest id */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
 
 #include "matrix_args.h"
 
-#define EXL2K_GEMV_THREADS 512
+#ifndef EXL2K_GEMV_WARPS
 #define EXL2K_GEMV_WARPS 16
+#endif
+#define EXL2K_GEMV_THREADS (EXL2K_GEMV_WARPS * 32)
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
 #define EXL2K_GEMV_SMALL_BYTES 2048 /* of shared memory besides ring and partial sums */
+
+enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_HEAD };
 
 typedef struct exl2k_gemv_args {
     exl2k_matrix matrix;
@@ -36,11 +40,13 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 best;        /* {f32 logit, u32 id} [rows, EXL2K_SLOTS_MAX] */
     exl2k_u32 x_pitch, out_pitch, residual_pitch; /* elements */
     exl2k_u32 rows;
+    exl2k_u32 kind;        /* EXL2K_GEMV_STORE ... */
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [16 warps, stages, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
+    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
     exl2k_u32 stages;      /* 1..8 */
+    exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips between two barriers; even when interleaved */
     exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */

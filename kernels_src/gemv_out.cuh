@@ -1,12 +1,13 @@
-/* gemv_out.cuh: what becomes of the sums of a product of 1 to 8 rows; included by gemv.cu only.
+/* gemv_out.cuh: what becomes of the sums of a product of 1 to 8 rows; included by gemv.cuh only.
    takes: base.cuh, gemv_args.h, partial sums in shared memory.
    gives: exl2k_out, _open, _begin, _settle, _block, _close.
    owns:  nothing.
-   next:  gemv.cu
+   next:  gemv.cuh
 
    Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
    the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
-   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2]. */
+   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2];
+   total of squares [8 rows]. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -17,19 +18,20 @@
 #define EXL2K_SMALL_BEFORE 256u
 #define EXL2K_SMALL_SQUARES 512u
 #define EXL2K_SMALL_BEST 640u
+#define EXL2K_SMALL_TOTAL 896u
 
 typedef struct exl2k_out {
-    u32 rows, small, lane, warp;
-    u32 row, column, strip;     /* of this thread's first item */
+    u32 rows, small;
     f32 now, before;            /* one row: slots that this lane has read */
-    f32 factor, rho;
-    f32 squares;                /* thread `row` < M: of its row, all blocks */
-    f32 best;
-    u32 best_id;
     f32 residual, weight, bias; /* residual: of the item of this block */
     u32 place;
     bool active;
 } exl2k_out;
+
+/* This thread's first item; from the thread's number each time, as registers are few. */
+EXL2K_FN u32 exl2k_item_column(void) { return threadIdx.x % 16; }
+template <u32 M> EXL2K_FN u32 exl2k_item_row(void) { return threadIdx.x / 16 % M; }
+template <u32 M> EXL2K_FN u32 exl2k_item_strip(void) { return threadIdx.x / (16 * M); }
 
 /* ---- sums of squares ---- */
 
@@ -42,7 +44,7 @@ EXL2K_FN f32 exl2k_slot(u64 sums, u32 row, u32 slot, u32 slots)
 EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 group, f32 value)
 {
     f32 sum = exl2k_warp_sum(value);
-    if (o.lane == 0) {
+    if ((threadIdx.x % EXL2K_WARP) == 0) {
         exl2k_shared_store_f32(o.small + table + (row * 8 + group) * 4, sum);
     }
 }
@@ -50,16 +52,16 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
 template <u32 M> EXL2K_FN void exl2k_slots_read(exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (M == 1) {
-        if (o.warp < 8) {
-            o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, o.warp * 32 + o.lane, a.slots) : 0.0f;
-            o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, o.warp * 32 + o.lane, a.slots) : 0.0f;
+        if ((threadIdx.x / EXL2K_WARP) < 8) {
+            o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
+            o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
         }
         return;
     }
-    u32 row = o.warp / 2, first = o.warp % 2 * 4;
+    u32 row = (threadIdx.x / EXL2K_WARP) / 2, first = (threadIdx.x / EXL2K_WARP) % 2 * 4;
     f32 now[4], before[4];
     for (u32 i = 0; i < 4; i++) {
-        u32 slot = (first + i) * 32 + o.lane, slots = row < o.rows ? a.slots : 0;
+        u32 slot = (first + i) * 32 + (threadIdx.x % EXL2K_WARP), slots = row < o.rows ? a.slots : 0;
         now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
         before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
@@ -69,43 +71,42 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(exl2k_out &o, const exl2k_gemv_a
     }
 }
 
-EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_args &a, u32 table)
+template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_args &a, u32 table)
 {
     f32 sum = 0.0f;
     for (u32 group = 0; group < 8; group++) {
-        sum += exl2k_shared_load_f32(o.small + table + (o.row * 8 + group) * 4);
+        sum += exl2k_shared_load_f32(o.small + table + (exl2k_item_row<M>() * 8 + group) * 4);
     }
     return rsqrtf(fmaf(sum, a.inverse_hidden, a.eps));
 }
 
 /* ---- life ---- */
 
-template <u32 M, u32 KIND> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, const exl2k_place &p, u32 small)
+template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, u32 small)
 {
     exl2k_out o;
     o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
     o.small = small;
-    o.lane = p.lane;
-    o.warp = p.warp;
-    o.column = threadIdx.x % 16;
-    o.row = threadIdx.x / 16 % M;
-    o.strip = threadIdx.x / (16 * M);
-    o.now = o.before = o.squares = 0.0f;
-    o.factor = o.rho = 1.0f;
-    o.best = __uint_as_float(0xFF800000u);
-    o.best_id = 0;
+    o.now = o.before = 0.0f;
     exl2k_slots_read<M>(o, a);
+    if (threadIdx.x < M) {
+        exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
+    }
+    if (exl2k_item_column() == 0) {
+        exl2k_shared_store(small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8, 0xFF800000u);
+        exl2k_shared_store(small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8 + 4, 0);
+    }
     return o;
 }
 
 /* What the result of this thread in a block will be added to, and where it goes. */
-EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+template <u32 M> EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    u32 n = (block.begin + o.strip) * 16 + o.column;
+    u32 n = (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
     const exl2k_part &p = a.matrix.part[0];
-    o.active = block.begin + o.strip < block.end && n < p.columns && o.row < o.rows;
+    o.active = block.begin + exl2k_item_strip<M>() < block.end && n < p.columns && exl2k_item_row<M>() < o.rows;
     if (o.active) {
-        o.residual = exl2k_load_f32(a.residual + ((u64)o.row * a.residual_pitch + n) * 4);
+        o.residual = exl2k_load_f32(a.residual + ((u64)exl2k_item_row<M>() * a.residual_pitch + n) * 4);
         o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
         o.bias = p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
@@ -113,29 +114,31 @@ EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, ex
 }
 
 /* Before the products of a block. With eight rows the registers are needed for the products. */
-template <u32 M, u32 KIND> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    if (KIND == EXL2K_RESIDUAL && M == 1) {
-        exl2k_out_residual_read(o, a, block);
+    if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
+        exl2k_out_residual_read<M>(o, a, block);
     }
 }
 
 /* Before the first barrier. */
 template <u32 M> EXL2K_FN void exl2k_out_settle(exl2k_out &o)
 {
-    if (M == 1 && o.warp < 8) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, o.warp, o.now);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, o.warp, o.before);
+    if (M == 1 && (threadIdx.x / EXL2K_WARP) < 8) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, (threadIdx.x / EXL2K_WARP), o.now);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, (threadIdx.x / EXL2K_WARP), o.before);
     }
 }
 
-/* After it. */
-template <u32 KIND> EXL2K_FN void exl2k_out_scale(exl2k_out &o, const exl2k_gemv_args &a)
+/* After it: rho of the norm before; what outputs are multiplied by. */
+template <u32 M> EXL2K_FN f32 exl2k_rho_before(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    o.rho = a.sums_before ? exl2k_rho(o, a, EXL2K_SMALL_BEFORE) : 1.0f;
-    if (KIND != EXL2K_RESIDUAL && a.sums_now) {
-        o.factor = exl2k_rho(o, a, EXL2K_SMALL_NOW) / o.rho;
-    }
+    return a.sums_before ? exl2k_rho<M>(o, a, EXL2K_SMALL_BEFORE) : 1.0f;
+}
+
+template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_args &a)
+{
+    return a.sums_now ? exl2k_rho<M>(o, a, EXL2K_SMALL_NOW) / exl2k_rho_before<M>(o, a) : 1.0f;
 }
 
 /* ---- kinds ---- */
@@ -145,25 +148,29 @@ template <u32 M> EXL2K_FN void exl2k_out_residual(exl2k_out &o, const exl2k_gemv
 {
     f32 square = 0.0f;
     if (M > 1) {
-        exl2k_out_residual_read(o, a, block);
+        exl2k_out_residual_read<M>(o, a, block);
     }
     if (o.active) {
-        u32 n = (block.begin + o.strip) * 16 + o.column;
-        f32 r = o.residual + (exl2k_partial_total<M>(sums, a.matrix.ways, o.strip, o.column, o.row) + o.bias);
-        exl2k_store_f32(a.residual + ((u64)o.row * a.residual_pitch + n) * 4, r);
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.weight * o.rho));
-        exl2k_store_u16(a.out + ((u64)o.row * a.out_pitch + o.place) * 2, y);
+        u32 strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>(), n = (block.begin + strip) * 16 + exl2k_item_column();
+        f32 sum = exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row), rho = exl2k_rho_before<M>(o, a);
+        f32 r = o.residual + (sum + o.bias);
+        exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
+        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.weight * rho));
+        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + o.place) * 2, y);
         square = r * r;
     }
     square = exl2k_half_warp_sum(square);
-    if (o.column == 0) {
+    if (exl2k_item_column() == 0) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
     __syncthreads();
     if (threadIdx.x < M) {
+        u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
+        f32 all = exl2k_shared_load_f32(total);
         for (u32 strip = 0; strip < block.end - block.begin; strip++) {
-            o.squares += exl2k_shared_load_f32(o.small + EXL2K_SMALL_SQUARES + (strip * M + threadIdx.x) * 4);
+            all += exl2k_shared_load_f32(o.small + EXL2K_SMALL_SQUARES + (strip * M + threadIdx.x) * 4);
         }
+        exl2k_shared_store_f32(total, all);
     }
 }
 
@@ -172,15 +179,17 @@ EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
-    for (u32 pair = o.strip; pair < (block.end - block.begin) / 2; pair += EXL2K_GEMV_THREADS / (16 * M)) {
-        u32 n = (block.begin / 2 + pair) * 16 + o.column;
-        if (n < gate.columns && o.row < o.rows) {
-            f32 g = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair, o.column, o.row) * o.factor;
-            f32 u = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair + 1, o.column, o.row) * o.factor;
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
+    f32 factor = exl2k_factor<M>(o, a);
+    for (u32 pair = exl2k_item_strip<M>(); pair < (block.end - block.begin) / 2; pair += EXL2K_GEMV_THREADS / (16 * M)) {
+        u32 n = (block.begin / 2 + pair) * 16 + column;
+        if (n < gate.columns && row < o.rows) {
+            f32 g = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair, column, row) * factor;
+            f32 u = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair + 1, column, row) * factor;
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            exl2k_store_u16(a.out + ((u64)o.row * a.out_pitch + place) * 2,
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(g) * u)));
         }
     }
@@ -199,43 +208,6 @@ EXL2K_FN u32 exl2k_column_of(const exl2k_matrix &m, u32 strip, u32 column, u32 *
     return strip * 16 + column;
 }
 
-template <u32 M, u32 KIND>
-EXL2K_FN void exl2k_out_plain(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
-{
-    for (u32 strip = o.strip; strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
-        u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, o.column, &part);
-        const exl2k_part &p = a.matrix.part[part];
-        if (n >= p.columns || o.row >= o.rows) {
-            continue;
-        }
-        f32 v = exl2k_partial_total<M>(sums, a.matrix.ways, strip, o.column, o.row) * o.factor;
-        v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-        u64 at = (u64)o.row * a.out_pitch + p.column + n;
-        if (KIND == EXL2K_STORE && a.out_half) {
-            exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(v)));
-        } else {
-            exl2k_store_f32(a.out + at * 4, v);
-        }
-        if (KIND == EXL2K_HEAD && v > o.best) {
-            o.best = v;
-            o.best_id = n;
-        }
-    }
-}
-
-/* After the barrier of a block. */
-template <u32 M, u32 KIND>
-EXL2K_FN void exl2k_out_block(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
-{
-    if (KIND == EXL2K_RESIDUAL) {
-        exl2k_out_residual<M>(o, a, block, sums);
-    } else if (KIND == EXL2K_ACT) {
-        exl2k_out_act<M>(o, a, block, sums);
-    } else {
-        exl2k_out_plain<M, KIND>(o, a, block, sums);
-    }
-}
-
 /* The larger logit; of equal ones the lower id. */
 EXL2K_FN void exl2k_better(f32 &best, u32 &id, f32 other, u32 other_id)
 {
@@ -245,18 +217,68 @@ EXL2K_FN void exl2k_better(f32 &best, u32 &id, f32 other, u32 other_id)
     }
 }
 
-template <u32 M> EXL2K_FN void exl2k_out_best(exl2k_out &o, const exl2k_gemv_args &a)
+/* Adds what the threads of a half-warp have of their row to its entry. */
+EXL2K_FN void exl2k_best_add(const exl2k_out &o, f32 best, u32 id)
 {
     for (u32 step = 8; step > 0; step /= 2) {
-        f32 other = __shfl_xor_sync(EXL2K_ALL, o.best, step);
-        u32 other_id = __shfl_xor_sync(EXL2K_ALL, o.best_id, step);
-        exl2k_better(o.best, o.best_id, other, other_id);
+        f32 other = __shfl_xor_sync(EXL2K_ALL, best, step);
+        u32 other_id = __shfl_xor_sync(EXL2K_ALL, id, step);
+        exl2k_better(best, id, other, other_id);
     }
+    if (exl2k_item_column() == 0) {
+        u32 entry = o.small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8;
+        exl2k_better(best, id, exl2k_shared_load_f32(entry), exl2k_shared_load(entry + 4));
+        exl2k_shared_store_f32(entry, best);
+        exl2k_shared_store(entry + 4, id);
+    }
+}
+
+template <u32 M>
+EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+{
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column(), best_id = 0;
+    f32 factor = exl2k_factor<M>(o, a), best = __uint_as_float(0xFF800000u);
+    for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
+        u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, column, &part);
+        const exl2k_part &p = a.matrix.part[part];
+        if (n >= p.columns || row >= o.rows) {
+            continue;
+        }
+        f32 v = exl2k_partial_total<M>(sums, a.matrix.ways, strip, column, row) * factor;
+        v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
+        u64 at = (u64)row * a.out_pitch + p.column + n;
+        if (a.kind == EXL2K_GEMV_STORE && a.out_half) {
+            exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(v)));
+        } else {
+            exl2k_store_f32(a.out + at * 4, v);
+        }
+        if (v > best) {
+            best = v;
+            best_id = n;
+        }
+    }
+    if (a.kind == EXL2K_GEMV_HEAD) {
+        exl2k_best_add(o, best, best_id);
+    }
+}
+
+/* After the barrier of a block. */
+template <u32 M>
+EXL2K_FN void exl2k_out_block(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+{
+    if (a.kind == EXL2K_GEMV_RESIDUAL) {
+        exl2k_out_residual<M>(o, a, block, sums);
+    } else if (a.kind == EXL2K_GEMV_ACT) {
+        exl2k_out_act<M>(o, a, block, sums);
+    } else {
+        exl2k_out_plain<M>(o, a, block, sums);
+    }
+}
+
+/* The best of each row. */
+template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_gemv_args &a)
+{
     u32 table = o.small + EXL2K_SMALL_BEST;
-    if (o.column == 0) {
-        exl2k_shared_store_f32(table + threadIdx.x / 16 * 8, o.best);
-        exl2k_shared_store(table + threadIdx.x / 16 * 8 + 4, o.best_id);
-    }
     __syncthreads();
     if (threadIdx.x < M && threadIdx.x < o.rows) {
         f32 best = exl2k_shared_load_f32(table + threadIdx.x * 8);
@@ -270,13 +292,14 @@ template <u32 M> EXL2K_FN void exl2k_out_best(exl2k_out &o, const exl2k_gemv_arg
     }
 }
 
-template <u32 M, u32 KIND> EXL2K_FN void exl2k_out_close(exl2k_out &o, const exl2k_gemv_args &a)
+template <u32 M> EXL2K_FN void exl2k_out_close(exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (KIND == EXL2K_HEAD && a.best) {
+    if (a.kind == EXL2K_GEMV_HEAD && a.best) {
         exl2k_out_best<M>(o, a);
     }
-    if (KIND == EXL2K_RESIDUAL && threadIdx.x < M && threadIdx.x < o.rows) {
-        exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4, o.squares);
+    if (a.kind == EXL2K_GEMV_RESIDUAL && threadIdx.x < M && threadIdx.x < o.rows) {
+        exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
+                        exl2k_shared_load_f32(o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4));
     }
 }
 

@@ -1,7 +1,7 @@
 /* gemv_stream.cuh: what a warp of a decode product works on: strips, chunks, and the ring that brings them.
    takes: base.cuh, gemv_args.h; EXL2K_BULK (default: from sm_90 on): copies by the bulk engine.
-   gives: exl2k_strips_of_cta, _of_part, exl2k_place, exl2k_stream, exl2k_task.
-   owns:  nothing; included by gemv.cu only.
+   gives: exl2k_place, exl2k_span, exl2k_walk, exl2k_stream, _open, _fill, _wait, _step.
+   owns:  nothing; included by gemv.cuh only.
    next:  gemv_chunk.cuh */
 #ifndef EXL2K_GEMV_STREAM_CUH
 #define EXL2K_GEMV_STREAM_CUH
@@ -13,42 +13,37 @@
 #define EXL2K_BULK (__CUDA_ARCH__ >= 900)
 #endif
 
-/* ---- which strips, which chunks ---- */
-
-/* How parts are merged, known when compiling: one part; up to three, one after the other; two, strip by strip. */
-enum { EXL2K_ONE = 1, EXL2K_PAIR = 2, EXL2K_LIST = 3 };
+/* ---- which strips ---- */
 
 /* Strips [begin, end). */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
 /* Of this CTA; whole pairs when interleaved. */
-template <u32 P> EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
+EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
 {
     u32 c = blockIdx.x, begin = c * a.each + exl2k_min(c, a.more), end = begin + a.each + (c < a.more);
-    return P == EXL2K_PAIR ? exl2k_span{ 2 * begin, 2 * end } : exl2k_span{ begin, end };
+    return exl2k_span{ begin << a.matrix.interleaved, end << a.matrix.interleaved };
 }
 
-EXL2K_FN exl2k_span exl2k_block_after(const exl2k_gemv_args &a, u32 begin, exl2k_span cta)
+/* The block that begins with strip `begin`; begin == end: there is none. */
+EXL2K_FN exl2k_span exl2k_block_at(const exl2k_gemv_args &a, u32 begin)
 {
-    return exl2k_span{ begin, exl2k_min(begin + a.block, cta.end) };
+    return exl2k_span{ begin, exl2k_min(begin + a.block, exl2k_strips_of_cta(a).end) };
 }
 
 /* The strips of `part` inside [begin, end), counted from the first of the part. */
-template <u32 P> EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_span all)
+EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_span all)
 {
-    if (P == EXL2K_ONE) {
-        return all;
-    }
-    if (P == EXL2K_PAIR) {
+    if (m.interleaved) {
         return exl2k_span{ all.begin / 2, all.end / 2 };
     }
-    u32 first = part == 0 ? 0 : part == 1 ? m.part[0].strips : m.part[0].strips + m.part[1].strips;
+    u32 first = (part > 0 ? m.part[0].strips : 0) + (part > 1 ? m.part[1].strips : 0);
     u32 begin = exl2k_max(all.begin, first), end = exl2k_min(all.end, first + m.part[part].strips);
     return begin < end ? exl2k_span{ begin - first, end - first } : exl2k_span{ 0, 0 };
 }
 
-template <u32 P> EXL2K_FN u32 exl2k_parts(const exl2k_matrix &m) { return P == EXL2K_LIST ? m.parts : P; }
-
+/* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
+   without work. */
 typedef struct exl2k_place { u32 slice, group, groups, lane, warp; } exl2k_place;
 
 /* ways_inverse = 256 / ways + 1 divides 0..16 by the ways. */
@@ -60,119 +55,157 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
     p.group = p.warp * a.ways_inverse >> 8;
     p.groups = EXL2K_GEMV_WARPS * a.ways_inverse >> 8;
     p.slice = p.warp - p.group * a.matrix.ways;
+    if (p.group >= p.groups) { /* the warps are no multiple of the ways */
+        p.group = 0xFFFF;
+    }
     return p;
 }
 
+/* ---- which chunks ---- */
+
+/* A task is one chunk of the warp's slice of a part, of all strips that the warp has of this part in a block. */
+typedef struct exl2k_walk {
+    u32 part, chunk, end; /* the task; chunks [chunk, end) of the part are left */
+    u32 strip;            /* the first of the warp in the part */
+    u32 reach;            /* strips of the block from there on, those of other groups too; 0: none */
+} exl2k_walk;
+
+EXL2K_FN void exl2k_walk_enter(exl2k_walk &w, const exl2k_matrix &m, const exl2k_place &place, exl2k_span strips)
+{
+    const exl2k_part &p = m.part[w.part];
+    u32 count = strips.end - strips.begin;
+    w.chunk = p.slice[place.slice];
+    w.end = p.slice[place.slice + 1];
+    w.strip = strips.begin + place.group;
+    w.reach = place.group < count ? count - place.group : 0;
+}
+
+EXL2K_FN bool exl2k_walk_done(const exl2k_walk &w) { return w.chunk >= w.end || w.reach == 0; }
+
 /* ---- the stream of chunks into the ring of a warp ---- */
 
+/* A stage holds the chunks of the next `side` strips of a task, or of the one that is left. The ring is full from the
+   start, and a stage is filled again when it has been read: one cursor serves both. */
 typedef struct exl2k_stream {
-    u64 from, policy;
-    u32 strip, end;                /* of the part: next to copy; strip >= end: nothing is left */
-    u32 bytes, step;               /* of a chunk; from strip to strip of this warp */
-    u32 part, chunk;               /* of the matrix; index into the chunk table */
-    u32 sizes[EXL2K_PARTS_MAX];    /* lane i: place | bytes16 << 20 of the i-th chunk of the slice, of each part */
-    exl2k_span block, cta;
-    u32 ring, slot, stages, slot_bytes, barriers;
+    exl2k_walk walk;
+    u32 block;               /* first strip */
+    u64 from, policy;        /* of the next copy */
+    u32 left, bytes, step;   /* as exl2k_walk.reach; of a chunk; from strip to strip of the warp */
+    u32 index, sizes;        /* of the chunk in its slice; lane i: place | bytes16 << 20 of chunk index + 1 + i */
+    u32 ring, barriers;
+    u32 at, barrier, slot, parity; /* the cursor */
+    u32 stage_bytes, hop;    /* hop: strips of all groups that a stage advances */
 } exl2k_stream;
 
 /* Sizes of 32 chunks at once, so that filling the ring does not wait for one after the other. */
-EXL2K_FN u32 exl2k_sizes(const exl2k_part &p, u32 chunk, u32 last)
+EXL2K_FN u32 exl2k_sizes(const exl2k_part &p, u32 chunk, u32 end)
 {
-    if (chunk >= last) {
+    if (chunk >= end) {
         return 0;
     }
     u64 at = p.chunks + chunk * sizeof(exl2k_chunk);
     return exl2k_load_constant(at) | exl2k_load_constant(at + 4) >> 16 << 20;
 }
 
-/* A long slice: the sizes of its next 32 chunks. */
-template <u32 P>
-EXL2K_FN void exl2k_stream_more(exl2k_stream &s, const exl2k_part &p, const exl2k_place &place)
-{
-    u32 sizes = exl2k_sizes(p, s.chunk + place.lane, p.slice[place.slice + 1]);
-#pragma unroll
-    for (u32 i = 0; i < P; i++) {
-        s.sizes[i] = s.part == i ? sizes : s.sizes[i];
-    }
-}
-
-/* Moves to the first strip of the next chunk that this warp has. */
-template <u32 P>
+/* Begins the task at `walk`, if there is one, else the next one there is. */
 EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
 {
     const exl2k_matrix &m = a.matrix;
-    while (s.block.begin < s.cta.end) {
-        const exl2k_part &p = m.part[P == EXL2K_ONE ? 0 : s.part];
-        exl2k_span strips = exl2k_strips_of_part<P>(m, s.part, s.block);
-        u32 first = strips.begin + place.group, index = s.chunk - p.slice[place.slice];
-        if (s.chunk < p.slice[place.slice + 1] && first < strips.end) {
-            if (index > 0 && index % EXL2K_WARP == 0) {
-                exl2k_stream_more<P>(s, p, place);
+    while (exl2k_walk_done(s.walk)) {
+        if (++s.walk.part == m.parts) {
+            s.walk.part = 0;
+            s.block += a.block;
+            if (s.block >= exl2k_strips_of_cta(a).end) {
+                s.left = 0;
+                return;
             }
-            u32 mine = P == EXL2K_ONE || s.part == 0 ? s.sizes[0] : P == EXL2K_PAIR || s.part == 1 ? s.sizes[1]
-                     : s.sizes[2];
-            u32 size = __shfl_sync(EXL2K_ALL, mine, index % EXL2K_WARP);
-            s.from = p.base + (u64)first * p.pitch + (u64)(size & 0xFFFFF) * 16;
-            s.bytes = (size >> 20) * 16;
-            s.step = place.groups * p.pitch;
-            s.strip = first;
-            s.end = strips.end;
-            return;
         }
-        s.part++;
-        if (P == EXL2K_ONE || s.part == exl2k_parts<P>(m)) {
-            s.part = 0;
-            s.block = exl2k_block_after(a, s.block.end, s.cta);
-        }
-        s.chunk = m.part[P == EXL2K_ONE ? 0 : s.part].slice[place.slice];
+        exl2k_walk_enter(s.walk, m, place, exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)));
+        s.index = 0;
     }
-    s.strip = s.end = 0;
+    const exl2k_part &p = m.part[s.walk.part];
+    u32 size = p.first[place.slice];
+    if (s.index % EXL2K_WARP == 0) {
+        size = s.index > 0 ? __shfl_sync(EXL2K_ALL, s.sizes, 31) : size;
+        s.sizes = exl2k_sizes(p, s.walk.chunk + 1 + place.lane, s.walk.end);
+    } else {
+        size = __shfl_sync(EXL2K_ALL, s.sizes, s.index % EXL2K_WARP - 1);
+    }
+    s.from = p.base + (u64)s.walk.strip * p.pitch + (u64)(size & 0xFFFFF) * 16;
+    s.bytes = (size >> 20) * 16;
+    s.step = place.groups * p.pitch;
+    s.left = s.walk.reach;
 }
 
-/* Copies the next chunk into the slot that comes next. */
-template <u32 P>
+/* A stage of `left` strips has two chunks. Eight rows: never, as registers are few. */
+template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_stream &s, const exl2k_place &place, u32 left)
+{
+    return M == 1 && s.hop > place.groups && left > place.groups;
+}
+
+/* Copies the next chunks into the stage at the cursor. */
+template <u32 M>
 EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
 {
-    if (s.strip < s.end) {
-        u32 to = s.ring + s.slot * s.slot_bytes;
+    if (s.left > 0) {
+        bool two = exl2k_stream_two<M>(s, place, s.left);
 #if EXL2K_BULK
         if (place.lane == 0) {
-            exl2k_barrier_expect(s.barriers + s.slot * 8, s.bytes);
-            exl2k_copy_bulk(to, s.from, s.bytes, s.barriers + s.slot * 8, s.policy);
+            exl2k_barrier_expect(s.barrier, two ? 2 * s.bytes : s.bytes);
+            exl2k_copy_bulk(s.at, s.from, s.bytes, s.barrier, s.policy);
+            if (two) {
+                exl2k_copy_bulk(s.at + a.slot_bytes, s.from + s.step, s.bytes, s.barrier, s.policy);
+            }
         }
 #else
         for (u32 i = 0; i < s.bytes; i += 512) { /* the warp stays together */
-            u32 at = i + place.lane * 16;
-            if (at < s.bytes) {
-                exl2k_copy16_once(to + at, s.from + at);
+            u32 inside = i + place.lane * 16;
+            if (inside < s.bytes) {
+                exl2k_copy16_once(s.at + inside, s.from + inside);
+                if (two) {
+                    exl2k_copy16_once(s.at + a.slot_bytes + inside, s.from + s.step + inside);
+                }
             }
         }
 #endif
         __syncwarp();
-        s.from += s.step;
-        s.strip += place.groups;
-        if (s.strip >= s.end) {
-            s.chunk++;
-            exl2k_stream_seek<P>(s, a, place);
+        s.from += two ? 2 * s.step : s.step;
+        s.left -= exl2k_min(s.left, s.hop);
+        if (s.left == 0) {
+            s.walk.chunk++;
+            s.index++;
+            exl2k_stream_seek(s, a, place);
         }
     }
 #if !EXL2K_BULK
     exl2k_copy_commit();
 #endif
-    s.slot = s.slot + 1 == s.stages ? 0 : s.slot + 1;
 }
 
-/* Until the oldest slot of the ring is there, for every lane. */
-EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, u32 slot, u32 parity)
+/* Moves the cursor to the next stage. */
+EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    s.at += s.stage_bytes;
+    s.barrier += 8;
+    if (++s.slot == a.stages) {
+        s.slot = 0;
+        s.at = s.ring;
+        s.barrier = s.barriers;
+        s.parity ^= 1;
+    }
+}
+
+/* Until the stage at the cursor is there, for every lane. */
+EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 {
 #if EXL2K_BULK
-    exl2k_barrier_wait(s.barriers + slot * 8, parity);
+    exl2k_barrier_wait(s.barrier, s.parity);
 #else
-    if (s.stages >= 6) { /* two slots may be in use: at most stages - 2 copies are still under way */
-        exl2k_copy_wait<4>();
-    } else if (s.stages >= 4) {
+    if (a.stages >= 4) { /* as many groups are under way as there are stages */
+        exl2k_copy_wait<3>();
+    } else if (a.stages == 3) {
         exl2k_copy_wait<2>();
-    } else if (s.stages == 3) {
+    } else if (a.stages == 2) {
         exl2k_copy_wait<1>();
     } else {
         exl2k_copy_wait<0>();
@@ -181,27 +214,17 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, u32 slot, u32 parity)
 #endif
 }
 
-template <u32 P>
-EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, u32 shared, u32 small,
-                                        exl2k_span cta)
+EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, u32 shared, u32 small)
 {
     exl2k_stream s;
     s.policy = exl2k_evict_first();
-    s.stages = a.stages;
-    s.slot_bytes = a.slot_bytes;
-    s.ring = shared + place.warp * a.stages * a.slot_bytes;
-    s.barriers = small + place.warp * 64;
-    s.slot = 0;
-    s.cta = cta;
-    s.block = exl2k_block_after(a, cta.begin, cta);
-    s.part = 0;
-    s.chunk = a.matrix.part[0].slice[place.slice];
-#pragma unroll
-    for (u32 i = 0; i < P; i++) {
-        const exl2k_part &p = a.matrix.part[i];
-        s.sizes[i] = i < exl2k_parts<P>(a.matrix)
-                   ? exl2k_sizes(p, p.slice[place.slice] + place.lane, p.slice[place.slice + 1]) : 0;
-    }
+    s.stage_bytes = a.side * a.slot_bytes;
+    s.hop = place.groups * a.side;
+    s.ring = s.at = shared + place.warp * a.stages * s.stage_bytes;
+    s.barriers = s.barrier = small + place.warp * 64;
+    s.slot = s.parity = s.index = s.sizes = 0;
+    s.block = exl2k_strips_of_cta(a).begin;
+    s.walk.part = 0;
 #if EXL2K_BULK
     if (place.lane < a.stages) {
         exl2k_barrier_init(s.barriers + place.lane * 8, 1);
@@ -209,59 +232,9 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
     exl2k_barrier_init_fence();
     __syncwarp();
 #endif
-    if (place.group >= place.groups) { /* 16 is no multiple of the ways: the last warps have nothing */
-        s.block.begin = s.cta.end;
-    }
-    exl2k_stream_seek<P>(s, a, place);
+    exl2k_walk_enter(s.walk, a.matrix, place, exl2k_strips_of_part(a.matrix, 0, exl2k_block_at(a, s.block)));
+    exl2k_stream_seek(s, a, place);
     return s;
-}
-
-/* ---- the chunks that a warp works on, one ahead ---- */
-
-typedef struct exl2k_task {
-    u32 part, chunk, strips;   /* strips: of the part in the block; 0: no task */
-    u32 offset;                /* strips of earlier parts in the block */
-    u32 row, shape, ends;      /* of exl2k_chunk; shape: width, records, groups, by_half, a byte each */
-    u32 maximum;               /* one row: of the lane's two halves */
-} exl2k_task;
-
-EXL2K_FN u32 exl2k_task_records(const exl2k_task &t) { return t.shape >> 8 & 255; }
-
-/* Goes on from t.part, t.chunk to a chunk that is there, and begins to read its table entry. */
-template <u32 M, u32 P>
-EXL2K_FN void exl2k_task_find(exl2k_task &t, const exl2k_matrix &m, const exl2k_place &place, exl2k_span block)
-{
-    while (t.part < exl2k_parts<P>(m)) {
-        const exl2k_part &p = m.part[P == EXL2K_ONE ? 0 : t.part];
-        exl2k_span strips = exl2k_strips_of_part<P>(m, t.part, block);
-        t.strips = strips.end - strips.begin;
-        if (t.chunk < p.slice[place.slice + 1] && place.group < t.strips) {
-            u64 at = p.chunks + t.chunk * sizeof(exl2k_chunk);
-            uint4 entry = exl2k_load_constant4(at);
-            t.row = entry.y & 0xFFFF;
-            t.shape = entry.z;
-            t.ends = entry.w & 255;
-            if (M == 1) {
-                t.maximum = exl2k_load_constant(at + 16 + place.lane % 4 * 4);
-            }
-            return;
-        }
-        t.offset += t.strips;
-        t.part++;
-        t.chunk = t.part < exl2k_parts<P>(m) ? m.part[t.part].slice[place.slice] : 0;
-    }
-    t.strips = 0;
-}
-
-template <u32 M, u32 P>
-EXL2K_FN exl2k_task exl2k_task_first(const exl2k_matrix &m, const exl2k_place &place, exl2k_span block)
-{
-    exl2k_task t = { 0 };
-    t.chunk = m.part[0].slice[place.slice];
-    if (place.group < place.groups) {
-        exl2k_task_find<M, P>(t, m, place, block);
-    }
-    return t;
 }
 
 #endif

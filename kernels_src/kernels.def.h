@@ -14,21 +14,18 @@
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
-    X(exl2k_gemv1_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
-    X(exl2k_gemv1_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
-    X(exl2k_gemv1_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
-    X(exl2k_gemv1_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
-    X(exl2k_gemv8_store, "gemv.cu", exl2k_gemv_args, BUDGET)                                 \
-    X(exl2k_gemv8_residual, "gemv.cu", exl2k_gemv_args, BUDGET)                              \
-    X(exl2k_gemv8_act, "gemv.cu", exl2k_gemv_args, BUDGET)                                   \
-    X(exl2k_gemv8_head, "gemv.cu", exl2k_gemv_args, BUDGET)                                  \
-    X(exl2k_gemm_store, "gemm.cu", exl2k_gemm_args, BUDGET)                                  \
-    X(exl2k_gemm_residual, "gemm.cu", exl2k_gemm_args, BUDGET)                               \
-    X(exl2k_gemm_act, "gemm.cu", exl2k_gemm_args, BUDGET)                                    \
+    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
+    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
+    X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
+    X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
+    X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
+    X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                                    \
+    X(exl2k_join, "gather.cu", exl2k_join_args, NONE)                                        \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
+    X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
     X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \

@@ -222,9 +222,9 @@ EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 s
     return v;
 }
 
-/* Sum of the thread's weights; `store`: also of its blocks. */
+/* Sum of the thread's weights; `store`: also of its blocks; `bin`: also of bins of like weights. */
 EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, const u32 bits[EXL2K_CHUNK_FOURS][4],
-                             bool store)
+                             bool store, bool bin, exl2k_outer_bins *outer)
 {
     u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
 #pragma unroll
@@ -232,7 +232,12 @@ EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curv
         u64 sum = 0;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            sum += exl2k_weight(curve, __uint_as_float(bits[n][i]));
+            u32 steps = exl2k_steps(curve, __uint_as_float(bits[n][i]));
+            u64 weight = exl2k_exp2(steps);
+            sum += weight;
+            if (bin && exl2k_key(bits[n][i]) != EXL2K_KEY_NONE) {
+                exl2k_count_weight(outer, steps, weight);
+            }
         }
         total += sum;
         if (store) {
@@ -291,7 +296,7 @@ EXL2K_STEP u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
 }
 
 /* The drawn token: steps 4 to 8 of the chain; sum: of all weights, where exl2k_needs_sums. */
-EXL2K_STEP u32 exl2k_pick(u64 sum)
+EXL2K_STEP u32 exl2k_pick(u64 sum, u64 bins)
 {
     const exl2k_draw *d = &exl2k_w.draw;
     u64 random = exl2k_random(d->seed, d->position), least_weight = d->least_weight;
@@ -300,10 +305,10 @@ EXL2K_STEP u32 exl2k_pick(u64 sum)
         return exl2k_draw_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
     }
     if (d->top_k == 0 && top_p) {
-        exl2k_keep_nucleus(sum, d->share, least_weight);
+        exl2k_keep_nucleus(bins, sum, d->share, least_weight);
     } else if (d->top_k == 0) {
         exl2k_curve curve = exl2k_w.view.curve;
-        exl2k_collect(exl2k_least_key(&curve, least_weight), EXL2K_KEY_INF, true);
+        exl2k_collect(exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS), EXL2K_KEY_INF, true);
     } else {
         exl2k_keep_first(d->top_k, true);
         if (top_p) {
@@ -366,7 +371,7 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
         token = ~(u32)best;
         if (!(d->flags & EXL2K_GREEDY)) {
             exl2k_view_set(own);
-            token = exl2k_pick(own_sum);
+            token = exl2k_pick(own_sum, exl2k_bins_at(a));
         }
     }
     if (threadIdx.x == 0) {
@@ -398,13 +403,13 @@ EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, u32 ticket)
 /* Is this the last CTA of its row? What the others have written is there then. */
 EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a)
 {
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) { /* fences of one thread order what the barriers have brought before and after it */
+        __threadfence();
         exl2k_w.counter = atomicInc(&((exl2k_sample_state *)exl2k_state(a))->ticket, gridDim.x - 1);
+        __threadfence();
     }
     __syncthreads();
-    __threadfence();
     return exl2k_w.counter == gridDim.x - 1;
 }
 
@@ -412,6 +417,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
 {
     u32 bits[EXL2K_CHUNK_FOURS][4];
     u64 sums[2] = { 0, 0 };
+    exl2k_outer_bins outer = { { 0, 0 }, { 0, 0 } };
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
@@ -433,15 +439,21 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_row_view raw = exl2k_view(&a, a.logits, 0, (int)((u32)(best >> 32) ^ 0x80000000u), EXL2K_SLOPE_ONE);
     exl2k_row_view own = exl2k_view(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
                                     exl2k_w.draw.slope);
-    bool same = !adjusted && own.curve.slope == raw.curve.slope;
+    bool same = !adjusted && own.curve.slope == raw.curve.slope, bin = needs && (exl2k_w.draw.flags & EXL2K_TOP_P);
+    if (bin) {
+        exl2k_clear_bins();
+    }
     if (raw.curve.top_key != EXL2K_KEY_NONE) {
-        sums[0] = exl2k_chunk_sum(&a, &raw.curve, bits, needs && same);
+        sums[0] = exl2k_chunk_sum(&a, &raw.curve, bits, needs && same, bin && same, &outer);
     }
     if (needs && !same && own.curve.top_key != EXL2K_KEY_NONE) {
         if (adjusted) {
             exl2k_load_logits(&a, logits, bits);
         }
-        sums[1] = exl2k_chunk_sum(&a, &own.curve, bits, true);
+        sums[1] = exl2k_chunk_sum(&a, &own.curve, bits, true, bin, &outer);
+    }
+    if (bin) {
+        exl2k_add_bins(&a, &outer);
     }
     exl2k_block_sums<2>(sums);
     if (threadIdx.x == 0) {

@@ -1,12 +1,12 @@
 /* sample_filter.cuh: which tokens of a row survive the filters, and which of them a number draws, by one CTA.
-   takes: sample_select.cuh; the row's sums of blocks.
+   takes: sample_bins.cuh; the row's sums of blocks, and its bins.
    gives: exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
    owns:  nothing.
    next:  sample.cu */
 #ifndef EXL2K_SAMPLE_FILTER_CUH
 #define EXL2K_SAMPLE_FILTER_CUH
 
-#include "sample_select.cuh"
+#include "sample_bins.cuh"
 
 /* ---- filters: the items become the survivors, with their cut ---- */
 
@@ -79,7 +79,7 @@ EXL2K_FN void exl2k_keep_weighty(u64 least_weight)
 {
     exl2k_curve curve = exl2k_w.view.curve;
     if (exl2k_key_weight(&curve, exl2k_w.items.cut_key) < least_weight) {
-        exl2k_cut_set(exl2k_least_key(&curve, least_weight), EXL2K_TIES_ALL);
+        exl2k_cut_set(exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS), EXL2K_TIES_ALL);
     }
 }
 
@@ -90,24 +90,35 @@ EXL2K_FN void exl2k_keep_share(u64 sum, u64 share)
     exl2k_prefix(need > 1 ? need : 1);
 }
 
-/* Top-p, then min-p, over the whole row, whose weights sum up to `sum`: looks among ever smaller weights. */
-EXL2K_FN void exl2k_keep_nucleus(u64 sum, u64 share, u64 least_weight)
+/* The items become all tokens of at least `least`, without a look at them. */
+EXL2K_FN void exl2k_row_items(int least, u32 tokens)
+{
+    exl2k_items items = { EXL2K_ITEMS_ROW, exl2k_w.view.vocab, tokens, least, true, least, EXL2K_TIES_ALL };
+    exl2k_items_set(items);
+}
+
+/* Top-p, then min-p, over the whole row, whose weights sum up to `sum`. */
+EXL2K_FN void exl2k_keep_nucleus(u64 bins, u64 sum, u64 share, u64 least_weight)
 {
     u64 need = __umul64hi(sum, share);
     need = need > 1 ? need : 1;
-#pragma unroll 1
-    for (u32 places = 10;; places += 10) {
-        u64 weight = places < EXL2K_WEIGHT_ONE_LOG2 ? EXL2K_WEIGHT_ONE >> places : 1;
-        weight = weight > least_weight ? weight : least_weight;
-        exl2k_curve curve = exl2k_w.view.curve;
-        exl2k_collect(exl2k_least_key(&curve, weight), EXL2K_KEY_INF, true);
-        if (exl2k_items_sum() >= need) {
-            exl2k_prefix(need);
-            return;
-        }
-        if (weight == least_weight) {
-            return;
-        }
+    exl2k_curve curve = exl2k_w.view.curve;
+    exl2k_cut_bin cut = exl2k_find_bin(bins, need);
+    int least = exl2k_least_key(&curve, 0, cut.bin), weighty = exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS);
+    int most = cut.bin ? exl2k_least_key(&curve, 0, cut.bin - 1) - 1 : curve.top_key;
+    if (weighty <= least && cut.before + cut.count > EXL2K_LIST_MAX) {
+        exl2k_row_items(least, cut.before + cut.count);
+    } else {
+        exl2k_collect(weighty > least ? weighty : least, EXL2K_KEY_INF, true);
+    }
+    if (weighty > least && exl2k_items_sum() < need) {
+        return; /* min-p leaves less than top-p would */
+    }
+    if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
+        exl2k_prefix(need);
+    } else {
+        u32 top = (u32)curve.top_key, low = top - (u32)most, high = top - (u32)(weighty > least ? weighty : least);
+        exl2k_prefix_within(need - cut.weight_before, low, high, cut.count);
     }
 }
 

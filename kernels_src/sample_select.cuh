@@ -1,8 +1,8 @@
 /* sample_select.cuh: the tokens of a row as items in order, and prefixes of that order, by one CTA.
-   takes: sample_weight.cuh, sample_args.h; the row's keys of blocks.
+   takes: sample_weight.cuh; the row's keys of blocks.
    gives: exl2k_w, exl2k_view_set, exl2k_collect, exl2k_items_sum, exl2k_prefix, sums and scans over the CTA.
    owns:  exl2k_w: the shared memory of exl2k_sample_draw.
-   next:  sample_filter.cuh
+   next:  sample_bins.cuh
 
    Survivors of filters are always a prefix of the order (logit descending, id ascending), so a key and a number say it
    all: every token above the key, and the first `ties` of those equal to it. The prefix that measures a given amount
@@ -12,7 +12,6 @@
 #ifndef EXL2K_SAMPLE_SELECT_CUH
 #define EXL2K_SAMPLE_SELECT_CUH
 
-#include "sample_args.h"
 #include "sample_weight.cuh"
 
 #define EXL2K_LIST_MAX 2048u
@@ -40,11 +39,18 @@ typedef struct exl2k_items {
 
 typedef struct exl2k_sample_work {
     union {
-        u64 weights[EXL2K_LIST_MAX];
-        int block_keys[EXL2K_BLOCKS_MAX]; /* a copy, if the row has no more */
+        struct {
+            union {
+                u64 weights[EXL2K_LIST_MAX];
+                int block_keys[EXL2K_BLOCKS_MAX]; /* a copy, if the row has no more */
+            };
+            int keys[EXL2K_LIST_MAX];
+            u32 ids[EXL2K_LIST_MAX]; /* ascending */
+        };
+        struct { /* of this CTA's chunk, before there is a list: sums of the low 20 bits and of what is above them */
+            u32 low[EXL2K_SAMPLE_BINS], high[EXL2K_SAMPLE_BINS], counts[EXL2K_SAMPLE_BINS];
+        } bins;
     };
-    int keys[EXL2K_LIST_MAX];
-    u32 ids[EXL2K_LIST_MAX]; /* ascending */
     u64 partial[6][EXL2K_SAMPLE_WARPS];
     exl2k_draw draw;
     exl2k_row_view view;
@@ -227,39 +233,53 @@ EXL2K_FN u64 exl2k_items_sum(void)
     return exl2k_w.partial[0][0];
 }
 
-/* Tokens of the warp's blocks with keys in [least, most], four blocks at a time. `write`: into the list from `at`. */
+#define EXL2K_WALK 8u /* pairs of blocks of which the logits are on their way */
+
+/* Tokens of the warp's pairs of blocks with keys in [least, most]: a lane has four logits of a pair. `write`: into the
+   list from `at`. */
 EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32 at)
 {
     u32 lane = threadIdx.x % 32, before = (1u << lane) - 1, vocab = exl2k_w.view.vocab;
     u64 logits = exl2k_w.view.logits, blocks = exl2k_w.view.keys;
 #pragma unroll 1
     for (u32 base = begin; base < end; base += 32) {
-        int largest = base + lane < end ? (int)exl2k_load(blocks + 4ull * (base + lane)) : EXL2K_KEY_NONE;
-        u32 open = __ballot_sync(EXL2K_ALL, largest >= least);
+        u32 pair = exl2k_min(base + lane, end - 1);
+        int first = (int)exl2k_load(blocks + 8ull * pair), second = EXL2K_KEY_NONE;
+        if (2 * pair + 1 < exl2k_w.view.blocks) {
+            second = (int)exl2k_load(blocks + 8ull * pair + 4);
+        }
+        u32 open = __ballot_sync(EXL2K_ALL, base + lane < end && (first >= least || second >= least));
 #pragma unroll 1
         while (open) {
-            u32 ids[8];
-            int keys[8];
+            u32 ids[EXL2K_WALK];
+            uint4 four[EXL2K_WALK];
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) {
-                if (j % 2 == 0) {
-                    ids[j] = open ? (base + (u32)__ffs((int)open) - 1) * EXL2K_SAMPLE_BLOCK + lane : vocab;
-                    open &= open - 1;
-                } else {
-                    ids[j] = ids[j - 1] + 32;
-                }
-                u32 bits = exl2k_load(logits + 4ull * exl2k_min(ids[j], vocab - 1));
-                keys[j] = ids[j] < vocab ? exl2k_key(bits) : EXL2K_KEY_NONE;
+            for (u32 j = 0; j < EXL2K_WALK; j++) {
+                u32 index = open ? base + (u32)__ffs((int)open) - 1 : 0;
+                ids[j] = open ? index * 2 * EXL2K_SAMPLE_BLOCK + 4 * lane : vocab;
+                open &= open - 1;
+                four[j] = exl2k_load4(logits + 4ull * (ids[j] < vocab ? ids[j] : 0));
             }
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) {
-                bool fits = keys[j] >= least && keys[j] <= most;
-                u32 in = __ballot_sync(EXL2K_ALL, fits), to = at + (u32)__popc(in & before);
-                if (write && fits) {
-                    exl2k_w.ids[to] = ids[j];
-                    exl2k_w.keys[to] = keys[j];
+            for (u32 j = 0; j < EXL2K_WALK; j++) {
+                u32 bits[4] = { four[j].x, four[j].y, four[j].z, four[j].w }, in = 0, to = at;
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    int key = exl2k_key(bits[i]);
+                    bool fits = key >= least && key <= most && ids[j] + i < vocab;
+                    u32 lanes = __ballot_sync(EXL2K_ALL, fits);
+                    in |= (u32)fits << i;
+                    to += (u32)__popc(lanes & before);
+                    at += (u32)__popc(lanes);
                 }
-                at += (u32)__popc(in);
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    if (write && (in >> i & 1)) {
+                        exl2k_w.ids[to] = ids[j] + i;
+                        exl2k_w.keys[to] = exl2k_key(bits[i]);
+                        to++;
+                    }
+                }
             }
         }
     }
@@ -270,9 +290,9 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32
    If it does not, they become all of at least `least`. */
 EXL2K_STEP void exl2k_collect(int least, int most, bool weighted)
 {
-    u32 warp = threadIdx.x / 32, blocks = exl2k_w.view.blocks;
-    u32 span = (blocks + EXL2K_SAMPLE_WARPS - 1) / EXL2K_SAMPLE_WARPS;
-    u32 begin = exl2k_min(warp * span, blocks), end = exl2k_min(begin + span, blocks), at = 0;
+    u32 warp = threadIdx.x / 32, pairs = (exl2k_w.view.blocks + 1) / 2;
+    u32 span = (pairs + EXL2K_SAMPLE_WARPS - 1) / EXL2K_SAMPLE_WARPS;
+    u32 begin = exl2k_min(warp * span, pairs), end = exl2k_min(begin + span, pairs), at = 0;
     u64 total = 0;
 #pragma unroll 1
     for (u32 write = 0; write < 2; write++) {
@@ -368,12 +388,13 @@ EXL2K_FN void exl2k_narrow(exl2k_search *s)
     exl2k_collect((int)(top - s->high), (int)(top - s->low), exl2k_w.items.weighted);
 }
 
-/* Cuts the items to the shortest prefix that measures at least `need`; all of them do. 1 <= need. A list stays as it
-   is; what it holds is lost if the items were those of the row. */
-EXL2K_STEP void exl2k_prefix(u64 need)
+/* Cuts the items to a prefix that ends at a distance in [low, high] to the top key: the shortest of which what lies
+   there, `count` items, measures at least `need`; all of them do. 1 <= need. A list stays as it is; what it holds is
+   lost if the items were those of the row. */
+EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
 {
     exl2k_items all = exl2k_w.items;
-    exl2k_search s = { 0, (u32)exl2k_w.view.curve.top_key - (u32)all.least, need, all.tokens };
+    exl2k_search s = { low, high, need, count };
     if (all.kind == EXL2K_ITEMS_ROW) {
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -412,6 +433,12 @@ EXL2K_STEP void exl2k_prefix(u64 need)
         exl2k_items_set(exl2k_w.kept);
     }
     exl2k_cut_set((int)exl2k_w.found, exl2k_w.counter);
+}
+
+/* The same over all items. */
+EXL2K_FN void exl2k_prefix(u64 need)
+{
+    exl2k_prefix_within(need, 0, (u32)exl2k_w.view.curve.top_key - (u32)exl2k_w.items.least, exl2k_w.items.tokens);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* sample_weight.cuh: logits as ordered keys and integer weights: exl2_impl/3_backend/cpu_weight.h on the device.
-   takes: base.cuh.
-   gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_weight, exl2k_least_key, exl2k_random.
+   takes: base.cuh, sample_args.h.
+   gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_steps, exl2k_weight, exl2k_least_key, exl2k_random.
    owns:  nothing.
    next:  sample_select.cuh
 
@@ -10,6 +10,7 @@
 #define EXL2K_SAMPLE_WEIGHT_CUH
 
 #include "base.cuh"
+#include "sample_args.h"
 
 #define EXL2K_KEY_INF 0x7F800000                /* of +infinity */
 #define EXL2K_KEY_NONE (-EXL2K_KEY_INF)         /* of -infinity and NaN: the token is not allowed */
@@ -18,6 +19,7 @@
 #define EXL2K_WEIGHT_ONE_LOG2 40
 #define EXL2K_WEIGHT_ONE (1ull << EXL2K_WEIGHT_ONE_LOG2)
 #define EXL2K_WEIGHT_FAR_BITS 0x4EA20000u       /* 40.5 * 2^25 as a float: from there on weights are 0 */
+#define EXL2K_BIN_STEPS_LOG2 19
 #define EXL2K_SLOPE_ONE 48408812.646245942f     /* 2^25 * log2(e): temperature 1 */
 
 /* 2^(31 - j / 8), rounded. */
@@ -58,25 +60,32 @@ EXL2K_FN u64 exl2k_exp2(u32 steps)
     return (((u64)eighth << 32) - (u64)eighth * part) >> (63 - EXL2K_WEIGHT_ONE_LOG2 + (steps >> 25));
 }
 
-EXL2K_FN u64 exl2k_weight(const exl2k_curve *curve, f32 logit)
+/* How far below the largest logit, in parts of 2^-25 of an octave of weight: less for larger logits. */
+EXL2K_FN u32 exl2k_steps(const exl2k_curve *curve, f32 logit)
 {
-    if (curve->top_key == EXL2K_KEY_INF) {
-        return exl2k_key(__float_as_uint(logit)) == EXL2K_KEY_INF ? EXL2K_WEIGHT_ONE : 0;
-    }
     f32 below = __fmul_rn(__fsub_rn(curve->top, logit), curve->slope);
     u32 bits = exl2k_min(__float_as_uint(below), EXL2K_WEIGHT_FAR_BITS);
-    return exl2k_exp2((u32)__float2int_rz(__uint_as_float(bits)));
+    if (curve->top_key == EXL2K_KEY_INF) {
+        bits = exl2k_key(__float_as_uint(logit)) == EXL2K_KEY_INF ? 0 : EXL2K_WEIGHT_FAR_BITS;
+    }
+    return (u32)__float2int_rz(__uint_as_float(bits));
 }
+
+EXL2K_FN u64 exl2k_weight(const exl2k_curve *curve, f32 logit) { return exl2k_exp2(exl2k_steps(curve, logit)); }
+
+EXL2K_FN u32 exl2k_steps_bin(u32 steps) { return exl2k_min(steps >> EXL2K_BIN_STEPS_LOG2, EXL2K_SAMPLE_BINS - 1); }
 
 EXL2K_FN u64 exl2k_key_weight(const exl2k_curve *curve, int key) { return exl2k_weight(curve, exl2k_key_logit(key)); }
 
-/* The smallest key that weighs at least `weight`, which is at most 2^40. A whole warp probes 32 keys a round. */
-EXL2K_FN int exl2k_least_key(const exl2k_curve *curve, u64 weight)
+/* The smallest key that weighs at least `weight`, which is at most 2^40, and lies in a bin up to `bin`. A whole warp
+   probes 32 keys a round. */
+EXL2K_FN int exl2k_least_key(const exl2k_curve *curve, u64 weight, u32 bin)
 {
     long long low = EXL2K_KEY_LEAST, high = curve->top_key;
     while (low < high) {
         long long step = high - low, probe = low + step * (threadIdx.x % 32) / 32;
-        u32 enough = __ballot_sync(EXL2K_ALL, exl2k_key_weight(curve, (int)probe) >= weight);
+        u32 steps = exl2k_steps(curve, exl2k_key_logit((int)probe));
+        u32 enough = __ballot_sync(EXL2K_ALL, exl2k_exp2(steps) >= weight && exl2k_steps_bin(steps) <= bin);
         u32 first = enough ? (u32)__ffs((int)enough) - 1 : 32;
         high = first < 32 ? low + step * first / 32 : high;
         low = first > 0 ? low + step * (first - 1) / 32 + 1 : low;

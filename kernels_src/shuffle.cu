@@ -2,7 +2,7 @@
    takes: base.cuh, unpack.cuh (its head has the layout), shuffle_args.h.
    gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_dense.
    owns:  nothing.
-   next:  gemv.cu */
+   next:  gemv_args.h */
 #include "base.cuh"
 #include "unpack.cuh"
 #include "shuffle_args.h"

@@ -1,6 +1,7 @@
 /* exl2_matrix.h: the tensors of one linear layer -> a checked description that a backend packs.
    takes: the tensor table, a layer key, the sizes that config.json asks for.
-   gives: exl2__dtype, exl2__group, exl2__matrix_desc; find (headers only), data, tables (everything but the weights).
+   gives: exl2__dtype, exl2__group, exl2__matrix_desc; find (headers only), data, groups, tables (everything but the
+          weights).
    owns:  exl2__matrix_tables: one block with the tables of one matrix, until it is closed.
    next:  ../2_graph/phases.h */
 #ifndef EXL2__EXL2_MATRIX_H
@@ -27,8 +28,8 @@ typedef struct exl2__matrix_desc {
     uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: what the model does with it */
-    /* Above is known from headers alone and is enough for matrix_bytes. Below is needed by matrix_make, and only
-       until it returns. */
+    /* Above is known from headers alone and is enough for matrix_bytes, unless the backend asks for groups there. Below
+       is needed by matrix_make, and only until it returns. */
     const exl2__group *groups;    /* [group_count] */
     const uint32_t *scale_codes;  /* [group_count, out_stored / 8] q_scale as on disk */
     const uint16_t *scale_max;    /* [group_count] f16: fp16(q_scale_max * prescale / 256), exl2-format 4.5 */
@@ -364,26 +365,55 @@ static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has filled, and points *desc at it.
-   prescale: exl2-format 4.7, else 1. On failure *tables is zeroed. */
-static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
-                                            exl2__matrix_desc *desc,
+/* Reads and checks the groups alone, and points *desc at them. On failure *tables is zeroed. */
+static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
                                             exl2__matrix_tables *tables)
 {
+    uint64_t group_bytes = exl2__align_up(desc->group_count * sizeof(exl2__group), EXL2__ARENA_ALIGN);
+    uint64_t raw_bytes = exl2__align_up(desc->group_count * sizeof(uint32_t), EXL2__ARENA_ALIGN);
     *tables = (exl2__matrix_tables){ 0 };
-    EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
-    exl2__matrix_tables_layout(desc, tables);
-    exl2_result result = exl2__matrix_tables_read(c, t, desc, prescale, tables);
+    if (desc->dense) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__arena_open(c, &tables->memory, group_bytes + raw_bytes, EXL2_MEM_GENERAL));
+    tables->groups = (exl2__group *)exl2__arena_take(&tables->memory, group_bytes);
+    tables->raw = (uint32_t *)exl2__arena_take(&tables->memory, raw_bytes);
+    exl2_result result = exl2__matrix_read_groups(c, t, desc, tables);
     if (result < 0) {
         exl2__matrix_tables_close(c, tables);
         return result;
     }
+    desc->groups = tables->groups;
+    return EXL2_OK;
+}
+
+/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has filled, and points *desc at it.
+   *tables is zeroed but for its memory, which has room for exl2__matrix_tables_bytes. prescale: exl2-format 4.7, else
+   1. */
+static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+{
+    exl2__matrix_tables_layout(desc, tables);
+    EXL2__TRY(exl2__matrix_tables_read(c, t, desc, prescale, tables));
     desc->groups = tables->groups;
     desc->scale_codes = tables->scale_codes;
     desc->scale_max = tables->scale_max;
     desc->inverse_perm = tables->inverse_perm;
     desc->bias = tables->bias;
     return EXL2_OK;
+}
+
+/* The same in memory of its own. On failure *tables is zeroed. */
+static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+{
+    *tables = (exl2__matrix_tables){ 0 };
+    EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
+    exl2_result result = exl2__matrix_tables_fill(c, t, prescale, desc, tables);
+    if (result < 0) {
+        exl2__matrix_tables_close(c, tables);
+    }
+    return result;
 }
 
 #endif

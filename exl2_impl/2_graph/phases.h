@@ -139,15 +139,20 @@ typedef struct exl2__backend {
     exl2_result (*open)(exl2__ctx *c, void *hardware, exl2__device **out); /* hardware: the engine's, NULL for "cpu" */
     void (*close)(exl2__device *d);
     /* Weights. The caller opens `weights` with the sum of the *_bytes; the same calls in the same order then fit. */
+    bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
     exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
+    /* Of a backend that lends the memory which slices are read into, else NULL: *out has room for `bytes`, and is the
+       next matrix_feed's slice->data; nothing else is made or fed in between. May wait for a copy from there. */
+    exl2_result (*stage)(exl2__device *d, uint64_t bytes, void **out);
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
     /* Of a backend with memory of its own, else NULL: bytes that it has left, bytes of its buffers besides weights and
-       pages; memory for the weights, before any is made. It leaves the caller's arenas of weights and pages alone. */
+       pages; code and memory for the weights, before any is made: PENDING, call it again. It leaves the caller's
+       arenas of weights and pages alone. */
     uint64_t (*room)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);

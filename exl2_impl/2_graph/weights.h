@@ -15,6 +15,12 @@
 
 #define EXL2__SLICE_BYTES (1u << 20) /* read at a time, unless one row is longer */
 
+typedef struct exl2__unit {
+    uint32_t count, in, out[3];
+    char keys[3][EXL2__KEY_BYTES];
+    char norm[EXL2__KEY_BYTES];       /* its tensor name without ".weight"; "" = none */
+} exl2__unit;
+
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
@@ -24,21 +30,20 @@ typedef struct exl2__weights {
     /* Measured: */
     uint64_t weight_bytes;            /* of the backend's arena */
     uint64_t disk_bytes;              /* of all matrices as stored, for bits per weight */
+    uint64_t pass_bytes;              /* of them, what a pass reads: without rows that are only looked up */
     uint64_t weight_count;
     uint64_t code_bytes;              /* of disk_bytes, what comes in slices */
-    uint64_t staging_bytes, tables_bytes; /* the largest that a slice, the tables of a unit take */
+    uint64_t slice_bytes, tables_bytes; /* the largest that a slice, the tables of a unit take */
+    uint64_t staging_bytes;           /* for slices and norms; norms alone where the backend lends memory for slices */
     /* Loading: */
     uint32_t unit, part, row;         /* the next slice; part 0, row 0: the unit has not begun */
     uint64_t read_bytes;              /* of code_bytes */
     void *staging;                    /* [staging_bytes] */
-    exl2__matrix *matrix;             /* of the unit */
+    exl2__arena tables;               /* of a unit while it is made */
+    exl2__unit now;                   /* the unit that has begun */
+    exl2__matrix_desc parts[3];       /* of it, as far as headers tell */
+    exl2__matrix *matrix;             /* of it */
 } exl2__weights;
-
-typedef struct exl2__unit {
-    uint32_t count, in, out[3];
-    char keys[3][EXL2__KEY_BYTES];
-    char norm[EXL2__KEY_BYTES];       /* its tensor name without ".weight"; "" = none */
-} exl2__unit;
 
 static inline uint32_t exl2__weights_units(const exl2__weights *w)
 {
@@ -98,6 +103,7 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
 {
     exl2__free(c, w->staging, w->staging_bytes, EXL2_MEM_STAGING);
     w->staging = NULL;
+    exl2__arena_close(c, &w->tables);
     exl2__tensors_close(c, &w->tensors);
 }
 
@@ -151,6 +157,23 @@ static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *
     return exl2__matrix_check_block(c, all, count);
 }
 
+/* Bytes of a unit in the backend's arena. */
+static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend,
+                                            const exl2__device *device, exl2__matrix_desc *parts, uint32_t count,
+                                            uint64_t *bytes)
+{
+    exl2__matrix_tables tables[3] = { 0 };
+    exl2_result r = EXL2_OK;
+    for (uint32_t part = 0; backend->needs_groups && part < count && r >= 0; part++) {
+        r = exl2__matrix_groups_open(c, &w->tensors, &parts[part], &tables[part]);
+    }
+    *bytes = r < 0 ? 0 : backend->matrix_bytes(device, parts, count);
+    for (uint32_t part = 0; part < count; part++) {
+        exl2__matrix_tables_close(c, &tables[part]);
+    }
+    return r;
+}
+
 /* Opens the tensors and checks every matrix that the model needs against its headers; sums what they will take.
    Allocates the tensor table only. */
 EXL2__COLD
@@ -168,26 +191,29 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     w->embed_rows = embed.out;
     w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, w->arch->head);
     w->weight_bytes = backend->vector_bytes(device, w->config.hidden) * (2u * w->config.layers + 1);
-    w->staging_bytes = exl2__max64(EXL2__SLICE_BYTES, (uint64_t)w->config.hidden * sizeof(float));
+    w->slice_bytes = EXL2__SLICE_BYTES;
     for (uint32_t index = 0; index < exl2__weights_units(w); index++) {
         exl2__unit u;
         exl2__matrix_desc parts[3];
-        uint64_t tables = 0;
+        uint64_t tables = 0, bytes;
         EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
         for (uint32_t part = 0; part < u.count; part++) {
             uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
             w->code_bytes += codes;
             w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
+            w->pass_bytes += index > 0 || w->tied ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
             w->weight_count += (uint64_t)u.in * parts[part].out;
             tables += exl2__matrix_tables_bytes(&parts[part]);
-            w->staging_bytes = exl2__max64(w->staging_bytes, exl2__weights_row_bytes(&parts[part]));
+            w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));
         }
         w->tables_bytes = exl2__max64(w->tables_bytes, tables);
-        w->weight_bytes += backend->matrix_bytes(device, parts, u.count);
+        EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
+        w->weight_bytes += bytes;
         if (index > 0 && index <= 4 * w->config.layers && index % 2 == 1) {
             EXL2__TRY(exl2__weights_check_block(c, w, index));
         }
     }
+    w->staging_bytes = exl2__max64(backend->stage ? 0 : w->slice_bytes, (uint64_t)w->config.hidden * sizeof(float));
     return EXL2_OK;
 }
 
@@ -201,7 +227,8 @@ static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 
 static exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
 {
-    return exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging);
+    EXL2__TRY(exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging));
+    return w->tables_bytes ? exl2__arena_open(c, &w->tables, w->tables_bytes, EXL2_MEM_STAGING) : EXL2_OK;
 }
 
 static inline bool exl2__weights_done(const exl2__weights *w)
@@ -219,26 +246,26 @@ static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, cons
     return backend->vector_make(device, arena, values, w->config.hidden, out);
 }
 
-/* Tables, packed memory and norm of the unit. The tables are in use until the matrix is made. */
+/* Begins the unit: tables, packed memory and norm. The tables are in use until the matrix is made. */
 EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
-                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
-                                           const exl2__unit *u, exl2__matrix_desc *parts)
+                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
-    exl2__matrix_tables tables[3] = { 0 };
-    exl2_result r = EXL2_OK;
-    for (uint32_t part = 0; part < u->count && r >= 0; part++) {
-        r = exl2__matrix_tables_open(c, &w->tensors, 1.0f, &parts[part], &tables[part]);
+    exl2__matrix_desc parts[3];
+    EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
+    memcpy(parts, w->parts, sizeof parts);
+    w->tables.used = 0;
+    for (uint32_t part = 0; part < w->now.count; part++) {
+        uint64_t bytes = exl2__matrix_tables_bytes(&parts[part]);
+        exl2__matrix_tables tables = { .memory = { .size = bytes } };
+        tables.memory.base = (uint8_t *)exl2__arena_take(&w->tables, bytes);
+        EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
     }
-    r = r < 0 ? r : backend->matrix_make(device, arena, parts, u->count, &w->matrix);
-    for (uint32_t part = 0; part < u->count; part++) {
-        exl2__matrix_tables_close(c, &tables[part]);
-    }
-    EXL2__TRY(r);
+    EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
     *exl2__weights_place(w, plan, w->unit) = w->matrix;
-    if (u->norm[0]) {
+    if (w->now.norm[0]) {
         exl2__layer *layer = &plan->layers[(w->unit - 1) / 4];
-        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, u->norm,
+        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->now.norm,
                                      (w->unit - 1) % 4 == 0 ? &layer->attn_norm : &layer->mlp_norm));
     }
     return EXL2_OK;
@@ -248,18 +275,19 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
 static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
                                        exl2__device *device, exl2__arena *arena)
 {
-    exl2__unit u;
-    exl2__matrix_desc parts[3];
-    EXL2__TRY(exl2__weights_find(c, w, w->unit, &u, parts));
     if (w->part == 0 && w->row == 0) {
-        EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena, &u, parts));
+        EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena));
     }
-    const exl2__matrix_desc *desc = &parts[w->part];
+    const exl2__matrix_desc *desc = &w->parts[w->part];
     const exl2__tensor *data = exl2__matrix_data(&w->tensors, desc->name, desc->dense);
-    uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->staging_bytes / row_bytes;
+    uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
-    EXL2__TRY(exl2__tensors_read(c, &w->tensors, data, w->row * row_bytes, w->staging, rows * row_bytes));
-    exl2__rows_slice slice = { w->row, rows, w->staging };
+    void *memory = w->staging;
+    if (backend->stage) {
+        EXL2__TRY(backend->stage(device, rows * row_bytes, &memory));
+    }
+    EXL2__TRY(exl2__tensors_read(c, &w->tensors, data, w->row * row_bytes, memory, rows * row_bytes));
+    exl2__rows_slice slice = { w->row, rows, memory };
     EXL2__TRY(backend->matrix_feed(device, w->matrix, w->part, &slice));
     w->read_bytes += rows * row_bytes;
     w->row += rows;
@@ -267,7 +295,7 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
         w->row = 0;
         w->part++;
     }
-    if (w->part == u.count) {
+    if (w->part == w->now.count) {
         w->part = 0;
         w->unit++;
     }

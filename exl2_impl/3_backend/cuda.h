@@ -2,7 +2,7 @@
    takes: an open exl2__cuda_device.
    gives: exl2__cuda_backend.
    owns:  the model's device memory, ring and events; the device is the engine's.
-   next:  hardware.h */
+   next:  cuda_probe.h */
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 
@@ -74,8 +74,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
-    (void)device;
-    exl2__cuda_buffers_lay(&b, plan, &dry);
+    exl2__cuda_buffers_lay(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
@@ -92,10 +91,37 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
     return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
 }
 
-/* Kernels, the ring, memory for the weights. */
+/* Refuses a model that will pass the host's cap before anything of it is read. */
+static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
+{
+    exl2__cuda_buffers b;
+    exl2__cuda_arena dry = { 0 };
+    if (!m->plan) {
+        return EXL2_OK;
+    }
+    exl2__cuda_buffers_lay(&b, m->plan, m->gpu->sm_count, &dry);
+    uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
+    if (weight_bytes + dry.used <= room) {
+        return EXL2_OK;
+    }
+    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model takes %llu bytes of GPU memory (weights %llu, cache %llu), of "
+                      "device_bytes_max (%llu) %llu are left", (unsigned long long)(weight_bytes + dry.used),
+                      (unsigned long long)weight_bytes, (unsigned long long)pages,
+                      (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
+}
+
+/* Kernels, a few in a call; then the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
-    EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
+    const exl2_parallel *parallel = &m->c->parallel;
+    bool wanted[EXL2__KERNEL_COUNT];
+    EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
+    exl2__cuda_modules_of(m->plan ? 64u << exl2__cuda_head_class(m->plan->shape.head_dim) : 0, wanted);
+    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, m->plan ? wanted : NULL,
+                                                   parallel->run ? exl2__max32(parallel->width, 1) : 1);
+    if (r != EXL2_OK) {
+        return r;
+    }
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }
@@ -132,6 +158,7 @@ static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const ex
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    m->pass.first = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
         r = exl2__cuda_mark(m);
@@ -152,10 +179,12 @@ static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
+    .needs_groups = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,
     .matrix_feed = exl2__cuda_matrix_feed,
+    .stage = exl2__cuda_stage,
     .vector_make = exl2__cuda_vector_make,
     .page_bytes = exl2__cuda_page_bytes_all,
     .room = exl2__cuda_room,

@@ -8,11 +8,13 @@
 
 #include "../../kernels_src/attend_args.h"
 #include "../../kernels_src/gemv_args.h"
+#include "cuda_gemm.h"
 #include "cuda_pace.h"
 #include "cuda_sample.h"
 
 #define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
 #define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
@@ -25,9 +27,12 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
+    uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
-    uint64_t logits, adjusted, keys, key_sums, sample_states; /* sample_args.h */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
     uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
@@ -85,7 +90,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     return exl2__align_up(bytes + 64 + sequences * 2 * 16, EXL2__CUDA_ALIGN);
 }
 
-static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+/* sms: of the device. */
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->rows_max, logits = p->logit_rows_max, group = s->heads / s->kv_heads;
@@ -109,17 +115,25 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, e
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
     b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->gemm_partial = exl2__cuda_arena_take(a, exl2__cuda_gemm_partial_max(sms));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     uint64_t before = a->used;
     b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
     b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
     b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
     b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
+        b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
+    }
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
+    b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
+    b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;
     b->clear_bytes = a->used - before;
 }

@@ -1,7 +1,6 @@
 /* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
-   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_layout_bytes,
-          exl2__cuda_gemv_shared.
+   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_gemv_shared.
    owns:  nothing.
    next:  ../../kernels_src/matrix_args.h
 
@@ -20,7 +19,7 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_STAGES 3u         /* of a ring: 100 KiB under way; more were slower on an H200 */
+#define EXL2__CUDA_RINGS { 3, 2 }, { 2, 2 }, { 6, 1 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages, side: best first */
 #define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
 #define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
 
@@ -51,6 +50,7 @@ typedef struct exl2__cuda_layout {
     uint32_t chunk_bytes_max;   /* of the chunks there are */
     uint32_t widths;            /* bit EXL2K_Wn */
     uint16_t slice[EXL2K_WAYS_MAX + 2];
+    uint32_t first[EXL2K_WAYS_MAX]; /* of exl2k_part; where chunks are */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -104,7 +104,7 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
     uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
     for (uint32_t i = 0; row < last; i++, row += step) {
         uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
-        uint32_t maximum = group == EXL2__CUDA_NO_GROUP ? 0 : l->desc->scale_max[group];
+        uint32_t maximum = group == EXL2__CUDA_NO_GROUP || !l->chunks ? 0 : l->desc->scale_max[group];
         if (region->by_half) {
             group_of[chunk->groups++] = (uint16_t)group;
             chunk->maxima[i / 2] |= maximum << i % 2 * 16;
@@ -202,13 +202,17 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     }
 }
 
-/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only. desc->groups must be there. */
+/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only, from desc->groups. */
 static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, uint32_t ways,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
     *l = (exl2__cuda_layout){ .desc = desc, .ways = ways, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
     exl2__cuda_layout_run_all(l);
+    for (uint32_t i = 0; i < ways && chunks; i++) {
+        const exl2k_chunk *chunk = &chunks[l->slice[i]];
+        l->first[i] = l->slice[i] < l->slice[i + 1] ? chunk->place | (uint32_t)chunk->bytes16 << 20 : 0;
+    }
 }
 
 /* ---- of a whole matrix ---- */
@@ -248,20 +252,6 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
     return best;
 }
 
-/* Bytes of a part's strips at most, from headers alone (groups unknown): codes as on disk, half a record more for each
-   width, a scale word pair for each 32 rows, 16 bytes more for each chunk (a group cut in two, or padding). */
-static inline uint64_t exl2__cuda_layout_bytes(const exl2__matrix_desc *d, const exl2__cuda_form *form)
-{
-    uint64_t strips = exl2__cuda_strips(d);
-    if (d->dense) {
-        return strips * exl2__align_up(d->in, EXL2__CUDA_RECORD_ROWS) * EXL2__CUDA_STRIP * 2;
-    }
-    uint64_t codes = (uint64_t)d->words * 4 * EXL2__CUDA_STRIP + 28 * 64; /* 8 + 6 + 5 + 4 + 3 + 2 bits */
-    uint64_t chunks = codes / ((form->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / 2) + EXL2K_WAYS_MAX +
-                      EXL2__CUDA_REGIONS_MAX;
-    return strips * (codes + (uint64_t)d->in / EXL2__CUDA_HALF_ROWS * 8 + chunks * 16);
-}
-
 /* Chunks of a part at most, from headers alone. */
 static inline uint32_t exl2__cuda_layout_chunks_max(const exl2__matrix_desc *d)
 {
@@ -276,23 +266,26 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
     return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
 }
 
-/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix is set) for `rows` 1 or 8, within `budget` bytes: the
-   stages of the ring that fit, then as many strips a block as there are. residual: one
-   output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more
-   than half of the budget, so that launches which overlap do not share an SM. */
-static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, bool residual,
-                                              uint32_t ctas, uint32_t budget)
+/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
+   bytes: the stages of the ring that fit, then as many strips a block as there are; a residual has one output a thread
+   and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more than half of the
+   budget, so that launches which overlap do not share an SM. */
+static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
+                                              uint32_t budget)
 {
+    static const struct { uint32_t stages, side; } rings[] = { EXL2__CUDA_RINGS };
     uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
-    uint32_t most = residual ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit, stage = EXL2K_GEMV_WARPS * chunk_bytes;
+    uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
     uint32_t wanted = exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most);
     a->slot_bytes = chunk_bytes;
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
-    for (a->stages = EXL2__CUDA_STAGES; a->stages >= 1; a->stages--) {
-        uint32_t taken = a->stages * stage + EXL2K_GEMV_SMALL_BYTES;
-        if (taken + unit * strip <= budget) {
+    for (uint32_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
+        uint32_t taken = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes + EXL2K_GEMV_SMALL_BYTES;
+        if (taken + unit * strip <= budget && (rows == 1 || rings[i].side == 1)) {
+            a->stages = rings[i].stages;
+            a->side = rings[i].side;
             a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
             return exl2__min32(budget, exl2__max32(taken + a->block * strip, budget / 2 + 2048));
         }

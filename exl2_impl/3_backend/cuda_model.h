@@ -1,6 +1,6 @@
 /* cuda_model.h: one model on a CUDA device: its matrices and norms, packed there slab by slab while it loads.
    takes: checked matrix descriptions, slices of rows.
-   gives: exl2__cuda_model, exl2__cuda_matrix; bytes, make and feed of the backend.
+   gives: exl2__cuda_model, exl2__cuda_matrix; bytes, make, stage and feed of the backend.
    owns:  device memory of the weights; a raw buffer while loading; the list of its matrices.
    next:  cuda_buffers.h */
 #ifndef EXL2__CUDA_MODEL_H
@@ -14,6 +14,11 @@
 
 #define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned; two of them carry slices of weights, then the data of passes */
 #define EXL2__CUDA_SPARE 64u             /* finite elements behind every input row */
+#define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
+
+#ifndef EXL2__CUDA_SLAB_BYTES
+#define EXL2__CUDA_SLAB_BYTES (32u << 20) /* of a part as the file has it, on the device at a time */
+#endif
 
 /* A part while it is fed: what the kernels of shuffle.cu need once its last slice is there. */
 typedef struct exl2__cuda_feed {
@@ -27,7 +32,9 @@ typedef struct exl2__cuda_matrix {
     exl2k_matrix device;            /* parts 0: only read by rows */
     uint32_t in, pitch;             /* pitch: elements of an input row */
     uint32_t chunk_bytes;           /* of its largest chunk */
-    uint64_t map;                   /* u16 [in]: packed row of each input; 0: they are the same */
+    uint64_t map;                   /* u16 [in]: packed row of each input; 0: they are the same, or parts differ */
+    bool split;                     /* parts order their inputs differently: cuda_split.h */
+    uint64_t maps[EXL2K_PARTS_MAX]; /* split: of each part, as map */
     uint64_t table;                 /* [feed[0].rows, in], natural order; 0: not read by rows */
     exl2__cuda_feed feed[EXL2K_PARTS_MAX];
 } exl2__cuda_matrix;
@@ -37,6 +44,12 @@ typedef struct exl2__cuda_vector {
     uint64_t values; /* f32 */
 } exl2__cuda_vector;
 
+/* What lies at the model's raw memory: rows [first, end) of the part that is fed, and of a part of codes the chunks
+   that these make up. */
+typedef struct exl2__cuda_slab {
+    uint32_t first, end, chunk, chunk_end;
+} exl2__cuda_slab;
+
 typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
@@ -45,7 +58,9 @@ typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     exl2__cuda_vector *vectors;
     exl2__cuda_arena weights, rest; /* rest: pages, then buffers */
     exl2__cuda_ring ring;
-    uint64_t raw, raw_bytes;        /* a part as the file has it */
+    uint64_t raw, raw_bytes;        /* a slab of a part, as the file has it */
+    exl2__cuda_slab slab;
+    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is fed: where each chunk's words end */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
@@ -87,9 +102,11 @@ static inline uint64_t exl2__cuda_row_bytes(const exl2__matrix_desc *d)
     return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
 }
 
+/* Exact but for the maps of matrices that may turn out to be split. */
 static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
+    exl2__cuda_layout l;
     uint64_t bytes = 0, strips = 0;
     if (parts->uses & EXL2__USE_ROWS) {
         bytes += exl2__cuda_round(parts->out * exl2__cuda_row_bytes(parts));
@@ -97,12 +114,15 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
+    uint32_t ways = exl2__cuda_layout_ways(parts, count, &m->form);
     for (uint32_t i = 0; i < count; i++) {
-        strips += exl2__cuda_layout_bytes(&parts[i], &m->form);
-        bytes += exl2__cuda_round((uint64_t)exl2__cuda_layout_chunks_max(&parts[i]) * sizeof(exl2k_chunk));
+        exl2__cuda_layout_part(&l, &parts[i], ways, m->form.chunk_bytes, NULL, NULL);
+        strips += l.bytes * exl2__cuda_strips(&parts[i]);
+        bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
+        bytes += parts[i].dense ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
     }
-    return bytes + exl2__cuda_round(strips) + (parts->dense ? 0 : exl2__cuda_round(parts->in * sizeof(uint16_t)));
+    return bytes + exl2__cuda_round(strips);
 }
 
 static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t count)
@@ -146,34 +166,47 @@ static exl2_result exl2__cuda_raw(exl2__cuda_model *m, uint64_t bytes)
 
 /* ---- making ---- */
 
-/* q, k and v share one order of their inputs, and so do gate and up: true for every file that converters write. */
-static exl2_result exl2__cuda_check_order(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count)
+/* q, k and v share one order of their inputs, and so do gate and up, in every file that converters write; the format
+   allows others. */
+static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
 {
-    for (uint32_t i = 1; i < count; i++) {
-        if (!parts[i].dense && memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
-            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "%s and %s order their inputs differently, which the CUDA "
-                              "backend does not support", parts->name, parts[i].name);
+    for (uint32_t i = 1; i < count && !parts->dense; i++) {
+        if (memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
+            return true;
         }
     }
-    return EXL2_OK;
+    return false;
 }
 
-static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, exl2__cuda_matrix *out)
+static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint64_t *out)
 {
     void *memory;
-    if (part->dense) {
-        return EXL2_OK;
-    }
     uint64_t bytes = part->in * sizeof(uint16_t);
     EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, &memory));
     uint16_t *map = (uint16_t *)memory;
     for (uint32_t i = 0; i < part->in; i++) {
         map[i] = (uint16_t)part->inverse_perm[i];
     }
-    out->map = exl2__cuda_arena_take(&m->weights, bytes);
-    exl2_result r = exl2__cuda_upload(m, out->map, map, bytes);
+    *out = exl2__cuda_arena_take(&m->weights, bytes);
+    exl2_result r = exl2__cuda_upload(m, *out, map, bytes);
     exl2__free(m->c, memory, bytes, EXL2_MEM_STAGING);
     return r;
+}
+
+static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                        exl2__cuda_matrix *out)
+{
+    if (parts->dense) {
+        return EXL2_OK;
+    }
+    out->split = exl2__cuda_orders_differ(parts, count);
+    if (!out->split) {
+        return exl2__cuda_make_map(m, parts, &out->map);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], &out->maps[i]));
+    }
+    return EXL2_OK;
 }
 
 /* Chunk table, bias and scale words of a part, whose strips begin at device.part[index].base. */
@@ -213,6 +246,7 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
         memcpy(part->slice, l[i].slice, sizeof part->slice);
+        memcpy(part->first, l[i].first, sizeof part->first);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
         out->device.strips += part->strips;
@@ -237,7 +271,6 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(&parts[i]);
     }
-    EXL2__TRY(exl2__cuda_check_order(m, parts, count));
     EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
@@ -245,10 +278,13 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], ways, m->form.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
+        for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
+            m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
+        }
         chunks += exl2__cuda_layout_chunks_max(&parts[i]);
         group_of += exl2__cuda_layout_chunks_max(&parts[i]);
     }
-    exl2_result r = exl2__cuda_make_map(m, parts, out);
+    exl2_result r = exl2__cuda_make_maps(m, parts, count, out);
     r = r < 0 ? r : exl2__cuda_make_strips(m, parts, count, l, out);
     exl2__free(m->c, memory, entries * entry, EXL2_MEM_STAGING);
     return r;
@@ -312,40 +348,117 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
 
 /* ---- feeding ---- */
 
-/* All of the part is at m->raw: into strips with it. */
-static exl2_result exl2__cuda_feed_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index)
+/* The ring's slot whose turn it is; larger slots than ever before are pinned anew. */
+static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
+{
+    if (bytes > m->ring.slot_bytes) {
+        uint32_t slots = m->ring.slots;
+        exl2__cuda_stream *stream = m->ring.stream;
+        exl2__cuda_ring_close(m->gpu, &m->ring);
+        EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, bytes, stream));
+    }
+    return exl2__cuda_ring_take(m->gpu, &m->ring, true, out);
+}
+
+static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_stage_slot(m, bytes, out);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* Copies `bytes` at `offset` of a slice, which the caller has read into the ring's slot. */
+static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to, uint64_t offset, uint64_t bytes)
+{
+    return exl2__cuda_ring_send(m->gpu, &m->ring, to, offset, bytes, false);
+}
+
+/* The slab that begins at row `first`: as much as fits, but whole chunks of codes, or strips of a dense part, and at
+   least one. */
+static void exl2__cuda_slab_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
+{
+    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_SLAB_BYTES / f->row_bytes, f->rows - first);
+    exl2__cuda_slab s = { .first = first, .chunk = first ? m->slab.chunk_end : 0 };
+    s.chunk_end = s.chunk;
+    if (f->dense) {
+        uint32_t strips = exl2__max32(fit / EXL2__CUDA_STRIP, 1);
+        s.end = fit == f->rows - first ? f->rows : exl2__min32(first + strips * EXL2__CUDA_STRIP, f->rows);
+    } else {
+        do {
+            s.end = ends[s.chunk_end++];
+        } while (s.chunk_end < f->chunks && ends[s.chunk_end] - first <= fit);
+    }
+    m->slab = s;
+}
+
+/* All rows of the slab are at `source`: into strips with them. */
+static exl2_result exl2__cuda_slab_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                        uint64_t source)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     const exl2k_part *part = &matrix->device.part[index];
-    exl2k_shuffle_args a = { .source = m->raw, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
-                             .columns = f->dense ? f->out : f->out_stored };
+    const exl2__cuda_slab *s = &m->slab;
+    exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
+                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first };
     if (f->dense) {
-        a.rows = f->out;
+        uint32_t strip = s->first / EXL2__CUDA_STRIP;
+        a.rows = s->end - s->first;
         a.inputs = matrix->in;
         a.records = (uint32_t)exl2__div_up(matrix->in, EXL2__CUDA_RECORD_ROWS);
         a.type = f->type;
-        exl2__cuda_grid grid = { .x = part->strips, .y = (uint32_t)exl2__div_up(a.records, 8),
-                                 .threads = EXL2K_SHUFFLE_THREADS };
+        exl2__cuda_grid grid = { .x = (s->end == f->rows ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
+                                 .y = (uint32_t)exl2__div_up(a.records, 8), .threads = EXL2K_SHUFFLE_THREADS };
         return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
     }
-    exl2__cuda_grid grid = { .x = f->out_stored / 32, .y = f->chunks, .threads = EXL2K_SHUFFLE_THREADS };
+    exl2__cuda_grid grid = { .x = f->out_stored / 32, .y = s->chunk_end - s->chunk, .threads = EXL2K_SHUFFLE_THREADS };
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
+}
+
+/* Rows of a part that is only multiplied: slab by slab; a slice may end one and begin the next. */
+static exl2_result exl2__cuda_feed_slabs(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                         const exl2__rows_slice *slice)
+{
+    const exl2__cuda_feed *f = &matrix->feed[index];
+    exl2__cuda_slab *s = &m->slab;
+    uint32_t row = slice->row, end = slice->row + slice->rows;
+    while (row < end) {
+        if (row == 0 || row == s->end) {
+            exl2__cuda_slab_begin(m, f, m->ends[index], row);
+            EXL2__TRY(exl2__cuda_raw(m, (s->end - s->first) * f->row_bytes));
+        }
+        uint32_t rows = exl2__min32(end, s->end) - row;
+        EXL2__TRY(exl2__cuda_feed_copy(m, m->raw + (row - s->first) * f->row_bytes, (row - slice->row) * f->row_bytes,
+                                       rows * f->row_bytes));
+        row += rows;
+        if (row == s->end) {
+            EXL2__TRY(exl2__cuda_slab_pack(m, matrix, index, m->raw));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* A table stays on the device as it is; if it is multiplied too, it is packed from there. */
+static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
+                                         const exl2__rows_slice *slice)
+{
+    const exl2__cuda_feed *f = &matrix->feed[0];
+    EXL2__TRY(exl2__cuda_feed_copy(m, matrix->table + slice->row * f->row_bytes, 0, slice->rows * f->row_bytes));
+    if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
+        return EXL2_OK;
+    }
+    m->slab = (exl2__cuda_slab){ .end = f->rows };
+    return exl2__cuda_slab_pack(m, matrix, 0, matrix->table);
 }
 
 static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
-    const exl2__cuda_feed *f = &matrix->feed[index];
-    uint64_t at = slice->row * f->row_bytes, bytes = slice->rows * f->row_bytes;
-    if (matrix->table) {
-        EXL2__TRY(exl2__cuda_upload(m, matrix->table + at, slice->data, bytes));
-    }
-    if (matrix->device.parts == 0) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__cuda_raw(m, f->rows * f->row_bytes));
-    EXL2__TRY(exl2__cuda_upload(m, m->raw + at, slice->data, bytes));
-    return slice->row + slice->rows == f->rows ? exl2__cuda_feed_pack(m, matrix, index) : EXL2_OK;
+    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* exl2__cuda_stage */
+    EXL2__TRY(matrix->table ? exl2__cuda_feed_table(m, matrix, slice)
+                            : exl2__cuda_feed_slabs(m, matrix, index, slice));
+    return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
 }
 
 static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,

@@ -2,7 +2,7 @@
    takes: a step.
    gives: exl2__cuda_begin, exl2__cuda_pass_fixed; exl2__cuda_run.
    owns:  nothing.
-   next:  cuda_phases.h */
+   next:  cuda_product.h */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
@@ -189,7 +189,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     uint32_t table_pitch = exl2__cuda_table_pitch(step), size = m->plan->logit_rows_max;
     uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
     exl2__cuda_pass *pass = &m->pass;
-    *pass = (exl2__cuda_pass){ .row_count = step->row_count, .singles = step->decodes,
+    *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first = true, .singles = step->decodes,
                                .many = step->row_count >= EXL2__CUDA_MANY_ROWS,
                                .fixed = step->decodes && step->row_count <= EXL2__CUDA_FIXED_ROWS };
     if (pass->fixed) {

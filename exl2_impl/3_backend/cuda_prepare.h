@@ -43,9 +43,9 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
     exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
     m->raw = m->raw_bytes = 0;
-    exl2__cuda_buffers_lay(&m->b, p, &dry);
+    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &dry);
     EXL2__TRY(exl2__cuda_arena_open(gpu, &m->rest, dry.used, EXL2_MEM_KV));
-    exl2__cuda_buffers_lay(&m->b, p, &m->rest);
+    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &m->rest);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));

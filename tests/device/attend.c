@@ -27,6 +27,9 @@ static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_hea
         attend_same(&s, together, 0, s.rows, "one stage");
         attend_decode(m, &s, 0, s.rows, 6);
         attend_same(&s, together, 0, s.rows, "six stages");
+        s.early = 1;
+        attend_decode(m, &s, 0, s.rows, 3);
+        attend_same(&s, together, 0, s.rows, "early, three stages");
         for (uint32_t r = 0; r < s.rows; r += s.rows > 20 ? 7 : 1) {
             attend_decode(m, &s, r, 1, 2);
             attend_same(&s, together, r, 1, "a row alone");
@@ -84,10 +87,11 @@ static void test_repeats(const attend_modules *m)
     static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 3000, 1 }, { 700, 1 }, { 6000, 1 }, { 50, 1 } };
     attend_scene s;
     attend_scene_make(&s, 32, 8, 128, sequences, ATTEND_PERMUTED);
-    attend_decode(m, &s, 0, s.rows, 4);
+    attend_decode(m, &s, 0, s.rows, 2);
     uint16_t *first = attend_outputs(&s);
+    s.early = 1; /* where launches overlap: as in a graph */
     for (int i = 0; i < 1000; i++) {
-        attend_decode_launch(m, &s, s.rows, 4, s.pages.address);
+        attend_decode_launch(m, &s, s.rows, 2, s.pages.address);
     }
     attend_same(&s, first, 0, s.rows, "after 1,000 repeats");
     free(first);
@@ -190,6 +194,7 @@ int main(int argc, char **argv)
     bool test = argc < 3 || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     attend_modules m = attend_modules_load(argc > 3 ? argv[3] : NULL);
+    rig.programmatic = argc > 3 && strstr(argv[3], "EXL2K_PDL=1");
     for (size_t i = 0; i < EXL2__COUNT(shapes) && test; i++) {
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
         test_decode(&m, shapes[i].heads, shapes[i].kv_heads, shapes[i].dim, flags);

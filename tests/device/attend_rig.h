@@ -136,9 +136,8 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
 static void attend_buffers(attend_scene *s, uint32_t positions)
 {
     uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
-    uint32_t grid_y = s->heads; /* at least kv_heads * tiles of heads */
-    uint32_t *zeros = take(s->rows * grid_y * 4);
-    memset(zeros, 0, s->rows * grid_y * 4);
+    uint32_t *zeros = take(s->rows * s->heads * 4); /* heads: at least kv_heads * tiles of heads */
+    memset(zeros, 0, s->rows * s->heads * 4);
     s->step = rig_buffer_make(sizeof(exl2k_step));
     s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
     s->tables = rig_buffer_of(s->table, ATTEND_SEQUENCES * s->table_pitch * 4);
@@ -158,7 +157,7 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
     s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
-    s->tickets = rig_buffer_of(zeros, s->rows * grid_y * 4);
+    s->tickets = rig_buffer_of(zeros, s->rows * s->heads * 4);
     s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
     free(zeros);
 }
@@ -217,8 +216,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch,
-        .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
@@ -248,7 +246,7 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
                                  uint64_t pages)
 {
     static const char *const names[] = { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" };
-    static const uint32_t warps[] = { 8, 8, 4 };
+    static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
     a.early = s->early;
@@ -304,7 +302,8 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     exl2k_attend_args a = attend_args(s, 0, s->pages.address);
     uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
     attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
-    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, s->dim > 128 ? 2 : 1, 256, 0, &a);
+    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
+                  EXL2K_ATTEND_THREADS, 0, &a);
 }
 
 static void attend_prefill(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count)

@@ -1,19 +1,15 @@
-/* gemm.c: products of 9 and more rows on the device against double on the same codes, and their speed.
+/* gemm.c: products of 9 and more rows on the device against double on the same codes.
    takes: [kernels_src]; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU; the largest error; TFLOP/s of the products of an 8B model.
+   gives: exit code 0, 1, or 77 without a GPU; the largest error.
    owns:  nothing that outlives the program.
-   next:  rig.h */
-#include "../../kernels_src/gemm_args.h"
-#include "product_rig.h"
+   next:  gemm_rig.h */
+#include "gemm_rig.h"
 
-#define ROWS 130u
+#define ROWS 530u
 
 static rig_module shuffle, gemm;
+static gemm_scratch scratch;
 static double worst;
-
-typedef enum result_kind { STORE, RESIDUAL, ACT, KINDS } result_kind;
-
-static const char *const kernels[KINDS] = { "exl2k_gemm_store", "exl2k_gemm_residual", "exl2k_gemm_act" };
 
 typedef struct gemm_case {
     product_matrix m;
@@ -24,27 +20,18 @@ typedef struct gemm_case {
     rig_buffer x_buffer, map_buffer, out;
 } gemm_case;
 
-static uint32_t column_tiles(const product_matrix *m)
+static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, uint32_t budget)
 {
-    uint32_t tiles = 0;
-    for (uint32_t i = 0; i < (m->device.interleaved ? 1 : m->count); i++) {
-        tiles += (m->device.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-    }
-    return tiles;
-}
-
-static void launch(const gemm_case *c, result_kind kind, uint32_t rows, bool half)
-{
-    exl2k_gemm_args a = { .matrix = c->m.device, .x = c->x_buffer.address, .out = c->out.address,
+    exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address,
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
-                          .out_half = half };
-    rig_launch(&gemm, kernels[kind], column_tiles(&c->m), (rows + EXL2K_GEMM_ROWS - 1) / EXL2K_GEMM_ROWS,
-               EXL2K_GEMM_THREADS, EXL2K_GEMM_SHARED, &a, sizeof a);
+                          .kind = kind, .out_half = half };
+    exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
+    gemm_run(&gemm, &a, &plan);
 }
 
-static void case_open(gemm_case *c, uint32_t count, uint32_t rows, bool reference)
+static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chunk_bytes)
 {
-    product_lay(&c->m, count, 0, EXL2__CUDA_CHUNK_BYTES);
+    product_lay(&c->m, count, 0, chunk_bytes);
     product_pack(&c->m, &shuffle, 100, 0);
     for (uint32_t i = 0; i < count; i++) {
         c->columns += c->m.part[i].desc.out;
@@ -52,7 +39,7 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, bool referenc
     c->x_pitch = (c->m.in + 63) / 64 * 64 + 32;
     c->x = product_take((size_t)rows * c->x_pitch, 2);
     c->map = product_take(c->columns, 2);
-    c->value = product_take(reference ? (size_t)rows * c->columns : 1, sizeof *c->value);
+    c->value = product_take((size_t)rows * c->columns, sizeof *c->value);
     c->residual = product_take((size_t)rows * c->columns, 4);
     for (uint32_t row = 0; row < rows; row++) {
         for (uint32_t k = 0; k < c->m.in; k++) {
@@ -65,22 +52,30 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, bool referenc
     for (size_t i = 0; i < (size_t)rows * c->columns; i++) {
         c->residual[i] = product_uniform();
     }
-    double *weights = product_take(c->m.in + 64, sizeof *weights);
-    for (uint32_t part = 0, first = 0; part < count && reference; part++) {
+    double *weights = product_take(c->m.in + 64, sizeof *weights), *sums = product_take(rows, sizeof *sums);
+    double *inputs = product_take((size_t)rows * c->m.in, sizeof *inputs); /* [in, rows]: sums run side by side */
+    for (size_t i = 0; i < (size_t)rows * c->m.in; i++) {
+        inputs[i] = (double)exl2__f16_to_f32(c->x[i % rows * c->x_pitch + i / rows]);
+    }
+    for (uint32_t part = 0, first = 0; part < count; part++) {
         const product_part *p = &c->m.part[part];
         for (uint32_t n = 0; n < p->desc.out; n++) {
             product_column(p, n, true, weights);
-            for (uint32_t row = 0; row < rows; row++) {
-                double sum = p->desc.has_bias ? (double)p->bias[n] : 0;
-                for (uint32_t k = 0; k < c->m.in; k++) {
-                    sum += weights[k] * (double)exl2__f16_to_f32(c->x[(size_t)row * c->x_pitch + k]);
+            memset(sums, 0, rows * sizeof *sums);
+            for (uint32_t k = 0; k < c->m.in; k++) {
+                for (uint32_t row = 0; row < rows; row++) {
+                    sums[row] += weights[k] * inputs[(size_t)k * rows + row];
                 }
-                c->value[(size_t)row * c->columns + first + n] = sum;
+            }
+            for (uint32_t row = 0; row < rows; row++) {
+                c->value[(size_t)row * c->columns + first + n] = sums[row] + (p->desc.has_bias ? (double)p->bias[n] : 0);
             }
         }
         first += p->desc.out;
     }
     free(weights);
+    free(inputs);
+    free(sums);
     c->x_buffer = rig_buffer_of(c->x, (size_t)rows * c->x_pitch * 2);
     c->map_buffer = rig_buffer_of(c->map, c->columns * 2);
     c->out = rig_buffer_make((size_t)rows * c->columns * 4);
@@ -99,22 +94,22 @@ static void case_close(gemm_case *c)
     *c = (gemm_case){ 0 };
 }
 
-static double wanted(const gemm_case *c, result_kind kind, uint32_t row, uint32_t n)
+static double wanted(const gemm_case *c, uint32_t kind, uint32_t row, uint32_t n)
 {
     const double *value = c->value + (size_t)row * c->columns;
-    if (kind == RESIDUAL) {
+    if (kind == EXL2K_GEMM_RESIDUAL) {
         return value[n] + (double)c->residual[(size_t)row * c->columns + n];
     }
-    return kind == ACT ? value[n] / (1 + exp(-value[n])) * value[n + c->columns / 2] : value[n];
+    return kind == EXL2K_GEMM_ACT ? value[n] / (1 + exp(-value[n])) * value[n + c->columns / 2] : value[n];
 }
 
-static void check_rows(const gemm_case *c, result_kind kind, uint32_t rows, bool half, void *out)
+static void check_rows(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, void *out)
 {
-    uint32_t count = kind == ACT ? c->columns / 2 : c->columns;
+    uint32_t count = kind == EXL2K_GEMM_ACT ? c->columns / 2 : c->columns;
     for (uint32_t row = 0; row < rows; row++) {
         double error = 0, size = 0, bound = half ? 4.9e-4 : 1e-5;
         for (uint32_t n = 0; n < count; n++) {
-            size_t at = (size_t)row * c->columns + (kind == ACT ? c->map[n] : n);
+            size_t at = (size_t)row * c->columns + (kind == EXL2K_GEMM_ACT ? c->map[n] : n);
             double got = (double)(half ? exl2__f16_to_f32(((uint16_t *)out)[at]) : ((float *)out)[at]);
             double right = wanted(c, kind, row, n);
             error += got == got ? (got - right) * (got - right) : INFINITY;
@@ -130,20 +125,20 @@ static void check_rows(const gemm_case *c, result_kind kind, uint32_t rows, bool
     }
 }
 
-/* Against double, and each row against the same row of the largest batch, bit by bit. */
-static void check_kind(gemm_case *c, result_kind kind, bool half)
+/* Against double, and each row against the same row of the largest batch of its class, bit by bit. */
+static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
 {
-    static const uint32_t rows[] = { 130, 129, 127, 65, 64, 63, 33, 17, 16, 15, 9 };
+    static const uint32_t rows[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
     size_t bytes = (size_t)ROWS * c->columns * 4, row_bytes = (size_t)c->columns * (half ? 2 : 4);
     uint8_t *largest = product_take(bytes, 1), *out = product_take(bytes, 1);
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         rig_poison(c->out);
-        if (kind == RESIDUAL) {
+        if (kind == EXL2K_GEMM_RESIDUAL) {
             rig_upload(c->out, 0, c->residual, bytes);
         }
-        launch(c, kind, rows[i], half);
+        launch(c, kind, rows[i], half, budget);
         rig_download(c->out, 0, out, bytes);
-        if (i == 0) {
+        if (i == 0 || exl2__cuda_gemm_class(rows[i]) != exl2__cuda_gemm_class(rows[i - 1])) {
             memcpy(largest, out, bytes);
             check_rows(c, kind, rows[i], half, out);
         }
@@ -169,24 +164,21 @@ static const struct {
     { 2, { 288, 288 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 608, 32 } }, { { 4, 1024, 32 } } }, true },
 };
 
-static void speed(const product_run *first, uint32_t runs, const product_run *second, uint32_t out, result_kind kind)
+/* Whether chunks are small follows from the budget, as in cuda.h. */
+static void check_shape(uint32_t shape, uint32_t budget)
 {
     gemm_case c = { 0 };
-    uint32_t rows = 2048;
-    product_part_make(&c.m.part[0], first, runs, out, false);
-    if (second) {
-        product_part_make(&c.m.part[1], second, 1, out, false);
+    for (uint32_t part = 0; part < shapes[shape].parts; part++) {
+        product_part_make(&c.m.part[part], shapes[shape].run[part], shapes[shape].runs[part], shapes[shape].out[part],
+                          shapes[shape].bias);
     }
-    case_open(&c, second ? 2 : 1, rows, false);
-    for (rows = 16; rows <= 2048; rows = rows == 16 ? 64 : rows == 64 ? 512 : rows * 4) {
-        launch(&c, kind, rows, true);
-        rig_start();
-        for (uint32_t i = 0; i < 5; i++) {
-            launch(&c, kind, rows, true);
-        }
-        double us = rig_stop() / 5;
-        printf("%u rows, %u -> %u: %.0f us, %.0f TFLOP/s\n", rows, c.m.in, c.columns, us,
-               2e-6 * rows * c.m.in * c.columns / us);
+    case_open(&c, shapes[shape].parts, ROWS, budget < 64 * 1024 ? 1088 : EXL2__CUDA_CHUNK_BYTES);
+    if (shapes[shape].parts == 2) {
+        check_kind(&c, EXL2K_GEMM_ACT, true, budget);
+    } else {
+        check_kind(&c, EXL2K_GEMM_STORE, false, budget);
+        check_kind(&c, EXL2K_GEMM_STORE, true, budget);
+        check_kind(&c, EXL2K_GEMM_RESIDUAL, false, budget);
     }
     case_close(&c);
 }
@@ -194,30 +186,18 @@ static void speed(const product_run *first, uint32_t runs, const product_run *se
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
+    const uint32_t budgets[] = { (uint32_t)rig.shared_optin, 99 * 1024, 48 * 1024 };
     shuffle = rig_load("shuffle.cu", NULL);
     gemm = rig_load("gemm.cu", NULL);
+    scratch = gemm_scratch_open(64u << 20);
     printf("gemm.cu compiled in %.0f ms, %llu bytes\n", gemm.compile_ms, (unsigned long long)gemm.image_bytes);
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        gemm_case c = { 0 };
-        for (uint32_t part = 0; part < shapes[i].parts; part++) {
-            product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
-                              shapes[i].bias);
+        for (uint32_t b = 0; b < sizeof budgets / sizeof budgets[0]; b++) {
+            check_shape(i, budgets[b]);
         }
-        case_open(&c, shapes[i].parts, ROWS, true);
-        if (shapes[i].parts == 2) {
-            check_kind(&c, ACT, true);
-        } else {
-            check_kind(&c, STORE, false);
-            check_kind(&c, STORE, true);
-            check_kind(&c, RESIDUAL, false);
-        }
-        case_close(&c);
     }
     printf("largest relative error of fp32 results: %.2e\n", worst);
-    static const product_run attn = { 4, 4096, 128 }, up = { 4, 4096, 32 };
-    static const product_run gate[] = { { 4, 416, 32 }, { 3, 3680, 32 } };
-    speed(&attn, 1, NULL, 6144, STORE);
-    speed(gate, 2, &up, 14336, ACT);
+    gemm_scratch_close(&scratch);
     rig_unload(&gemm);
     rig_unload(&shuffle);
     rig_close();

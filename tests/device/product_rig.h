@@ -133,7 +133,6 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         p->group_of = product_take(most, sizeof *p->group_of);
         exl2__cuda_layout_part(&p->layout, &p->desc, ways, chunk_bytes, p->chunks, p->group_of);
         CHECK(p->layout.count <= most);
-        CHECK(p->layout.bytes * exl2__cuda_strips(&p->desc) <= exl2__cuda_layout_bytes(&p->desc, &form));
         m->chunk_bytes = exl2__max32(m->chunk_bytes, p->layout.chunk_bytes_max);
         pair += p->layout.bytes;
     }
@@ -149,6 +148,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
         memcpy(d->slice, p->layout.slice, sizeof d->slice);
+        memcpy(d->first, p->layout.first, sizeof d->first);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;

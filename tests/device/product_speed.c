@@ -1,61 +1,103 @@
-/* product_speed.c: how fast decode products are: the linear layers of an 8B model of 4.0 bits a weight.
-   takes: KERNELS_SRC ["profile": every product twice, for a profiler | options of gemv.cu ...]; a GPU.
-   gives: microseconds and GB/s of each product, of a layer, of a chain of layers with and without overlapped launches.
+/* product_speed.c: how fast decode products are: all linear layers of a layer of four models, one after the other.
+   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring | options of the kernels ...]; a GPU.
+   gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
    owns:  nothing that outlives the program.
    next:  rig.h */
 #include "product_rig.h"
 
-#define LAYERS 10 /* 10 * 109 MB: far more than any L2 */
 #define REPEATS 15
-#define HIDDEN 4096u
-#define INTER 14336u
+#define UNIT_RUNS 3
 
 enum { QKV, OUT, GATE_UP, DOWN, UNITS };
+typedef enum launch_mode { PLAIN, GRAPH, OVERLAPPED, MODES } launch_mode;
 
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
-static const char *const kernels[2][UNITS] = {
-    { "exl2k_gemv1_store", "exl2k_gemv1_residual", "exl2k_gemv1_act", "exl2k_gemv1_residual" },
-    { "exl2k_gemv8_store", "exl2k_gemv8_residual", "exl2k_gemv8_act", "exl2k_gemv8_residual" },
+
+/* Widths as the converter mixes them at this size; layers: together larger than L2, where the model is. */
+typedef struct speed_model {
+    const char *name;
+    uint32_t hidden, inter, values, layers;
+    product_run attn[UNIT_RUNS], gate[UNIT_RUNS], up[UNIT_RUNS], down[UNIT_RUNS]; /* rows 0: what is left */
+} speed_model;
+
+static const speed_model models[] = {
+    { "llama3-8b 4.0", 4096, 14336, 1024, 10, { { 4, 0, 128 } }, { { 4, 416, 32 }, { 3, 0, 32 } }, { { 4, 0, 32 } },
+      { { 8, 736, 32 }, { 4, 0, 128 } } },
+    { "tinyllama 4.0", 2048, 5632, 256, 22, { { 4, 0, 128 } }, { { 4, 224, 32 }, { 3, 0, 32 } }, { { 4, 0, 32 } },
+      { { 8, 288, 32 }, { 4, 0, 128 } } },
+    { "smollm2-135m 4.0", 576, 1536, 192, 30, { { 5, 64, 64 }, { 4, 0, 64 } }, { { 5, 64, 64 }, { 4, 0, 64 } },
+      { { 5, 160, 32 }, { 4, 0, 32 } }, { { 6, 160, 32 }, { 4, 0, 128 } } },
+    { "llama2-70b 2.5", 8192, 28672, 1024, 4, { { 3, 4096, 64 }, { 2, 0, 64 } }, { { 3, 1024, 64 }, { 2, 0, 64 } },
+      { { 3, 3072, 64 }, { 2, 0, 64 } }, { { 5, 1440, 32 }, { 3, 8192, 64 }, { 2, 0, 64 } } },
 };
 
-static product_matrix model[LAYERS][UNITS];
-static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, map_inter;
-static rig_module gemv, shuffle;
+#define LAYERS_MAX 32
 
-static void make_layer(product_matrix *layer, bool first)
+static product_matrix model[LAYERS_MAX][UNITS];
+static const speed_model *now;
+static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, map_inter;
+static rig_module gemv1, gemv8;
+static uint32_t ring_stages, ring_side;
+
+/* Tables only: strips are random bytes. */
+static void make_part(product_part *p, const product_run *runs, uint32_t in, uint32_t out)
 {
-    static const product_run attn = { 4, HIDDEN, 128 }, v = { 4, HIDDEN, 64 }, up = { 4, HIDDEN, 32 };
-    static const product_run gate[] = { { 4, 416, 32 }, { 3, 3680, 32 } };
-    static const product_run down[] = { { 8, 736, 32 }, { 4, INTER - 736, 128 } };
-    product_part_make(&layer[QKV].part[0], &attn, 1, 4096, false);
-    product_part_make(&layer[QKV].part[1], &attn, 1, 1024, false);
-    product_part_make(&layer[QKV].part[2], &v, 1, 1024, false);
-    product_part_make(&layer[OUT].part[0], &attn, 1, HIDDEN, false);
-    product_part_make(&layer[GATE_UP].part[0], gate, 2, INTER, false);
-    product_part_make(&layer[GATE_UP].part[1], &up, 1, INTER, false);
-    product_part_make(&layer[DOWN].part[0], down, 2, HIDDEN, false);
+    exl2__matrix_desc *d = &p->desc;
+    *d = (exl2__matrix_desc){ .name = "random", .out = out, .out_stored = out };
+    p->groups = product_take(65536 / 32, sizeof *p->groups);
+    p->bias = product_take(out, 4);
+    for (uint32_t i = 0; d->in < in; i++) {
+        uint32_t end = runs[i].rows ? d->in + runs[i].rows : in;
+        while (d->in < end) {
+            uint32_t rows = exl2__min32(end - d->in, runs[i].group);
+            p->groups[d->group_count++] = (exl2__group){ d->in, rows, d->words, runs[i].bits };
+            d->in += rows;
+            d->words += rows * runs[i].bits / 32;
+        }
+    }
+    p->scale_max = product_take(d->group_count, 2);
+    for (uint32_t g = 0; g < d->group_count; g++) {
+        p->scale_max[g] = exl2__f32_to_f16(2e-4f / (float)(1u << (p->groups[g].bits - 1)));
+    }
+    d->groups = p->groups;
+    d->scale_max = p->scale_max;
+}
+
+static void make_layer(product_matrix *layer)
+{
+    make_part(&layer[QKV].part[0], now->attn, now->hidden, now->hidden);
+    make_part(&layer[QKV].part[1], now->attn, now->hidden, now->values);
+    make_part(&layer[QKV].part[2], now->attn, now->hidden, now->values);
+    make_part(&layer[OUT].part[0], now->attn, now->hidden, now->hidden);
+    make_part(&layer[GATE_UP].part[0], now->gate, now->hidden, now->inter);
+    make_part(&layer[GATE_UP].part[1], now->up, now->hidden, now->inter);
+    make_part(&layer[DOWN].part[0], now->down, now->inter, now->hidden);
     for (uint32_t i = 0; i < UNITS; i++) {
         product_lay(&layer[i], i == QKV ? 3 : i == GATE_UP ? 2 : 1, 0, EXL2__CUDA_CHUNK_BYTES);
-        if (first) {
-            product_pack(&layer[i], &shuffle, 1000, 0);
-        }
     }
 }
 
-/* Layers beyond the first share its tables; their strips are random bytes. */
+/* Layers beyond the first share its tables. */
 static void make_model(void)
 {
+    static uint32_t *noise;
     size_t block = 64u << 20;
-    uint32_t *noise = product_take(block, 1);
-    for (size_t i = 0; i < block / 4; i++) {
-        noise[i] = product_random() ^ product_random() << 12;
+    if (!noise) {
+        noise = product_take(block, 1);
+        for (size_t i = 0; i < block / 4; i++) {
+            noise[i] = product_random() ^ product_random() << 12;
+        }
     }
-    make_layer(model[0], true);
-    for (uint32_t l = 1; l < LAYERS; l++) {
+    for (uint32_t l = 0; l < now->layers; l++) {
+        if (l == 0) {
+            make_layer(model[0]);
+        }
         for (uint32_t i = 0; i < UNITS; i++) {
             product_matrix *m = &model[l][i];
-            *m = model[0][i];
-            m->strips = rig_buffer_make(m->bytes);
+            if (l > 0) {
+                *m = model[0][i];
+                m->strips = rig_buffer_make(m->bytes);
+            }
             for (uint64_t at = 0; at < m->bytes; at += block) {
                 rig_upload(m->strips, at, noise, (size_t)exl2__min64(block, m->bytes - at));
             }
@@ -64,7 +106,16 @@ static void make_model(void)
             }
         }
     }
-    free(noise);
+}
+
+static void free_model(void)
+{
+    for (uint32_t i = 0; i < UNITS; i++) {
+        for (uint32_t l = 1; l < now->layers; l++) {
+            rig_buffer_free(&model[l][i].strips);
+        }
+        product_free(&model[0][i]);
+    }
 }
 
 static rig_buffer random_halves(size_t count)
@@ -102,39 +153,65 @@ static rig_buffer random_map(uint32_t count)
     return b;
 }
 
+static void make_values(void)
+{
+    y1 = random_halves(8 * (now->hidden + 32));
+    y2 = random_halves(8 * (now->hidden + 32));
+    qkv = random_halves(8 * (now->hidden + 2 * now->values + 32));
+    h = random_halves(8 * (now->inter + 32));
+    residual = random_floats(8 * now->hidden);
+    sums_a = random_floats(8 * EXL2K_SLOTS_MAX);
+    sums_b = random_floats(8 * EXL2K_SLOTS_MAX);
+    weight = random_floats(now->hidden);
+    map_hidden = random_map(now->hidden);
+    map_inter = random_map(now->inter);
+}
+
+static void free_values(void)
+{
+    rig_buffer *all[] = { &y1, &y2, &qkv, &h, &residual, &sums_a, &sums_b, &weight, &map_hidden, &map_inter };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        rig_buffer_free(all[i]);
+    }
+}
+
 typedef struct launch {
     exl2k_gemv_args args;
     exl2__cuda_function *function;
     uint32_t shared;
 } launch;
 
-static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows, uint32_t stages)
+static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
 {
+    static const uint32_t kinds[] = { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_RESIDUAL };
     launch l = { .args = { .matrix = model[layer][unit].device, .rows = rows, .slots = (uint32_t)rig.sm_count,
-                           .eps = 1e-5f, .inverse_hidden = 1.0f / HIDDEN, .out_half = 1 } };
+                           .kind = kinds[unit], .eps = 1e-5f, .inverse_hidden = 1.0f / (float)now->hidden,
+                           .out_half = 1 } };
     exl2k_gemv_args *a = &l.args;
     bool after_attention = unit == GATE_UP || unit == OUT;
+    uint32_t wide = now->hidden + 2 * now->values + 32, budget = (uint32_t)rig.shared_optin;
     a->x = (unit == QKV ? y1 : unit == OUT ? qkv : unit == GATE_UP ? y2 : h).address;
-    a->x_pitch = unit == OUT ? 6144 + 32 : unit == DOWN ? INTER + 32 : HIDDEN + 32;
+    a->x_pitch = unit == OUT ? wide : unit == DOWN ? now->inter + 32 : now->hidden + 32;
     a->out = (unit == QKV ? qkv : unit == OUT ? y2 : unit == GATE_UP ? h : y1).address;
-    a->out_pitch = unit == QKV ? 6144 + 32 : unit == GATE_UP ? INTER + 32 : HIDDEN + 32;
+    a->out_pitch = unit == QKV ? wide : unit == GATE_UP ? now->inter + 32 : now->hidden + 32;
     a->map = unit == QKV ? 0 : unit == GATE_UP ? map_inter.address : map_hidden.address;
     a->residual = residual.address;
-    a->residual_pitch = HIDDEN;
+    a->residual_pitch = now->hidden;
     a->weight = weight.address;
     /* out: reads a, writes b; gate_up: b over a; down: reads b, writes a; qkv: a over b */
     a->sums_now = unit == QKV ? sums_a.address : unit == GATE_UP ? sums_b.address : 0;
     a->sums_before = after_attention ? sums_a.address : sums_b.address;
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
-    uint32_t budget = (uint32_t)rig.shared_optin, ctas = (uint32_t)rig.sm_count;
-    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, unit == OUT || unit == DOWN,
-                                      ctas, budget);
-    if (stages && a->stages > stages) {
-        l.shared -= (a->stages - stages) * EXL2K_GEMV_WARPS * a->slot_bytes;
-        a->stages = stages;
+    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
+                                      budget);
+    if (ring_stages) {
+        uint32_t ring = EXL2K_GEMV_WARPS * a->slot_bytes;
+        l.shared += ring * ring_stages * ring_side - ring * a->stages * a->side;
+        l.shared = exl2__min32(budget, exl2__max32(l.shared, 120 * 1024));
+        a->stages = ring_stages;
+        a->side = ring_side;
     }
-    l.shared = exl2__max32(l.shared, 120 * 1024);
-    l.function = rig_function(&gemv, kernels[rows > 1][unit]);
+    l.function = rows == 1 ? rig_function(&gemv1, "exl2k_gemv1") : rig_function(&gemv8, "exl2k_gemv8");
     rig_try(rig.driver.function_set(l.function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)budget), "dynamic shared memory");
     return l;
 }
@@ -145,30 +222,50 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median microseconds of a layer's units `first` .. `last`, over all layers in one graph. */
-static double time_units(uint32_t first, uint32_t last, uint32_t rows, uint32_t stages, bool overlap)
+static void queue(const launch *all, uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++) {
+        rig_run(all[i].function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, all[i].shared, &all[i].args,
+                sizeof all[i].args);
+    }
+}
+
+/* Median microseconds of a layer's units `first` .. `last`, over all layers. */
+static double time_units(uint32_t first, uint32_t last, uint32_t rows, launch_mode mode)
+{
+    static launch all[LAYERS_MAX * UNITS];
     double times[REPEATS];
-    rig.programmatic = overlap;
-    rig_capture();
-    for (uint32_t l = 0; l < LAYERS; l++) {
+    uint32_t count = 0;
+    exl2__cuda_graph_exec *graph = NULL;
+    for (uint32_t l = 0; l < now->layers; l++) {
         for (uint32_t unit = first; unit <= last; unit++) {
-            launch one = prepare(l, unit, rows, stages);
-            rig_run(one.function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, one.shared, &one.args,
-                    sizeof one.args);
+            all[count++] = prepare(l, unit, rows);
         }
     }
-    exl2__cuda_graph_exec *graph = rig_captured();
-    rig_replay(graph);
+    rig.programmatic = mode == OVERLAPPED;
+    if (mode != PLAIN) {
+        rig_capture();
+        queue(all, count);
+        graph = rig_captured();
+        rig_replay(graph);
+    } else {
+        queue(all, count);
+    }
     rig_wait();
     for (uint32_t i = 0; i < REPEATS; i++) {
         rig_start();
-        rig_replay(graph);
+        if (mode != PLAIN) {
+            rig_replay(graph);
+        } else {
+            queue(all, count);
+        }
         times[i] = rig_stop();
     }
-    rig_try(rig.driver.graph_exec_free(graph), "cuGraphExecDestroy");
+    if (graph) {
+        rig_try(rig.driver.graph_exec_free(graph), "cuGraphExecDestroy");
+    }
     qsort(times, REPEATS, sizeof times[0], compare);
-    return times[REPEATS / 2] / LAYERS;
+    return times[REPEATS / 2] / now->layers;
 }
 
 static double layer_bytes(uint32_t first, uint32_t last)
@@ -180,88 +277,53 @@ static double layer_bytes(uint32_t first, uint32_t last)
     return bytes;
 }
 
-static void time_shuffle(void)
+static void time_model(bool units)
 {
-    product_part *p = &model[0][DOWN].part[0];
-    rig_buffer words = rig_buffer_of(p->words, (size_t)p->desc.words * p->desc.out_stored * 4);
-    exl2k_shuffle_args a = { .source = words.address, .base = model[1][DOWN].device.part[0].base,
-                             .chunks = model[0][DOWN].tables[0].address, .columns_from = 0,
-                             .pitch = model[0][DOWN].device.part[0].pitch, .columns = p->desc.out_stored };
-    rig_launch(&shuffle, "exl2k_shuffle_codes", a.columns / 32, p->layout.count, 256, 0, &a, sizeof a);
-    rig_start();
-    rig_launch(&shuffle, "exl2k_shuffle_codes", a.columns / 32, p->layout.count, 256, 0, &a, sizeof a);
-    double us = rig_stop();
-    printf("packing codes: %.1f us, %.0f GB/s of codes\n", us, (double)words.bytes / us * 1e-3);
-    rig_buffer_free(&words);
-}
-
-/* Every product in turn, twice, on different layers. */
-static void profile(void)
-{
-    gemv = rig_load("gemv.cu", "-DEXL2K_WIDTHS_MASK=38 -lineinfo");
-    for (uint32_t i = 0; i < 2 * UNITS; i++) {
-        launch one = prepare(i / UNITS, i % UNITS, 1, 4);
-        rig_run(one.function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, one.shared, &one.args, sizeof one.args);
+    for (uint32_t rows = 1; rows <= 8; rows += 7) {
+        double us[MODES];
+        for (uint32_t mode = 0; mode < MODES; mode++) {
+            us[mode] = time_units(QKV, DOWN, rows, mode);
+        }
+        printf("  %-16s %u rows: %6.2f plain, %6.2f graph, %6.2f us a layer overlapped, %.2f TB/s\n", now->name, rows,
+               us[PLAIN], us[GRAPH], us[OVERLAPPED], layer_bytes(QKV, DOWN) / us[OVERLAPPED] * 1e-6);
+        for (uint32_t unit = 0; unit < UNITS && units; unit++) {
+            launch one = prepare(0, unit, rows);
+            double alone = time_units(unit, unit, rows, OVERLAPPED);
+            printf("    %-8s %6.2f us %5.2f TB/s   %2u ways, %u x %u x %u, block %u\n", unit_names[unit], alone,
+                   layer_bytes(unit, unit) / alone * 1e-6, one.args.matrix.ways, one.args.stages, one.args.side,
+                   one.args.slot_bytes, one.args.block);
+        }
     }
-    rig_wait();
-}
-
-static void time_all(uint32_t rows, bool overlap)
-{
-    for (uint32_t unit = 0; unit < UNITS; unit++) {
-        launch one = prepare(0, unit, rows, 4);
-        double us = time_units(unit, unit, rows, 4, overlap);
-        printf("  %u rows %-8s %7.2f us %7.0f GB/s   %u ways, %u stages of %u bytes, block %u\n", rows,
-               unit_names[unit], us,
-               layer_bytes(unit, unit) / us * 1e-3, one.args.matrix.ways, one.args.stages, one.args.slot_bytes,
-               one.args.block);
-    }
-    for (uint32_t stages = 2; stages <= 4; stages++) {
-        double us = time_units(QKV, DOWN, rows, stages, overlap);
-        printf("  %u rows layer    %7.2f us %7.0f GB/s   at most %u stages; 32 layers %.0f us\n", rows, us,
-               layer_bytes(QKV, DOWN) / us * 1e-3, stages, us * 32);
-    }
-}
-
-static void time_options(const char *options)
-{
-    gemv = rig_load("gemv.cu", options);
-    printf("%s: compiled in %.0f ms, %llu bytes\n", options, gemv.compile_ms, (unsigned long long)gemv.image_bytes);
-    time_all(1, strstr(options, "PDL=1") != NULL);
-    time_all(8, strstr(options, "PDL=1") != NULL);
-    rig_unload(&gemv);
 }
 
 int main(int argc, char **argv)
 {
+    char options[256] = "-DEXL2K_PDL=1";
+    bool units = false;
     rig_open(argc > 1 ? argv[1] : "kernels_src");
-    shuffle = rig_load("shuffle.cu", NULL);
-    make_model();
-    y1 = random_halves(8 * (HIDDEN + 32));
-    y2 = random_halves(8 * (HIDDEN + 32));
-    qkv = random_halves(8 * (6144 + 32));
-    h = random_halves(8 * (INTER + 32));
-    residual = random_floats(8 * HIDDEN);
-    sums_a = random_floats(8 * EXL2K_SLOTS_MAX);
-    sums_b = random_floats(8 * EXL2K_SLOTS_MAX);
-    weight = random_floats(HIDDEN);
-    map_hidden = random_map(HIDDEN);
-    map_inter = random_map(INTER);
-    time_shuffle();
-    if (argc > 2 && strcmp(argv[2], "profile") == 0) {
-        profile();
-        rig_close();
-        return 0;
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "-u") == 0) {
+            units = true;
+        } else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc) {
+            ring_stages = (uint32_t)atoi(argv[++i]);
+            ring_side = strchr(argv[i], ',') ? (uint32_t)atoi(strchr(argv[i], ',') + 1) : 1;
+        } else {
+            snprintf(options + strlen(options), sizeof options - strlen(options), " %s", argv[i]);
+        }
     }
-    static const char *const options[] = { "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38",
-                                           "-DEXL2K_PDL=1 -DEXL2K_WIDTHS_MASK=38 -DEXL2K_BULK=0",
-                                           "-DEXL2K_PDL=0 -DEXL2K_WIDTHS_MASK=38" };
-    for (int o = 2; o < argc; o++) {
-        time_options(argv[o]);
+    gemv1 = rig_load("gemv1.cu", options);
+    gemv8 = rig_load("gemv8.cu", options);
+    printf("%s: compiled in %.0f and %.0f ms\n", options, gemv1.compile_ms, gemv8.compile_ms);
+    for (uint32_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        now = &models[i];
+        make_model();
+        make_values();
+        time_model(units);
+        free_values();
+        free_model();
     }
-    for (uint32_t o = 0; o < sizeof options / sizeof options[0] && argc <= 2; o++) {
-        time_options(options[o]);
-    }
+    rig_unload(&gemv1);
+    rig_unload(&gemv8);
     rig_close();
-    return 0;
+    return check_done();
 }

@@ -7,10 +7,12 @@
 
 #define ROWS 8
 
-typedef enum result_kind { STORE, RESIDUAL, ACT, HEAD, KINDS } result_kind;
+typedef enum result_kind { /* as exl2k_gemv_args.kind */
+    STORE = EXL2K_GEMV_STORE, RESIDUAL = EXL2K_GEMV_RESIDUAL, ACT = EXL2K_GEMV_ACT, HEAD = EXL2K_GEMV_HEAD, KINDS
+} result_kind;
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act", "head" };
-static rig_module shuffle, gemv;
+static rig_module shuffle, gemv1, gemv8;
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and what must come out ---- */
@@ -142,7 +144,6 @@ typedef struct setting {
 /* Rows [row, row + s->rows) by the kernel for one row or that for eight. The outputs are poisoned first. */
 static void run(product_case *c, result_kind kind, const setting *s, uint32_t row, bool eight)
 {
-    char name[64];
     uint64_t skip = (uint64_t)row * EXL2K_SLOTS_MAX * 4;
     exl2k_gemv_args a = { .matrix = c->m.device, .x = c->x_buffer.address + (uint64_t)row * c->x_pitch * 2,
                           .out = c->out.address, .map = c->map_buffer.address, .weight = c->weight_buffer.address,
@@ -150,16 +151,16 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
                           .sums_now = c->now_buffer.address + skip, .sums_before = c->before_buffer.address + skip,
                           .sums_out = c->sums_out.address, .best = c->best.address, .x_pitch = c->x_pitch,
                           .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
-                          .slots = s->ctas, .out_half = s->half, .eps = 1e-5f,
+                          .slots = s->ctas, .kind = kind, .out_half = s->half, .eps = 1e-5f,
                           .inverse_hidden = 1.0f / (float)c->m.in };
-    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, kind == RESIDUAL, s->ctas, s->budget);
+    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, s->ctas, s->budget);
     if (!CHECK(shared > 0)) {
         return;
     }
     rig_poison(c->out);
     rig_poison(c->sums_out);
-    snprintf(name, sizeof name, "exl2k_gemv%d_%s", eight ? 8 : 1, kind_names[kind]);
-    rig_launch(&gemv, name, s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
+    rig_launch(eight ? &gemv8 : &gemv1, eight ? "exl2k_gemv8" : "exl2k_gemv1", s->ctas, 1, EXL2K_GEMV_THREADS, shared,
+               &a, sizeof a);
     rig_wait();
 }
 
@@ -347,8 +348,9 @@ int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
-    gemv = rig_load("gemv.cu", argc > 2 ? argv[2] : NULL);
-    printf("gemv.cu compiled in %.0f ms, %llu bytes\n", gemv.compile_ms, (unsigned long long)gemv.image_bytes);
+    gemv1 = rig_load("gemv1.cu", argc > 2 ? argv[2] : NULL);
+    gemv8 = rig_load("gemv8.cu", argc > 2 ? argv[2] : NULL);
+    printf("gemv1.cu, gemv8.cu: compiled in %.0f and %.0f ms\n", gemv1.compile_ms, gemv8.compile_ms);
     uint32_t sms = (uint32_t)rig.sm_count, large = (uint32_t)rig.shared_optin;
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         product_case c = { 0 };
@@ -374,7 +376,8 @@ int main(int argc, char **argv)
         case_close(&c);
     }
     printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
-    rig_unload(&gemv);
+    rig_unload(&gemv1);
+    rig_unload(&gemv8);
     rig_unload(&shuffle);
     rig_close();
     return check_done();

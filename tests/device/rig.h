@@ -1,5 +1,6 @@
-/* rig.h: a small host for kernel tests: device 0, a module of kernels_src compiled on the spot, buffers, launches,
-   timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU: exit code 77.
+/* rig.h: a small host for kernel tests: device 0, a module of kernels_src out of $EXL2_TEST_KERNELS or compiled on the
+   spot, buffers, launches, timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU:
+   exit code 77.
    Compile with -DEXL2_KERNEL_DIR='"kernels_src"' (only the default of rig_open's folder).
 
        rig_open("kernels_src");
@@ -11,8 +12,9 @@
 #ifndef RIG_H
 #define RIG_H
 
-#include "../../exl2_impl/3_backend/cuda_compile.h"
+#include "../../exl2_impl/3_backend/cuda_cache.h"
 #include "../check.h"
+#include "kernel_folder.h"
 
 typedef struct rig_module {
     exl2__cuda_module *module;
@@ -32,7 +34,6 @@ static struct rig {
     exl2__cuda_context *context;
     exl2__cuda_stream *stream;
     exl2__cuda_event *from, *to;
-    exl2__cuda_target target;
     const char *dir;
     int device, driver_version, sm_count, shared_optin, l2_bytes;
     uint32_t arch; /* 90 = compute capability 9.0 */
@@ -89,9 +90,6 @@ static void rig_open(const char *dir)
     if (rig.driver.init(0) != 0 || rig.driver.device_count(&count) != 0 || count == 0) {
         check_skip("no CUDA device");
     }
-    if (exl2__cuda_nvrtc_open(getenv("EXL2_NVRTC"), &rig.nvrtc, why, sizeof why) < 0) {
-        check_skip(why);
-    }
     rig_try(rig.driver.device_get(&rig.device, 0), "cuDeviceGet");
     rig_try(rig.driver.device_name(rig.name, sizeof rig.name, rig.device), "cuDeviceGetName");
     rig_try(rig.driver.driver_version(&rig.driver_version), "cuDriverGetVersion");
@@ -105,19 +103,51 @@ static void rig_open(const char *dir)
     rig_try(rig.driver.stream_make(&rig.stream, EXL2__CUDA_STREAM_NON_BLOCKING, least), "cuStreamCreateWithPriority");
     rig_try(rig.driver.event_make(&rig.from, EXL2__CUDA_EVENT_PLAIN), "cuEventCreate");
     rig_try(rig.driver.event_make(&rig.to, EXL2__CUDA_EVENT_PLAIN), "cuEventCreate");
-    rig_need(exl2__cuda_target_pick(&rig.c, &rig.nvrtc, rig.arch, &rig.target));
     printf("%s, arch %u, %d SMs, %d bytes of shared memory a block, driver %d\n", rig.name, rig.arch, rig.sm_count,
            rig.shared_optin, rig.driver_version);
 }
 
-/* Compiles and loads a file of kernels_src; options: NVRTC options between blanks, or NULL. */
+/* Opens NVRTC; without it the test ends as skipped. */
+static exl2__cuda_target rig_compiler(void)
+{
+    char why[200];
+    exl2__cuda_target target = { 0 };
+    if (!rig.nvrtc.version && exl2__cuda_nvrtc_open(getenv("EXL2_NVRTC"), &rig.nvrtc, why, sizeof why) < 0) {
+        check_skip(why);
+    }
+    rig_need(exl2__cuda_target_pick(&rig.c, &rig.nvrtc, rig.arch, &target));
+    return target;
+}
+
+/* The module's image: as compiled, or (an entry) EXL2__CUDA_ENTRY_HEAD bytes in. */
+static bool rig_image(exl2__cuda_compile *job, exl2__blob *image)
+{
+    char key[EXL2__CUDA_KEY_MAX];
+    exl2_kernel_cache cache = kernel_folder();
+    exl2__blob log = { 0 };
+    exl2__cuda_key(job->source, (exl2__cuda_target){ rig.arch, false }, job->options, job->option_count, key);
+    rig_need(exl2__cuda_cache_load(&rig.c, &cache, key, image));
+    if (image->data) {
+        return true;
+    }
+    job->target = rig_compiler();
+    exl2__cuda_compile_run(job);
+    rig_need(exl2__cuda_compile_take(&rig.c, job, image, &log));
+    if (log.bytes) {
+        printf("%s\n", log.data);
+    }
+    exl2__blob_close(&rig.c, &log);
+    return false;
+}
+
+/* Loads a file of kernels_src; options: NVRTC options between blanks, or NULL. */
 static rig_module rig_load(const char *file, const char *options)
 {
     rig_module m = { 0 };
     char words[512] = "";
     exl2__cuda_source source;
-    exl2__cuda_compile job = { .nvrtc = &rig.nvrtc, .source = &source, .target = rig.target };
-    exl2__blob image = { 0 }, log = { 0 };
+    exl2__cuda_compile job = { .nvrtc = &rig.nvrtc, .source = &source };
+    exl2__blob image = { 0 };
     snprintf(words, sizeof words, "%s", options ? options : "");
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
         if (job.option_count < EXL2__CUDA_OPTIONS_MAX) {
@@ -126,20 +156,15 @@ static rig_module rig_load(const char *file, const char *options)
     }
     uint64_t start = exl2__platform_ns();
     rig_need(exl2__cuda_source_open(&rig.c, rig.dir, file, &source));
-    exl2__cuda_compile_run(&job);
-    rig_need(exl2__cuda_compile_take(&rig.c, &job, &image, &log));
+    bool found = rig_image(&job, &image);
     uint64_t compiled = exl2__platform_ns();
-    if (log.bytes) {
-        printf("%s\n", log.data);
-    }
-    rig_try(rig.driver.module_load(&m.module, image.data, 0, NULL, NULL), file);
+    rig_try(rig.driver.module_load(&m.module, image.data + (found ? EXL2__CUDA_ENTRY_HEAD : 0), 0, NULL, NULL), file);
     m.compile_ms = (double)(compiled - start) * 1e-6;
     m.load_ms = (double)(exl2__platform_ns() - compiled) * 1e-6;
     m.image_bytes = image.bytes;
     snprintf(m.name, sizeof m.name, "%s", file);
     exl2__cuda_compile_close(&job);
     exl2__blob_close(&rig.c, &image);
-    exl2__blob_close(&rig.c, &log);
     exl2__cuda_source_close(&rig.c, &source);
     return m;
 }

@@ -15,7 +15,7 @@ typedef struct bench {
     rig_module module;
     uint32_t vocab, stride;
     float *logits; /* [ROWS, stride] */
-    rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, results, history, bias, stops;
+    rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, bins, results, history, bias, stops;
 } bench;
 
 static exl2k_result host_results[2 * ROWS];
@@ -26,6 +26,7 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
     bench b = { .module = *module, .vocab = vocab, .stride = (vocab + 63) / 64 * 64 };
     uint64_t blocks = (uint64_t)exl2__cuda_sample_chunks(vocab) * (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK);
     exl2k_sample_state zeros[ROWS] = { 0 };
+    static const exl2k_sample_bins bins[ROWS];
     exl2k_row rows[ROWS] = { 0 };
     exl2k_step step = { 0 };
     b.logits = take((size_t)ROWS * b.stride * sizeof *b.logits);
@@ -37,6 +38,7 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
     b.keys = rig_buffer_make(ROWS * 2 * blocks * 4);
     b.sums = rig_buffer_make(ROWS * blocks * 8);
     b.states = rig_buffer_of(zeros, sizeof zeros);
+    b.bins = rig_buffer_of(bins, sizeof bins);
     b.results = rig_buffer_make(sizeof host_results);
     b.history = rig_buffer_make(ROWS * HISTORY * 4);
     b.bias = rig_buffer_make(ROWS * BIASES * sizeof(exl2k_bias));
@@ -47,7 +49,7 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
 static void bench_close(bench *b)
 {
     rig_buffer *all[] = { &b->step, &b->rows, &b->draws, &b->device_logits, &b->adjusted, &b->keys, &b->sums,
-                          &b->states, &b->results, &b->history, &b->bias, &b->stops };
+                          &b->states, &b->bins, &b->results, &b->history, &b->bias, &b->stops };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
@@ -59,6 +61,7 @@ static void launch(const bench *b, uint32_t rows)
     exl2k_sample_args a = { .step = b->step.address, .rows = b->rows.address, .draws = b->draws.address,
                             .logits = b->device_logits.address, .adjusted = b->adjusted.address,
                             .keys = b->keys.address, .sums = b->sums.address, .states = b->states.address,
+                            .bins = b->bins.address,
                             .results = b->results.address, .vocab = b->vocab, .stride = b->stride, .rows_max = ROWS };
     uint32_t chunks = exl2__cuda_sample_chunks(b->vocab);
     rig_launch(&b->module, "exl2k_sample_keys", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);

@@ -15,6 +15,12 @@
 #endif
 #include "rig.h"
 
+/* How far exl2-3bit may be off, in bounds of the others, on a GPU, whose products read inputs rounded to fp16, as those
+   of ExLlamaV2 do. Its two random layers amplify that more than those of the others: with q, the weights of V and all
+   inputs of products rounded at random places of fp16's grid (16 draws, all else in float) the largest error of a logit
+   was 0.078 in the median and up to 0.16, of a logsumexp 0.045 and up to 0.088; one H200 gives 0.15 and 0.12. */
+#define SENSITIVE 1.5
+
 static double worst_logit, worst_logsumexp;
 
 static void check_scores(const rig *r, const rig_golden_file *golden, uint32_t sequence)
@@ -82,8 +88,9 @@ static void golden_model(const char *path)
         check_greedy(&r, &golden, sequence);
     }
     printf("%s: logits within %.2g, logsumexp within %.2g\n", path, worst_logit, worst_logsumexp);
-    CHECK(worst_logit <= LOGIT_BOUND);
-    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND);
+    double slack = RIG_BACKEND == EXL2_BACKEND_CUDA && strstr(path, "exl2-3bit") ? SENSITIVE : 1;
+    CHECK(worst_logit <= LOGIT_BOUND * slack);
+    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND * slack);
     rig_close(&r);
     rig_golden_close(&golden);
 }

@@ -7,6 +7,7 @@
 #include "../../exl2.h"
 
 #include "../check.h"
+#include "../device/kernel_folder.h"
 
 #include <math.h>
 
@@ -38,6 +39,7 @@ static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
     desc = d ? *d : desc;
     desc.backend = RIG_BACKEND;
     desc.open_error = &error;
+    desc.kernel_cache = RIG_BACKEND == EXL2_BACKEND_CUDA ? kernel_folder() : desc.kernel_cache;
     exl2_result result = exl2_open(&desc, &r.engine);
     if (result == EXL2_ERR_NO_DEVICE) {
         check_skip(error.text);

@@ -12,7 +12,10 @@ const exl2__backend *cpu_double_backend(void)
 cpu_double_view cpu_double_look(exl2__device *device)
 {
     exl2__cpu_device *d = exl2__cpu_of(device);
-    cpu_double_view v
-        = { { d->residual, d->query, d->gate, d->logits, (double *)(void *)d->pages }, CPU_VIEW_STRIDES(d) };
+    cpu_double_view v = {
+        { d->residual, d->query, d->gate, d->logits, (double *)(void *)d->pages }, CPU_VIEW_STRIDES(d),
+        d->key, d->value, d->key_stride, (size_t)(d->layer_bytes / sizeof(exl2__kv)), (size_t)d->key_count,
+        d->value_stride
+    };
     return v;
 }

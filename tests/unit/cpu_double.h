@@ -23,6 +23,11 @@ typedef enum cpu_buffer {
 typedef struct cpu_double_view {
     double *buffer[CPU_BUFFER_COUNT];
     size_t stride[CPU_BUFFER_COUNT];
+    double *key, *value; /* [rows, key_stride] of the last qkv, k rotated */
+    size_t key_stride;
+    /* K [kv_heads, dim, 64] of a page begins layer_stride behind that of the layer before; V [kv_heads, 64,
+       value_stride] is key_count behind K. */
+    size_t layer_stride, key_count, value_stride;
 } cpu_double_view;
 
 const exl2__backend *cpu_double_backend(void);

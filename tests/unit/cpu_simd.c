@@ -198,8 +198,10 @@ static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const rec
 int main(void)
 {
     static const synth_shape shapes[] = {
-        { 96, 160, 2, 4, 2, 32, 77, 1, false, true, true },  { 256, 352, 1, 8, 1, 64, 100, 3, false, false, false },
-        { 64, 128, 2, 7, 1, 32, 64, 16, false, false, false }, { 70, 51, 2, 6, 3, 20, 45, 0, true, true, true },
+        { 96, 160, 2, 4, 2, 32, 77, 1, false, true, true, false },
+        { 256, 352, 1, 8, 1, 64, 100, 3, false, false, false, false },
+        { 64, 128, 2, 7, 1, 32, 64, 16, false, false, false, false },
+        { 70, 51, 2, 6, 3, 20, 45, 0, true, true, true, false },
     };
     shuffle_state = 9;
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {

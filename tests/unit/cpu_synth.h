@@ -181,13 +181,18 @@ static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, 
     return synth_codes(out, groups, count, true, seed_order);
 }
 
-/* Feeds all rows, `step` at a time. */
+/* Feeds all rows, `step` at a time, from memory of the backend where it lends some. */
 static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part,
                               const synth_matrix *from, uint32_t step)
 {
     for (uint32_t row = 0; row < from->rows; row += step) {
         uint32_t rows = from->rows - row < step ? from->rows - row : step;
         exl2__rows_slice slice = { row, rows, (const uint8_t *)from->data + row * from->row_bytes };
+        if (b->stage) {
+            void *lent = NULL;
+            CHECK_INT(b->stage(d, rows * from->row_bytes, &lent), EXL2_OK);
+            slice.data = memcpy(lent, slice.data, rows * from->row_bytes);
+        }
         CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
     }
 }
@@ -198,6 +203,7 @@ typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
     uint32_t mix;           /* picks widths and group sizes, or the types of dense matrices */
     bool dense, bias, tied; /* tied: the embedding, always dense, is the head too */
+    bool one_order;         /* v orders its inputs as q and k do, up as gate does */
 } synth_shape;
 
 #define SYNTH_LAYERS 3
@@ -213,6 +219,14 @@ typedef struct synth_model {
     double frequency[128];
 } synth_model;
 
+static inline void synth_need(const synth_model *m, exl2_result result)
+{
+    if (!CHECK_INT(result, EXL2_OK)) {
+        printf("%s: %s\n", m->b->name, m->c.error.text);
+        exit(1);
+    }
+}
+
 static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
 {
     float values[1024];
@@ -220,26 +234,28 @@ static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         values[i] = 1 + 0.3f * synth_float();
     }
-    CHECK_INT(m->b->vector_make(m->d, &m->weights, values, count, &out), EXL2_OK);
+    synth_need(m, m->b->vector_make(m->d, &m->weights, values, count, &out));
     return out;
 }
 
-/* Parts of one matrix with the widths of `mix`; q and k are twins, v is not. */
+/* Parts of one matrix with the widths of `mix`; q and k, gate and up are twins, v is not. */
 static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix,
                                synth_matrix *parts)
 {
     for (uint32_t i = 0; i < count; i++) {
+        bool other = !s->one_order && i > 0 && i + 1 == count;
         exl2__dtype dtype = mix % 3 == 0 ? EXL2__F16 : mix % 3 == 1 ? EXL2__BF16 : EXL2__F32;
         parts[i] = s->dense ? synth_dense(in, outs[i], dtype)
-                            : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + (i == 2));
+                            : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + other);
         if (s->bias) {
             synth_bias(&parts[i]);
         }
     }
 }
 
+/* uses: EXL2__USE_* */
 static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs,
-                                       uint32_t count, uint32_t mix, uint64_t *bytes)
+                                       uint32_t count, uint32_t mix, uint32_t uses)
 {
     synth_matrix parts[3];
     exl2__matrix_desc descs[3];
@@ -248,10 +264,11 @@ static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uin
     synth_parts(s, in, outs, count, s->mix + mix, parts);
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = parts[i].desc;
+        descs[i].uses = uses;
     }
-    *bytes = m->b->matrix_bytes(m->d, descs, count);
-    CHECK_INT(m->b->matrix_make(m->d, &m->weights, descs, count, &out), EXL2_OK);
-    CHECK_INT(m->weights.used - before, *bytes);
+    uint64_t bytes = m->b->matrix_bytes(m->d, descs, count);
+    synth_need(m, m->b->matrix_make(m->d, &m->weights, descs, count, &out));
+    CHECK(m->b->reserve || m->weights.used - before == bytes);
     for (uint32_t i = 0; i < count; i++) {
         synth_feed(m->b, m->d, out, i, &parts[i], 7);
         synth_matrix_free(&parts[i]);
@@ -268,42 +285,72 @@ static inline void synth_model_close(synth_model *m)
     CHECK_INT(m->c.host_bytes, 0);
 }
 
-/* The same seed gives the same model on every backend. `tweak` may change the device before it is prepared. All
-   scratch and pages are poisoned with NaNs. */
-static inline void synth_model_open(synth_model *m, const exl2__backend *b, const synth_shape *s, uint64_t seed,
-                                    exl2_parallel parallel, uint32_t rows_max, uint32_t context_max, uint32_t pages,
-                                    void (*tweak)(exl2__device *d))
+static inline void synth_make_all(synth_model *m, const synth_shape *s)
 {
-    uint64_t bytes;
-    *m = (synth_model){ .b = b };
-    m->c.allocator = exl2__platform_allocator();
-    m->c.parallel = parallel;
-    synth_state = seed;
-    CHECK_INT(b->open(&m->c, NULL, &m->d), EXL2_OK);
-    if (tweak) {
-        tweak(m->d);
-    }
-    CHECK_INT(exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS), EXL2_OK);
+    exl2__plan *p = &m->plan;
     uint32_t attention = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     uint32_t qkv[3] = { attention, kv, kv }, gate_up[2] = { s->inter, s->inter };
     uint32_t hidden[1] = { s->hidden }, vocab[1] = { s->vocab };
     for (uint32_t i = 0; i < s->layers; i++) {
         exl2__layer *layer = &m->layers[i];
         layer->index = i;
-        layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, &bytes);
-        layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, &bytes);
-        layer->gate_up = synth_make(m, s, s->hidden, gate_up, 2, 10 * i + 3, &bytes);
-        layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, &bytes);
+        layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
+        layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
+        layer->gate_up = synth_make(m, s, s->hidden, gate_up, 2, 10 * i + 3, EXL2__USE_PRODUCT);
+        layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
         layer->attn_norm = synth_vector(m, s->hidden);
         layer->mlp_norm = synth_vector(m, s->hidden);
     }
     synth_shape table = *s;
     table.dense = true;
     table.bias = false;
-    exl2__plan *p = &m->plan;
-    p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, &bytes);
-    p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, &bytes);
+    p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, EXL2__USE_ROWS | (s->tied ? EXL2__USE_PRODUCT : 0));
+    p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, EXL2__USE_PRODUCT);
     p->final_norm = synth_vector(m, s->hidden);
+}
+
+/* Pages and scratch, poisoned with NaNs where they are the host's. */
+static inline void synth_prepare(synth_model *m)
+{
+    exl2__arena dry_pages = { 0 }, dry_scratch = { 0 };
+    uint64_t more = m->b->reserve ? EXL2__ARENA_ALIGN : 0; /* a dry arena has no bytes */
+    synth_need(m, m->b->prepare(m->d, &m->plan, &dry_pages, &dry_scratch));
+    synth_need(m, exl2__arena_open(&m->c, &m->pages, dry_pages.used, EXL2_MEM_KV));
+    synth_need(m, exl2__arena_open(&m->c, &m->scratch, dry_scratch.used + more, EXL2_MEM_SCRATCH));
+    if (m->pages.size) {
+        memset(m->pages.base, 0xFF, (size_t)m->pages.size);
+    }
+    memset(m->scratch.base, 0xFF, (size_t)m->scratch.size);
+    synth_need(m, m->b->prepare(m->d, &m->plan, &m->pages, &m->scratch));
+    CHECK_INT(m->pages.used, m->pages.size);
+    CHECK_INT(m->scratch.used + more, m->scratch.size);
+}
+
+/* The same seed gives the same model on every backend. `tweak` may change the device before it is prepared. hardware:
+   as exl2__backend.open takes it. */
+static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, void *hardware, const synth_shape *s,
+                                       uint64_t seed, exl2_parallel parallel, uint32_t rows_max, uint32_t context_max,
+                                       uint32_t pages, void (*tweak)(exl2__device *d))
+{
+    *m = (synth_model){ .b = b };
+    m->c.allocator = exl2__platform_allocator();
+    m->c.parallel = parallel;
+    synth_state = seed;
+    synth_need(m, b->open(&m->c, hardware, &m->d));
+    if (tweak) {
+        tweak(m->d);
+    }
+    if (b->reserve) {
+        exl2_result r = EXL2_PENDING;
+        while (r == EXL2_PENDING) { /* kernels, a few at a time */
+            r = b->reserve(m->d, 64u << 20);
+        }
+        synth_need(m, r);
+    } else {
+        synth_need(m, exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS));
+    }
+    synth_make_all(m, s);
+    exl2__plan *p = &m->plan;
     p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab,
                               1e-5f, 1.0f / sqrtf((float)s->head_dim) };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
@@ -316,15 +363,14 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     p->context_max = context_max;
     p->pages = pages;
     p->layers = m->layers;
-    exl2__arena dry_pages = { 0 }, dry_scratch = { 0 };
-    CHECK_INT(b->prepare(m->d, p, &dry_pages, &dry_scratch), EXL2_OK);
-    CHECK_INT(exl2__arena_open(&m->c, &m->pages, dry_pages.used, EXL2_MEM_KV), EXL2_OK);
-    CHECK_INT(exl2__arena_open(&m->c, &m->scratch, dry_scratch.used, EXL2_MEM_SCRATCH), EXL2_OK);
-    memset(m->pages.base, 0xFF, (size_t)m->pages.size);
-    memset(m->scratch.base, 0xFF, (size_t)m->scratch.size);
-    CHECK_INT(b->prepare(m->d, p, &m->pages, &m->scratch), EXL2_OK);
-    CHECK_INT(m->pages.used, m->pages.size);
-    CHECK_INT(m->scratch.used, m->scratch.size);
+    synth_prepare(m);
+}
+
+static inline void synth_model_open(synth_model *m, const exl2__backend *b, const synth_shape *s, uint64_t seed,
+                                    exl2_parallel parallel, uint32_t rows_max, uint32_t context_max, uint32_t pages,
+                                    void (*tweak)(exl2__device *d))
+{
+    synth_model_open_on(m, b, NULL, s, seed, parallel, rows_max, context_max, pages, tweak);
 }
 
 /* One phase, `step` items at a time (0: all at once). */

@@ -1,0 +1,12 @@
+/* gemv1.cu: products of one row with one matrix.
+   takes: gemv.cuh.
+   gives: exl2k_gemv1.
+   owns:  nothing.
+   next:  gemv8.cu */
+#include "gemv.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
+exl2k_gemv1(const __grid_constant__ exl2k_gemv_args a)
+{
+    exl2k_gemv<1>(a);
+}

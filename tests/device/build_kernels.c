@@ -1,0 +1,45 @@
+/* build_kernels.c: compiles every kernel into a folder for $EXL2_TEST_KERNELS, on a machine that has NVRTC but no GPU.
+   takes: FOLDER ARCH [NVRTC options]: build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC.
+   gives: exit code 0, 1, or 77 without NVRTC.
+   owns:  the folder's files.
+   next:  run.sh */
+#define EXL2_IMPLEMENTATION
+#include "../../exl2.h"
+
+#include "../../exl2_impl/3_backend/cuda.h"
+#include "kernel_folder.h"
+
+static void line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)user;
+    (void)level;
+    (void)code;
+    printf("%s\n", text);
+}
+
+int main(int argc, char **argv)
+{
+    exl2__ctx c = { 0 };
+    exl2__cuda_compiler compiler = { 0 };
+    if (argc < 3) {
+        printf("%s FOLDER ARCH [NVRTC options]\n", argv[0]);
+        return 1;
+    }
+    uint32_t arch = (uint32_t)strtoul(argv[2], NULL, 10);
+    c.allocator = exl2__platform_allocator();
+    c.files = exl2__platform_files();
+    c.logger = (exl2_logger){ line, NULL, EXL2_LOG_WARN };
+    compiler.nvrtc_path = getenv("EXL2_NVRTC");
+    compiler.cache = kernel_folder_of(argv[1]);
+    for (int i = 3; i < argc && compiler.option_count < EXL2__CUDA_OPTIONS_MAX; i++) {
+        compiler.options[compiler.option_count++] = argv[i];
+    }
+    if (!exl2__cuda_compiler_ready(&compiler)) {
+        check_skip(compiler.why);
+    }
+    exl2_result result = exl2__cuda_kernels_build(&c, &compiler, &arch, 1);
+    printf("%s: %u modules, %.1f s\n", result == EXL2_OK ? argv[1] : c.error.text, (unsigned)compiler.compiled,
+           (double)compiler.compile_ns * 1e-9);
+    exl2__cuda_compiler_close(&compiler);
+    return result != EXL2_OK;
+}

@@ -1,0 +1,5 @@
+/* double_rounded.c: the build of double_rounded.h. */
+#define EXL2__TEST_F16_WEIGHTS
+#define cpu_double_backend cpu_rounded_backend
+#define cpu_double_look cpu_rounded_look
+#include "../unit/cpu_double.c"

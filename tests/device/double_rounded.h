@@ -1,0 +1,14 @@
+/* double_rounded.h: the reference in double with weights rounded to fp16, beside that of cpu_double.h.
+   takes: nothing.
+   gives: cpu_rounded_backend, cpu_rounded_look: as cpu_double_backend, cpu_double_look.
+   owns:  nothing.
+   next:  double_rounded.c */
+#ifndef DOUBLE_ROUNDED_H
+#define DOUBLE_ROUNDED_H
+
+#include "../unit/cpu_double.h"
+
+const exl2__backend *cpu_rounded_backend(void);
+cpu_double_view cpu_rounded_look(exl2__device *d);
+
+#endif

@@ -1,0 +1,178 @@
+/* gemm_speed.c: how fast products of 9 and more rows are: the linear layers of an 8B model of 4.0 bits a weight.
+   takes: KERNELS_SRC ["profile": every product once, for a profiler] [rows ...]; a GPU.
+   gives: microseconds and TFLOP/s of each product and of a layer.
+   owns:  nothing that outlives the program.
+   next:  gemm_rig.h */
+#include "gemm_rig.h"
+
+#define LAYERS 4 /* 4 * 109 MB: more than any L2 */
+#define REPEATS 5
+#define HIDDEN 4096u
+#define INTER 14336u
+#define ROWS_MAX 2048u
+
+enum { QKV, OUT, GATE_UP, DOWN, UNITS };
+
+static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
+static product_matrix model[LAYERS][UNITS];
+static rig_buffer x, h, out, residual, map;
+static rig_module gemm, shuffle;
+static gemm_scratch scratch;
+
+static void make_layer(product_matrix *layer)
+{
+    static const product_run attn = { 4, HIDDEN, 128 }, v = { 4, HIDDEN, 64 }, up = { 4, HIDDEN, 32 };
+    static const product_run gate[] = { { 4, 416, 32 }, { 3, 3680, 32 } };
+    static const product_run down[] = { { 8, 736, 32 }, { 4, INTER - 736, 128 } };
+    product_part_make(&layer[QKV].part[0], &attn, 1, 4096, false);
+    product_part_make(&layer[QKV].part[1], &attn, 1, 1024, false);
+    product_part_make(&layer[QKV].part[2], &v, 1, 1024, false);
+    product_part_make(&layer[OUT].part[0], &attn, 1, HIDDEN, false);
+    product_part_make(&layer[GATE_UP].part[0], gate, 2, INTER, false);
+    product_part_make(&layer[GATE_UP].part[1], &up, 1, INTER, false);
+    product_part_make(&layer[DOWN].part[0], down, 2, HIDDEN, false);
+    for (uint32_t i = 0; i < UNITS; i++) {
+        product_lay(&layer[i], i == QKV ? 3 : i == GATE_UP ? 2 : 1, 0, EXL2__CUDA_CHUNK_BYTES);
+        product_pack(&layer[i], &shuffle, 1000, 0);
+    }
+}
+
+/* Layers beyond the first have the same tables, and copies of its strips. */
+static void make_model(void)
+{
+    make_layer(model[0]);
+    for (uint32_t i = 0; i < UNITS; i++) {
+        uint8_t *strips = product_take((size_t)model[0][i].bytes, 1);
+        rig_download(model[0][i].strips, 0, strips, (size_t)model[0][i].bytes);
+        for (uint32_t l = 1; l < LAYERS; l++) {
+            product_matrix *m = &model[l][i];
+            *m = model[0][i];
+            m->strips = rig_buffer_of(strips, (size_t)m->bytes);
+            for (uint32_t part = 0; part < m->count; part++) {
+                m->device.part[part].base = m->strips.address + m->part[part].base;
+            }
+        }
+        free(strips);
+    }
+}
+
+static rig_buffer random_halves(size_t count)
+{
+    uint16_t *values = product_take(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = exl2__f32_to_f16(product_uniform());
+    }
+    rig_buffer b = rig_buffer_of(values, count * 2);
+    free(values);
+    return b;
+}
+
+static rig_buffer random_map(uint32_t count)
+{
+    uint16_t *places = product_take(count, 2);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t k = product_random() % (i + 1);
+        places[i] = places[k];
+        places[k] = (uint16_t)i;
+    }
+    rig_buffer b = rig_buffer_of(places, count * 2);
+    free(places);
+    return b;
+}
+
+static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl2__cuda_gemm_plan *plan)
+{
+    exl2k_gemm_args a = { .rows = rows, .x = (unit == DOWN ? h : x).address,
+                          .x_pitch = unit == DOWN ? INTER + 64 : HIDDEN + 64 };
+    a.kind = unit == QKV ? EXL2K_GEMM_STORE : unit == GATE_UP ? EXL2K_GEMM_ACT : EXL2K_GEMM_RESIDUAL;
+    a.out = unit == QKV || unit == GATE_UP ? out.address : residual.address;
+    a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
+    a.map = unit == GATE_UP ? map.address : 0;
+    *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
+    return a;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double one = *(const double *)a, two = *(const double *)b;
+    return (one > two) - (one < two);
+}
+
+/* Median microseconds of a layer's units `first` .. `last`, over all layers in one graph. */
+static double time_units(uint32_t first, uint32_t last, uint32_t rows)
+{
+    double times[REPEATS];
+    rig_capture();
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        for (uint32_t unit = first; unit <= last; unit++) {
+            exl2__cuda_gemm_plan plan;
+            exl2k_gemm_args a = prepare(l, unit, rows, &plan);
+            gemm_run(&gemm, &a, &plan);
+        }
+    }
+    exl2__cuda_graph_exec *graph = rig_captured();
+    rig_replay(graph);
+    rig_wait();
+    for (uint32_t i = 0; i < REPEATS; i++) {
+        rig_start();
+        rig_replay(graph);
+        times[i] = rig_stop();
+    }
+    rig_try(rig.driver.graph_exec_free(graph), "cuGraphExecDestroy");
+    qsort(times, REPEATS, sizeof times[0], compare);
+    return times[REPEATS / 2] / LAYERS;
+}
+
+static void time_rows(uint32_t rows)
+{
+    double layer = 0;
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        exl2__cuda_gemm_plan plan;
+        const exl2k_matrix *m = &model[0][unit].device;
+        exl2k_gemm_args a = prepare(0, unit, rows, &plan);
+        double us = time_units(unit, unit, rows), columns = (double)m->part[0].columns + m->part[1].columns;
+        columns += (double)m->part[2].columns;
+        layer += 2e-6 * rows * m->rows * columns;
+        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   %u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n",
+               rows, unit_names[unit], us, 2e-6 * rows * m->rows * columns / us, plan.rows,
+               a.row_tiles, a.column_tiles, a.splits, plan.ctas, 1u << a.stages_log, a.slots, plan.shared_bytes);
+    }
+    double us = time_units(QKV, DOWN, rows);
+    printf("%5u rows layer    %8.1f us %5.0f TFLOP/s   32 layers: %.2f ms, %.0f rows/s\n", rows, us, layer / us,
+           us * 0.032, rows / (us * 32e-6));
+    fflush(stdout);
+}
+
+static void profile(uint32_t rows)
+{
+    for (uint32_t unit = 0; unit < UNITS; unit++) {
+        exl2__cuda_gemm_plan plan;
+        exl2k_gemm_args a = prepare(0, unit, rows, &plan);
+        gemm_run(&gemm, &a, &plan);
+        rig_wait();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const uint32_t rows[] = { 9, 16, 32, 64, 96, 128, 256, 512, 1024, 2048 };
+    rig_open(argc > 1 ? argv[1] : "kernels_src");
+    shuffle = rig_load("shuffle.cu", NULL);
+    gemm = rig_load("gemm.cu", NULL);
+    make_model();
+    x = random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
+    h = random_halves(ROWS_MAX * (INTER + 64) + 64);
+    out = rig_buffer_make((uint64_t)ROWS_MAX * (INTER + 64) * 4);
+    residual = rig_buffer_make(ROWS_MAX * HIDDEN * 4);
+    map = random_map(INTER);
+    scratch = gemm_scratch_open(64u << 20);
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2; i++) {
+        time_rows(rows[i]);
+    }
+    bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
+    for (int i = profiled ? 3 : 2; i < argc; i++) {
+        (profiled ? profile : time_rows)((uint32_t)strtoul(argv[i], NULL, 10));
+    }
+    rig_close();
+    return 0;
+}

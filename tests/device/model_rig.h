@@ -1,0 +1,244 @@
+/* model_rig.h: a whole model on one backend, and passes over texts of it whose logits the host sees.
+   takes: a folder with a model; for CUDA an open exl2__cuda_device.
+   gives: side with open and close; side_run, side_poison; gpu_open, gpu_close.
+   owns:  the model, until side_close.
+   next:  models.c */
+#ifndef MODEL_RIG_H
+#define MODEL_RIG_H
+
+#define EXL2_IMPLEMENTATION
+#include "../../exl2.h"
+
+#include "../../exl2_impl/3_backend/cuda.h"
+#include "../check.h"
+#include "kernel_folder.h"
+#include "spread.h"
+
+#include <math.h>
+
+#define TEXTS 16u
+#define TEXT_TOKENS 256u
+#define TEXT_PAGES (TEXT_TOKENS / EXL2__PAGE_TOKENS)
+#define PAGES 67u /* prime: pages are handed out in a scattered order */
+#define ROWS 160u
+#define LAYERS_MAX 80u
+
+/* Some rows of a pass: positions [first, first + rows) of a text. */
+typedef struct part {
+    uint32_t text, first, rows;
+} part;
+
+typedef struct side {
+    exl2__ctx c;
+    const exl2__backend *b;
+    exl2__device *d;
+    exl2__weights load;
+    exl2__plan plan;
+    exl2__arena weights, pages, scratch;
+    exl2__layer layers[LAYERS_MAX];
+    double frequency[128];
+    exl2__forward forward;
+    exl2__logit_result results[EXL2__LOGIT_ROWS];
+    exl2_alt alts[EXL2__LOGIT_ROWS][EXL2_ALTS_MAX];
+    /* Of the last pass: */
+    exl2__step_row rows[ROWS];
+    exl2__logit_row logit_rows[ROWS];
+    uint32_t row_count, logit_count;
+    exl2_token drawn[ROWS];
+    float *logits; /* [ROWS, vocab] in the order of logit_rows */
+    bool by_unit;  /* of a device: layer range by layer range, as under a budget */
+} side;
+
+static exl2_token texts[TEXTS][TEXT_TOKENS];
+static uint32_t text_pages[TEXTS][TEXT_PAGES];
+static exl2__cuda_device gpu;
+static exl2__ctx gpu_ctx;
+
+/* options: of NVRTC, ended by NULL; or NULL. Skips the test without a GPU. */
+static inline void gpu_open(const char *const *options, uint32_t shared_bytes_max)
+{
+    exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
+    exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
+                                     .optional = true };
+    gpu_ctx = (exl2__ctx){ 0 };
+    gpu_ctx.allocator = exl2__platform_allocator();
+    gpu_ctx.files = exl2__platform_files();
+    if (exl2__cuda_device_open(&gpu_ctx, &gpu, &settings) < 0) {
+        check_skip(gpu_ctx.error.text);
+    }
+    while (options && *options) {
+        gpu.compiler.options[gpu.compiler.option_count++] = *options++;
+    }
+}
+
+static inline void gpu_close(void)
+{
+    CHECK_INT(gpu.bytes, 0);
+    exl2__cuda_device_close(&gpu);
+    CHECK_INT(gpu_ctx.host_bytes, 0);
+}
+
+static inline void side_need(const side *s, exl2_result r)
+{
+    if (r < 0) {
+        printf("%s: %s%s\n", s->b->name, s->c.error.text, gpu_ctx.error.text);
+        exit(1);
+    }
+}
+
+static inline void side_open(side *s, const exl2__backend *b, void *hardware, const char *path)
+{
+    exl2__arena dry[2] = { { 0 }, { 0 } };
+    memset(s, 0, sizeof *s);
+    s->b = b;
+    s->c.allocator = exl2__platform_allocator();
+    s->c.files = exl2__platform_files();
+    s->c.parallel = spread_parallel();
+    side_need(s, exl2__config_read(&s->c, path, &s->load.config));
+    side_need(s, b->open(&s->c, hardware, &s->d));
+    side_need(s, exl2__weights_measure(&s->c, &s->load, path, b, s->d));
+    exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, TEXTS);
+    exl2__config_rope(&s->load.config, s->frequency);
+    s->plan.rope_frequency = s->frequency;
+    s->plan.rows_max = ROWS;
+    s->plan.layers = s->layers;
+    s->plan.pages = PAGES;
+    if (!CHECK(s->plan.shape.layers <= LAYERS_MAX)) {
+        exit(1);
+    }
+    for (uint32_t i = 0; i < s->plan.shape.layers; i++) {
+        s->layers[i].index = i;
+    }
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        r = b->reserve ? b->reserve(s->d, s->load.weight_bytes)
+                       : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
+    }
+    side_need(s, r);
+    side_need(s, exl2__weights_begin(&s->c, &s->load));
+    while (!exl2__weights_done(&s->load)) {
+        side_need(s, exl2__weights_slice(&s->c, &s->load, &s->plan, b, s->d, &s->weights));
+    }
+    exl2__weights_close(&s->c, &s->load);
+    side_need(s, b->prepare(s->d, &s->plan, &dry[0], &dry[1]));
+    side_need(s, exl2__arena_open(&s->c, &s->pages, dry[0].used, EXL2_MEM_KV));
+    side_need(s, exl2__arena_open(&s->c, &s->scratch, dry[1].used + EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH));
+    side_need(s, b->prepare(s->d, &s->plan, &s->pages, &s->scratch));
+    s->forward = (exl2__forward){ .c = &s->c, .backend = b, .device = s->d, .plan = &s->plan, .results = s->results };
+    for (uint32_t i = 0; i < EXL2__LOGIT_ROWS; i++) {
+        s->results[i].alts = s->alts[i];
+    }
+    s->logits = (float *)malloc((size_t)ROWS * s->plan.shape.vocab * sizeof *s->logits);
+    if (!s->logits) {
+        exit(1);
+    }
+}
+
+static inline void side_close(side *s)
+{
+    s->b->close(s->d);
+    exl2__arena_close(&s->c, &s->weights);
+    exl2__arena_close(&s->c, &s->pages);
+    exl2__arena_close(&s->c, &s->scratch);
+    CHECK_INT(s->c.host_bytes, 0);
+    free(s->logits);
+}
+
+/* Waits for the device. */
+static inline void gpu_read(uint64_t from, void *to, size_t bytes)
+{
+    int result = gpu.driver.context_push(gpu.context);
+    result = result == 0 ? gpu.driver.copy_down(to, from, bytes, gpu.stream) : result;
+    result = result == 0 ? gpu.driver.stream_wait(gpu.stream) : result;
+    exl2__cuda_device_leave(&gpu);
+    if (!CHECK_INT(result, 0)) {
+        exit(1);
+    }
+}
+
+/* Rows [first, first + count) of the group of logits that the forward pass has just sampled. */
+static inline void side_take(side *s, uint32_t first, uint32_t count)
+{
+    uint32_t vocab = s->plan.shape.vocab;
+    for (uint32_t i = 0; i < count; i++) {
+        float *to = s->logits + (size_t)(first + i) * vocab;
+        s->drawn[first + i] = s->results[i].token;
+        if (s->b == &exl2__cuda_backend) {
+            const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
+            gpu_read(b->logits + (uint64_t)i * b->stride * 4, to, vocab * sizeof *to);
+        } else {
+            const exl2__cpu_device *d = exl2__cpu_of(s->d);
+            memcpy(to, d->logits + (size_t)i * d->vocab_stride, vocab * sizeof *to);
+        }
+    }
+}
+
+/* NaNs in all buffers of a pass on the GPU, wherever their rows mean something; padding stays, for products read it. */
+static inline void side_poison(const side *s)
+{
+    const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
+    const exl2__shape *shape = &s->plan.shape;
+    const struct {
+        uint64_t at, rows, used, pitch;
+    } all[] = {
+        { b->residual, ROWS, shape->hidden * 4, shape->hidden * 4 },
+        { b->qkv, ROWS, b->qkv_pitch * 4, b->qkv_pitch * 4 },
+        { b->x, ROWS, shape->hidden * 2, b->x_pitch * 2 },
+        { b->attended, ROWS, shape->heads * shape->head_dim * 2, b->attended_pitch * 2 },
+        { b->h, ROWS, shape->inter * 2, b->h_pitch * 2 },
+        { b->head_x, s->plan.logit_rows_max, shape->hidden * 2, b->x_pitch * 2 },
+        { b->logits, s->plan.logit_rows_max, shape->vocab * 4, b->stride * 4 },
+    };
+    int result = gpu.driver.context_push(gpu.context);
+    for (size_t i = 0; i < EXL2__COUNT(all); i++) {
+        uint8_t *image = (uint8_t *)calloc((size_t)all[i].rows, (size_t)all[i].pitch);
+        for (uint64_t row = 0; image && row < all[i].rows; row++) {
+            memset(image + row * all[i].pitch, 0xFF, (size_t)all[i].used);
+        }
+        result = image && result == 0
+                   ? gpu.driver.copy_up(all[i].at, image, (size_t)(all[i].rows * all[i].pitch), gpu.stream) : -1;
+        result = result == 0 ? gpu.driver.stream_wait(gpu.stream) : result;
+        free(image);
+    }
+    exl2__cuda_device_leave(&gpu);
+    if (!CHECK_INT(result, 0)) {
+        exit(1);
+    }
+}
+
+/* A pass; logits of every row (`every`), or of the last row of each part. Tokens are drawn greedily. Parts of one row
+   each decode: such passes may go by graphs. */
+static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
+{
+    static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
+    const uint32_t *tables[TEXTS];
+    exl2__forward_status status = EXL2__FORWARD_MORE;
+    bool decodes = true;
+    s->row_count = s->logit_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        tables[i] = text_pages[parts[i].text];
+        decodes = decodes && parts[i].rows == 1;
+        for (uint32_t k = 0; k < parts[i].rows; k++) {
+            uint32_t row = s->row_count++, position = parts[i].first + k;
+            s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
+            if (every || k + 1 == parts[i].rows) {
+                s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_DRAW, .alts = 2,
+                                                                     .sampling = &greedy,
+                                                                     .draw_position = position + 1, .left = 1 };
+            }
+        }
+    }
+    exl2__step step = { .rows = s->rows, .row_count = s->row_count, .sequence_count = count, .page_tables = tables,
+                        .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
+    side_need(s, exl2__forward_begin(&s->forward, &step));
+    while (status != EXL2__FORWARD_DONE) {
+        exl2__pace pace = { .timed = s->by_unit, .whole = true, .wait = true };
+        side_need(s, s->b->queue ? exl2__forward_queue(&s->forward, &pace, &status)
+                                 : exl2__forward_run(&s->forward, 0, true, &status));
+        if (status == EXL2__FORWARD_RESULTS) {
+            side_take(s, s->forward.logit0, s->forward.result_count);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,289 @@
+/* models.c: whole models: logits of the GPU against the CPU's, greedy text, and the same bits in any company.
+   takes: [folders of models, else the goldens]; a GPU; $EXL2_TEST_KERNELS.
+   gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
+   owns:  nothing that outlives the program.
+   next:  ../engine/golden.c */
+#include "model_rig.h"
+
+#define REPEATS 1000u
+#define GREEDY_TOKENS 48u
+
+/* The norm of the difference over the norm of a row of logits. kernels.md 11 allows 2e-3 for a whole model. The
+   goldens, of random weights and 64 or 128 features, amplify roundings: with q, the weights of V and all inputs of
+   products rounded at random places of fp16's grid, all on the CPU, they are off by 3e-3 to 1.2e-2. */
+#define OFF_MAX 2e-3
+#define OFF_MAX_GOLDEN 1.5e-2
+
+static side cpu, cuda;
+
+static uint32_t number(uint32_t below)
+{
+    static uint64_t state = 7;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % below;
+}
+
+static void make_texts(uint32_t vocab)
+{
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        for (uint32_t k = 0; k < TEXT_TOKENS; k++) {
+            texts[i][k] = (exl2_token)number(vocab);
+        }
+        for (uint32_t k = 0; k < TEXT_PAGES; k++) {
+            text_pages[i][k] = (i * TEXT_PAGES + k) * 7 % PAGES;
+        }
+    }
+}
+
+/* ---- logits against the CPU's ---- */
+
+static double worst_off, worst_logit, off_max;
+
+/* Row i of the last pass of both. Returns the largest difference of a logit. */
+static double compare_row(uint32_t i)
+{
+    uint32_t vocab = cpu.plan.shape.vocab;
+    const float *got = cuda.logits + (size_t)i * vocab, *wanted = cpu.logits + (size_t)i * vocab;
+    double error = 0, size = 0, largest = 0;
+    for (uint32_t k = 0; k < vocab; k++) {
+        double off = got[k] == got[k] ? fabs((double)got[k] - (double)wanted[k]) : INFINITY;
+        error += off * off;
+        size += (double)wanted[k] * (double)wanted[k];
+        largest = off > largest ? off : largest;
+    }
+    double relative = sqrt(error / size);
+    worst_off = relative <= worst_off ? worst_off : relative;
+    worst_logit = largest <= worst_logit ? worst_logit : largest;
+    if (!CHECK(relative <= off_max)) {
+        printf("    %u rows, row of logits %u: off by %.1e\n", cpu.row_count, i, relative);
+    }
+    return largest;
+}
+
+static void both(const part *parts, uint32_t count, bool every)
+{
+    side_run(&cpu, parts, count, every);
+    side_run(&cuda, parts, count, every);
+    for (uint32_t i = 0; i < cpu.logit_count; i++) {
+        compare_row(i);
+    }
+}
+
+static void test_logits(void)
+{
+    static const part prompt[] = { { 0, 0, 40 } }, next[] = { { 0, 40, 1 } };
+    static const part odd[] = { { 1, 0, 7 }, { 2, 0, 17 }, { 3, 0, 9 } };
+    static const part mixed[] = { { 0, 41, 1 }, { 1, 7, 1 }, { 4, 0, 33 }, { 2, 17, 2 } };
+    static const part batch[] = { { 0, 42, 1 }, { 1, 8, 1 }, { 2, 19, 1 }, { 3, 9, 1 }, { 4, 33, 1 } };
+    static const part many[] = { { 5, 0, 97 }, { 0, 43, 1 }, { 6, 0, 31 } };
+    static const part long_one[] = { { 5, 97, 130 } };
+    both(prompt, 1, true);
+    both(next, 1, true);
+    both(odd, 3, true);
+    both(mixed, 4, true);
+    both(batch, 5, true);
+    both(many, 3, false);
+    both(long_one, 1, false);
+}
+
+/* Greedy text of text 7: wherever the likeliest token leads by more than the logits differ, both say the same one.
+   Both go on with the GPU's. Returns how many tokens were the same. */
+static uint32_t test_greedy(void)
+{
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < GREEDY_TOKENS; i++) {
+        part p = { 7, i ? 15 + i : 0, i ? 1 : 16 };
+        side_run(&cpu, &p, 1, false);
+        side_run(&cuda, &p, 1, false);
+        double off = compare_row(0), gap = (double)cpu.alts[0][0].logprob - (double)cpu.alts[0][1].logprob;
+        CHECK(cuda.drawn[0] == cpu.drawn[0] || gap <= 2 * off);
+        same += cuda.drawn[0] == cpu.drawn[0];
+        texts[7][16 + i] = cuda.drawn[0];
+    }
+    return same;
+}
+
+/* ---- the same bits ---- */
+
+static float *kept; /* a row of logits */
+
+static void keep(uint32_t i)
+{
+    memcpy(kept, cuda.logits + (size_t)i * cuda.plan.shape.vocab, cuda.plan.shape.vocab * sizeof *kept);
+}
+
+static bool same_as_kept(uint32_t i)
+{
+    return memcmp(kept, cuda.logits + (size_t)i * cuda.plan.shape.vocab, cuda.plan.shape.vocab * sizeof *kept) == 0;
+}
+
+/* The first part of `alone` has the same bits as part i of `among`. Prompts of the others are there. */
+static void check_same(const part *alone, uint32_t alone_count, const part *among, uint32_t among_count, uint32_t i)
+{
+    side_run(&cuda, alone, alone_count, false);
+    keep(0);
+    side_run(&cuda, among, among_count, false);
+    if (!CHECK(same_as_kept(i))) {
+        printf("    position %u of %u rows is not as among %u rows\n", alone->first, alone->rows, cuda.row_count);
+    }
+}
+
+/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
+static void test_alone(void)
+{
+    static const part one[] = { { 8, 40, 1 } };
+    static const part two[] = { { 8, 40, 1 }, { 9, 70, 1 } }, turned[] = { { 9, 70, 1 }, { 8, 40, 1 } };
+    static const part eight[] = { { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 8, 40, 1 },
+                                  { 12, 127, 1 }, { 13, 0, 1 }, { 14, 9, 1 },  { 15, 99, 1 } };
+    static const part near_prompt[] = { { 8, 40, 1 }, { 13, 0, 7 } };
+    static const part nine[] = { { 8, 40, 1 },   { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 14, 9, 1 },
+                                 { 12, 127, 1 }, { 15, 99, 1 }, { 13, 0, 1 }, { 7, 0, 1 } };
+    static const part prompts[] = { { 13, 0, 12 }, { 8, 40, 1 }, { 14, 9, 10 } };
+    static const part chunk[] = { { 13, 0, 33 } }, chunks[] = { { 14, 0, 5 }, { 13, 0, 33 }, { 8, 40, 1 } };
+    static const part large[] = { { 13, 0, 97 } }, larger[] = { { 8, 40, 1 }, { 14, 0, 25 }, { 13, 0, 97 } };
+    static const part before[] = { { 8, 0, 40 }, { 9, 0, 70 } }, more[] = { { 10, 0, 3 }, { 11, 0, 64 }, { 14, 0, 9 } };
+    static const part last[] = { { 12, 0, 127 } }, last_too[] = { { 15, 0, 99 } };
+    side_run(&cuda, before, 2, false);
+    side_run(&cuda, more, 3, false);
+    side_run(&cuda, last, 1, false);
+    side_run(&cuda, last_too, 1, false);
+    check_same(one, 1, one, 1, 0);
+    check_same(two, 2, turned, 2, 1);
+    check_same(two, 2, eight, 8, 3);
+    check_same(two, 2, near_prompt, 2, 0);
+    check_same(nine, 9, prompts, 3, 1);
+    check_same(chunk, 1, chunks, 3, 1);
+    check_same(large, 1, larger, 3, 2);
+}
+
+/* Graphs of whole passes, and layer range by layer range. */
+static void test_units(void)
+{
+    static const part one[] = { { 8, 40, 1 } }, three[] = { { 8, 40, 1 }, { 9, 70, 1 }, { 11, 64, 1 } };
+    static const part prompt[] = { { 13, 0, 33 }, { 8, 40, 1 } };
+    const part *const passes[] = { one, three, prompt };
+    for (uint32_t i = 0; i < 3; i++) {
+        side_run(&cuda, passes[i], i == 0 ? 1 : i == 1 ? 3 : 2, false);
+        keep(cuda.logit_count - 1);
+        cuda.by_unit = true;
+        side_run(&cuda, passes[i], i == 0 ? 1 : i == 1 ? 3 : 2, false);
+        cuda.by_unit = false;
+        CHECK(same_as_kept(cuda.logit_count - 1));
+    }
+}
+
+static void repeat(const part *parts, uint32_t count, uint32_t times)
+{
+    uint32_t different = 0;
+    side_run(&cuda, parts, count, false);
+    keep(cuda.logit_count - 1);
+    for (uint32_t i = 0; i < times; i++) {
+        side_run(&cuda, parts, count, false);
+        different += !same_as_kept(cuda.logit_count - 1);
+    }
+    CHECK_INT(different, 0);
+}
+
+static void test_repeats(void)
+{
+    static const part one[] = { { 8, 40, 1 } }, three[] = { { 8, 40, 1 }, { 9, 70, 1 }, { 11, 64, 1 } };
+    static const part prompt[] = { { 13, 0, 33 } }, many[] = { { 13, 0, 150 } };
+    repeat(one, 1, REPEATS);
+    repeat(three, 3, REPEATS);
+    repeat(prompt, 1, REPEATS / 20);
+    repeat(many, 1, REPEATS / 20);
+}
+
+/* ---- kernels that sleep ---- */
+
+#define SLEEPS 10u
+
+static const struct {
+    part parts[8];
+    uint32_t count;
+} passes[] = {
+    { { { 8, 0, 40 } }, 1 },
+    { { { 8, 40, 1 } }, 1 },
+    { { { 9, 0, 70 }, { 8, 41, 1 }, { 10, 0, 3 } }, 3 },
+    { { { 8, 42, 1 }, { 9, 70, 1 }, { 10, 3, 1 } }, 3 },
+    { { { 11, 0, 150 } }, 1 },
+    { { { 8, 43, 1 }, { 9, 71, 1 }, { 10, 4, 1 }, { 11, 150, 1 }, { 12, 0, 1 }, { 13, 0, 1 }, { 14, 0, 1 },
+        { 15, 0, 1 } }, 8 },
+    { { { 11, 151, 100 }, { 8, 44, 1 } }, 2 },
+};
+
+/* All passes, one after the other, over poisoned buffers; their logits are kept at `to`, [passes][8, vocab], or (check)
+   compared with what is there. */
+static void run_passes(float *to, bool check)
+{
+    size_t vocab = cuda.plan.shape.vocab;
+    for (size_t i = 0; i < EXL2__COUNT(passes); i++, to += 8 * vocab) {
+        side_poison(&cuda);
+        side_run(&cuda, passes[i].parts, passes[i].count, false);
+        if (!check) {
+            memcpy(to, cuda.logits, cuda.logit_count * vocab * sizeof *to);
+        } else if (!CHECK(memcmp(to, cuda.logits, cuda.logit_count * vocab * sizeof *to) == 0)) {
+            printf("    pass %zu of %u rows has other bits when kernels sleep\n", i, cuda.row_count);
+        }
+    }
+}
+
+/* The same bits from kernels that sleep at random where they could overtake each other (exl2k_sleep in base.cuh). */
+static void test_sleep(const char *path)
+{
+    static const char *const options[] = { "-DEXL2K_SLEEP=7", NULL };
+    float *wanted = (float *)calloc(EXL2__COUNT(passes) * 8 * cuda.plan.shape.vocab, sizeof *wanted);
+    if (!wanted) {
+        exit(1);
+    }
+    run_passes(wanted, false);
+    side_close(&cuda);
+    gpu_close();
+    gpu_open(options, 0);
+    side_open(&cuda, &exl2__cuda_backend, &gpu, path);
+    for (uint32_t i = 0; i < SLEEPS; i++) {
+        run_passes(wanted, true);
+    }
+    free(wanted);
+}
+
+/* ---- a model ---- */
+
+static void run_model(const char *path)
+{
+    worst_off = worst_logit = 0;
+    gpu_open(NULL, 0);
+    side_open(&cpu, &exl2__cpu_backend, NULL, path);
+    side_open(&cuda, &exl2__cuda_backend, &gpu, path);
+    make_texts(cpu.plan.shape.vocab);
+    kept = (float *)calloc(cpu.plan.shape.vocab, sizeof *kept);
+    test_logits();
+    uint32_t same = test_greedy();
+    test_alone();
+    test_units();
+    test_repeats();
+    test_sleep(path);
+    printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same\n", path, worst_off,
+           worst_logit, same, GREEDY_TOKENS);
+    free(kept);
+    side_close(&cuda);
+    side_close(&cpu);
+    gpu_close();
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
+    const char *golden = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    off_max = OFF_MAX;
+    for (int i = 1; i < argc; i++) {
+        run_model(argv[i]);
+    }
+    for (size_t i = 0; i < EXL2__COUNT(stored) && argc < 2; i++) {
+        char path[1024];
+        off_max = OFF_MAX_GOLDEN;
+        snprintf(path, sizeof path, "%s/models/%s", golden, stored[i]);
+        run_model(path);
+    }
+    return check_done();
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# pack.sh: makes FOLDER with all that run.sh and sanitize.sh need on another machine: programs, compiled kernels,
+# goldens. From the root of the source tree, on a machine with a C compiler and NVRTC ($EXL2_NVRTC), without a GPU:
+#   tests/device/pack.sh FOLDER [ARCH]         ARCH: 90 = compute capability 9.0
+# There: cd FOLDER && tests/device/run.sh .
+set -e
+folder=$1
+arch=${2:-90}
+flags="-std=c11 -O2 -I. -Itests -I$folder/made -Wno-unused-function"
+mkdir -p "$folder/made" "$folder/kernels" "$folder/tests/golden"
+${CC:-cc} -O1 -o "$folder/made/embed" exl2_impl/tools/embed.c
+"$folder/made/embed" kernels_src "$folder/made/exl2_kernels.inc" "$folder/made/exl2_kernels.d"
+
+# program NAME SOURCES [flags]
+program() {
+    name=$1
+    shift
+    # shellcheck disable=SC2086 # a list
+    ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
+}
+
+for name in host repack small sample products gemm attend models product_speed; do
+    program $name tests/device/$name.c
+done
+program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
+program golden tests/engine/golden.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
+program build_kernels tests/device/build_kernels.c
+"$folder/build_kernels" "$folder/kernels" "$arch"
+"$folder/build_kernels" "$folder/kernels" "$arch" -DEXL2K_SLEEP=7
+rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
+mkdir -p "$folder/tests/device"
+cp -r kernels_src "$folder/"
+cp -r tests/golden/models "$folder/tests/golden/"
+cp tests/device/*.sh "$folder/tests/device/"
+shared=${EXL2_TEST_DATA:-../shared}
+for name in exl2/exl2-2bit exl2/exl2-3bit exl2/exl2-5bit exl2/exl2-6bit exl2/exl2-8bit exl2/exl2-ragged \
+    exl2/exl2-attn-bias exl2/exl2-odd-vocab arch/llama; do
+    if [ -d "$shared/fixtures/$name" ]; then
+        mkdir -p "$folder/shared/fixtures/${name%/*}"
+        cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/${name%/*}/"
+    fi
+done
+chmod -R u+w "$folder"
+du -sh "$folder"

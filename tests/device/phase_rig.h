@@ -1,0 +1,356 @@
+/* phase_rig.h: a synthetic model on the GPU and, twice, in double; every buffer of the GPU's passes under watch.
+   takes: a shape, an open exl2__cuda_device; cpu_double.c and double_rounded.c, linked.
+   gives: trio with open and close; watch_poison, watch_check; pages_fill, pages_check; level_*.
+   owns:  the models and the host's copies, until trio_close.
+   next:  phases.c
+
+   The references: weights as code * scale, which products of few rows read; and rounded to fp16, as products of many
+   rows decode them (kernels.md 11). Before a phase a reference takes over what the GPU has, so each phase is compared
+   from the same input. */
+#ifndef PHASE_RIG_H
+#define PHASE_RIG_H
+
+#include "../../exl2_impl/3_backend/cuda.h"
+#include "../unit/cpu_double.h"
+#include "../unit/cpu_synth.h"
+#include "double_rounded.h"
+#include "kernel_folder.h"
+#include "phase_pass.h"
+
+/* ---- what is watched ---- */
+
+#define WATCHED(X) X(residual) X(x) X(qkv) X(attended) X(h) X(sums0) X(sums1) X(sums2) X(head_x) X(logits)
+
+typedef enum watch {
+#define X(name) WATCH_##name,
+    WATCHED(X)
+#undef X
+    WATCH_COUNT
+} watch;
+
+#define SEEN(name) (1u << WATCH_##name)
+
+typedef struct watched { /* bytes; `used` of every row mean something, behind them is padding */
+    uint64_t at;
+    uint32_t rows, used, pitch;
+    uint8_t *now; /* what the device holds */
+} watched;
+
+enum { FACTORED, ROUNDED, TRUTHS };
+
+typedef struct trio {
+    synth_model tested, truth[TRUTHS];
+    cpu_double_view view[TRUTHS];
+    watched watched[WATCH_COUNT];
+    uint16_t *pages; /* [layers, PAGES, page_elements] what the device holds */
+    size_t page_elements;
+    const synth_shape *shape;
+    const made_step *made;
+    uint32_t logit0, logit_count;
+} trio;
+
+static exl2__ctx gpu_ctx;
+static exl2__cuda_device gpu;
+
+static inline const exl2__cuda_model *device_of(const trio *t)
+{
+    return exl2__cuda_of(t->tested.d);
+}
+
+static inline void gpu_need(exl2_result result)
+{
+    if (!CHECK_INT(result, EXL2_OK)) {
+        printf("%s\n", gpu_ctx.error.text);
+        exit(1);
+    }
+}
+
+/* shared_bytes_max: 0 = what the device has. Skips the test without a GPU. */
+static inline void gpu_open(uint32_t shared_bytes_max)
+{
+    exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
+    exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
+                                     .optional = true };
+    gpu_ctx = (exl2__ctx){ 0 };
+    gpu_ctx.allocator = exl2__platform_allocator();
+    gpu_ctx.files = exl2__platform_files();
+    if (exl2__cuda_device_open(&gpu_ctx, &gpu, &settings) < 0) {
+        check_skip(gpu_ctx.error.text);
+    }
+}
+
+static inline void gpu_close(void)
+{
+    CHECK_INT(gpu.bytes, 0);
+    exl2__cuda_device_close(&gpu);
+    CHECK_INT(gpu_ctx.host_bytes, 0);
+}
+
+static inline void gpu_read(uint64_t from, void *to, size_t bytes)
+{
+    gpu_need(exl2__cuda_device_enter(&gpu));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.copy_down(to, from, bytes, gpu.stream), "copying from it"));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "running a phase"));
+    exl2__cuda_device_leave(&gpu);
+}
+
+static inline void gpu_write(uint64_t to, const void *from, size_t bytes)
+{
+    gpu_need(exl2__cuda_device_enter(&gpu));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.copy_up(to, from, bytes, gpu.stream), "copying to it"));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "copying to it"));
+    exl2__cuda_device_leave(&gpu);
+}
+
+/* ---- open and close ---- */
+
+static inline void watch_open(trio *t)
+{
+    const exl2__cuda_model *m = device_of(t);
+    const exl2__cuda_buffers *b = &m->b;
+    const synth_shape *s = t->shape;
+    uint32_t attention = s->heads * s->head_dim, qkv = attention + 2 * s->kv_heads * s->head_dim;
+    uint32_t rows = t->tested.plan.rows_max, logits = t->tested.plan.logit_rows_max;
+    uint32_t slots = EXL2K_SLOTS_MAX * 4, used = m->form.ctas * 4;
+    watched all[WATCH_COUNT] = {
+        [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL },
+        [WATCH_x] = { b->x, rows, s->hidden * 2, b->x_pitch * 2, NULL },
+        [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL },
+        [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL },
+        [WATCH_h] = { b->h, rows, s->inter * 2, b->h_pitch * 2, NULL },
+        [WATCH_sums0] = { b->sums[0], rows, used, slots, NULL },
+        [WATCH_sums1] = { b->sums[1], rows, used, slots, NULL },
+        [WATCH_sums2] = { b->sums[2], rows, used, slots, NULL },
+        [WATCH_head_x] = { b->head_x, logits, s->hidden * 2, b->x_pitch * 2, NULL },
+        [WATCH_logits] = { b->logits, logits, s->vocab * 4, b->stride * 4, NULL },
+    };
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        size_t bytes = (size_t)all[i].rows * all[i].pitch;
+        all[i].now = (uint8_t *)synth_alloc(bytes);
+        t->watched[i] = all[i];
+        gpu_read(all[i].at, all[i].now, bytes);
+    }
+}
+
+static inline void trio_open(trio *t, const synth_shape *s, uint64_t seed, exl2_parallel parallel)
+{
+    exl2_parallel none = { 0 };
+    *t = (trio){ .shape = s };
+    synth_model_open(&t->truth[FACTORED], cpu_double_backend(), s, seed, parallel, ROWS_MAX, CONTEXT, PAGES, NULL);
+    synth_model_open(&t->truth[ROUNDED], cpu_rounded_backend(), s, seed, parallel, ROWS_MAX, CONTEXT, PAGES, NULL);
+    synth_model_open_on(&t->tested, &exl2__cuda_backend, &gpu, s, seed, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+    t->view[FACTORED] = cpu_double_look(t->truth[FACTORED].d);
+    t->view[ROUNDED] = cpu_rounded_look(t->truth[ROUNDED].d);
+    t->page_elements = device_of(t)->b.page_bytes / sizeof *t->pages;
+    t->pages = (uint16_t *)synth_alloc(s->layers * PAGES * t->page_elements * sizeof *t->pages);
+    watch_open(t);
+}
+
+static inline void trio_close(trio *t)
+{
+    synth_model_close(&t->tested);
+    synth_model_close(&t->truth[FACTORED]);
+    synth_model_close(&t->truth[ROUNDED]);
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        free(t->watched[i].now);
+    }
+    free(t->pages);
+}
+
+/* ---- poison and canaries ---- */
+
+/* NaNs wherever a row means something, of all rows; padding stays, for products read it. */
+static inline void watch_poison(trio *t, uint32_t set)
+{
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        const watched *w = &t->watched[i];
+        for (uint32_t row = 0; set >> i & 1 && row < w->rows; row++) {
+            memset(w->now + (size_t)row * w->pitch, 0xFF, w->used);
+        }
+        if (set >> i & 1) {
+            gpu_write(w->at, w->now, (size_t)w->rows * w->pitch);
+        }
+    }
+}
+
+/* Takes over what the device holds. Only the first `rows` rows of `set` may have changed, without their padding. */
+static inline void watch_check(trio *t, uint32_t set, uint32_t rows)
+{
+    static const char *const names[WATCH_COUNT] = {
+#define X(name) #name,
+        WATCHED(X)
+#undef X
+    };
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        watched *w = &t->watched[i];
+        size_t bytes = (size_t)w->rows * w->pitch;
+        uint8_t *got = (uint8_t *)synth_alloc(bytes);
+        uint32_t wrong = 0;
+        gpu_read(w->at, got, bytes);
+        for (uint32_t row = 0; row < w->rows; row++) {
+            size_t begin = (size_t)row * w->pitch, skip = set >> i & 1 && row < rows ? w->used : 0;
+            wrong += memcmp(got + begin + skip, w->now + begin + skip, w->pitch - skip) != 0;
+        }
+        if (!CHECK_INT(wrong, 0)) {
+            printf("    rows of %s that nothing should write\n", names[i]);
+        }
+        free(w->now);
+        w->now = got;
+    }
+}
+
+static inline float float_at(const trio *t, watch buffer, uint32_t row, uint32_t i)
+{
+    const watched *w = &t->watched[buffer];
+    float value;
+    memcpy(&value, w->now + (size_t)row * w->pitch + 4 * (size_t)i, 4);
+    return value;
+}
+
+static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t i)
+{
+    const watched *w = &t->watched[buffer];
+    uint16_t value;
+    memcpy(&value, w->now + (size_t)row * w->pitch + 2 * (size_t)i, 2);
+    return (double)exl2__f16_to_f32(value);
+}
+
+/* Where the inputs of a matrix lie in the rows that it reads; the caller frees it. */
+static inline uint16_t *order_of(const exl2__matrix *matrix, uint32_t count)
+{
+    uint64_t map = exl2__cuda_matrix_of(matrix)->map;
+    uint16_t *order = (uint16_t *)synth_alloc(count * sizeof *order);
+    for (uint32_t i = 0; i < count; i++) {
+        order[i] = (uint16_t)i;
+    }
+    if (map) {
+        gpu_read(map, order, count * sizeof *order);
+    }
+    return order;
+}
+
+/* ---- pages ---- */
+
+/* fp16 K [kv_heads, 64, dim], then V alike. */
+static inline uint16_t *page_at(const trio *t, uint32_t layer, uint32_t page, bool value, uint32_t head, uint32_t slot)
+{
+    const synth_shape *s = t->shape;
+    size_t line = (size_t)((value ? s->kv_heads : 0) + head) * EXL2__PAGE_TOKENS + slot;
+    return t->pages + ((size_t)layer * PAGES + page) * t->page_elements + line * s->head_dim;
+}
+
+/* Random K and V wherever the context lies, NaNs everywhere else: nothing may come from there. */
+static inline void pages_fill(trio *t)
+{
+    size_t lines = t->page_elements / t->shape->head_dim;
+    for (size_t i = 0; i < t->shape->layers * PAGES * lines; i++) {
+        bool known = t->made->is_context[i / lines % PAGES][i % EXL2__PAGE_TOKENS];
+        for (uint32_t k = 0; k < t->shape->head_dim; k++) {
+            float value = synth_float() * 2;
+            t->pages[i * t->shape->head_dim + k] = known ? exl2__f32_to_f16(value) : (uint16_t)0x7E00;
+        }
+    }
+    gpu_write(device_of(t)->b.pages, t->pages, t->shape->layers * PAGES * t->page_elements * sizeof *t->pages);
+}
+
+/* q (scaled) or k of the device's last qkv, element i of its rows, rotated. */
+static inline double rotated(const trio *t, uint32_t row, uint32_t i)
+{
+    const synth_shape *s = t->shape;
+    uint32_t half = s->head_dim / 2, in_head = i % s->head_dim, pair = in_head % half;
+    double angle = t->made->rows[row].position * t->tested.frequency[pair], c = cos(angle), d = sin(angle);
+    double mine = (double)float_at(t, WATCH_qkv, row, i);
+    return in_head < half ? mine * c - (double)float_at(t, WATCH_qkv, row, i + half) * d
+                          : mine * c + (double)float_at(t, WATCH_qkv, row, i - half) * d;
+}
+
+/* After attention: the rows' K and V are there, rounded once from the device's qkv; all else kept its bits. */
+static inline void pages_check(trio *t, uint32_t layer)
+{
+    const synth_shape *s = t->shape;
+    size_t count = PAGES * t->page_elements;
+    uint32_t wrong = 0, keys = s->heads * s->head_dim, values = keys + s->kv_heads * s->head_dim;
+    uint16_t *got = (uint16_t *)synth_alloc(count * sizeof *got), *mine = page_at(t, layer, 0, false, 0, 0);
+    gpu_read(device_of(t)->b.pages + layer * count * sizeof *got, got, count * sizeof *got);
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        const exl2__step_row *r = &t->made->rows[row];
+        uint32_t page = t->made->table[r->sequence][r->position / EXL2__PAGE_TOKENS];
+        for (uint32_t i = 0; i < 2 * s->kv_heads * s->head_dim; i++) {
+            bool value = i >= s->kv_heads * s->head_dim;
+            uint32_t n = value ? i - s->kv_heads * s->head_dim : i, slot = r->position % EXL2__PAGE_TOKENS;
+            uint16_t *to = page_at(t, layer, page, value, n / s->head_dim, slot) + n % s->head_dim;
+            double wanted = value ? (double)float_at(t, WATCH_qkv, row, values + n) : rotated(t, row, keys + n);
+            double off = fabs((double)exl2__f16_to_f32(got[to - mine]) - wanted);
+            wrong += !(off <= fmax(fabs(wanted) * 0x1p-11, 0x1p-25) * 1.001 + 1e-5);
+            *to = got[to - mine];
+        }
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(memcmp(got, mine, count * sizeof *got) == 0);
+    free(got);
+}
+
+/* ---- what a reference takes over from the device ---- */
+
+static inline void level_residual(const trio *t, uint32_t truth)
+{
+    const cpu_double_view *v = &t->view[truth];
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        for (uint32_t i = 0; i < t->shape->hidden; i++) {
+            v->buffer[CPU_BUFFER_residual][row * v->stride[CPU_BUFFER_residual] + i] =
+                (double)float_at(t, WATCH_residual, row, i);
+        }
+    }
+}
+
+/* fp16 rows in the order of the matrix that reads them. */
+static inline void level_halves(const trio *t, uint32_t truth, watch from, cpu_buffer to, const exl2__matrix *reader,
+                                uint32_t count)
+{
+    const cpu_double_view *v = &t->view[truth];
+    uint16_t *order = order_of(reader, count);
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        for (uint32_t i = 0; i < count; i++) {
+            v->buffer[to][row * v->stride[to] + i] = half_at(t, from, row, order[i]);
+        }
+    }
+    free(order);
+}
+
+/* What attention reads: rotated queries, and the pages. */
+static inline void level_attention(const trio *t, uint32_t truth, uint32_t layer)
+{
+    const cpu_double_view *v = &t->view[truth];
+    const synth_shape *s = t->shape;
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        for (uint32_t i = 0; i < s->heads * s->head_dim; i++) {
+            v->buffer[CPU_BUFFER_query][row * v->stride[CPU_BUFFER_query] + i] =
+                rotated(t, row, i) * (double)t->tested.plan.shape.attn_scale;
+        }
+    }
+    for (uint32_t page = 0; page < PAGES; page++) {
+        double *k = v->buffer[CPU_BUFFER_pages] + page * v->stride[CPU_BUFFER_pages] + layer * v->layer_stride;
+        for (uint32_t line = 0; line < s->kv_heads * EXL2__PAGE_TOKENS; line++) {
+            uint32_t head = line / EXL2__PAGE_TOKENS, slot = line % EXL2__PAGE_TOKENS;
+            const uint16_t *keys = page_at(t, layer, page, false, head, slot);
+            const uint16_t *values = page_at(t, layer, page, true, head, slot);
+            for (uint32_t i = 0; i < s->head_dim; i++) {
+                k[(head * s->head_dim + i) * EXL2__PAGE_TOKENS + slot] = (double)exl2__f16_to_f32(keys[i]);
+                k[v->key_count + line * v->value_stride + i] = (double)exl2__f16_to_f32(values[i]);
+            }
+        }
+    }
+}
+
+static inline void level_logits(const trio *t, uint32_t truth)
+{
+    const cpu_double_view *v = &t->view[truth];
+    for (uint32_t row = 0; row < t->logit_count; row++) {
+        for (uint32_t i = 0; i < t->shape->vocab; i++) {
+            v->buffer[CPU_BUFFER_logits][row * v->stride[CPU_BUFFER_logits] + i] =
+                (double)float_at(t, WATCH_logits, row, i);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,367 @@
+/* phases.c: every phase of EXL2__PHASES on the GPU, one at a time, against double on the same codes, over shapes and
+   passes; buffers poisoned before each phase, everything that it must leave alone checked after it.
+   takes: [first shape, shapes, [every how manieth pass]]; a GPU; $EXL2_TEST_KERNELS.
+   gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
+   owns:  nothing that outlives the program.
+   next:  models.c */
+#include "phase_rig.h"
+#include "spread.h"
+
+/* ---- what each phase writes, and how far it may be off ----
+
+   Off: the norm of the difference over the norm of what is wanted, over all rows of a pass (of q, k, v: apart); a row
+   alone may be off by twice as much. Rounding to fp16 is off by up to 2^-11 for one value, 2^-11 / sqrt(3) = 2.8e-4 for
+   a row; sums in float by 1e-6. kernels.md 11 has 3e-4 for a product with fp16 on one side, 1e-5 for float results,
+   1e-3 for attention; a phase rounds where
+     copy_pages, embed, sample   no arithmetic that may differ: exact
+     qkv, head                   the normalised row is rounded: once
+     attend                      q, the weights of V and the output are
+     out, down                   nothing is: their inputs are halves already; but dense weights of f32 are fp16 on a GPU
+     gate_up                     the normalised row, seen by both factors, and their product: three times */
+typedef struct phase_rule {
+    uint32_t few, many; /* sets of SEEN that it writes in passes of few, of many rows; SUMS: those of the next norm */
+    double off_max;
+} phase_rule;
+
+#define SUMS (1u << 31)
+#define RULE_copy_pages { 0, 0, 0 }
+#define RULE_embed { SEEN(residual) | SEEN(x) | SEEN(sums0), SEEN(residual) | SEEN(x) | SEEN(sums0), 0 }
+#define RULE_qkv { SEEN(qkv), SEEN(qkv) | SEEN(x), 5e-4 }
+#define RULE_attend { SEEN(attended), SEEN(attended), 1e-3 }
+#define RULE_out { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1e-5 }
+#define RULE_gate_up { SEEN(h), SEEN(h) | SEEN(x), 1.2e-3 }
+#define RULE_down RULE_out
+#define RULE_head { SEEN(head_x) | SEEN(logits), SEEN(head_x) | SEEN(logits), 5e-4 }
+#define RULE_sample { 0, 0, 0 }
+
+static const phase_rule rules[EXL2__PHASE_COUNT] = {
+#define X(name) [EXL2__PHASE_##name] = RULE_##name,
+    EXL2__PHASES(X)
+#undef X
+};
+
+static const char *const phase_names[EXL2__PHASE_COUNT] = {
+#define X(name) #name,
+    EXL2__PHASES(X)
+#undef X
+};
+
+static double worst[EXL2__PHASE_COUNT];
+static uint32_t compared[EXL2__PHASE_COUNT]; /* rows */
+
+/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type, and v
+   with an order of inputs of its own. */
+static const synth_shape shapes[] = {
+    /* hidden inter layers heads kv dim vocab mix  dense  bias  tied  one order */
+    { 128, 352, 2, 4, 4, 64, 300, 0, false, false, false, true },
+    { 160, 224, 1, 8, 4, 80, 333, 1, false, true, true, true },
+    { 96, 64, 3, 6, 2, 96, 130, 2, false, false, true, true },
+    { 256, 160, 1, 8, 2, 128, 500, 3, false, true, false, true },
+    { 320, 32, 1, 5, 1, 256, 333, 4, false, false, false, true },
+    { 352, 320, 2, 12, 2, 64, 90, 5, false, true, true, false },
+    { 192, 192, 1, 14, 2, 128, 1000, 9, false, true, true, true },
+    { 512, 608, 1, 8, 1, 64, 5000, 16, false, false, false, true },
+    { 64, 96, 1, 9, 1, 96, 77, 25, false, false, false, true },
+    { 96, 128, 1, 10, 1, 80, 64, 31, false, true, false, true },
+    { 224, 96, 1, 11, 1, 64, 45, 36, false, false, true, true },
+    { 160, 288, 1, 12, 1, 128, 99, 43, false, true, false, true },
+    { 128, 128, 1, 13, 1, 64, 301, 48, false, false, false, false },
+    { 96, 160, 2, 14, 1, 96, 31, 57, false, false, true, true },
+    { 288, 64, 1, 15, 1, 64, 513, 61, false, true, false, true },
+    { 416, 192, 1, 16, 1, 128, 1025, 77, false, false, false, true },
+    { 64, 64, 1, 16, 1, 256, 100, 100, false, true, false, true },
+    { 576, 1536, 1, 9, 3, 64, 2048, 15, false, false, true, true }, /* as SmolLM2-135M */
+    { 160, 224, 2, 8, 4, 80, 333, 1, false, true, true, false },    /* v and up in orders of their own */
+    { 352, 96, 1, 12, 2, 64, 90, 31, false, false, false, false },
+    { 70, 51, 2, 4, 2, 64, 45, 0, true, true, true, true },         /* dense: nothing is a multiple of anything */
+    { 33, 65, 1, 3, 1, 80, 33, 1, true, false, false, true },
+    { 64, 96, 1, 2, 1, 256, 64, 2, true, true, true, true },
+};
+
+/* ---- comparisons ---- */
+
+#define OFF_MAX_DENSE 3e-4
+
+typedef struct distance {
+    double error, size;
+} distance;
+
+static void measure(distance *d, double got, double wanted)
+{
+    d->error += got == got ? (got - wanted) * (got - wanted) : INFINITY;
+    d->size += wanted * wanted;
+}
+
+static void judge(const trio *t, exl2__phase phase, const char *what, uint32_t row, distance d, double bound)
+{
+    double off = sqrt(d.error / d.size);
+    if (!CHECK(off <= bound + (t->shape->dense && rules[phase].off_max > 0 ? OFF_MAX_DENSE : 0))) {
+        printf("    %s %s: off by %.1e, row %u of %u; shape %u, %u bytes of shared memory\n", phase_names[phase], what,
+               off, row, t->made->step.row_count, (uint32_t)(t->shape - shapes), gpu.shared_bytes);
+    }
+}
+
+/* The rows of a pass; *all begins as zero and ends as their sum. */
+static void judge_row(const trio *t, exl2__phase phase, const char *what, uint32_t row, distance d, distance *all)
+{
+    judge(t, phase, what, row, d, 2 * rules[phase].off_max);
+    all->error += d.error;
+    all->size += d.size;
+    compared[phase]++;
+}
+
+static void judge_all(const trio *t, exl2__phase phase, const char *what, uint32_t rows, distance all)
+{
+    double off = sqrt(all.error / all.size);
+    judge(t, phase, what, rows, all, rules[phase].off_max);
+    if (!t->shape->dense) {
+        worst[phase] = off <= worst[phase] ? worst[phase] : off;
+    }
+}
+
+static void check_floats(const trio *t, exl2__phase phase, uint32_t truth, watch got, cpu_buffer wanted,
+                         uint32_t rows, uint32_t count)
+{
+    const cpu_double_view *v = &t->view[truth];
+    distance all = { 0, 0 };
+    for (uint32_t row = 0; row < rows; row++) {
+        distance d = { 0, 0 };
+        for (uint32_t i = 0; i < count; i++) {
+            measure(&d, (double)float_at(t, got, row, i), v->buffer[wanted][row * v->stride[wanted] + i]);
+        }
+        judge_row(t, phase, "row", row, d, &all);
+    }
+    judge_all(t, phase, "rows", rows, all);
+}
+
+/* Halves in the order of the matrix that reads them. */
+static void check_halves(const trio *t, exl2__phase phase, uint32_t truth, watch got, cpu_buffer wanted,
+                         const exl2__matrix *reader, uint32_t count)
+{
+    const cpu_double_view *v = &t->view[truth];
+    uint16_t *order = order_of(reader, count);
+    distance all = { 0, 0 };
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        distance d = { 0, 0 };
+        for (uint32_t i = 0; i < count; i++) {
+            measure(&d, half_at(t, got, row, order[i]), v->buffer[wanted][row * v->stride[wanted] + i]);
+        }
+        judge_row(t, phase, "row", row, d, &all);
+    }
+    judge_all(t, phase, "rows", t->made->step.row_count, all);
+    free(order);
+}
+
+static void check_qkv(const trio *t, uint32_t truth)
+{
+    const cpu_double_view *v = &t->view[truth];
+    static const char *const names[3] = { "q", "k", "v" };
+    const synth_shape *s = t->shape;
+    uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    distance all[3] = { { 0, 0 }, { 0, 0 }, { 0, 0 } };
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        distance d[3] = { { 0, 0 }, { 0, 0 }, { 0, 0 } };
+        const double *query = v->buffer[CPU_BUFFER_query] + row * v->stride[CPU_BUFFER_query];
+        const double *key = v->key + row * v->key_stride, *value = v->value + row * v->key_stride;
+        for (uint32_t i = 0; i < q; i++) {
+            measure(&d[0], rotated(t, row, i) * (double)t->tested.plan.shape.attn_scale, query[i]);
+        }
+        for (uint32_t i = 0; i < kv; i++) {
+            measure(&d[1], rotated(t, row, q + i), key[i]);
+            measure(&d[2], (double)float_at(t, WATCH_qkv, row, q + kv + i), value[i]);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            judge_row(t, EXL2__PHASE_qkv, names[i], row, d[i], &all[i]);
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        judge_all(t, EXL2__PHASE_qkv, names[i], t->made->step.row_count, all[i]);
+    }
+}
+
+/* Every copy for itself, in order, over page numbers; then whole pages, of all layers. */
+static void check_copies(trio *t)
+{
+    uint32_t from[PAGES], wrong = 0;
+    size_t bytes = t->page_elements * sizeof *t->pages, all = t->shape->layers * PAGES * bytes;
+    uint8_t *got = (uint8_t *)synth_alloc(all), *before = (uint8_t *)t->pages;
+    for (uint32_t i = 0; i < PAGES; i++) {
+        from[i] = i;
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(copies); i++) {
+        from[copies[i].to] = from[copies[i].from];
+    }
+    gpu_read(device_of(t)->b.pages, got, all);
+    for (size_t i = 0; i < t->shape->layers * PAGES; i++) {
+        wrong += memcmp(got + i * bytes, before + (i - i % PAGES + from[i % PAGES]) * bytes, bytes) != 0;
+    }
+    CHECK_INT(wrong, 0);
+    compared[EXL2__PHASE_copy_pages] += PAGES;
+    free(got);
+}
+
+static void check_results(trio *t, uint32_t truth)
+{
+    exl2_alt alts[2][8][EXL2_ALTS_MAX];
+    exl2__logit_result results[2][8] = { { { 0 } } };
+    synth_model *models[2] = { &t->tested, &t->truth[truth] };
+    for (uint32_t side = 0; side < 2; side++) {
+        for (uint32_t i = 0; i < t->logit_count; i++) {
+            results[side][i].alts = alts[side][i];
+        }
+        synth_need(models[side], models[side]->b->collect(models[side]->d, t->logit0, t->logit_count, true,
+                                                          results[side]));
+    }
+    for (uint32_t i = 0; i < t->logit_count; i++) {
+        const exl2__logit_result *got = &results[0][i], *wanted = &results[1][i];
+        CHECK_INT(got->token, wanted->token);
+        CHECK(got->logprob == wanted->logprob && got->logsumexp == wanted->logsumexp);
+        CHECK(got->alt_count == 3 && memcmp(got->alts, wanted->alts, 3 * sizeof(exl2_alt)) == 0);
+        compared[EXL2__PHASE_sample]++;
+    }
+}
+
+/* ---- a phase on both sides ---- */
+
+static void level(const trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
+{
+    const exl2__layer *l = &t->tested.layers[layer];
+    const synth_shape *s = t->shape;
+    switch (phase) {
+    case EXL2__PHASE_out:
+        level_halves(t, truth, WATCH_attended, CPU_BUFFER_query, l->out, s->heads * s->head_dim);
+        level_residual(t, truth);
+        break;
+    case EXL2__PHASE_down:
+        level_halves(t, truth, WATCH_h, CPU_BUFFER_gate, l->down, s->inter);
+        level_residual(t, truth);
+        break;
+    case EXL2__PHASE_qkv:
+    case EXL2__PHASE_gate_up:
+    case EXL2__PHASE_head: level_residual(t, truth); break;
+    case EXL2__PHASE_attend: level_attention(t, truth, layer); break;
+    case EXL2__PHASE_sample: level_logits(t, truth); break;
+    default: break;
+    }
+}
+
+static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
+{
+    const exl2__layer *l = &t->tested.layers[layer];
+    const synth_shape *s = t->shape;
+    uint32_t rows = t->made->step.row_count;
+    switch (phase) {
+    case EXL2__PHASE_copy_pages: check_copies(t); break;
+    case EXL2__PHASE_embed:
+    case EXL2__PHASE_out:
+    case EXL2__PHASE_down:
+        check_floats(t, phase, truth, WATCH_residual, CPU_BUFFER_residual, rows, s->hidden);
+        break;
+    case EXL2__PHASE_qkv: check_qkv(t, truth); break;
+    case EXL2__PHASE_attend:
+        check_halves(t, phase, truth, WATCH_attended, CPU_BUFFER_query, l->out, s->heads * s->head_dim);
+        break;
+    case EXL2__PHASE_gate_up: check_halves(t, phase, truth, WATCH_h, CPU_BUFFER_gate, l->down, s->inter); break;
+    case EXL2__PHASE_head:
+        check_floats(t, phase, truth, WATCH_logits, CPU_BUFFER_logits, t->logit_count, s->vocab);
+        break;
+    case EXL2__PHASE_sample: check_results(t, truth); break;
+    case EXL2__PHASE_COUNT: break;
+    }
+}
+
+static void check_phase(trio *t, exl2__phase phase, uint32_t layer)
+{
+    const exl2__cuda_model *m = device_of(t);
+    bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_down;
+    bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down;
+    uint32_t truth = m->pass.many && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
+    uint32_t set = m->pass.many ? rules[phase].many : rules[phase].few;
+    if (set & SUMS) {
+        set = (set & ~SUMS) | 1u << (WATCH_sums0 + (m->pass.now + 1) % EXL2__CUDA_SUMS);
+    }
+    if (phase != EXL2__PHASE_attend) {
+        level(t, phase, truth, layer);
+    }
+    watch_poison(t, adds ? set & ~SEEN(residual) : set);
+    synth_phase(&t->tested, phase, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count, 0);
+    watch_check(t, set, phase >= EXL2__PHASE_head ? t->logit_count : t->made->step.row_count);
+    if (phase == EXL2__PHASE_attend) { /* it reads the pages that the device has just written */
+        pages_check(t, layer);
+        level(t, phase, truth, layer);
+    }
+    if (phase != EXL2__PHASE_copy_pages) {
+        synth_phase(&t->truth[truth], phase, inside ? &t->truth[truth].layers[layer] : NULL, t->logit0,
+                    t->logit_count, 0);
+    }
+    compare(t, phase, truth, layer);
+}
+
+/* ---- the loop ---- */
+
+static void check_pass(trio *t, made_step *made)
+{
+    t->made = made;
+    t->logit0 = t->logit_count = 0;
+    pages_fill(t);
+    synth_need(&t->truth[FACTORED], t->truth[FACTORED].b->begin(t->truth[FACTORED].d, &made->step));
+    synth_need(&t->truth[ROUNDED], t->truth[ROUNDED].b->begin(t->truth[ROUNDED].d, &made->step));
+    synth_need(&t->tested, t->tested.b->begin(t->tested.d, &made->step));
+    if (made->step.copy_count) {
+        check_phase(t, EXL2__PHASE_copy_pages, 0);
+        pages_fill(t); /* the copies mixed up the contexts */
+    }
+    check_phase(t, EXL2__PHASE_embed, 0);
+    for (uint32_t layer = 0; layer < t->shape->layers; layer++) {
+        for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
+            check_phase(t, (exl2__phase)phase, layer);
+        }
+    }
+    for (t->logit0 = 0; t->logit0 < made->step.logit_count; t->logit0 += t->logit_count) {
+        t->logit_count = exl2__min32(made->step.logit_count - t->logit0, t->tested.plan.logit_rows_max);
+        for (uint32_t phase = EXL2__PHASE_head; phase < EXL2__PHASE_COUNT; phase++) {
+            check_phase(t, (exl2__phase)phase, 0);
+        }
+    }
+}
+
+/* Every `every`th pass. */
+static void check_shape(uint32_t index, uint32_t every)
+{
+    static made_step made;
+    trio t;
+    trio_open(&t, &shapes[index], 1000 + index, spread_parallel());
+    for (uint32_t i = 0; i < EXL2__COUNT(passes); i += every) {
+        make_step(&made, &shapes[index], &passes[i], false);
+        check_pass(&t, &made);
+        if (pass_is_single(&passes[i])) {
+            make_step(&made, &shapes[index], &passes[i], true);
+            check_pass(&t, &made);
+        }
+    }
+    trio_close(&t);
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+    uint32_t end = argc > 2 ? first + (uint32_t)strtoul(argv[2], NULL, 10) : (uint32_t)EXL2__COUNT(shapes);
+    uint32_t every = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
+    gpu_open(0);
+    printf("%s, %u SMs, %u bytes of shared memory a block\n", gpu.info.name, gpu.sm_count, gpu.shared_bytes);
+    for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i++) {
+        check_shape(i, every);
+    }
+    gpu_close();
+    gpu_open(48u << 10); /* what a graphics-shared context grants */
+    for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i += 5) {
+        check_shape(i, every);
+    }
+    gpu_close();
+    for (uint32_t phase = 0; phase < EXL2__PHASE_COUNT; phase++) {
+        printf("%-10s %7u rows, off by %.1e of %.1e\n", phase_names[phase], compared[phase], worst[phase],
+               rules[phase].off_max);
+        CHECK(compared[phase] > 0);
+    }
+    return check_done();
+}

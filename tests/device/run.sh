@@ -1,0 +1,58 @@
+#!/bin/sh
+# run.sh: everything in this folder that needs a GPU, with one summary at the end. From the root of the source tree:
+#   tests/device/run.sh [FOLDER]
+# FOLDER: what pack.sh made elsewhere, programs and compiled kernels, so that nothing is built here; without it the
+# programs of build/tests (meson setup build && ninja -C build), which compile their kernels anew each.
+# Models besides the goldens: folders in EXL2_TEST_MODELS, separated by blanks. Logs: $OUT or ./device-log.
+# Exit code: 0, 1, or 77 without a GPU.
+folder=${1:-build/tests}
+logs=${OUT:-device-log}
+mkdir -p "$logs"
+[ -d "$folder/kernels" ] && export EXL2_TEST_KERNELS="$folder/kernels"
+[ -d "$folder/shared" ] && export EXL2_TEST_DATA="$folder/shared"
+export EXL2_GOLDEN_DIR=${EXL2_GOLDEN_DIR:-tests/golden}
+summary=""
+failed=0
+
+# run NAME PROGRAM [arguments]
+run() {
+    name=$1
+    program="$folder/$2"
+    shift 2
+    [ -x "$program" ] || program="$folder/device_${program##*/}"
+    start=$(date +%s)
+    timeout 300 "$program" "$@" >"$logs/$name.log" 2>&1
+    code=$?
+    took=$(($(date +%s) - start))
+    last=$(tail -n 1 "$logs/$name.log")
+    case $code in
+    0) state=ok ;;
+    77) state=skipped ;;
+    *) state="FAILED ($code)" failed=1 && grep -v failed: "$logs/$name.log" | tail -n 12 ;;
+    esac
+    summary="$summary$(printf '%-14s %-12s %4s s  %s' "$name" "$state" "$took" "$last")
+"
+}
+
+run host host
+if grep -q '^skipped: no CUDA' "$logs/host.log"; then
+    cat "$logs/host.log"
+    exit 77
+fi
+run repack repack
+run small small
+run sample sample
+run products products
+run gemm gemm
+run attend attend kernels_src test
+run phases phases
+# shellcheck disable=SC2086 # a list
+run models models
+[ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS
+run golden golden
+run golden_shared golden shared
+cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
+head -n 1 "$logs/phases.log"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+printf '%s' "$summary"
+exit $failed

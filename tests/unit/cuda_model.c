@@ -1,0 +1,330 @@
+/* cuda_model.c: weights on their way to a device, over the fake driver: every word and row of the files goes through
+   some slab to the kernels that pack it, once; what is measured is what is taken; slabs are small and gone afterwards;
+   parts that order their inputs differently get maps of their own; the host's cap is kept. */
+#define EXL2__CUDA_SLAB_BYTES 9000u /* many slabs a part, and slices that end inside of one */
+
+#define EXL2_IMPLEMENTATION
+#include "../../exl2.h"
+
+#include "../../exl2_impl/3_backend/cuda.h"
+#include "../../kernels_src/probe_args.h"
+#include "../check.h"
+#include "../device/fake_driver.h"
+
+#define PARTS_MAX 64
+#define PAGES 4u
+
+static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
+
+/* ---- what the kernels of shuffle.cu are given ---- */
+
+typedef struct packed {
+    uint64_t base;     /* of the part */
+    uint8_t *rows;     /* [count, row_bytes] as they came */
+    uint8_t *times;    /* [count] */
+    uint32_t count, next_strip;
+    uint64_t row_bytes;
+    bool good;
+} packed;
+
+static packed parts[PARTS_MAX];
+static uint32_t part_count, launches;
+
+static packed *part_of(uint64_t base, uint64_t row_bytes)
+{
+    for (uint32_t i = 0; i < part_count; i++) {
+        if (parts[i].base == base) {
+            return &parts[i];
+        }
+    }
+    CHECK(part_count < PARTS_MAX);
+    packed *p = &parts[part_count++];
+    *p = (packed){ .base = base, .row_bytes = row_bytes, .count = 2048, .good = true };
+    p->rows = calloc(p->count, row_bytes);
+    p->times = calloc(p->count, 1);
+    return p;
+}
+
+/* Row `row` of the part lies in the slab, at its row `at`. */
+static void receive(packed *p, uint64_t source, uint32_t row, uint32_t at)
+{
+    const void *from = fake_memory(source + at * p->row_bytes, p->row_bytes);
+    if (!from || row >= p->count) {
+        p->good = false;
+        return;
+    }
+    memcpy(p->rows + row * p->row_bytes, from, p->row_bytes);
+    p->times[row]++;
+}
+
+static void run_codes(const exl2k_shuffle_args *a, uint32_t grid_x, uint32_t grid_y)
+{
+    static const uint32_t bits[] = { 2, 3, 4, 5, 6, 8 };
+    packed *p = part_of(a->base, a->columns * 4u);
+    CHECK_INT(grid_x, a->columns / 32);
+    for (uint32_t i = 0; i < grid_y; i++) {
+        const exl2k_chunk *chunk = fake_memory(a->chunks + (a->chunk + i) * sizeof *chunk, sizeof *chunk);
+        if (!CHECK(chunk && chunk->word >= a->first)) {
+            return;
+        }
+        for (uint32_t w = 0; w < chunk->halves * bits[chunk->width]; w++) {
+            receive(p, a->source, chunk->word + w, chunk->word + w - a->first);
+        }
+    }
+}
+
+static void run_dense(const exl2k_shuffle_args *a, uint32_t grid_x)
+{
+    packed *p = part_of(a->base, (uint64_t)a->inputs * (a->type == EXL2K_FROM_F32 ? 4 : 2));
+    CHECK_INT(a->first, 16 * p->next_strip);
+    CHECK(a->rows <= 16 * grid_x);
+    p->next_strip += grid_x;
+    for (uint32_t row = 0; row < a->rows; row++) {
+        receive(p, a->source, a->first + row, row);
+    }
+}
+
+static void run(const char *function, const void *arguments, unsigned grid_x, unsigned grid_y)
+{
+    if (strcmp(function, "exl2k_shuffle_codes") == 0) {
+        run_codes(arguments, grid_x, grid_y);
+        launches++;
+    } else if (strcmp(function, "exl2k_shuffle_dense") == 0) {
+        run_dense(arguments, grid_x);
+        launches++;
+    }
+}
+
+/* ---- a model ---- */
+
+static struct rig {
+    exl2__ctx c;
+    exl2_files files;
+    uint64_t swap_at, swap_bytes, reads; /* bytes of a permutation whose first two entries change places */
+    exl2__cuda_device gpu;
+    exl2__device *d;
+    exl2__weights load;
+    exl2__plan plan;
+    exl2__arena none, scratch;
+    exl2__layer layers[8];
+    double frequency[128];
+} rig;
+
+static int64_t read_swapped(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+{
+    int64_t got = rig.files.read(user, file, offset, dst, bytes);
+    rig.reads++;
+    if (rig.swap_bytes && offset == rig.swap_at && bytes == rig.swap_bytes && got == (int64_t)bytes) {
+        uint32_t *values = dst, first = values[0];
+        values[0] = values[1];
+        values[1] = first;
+    }
+    return got;
+}
+
+static void rig_make(uint64_t device_bytes_max)
+{
+    exl2__cuda_settings settings = { .device_bytes_max = device_bytes_max };
+    fake_reset();
+    fake.kernels = kernels;
+    fake.kernel_count = EXL2__COUNT(kernels);
+    fake.run = run;
+    fake.devices[0].shared_optin = 232448; /* as an H200 has */
+    for (uint32_t i = 0; i < part_count; i++) {
+        free(parts[i].rows);
+        free(parts[i].times);
+    }
+    memset(&rig, 0, sizeof rig);
+    part_count = launches = 0;
+    rig.files = exl2__platform_files();
+    rig.c.allocator = exl2__platform_allocator();
+    rig.c.files = rig.files;
+    rig.c.files.read = read_swapped;
+    rig.gpu.driver = fake_driver();
+    rig.gpu.compiler.nvrtc = fake_nvrtc();
+    CHECK_INT(exl2__cuda_device_open(&rig.c, &rig.gpu, &settings), EXL2_OK);
+}
+
+/* As 7_engine/loading.h does it. */
+static exl2_result rig_load(const char *path)
+{
+    const exl2__backend *b = &exl2__cuda_backend;
+    exl2__arena dry[2] = { { 0 }, { 0 } };
+    EXL2__TRY(exl2__config_read(&rig.c, path, &rig.load.config));
+    EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
+    EXL2__TRY(exl2__weights_measure(&rig.c, &rig.load, path, b, rig.d));
+    exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, 128, 16, 2);
+    exl2__config_rope(&rig.load.config, rig.frequency);
+    rig.plan.rope_frequency = rig.frequency;
+    rig.plan.layers = rig.layers;
+    rig.plan.pages = PAGES;
+    for (uint32_t i = 0; i < rig.plan.shape.layers; i++) {
+        rig.layers[i].index = i;
+    }
+    EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
+    rig.reads = 0;
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        EXL2__TRY(r = b->reserve(rig.d, rig.load.weight_bytes));
+    }
+    EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
+    while (!exl2__weights_done(&rig.load)) {
+        EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
+    }
+    EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 4096, EXL2_MEM_SCRATCH));
+    return b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);
+}
+
+static void rig_end(void)
+{
+    exl2__weights_close(&rig.c, &rig.load);
+    exl2__cuda_backend.close(rig.d);
+    exl2__arena_close(&rig.c, &rig.scratch);
+    CHECK_INT(rig.gpu.bytes, 0);
+    exl2__cuda_device_close(&rig.gpu);
+    CHECK_INT(rig.c.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+    CHECK_INT(fake.allocated, 0);
+}
+
+static const char *golden(const char *name)
+{
+    static char path[1024];
+    const char *dir = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    snprintf(path, sizeof path, "%s/models/%s", dir, name);
+    return path;
+}
+
+/* ---- checks ---- */
+
+/* The part is what its tensor says, each row once. */
+static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__matrix_desc *desc)
+{
+    const exl2__tensor *data = exl2__matrix_data(&rig.load.tensors, desc->name, desc->dense);
+    uint32_t rows = exl2__weights_rows(desc), wrong = 0;
+    uint64_t row_bytes = exl2__weights_row_bytes(desc);
+    uint8_t *wanted = malloc(rows * row_bytes);
+    CHECK_INT(exl2__tensors_read(&rig.c, &rig.load.tensors, data, 0, wanted, rows * row_bytes), EXL2_OK);
+    packed *p = part_of(m->device.part[index].base, row_bytes);
+    CHECK(p->good && p->row_bytes == row_bytes && rows <= p->count);
+    for (uint32_t row = 0; row < p->count; row++) {
+        wrong += p->times[row] != (row < rows);
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(memcmp(p->rows, wanted, rows * row_bytes) == 0);
+    if (desc->dense) {
+        CHECK_INT(p->next_strip, m->device.part[index].strips);
+    }
+    free(wanted);
+}
+
+static void check_unit(uint32_t index)
+{
+    exl2__unit u;
+    exl2__matrix_desc descs[3];
+    const exl2__cuda_matrix *m = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &rig.plan, index));
+    CHECK_INT(exl2__weights_find(&rig.c, &rig.load, index, &u, descs), EXL2_OK);
+    for (uint32_t i = 0; i < m->device.parts; i++) {
+        check_part(m, i, &descs[i]);
+    }
+    if (m->table) {
+        const exl2__tensor *data = exl2__matrix_data(&rig.load.tensors, descs[0].name, true);
+        uint64_t bytes = descs[0].out * exl2__weights_row_bytes(&descs[0]);
+        uint8_t *wanted = malloc(bytes);
+        CHECK_INT(exl2__tensors_read(&rig.c, &rig.load.tensors, data, 0, wanted, bytes), EXL2_OK);
+        CHECK(memcmp(fake_memory(m->table, bytes), wanted, bytes) == 0);
+        free(wanted);
+    }
+}
+
+static void test_model(const char *name, bool swap)
+{
+    rig_make(0);
+    if (swap) {
+        exl2__tensors t;
+        CHECK_INT(exl2__tensors_open(&rig.c, golden(name), &t), EXL2_OK);
+        const exl2__tensor *perm = exl2__tensors_find(&t, "model.layers.0.self_attn.k_proj.q_invperm");
+        rig.swap_at = perm->offset;
+        rig.swap_bytes = perm->bytes;
+        exl2__tensors_close(&rig.c, &t);
+    }
+    exl2_result r = rig_load(golden(name));
+    if (!CHECK_INT(r, EXL2_OK)) {
+        printf("  %s: %s\n", name, rig.c.error.text);
+        rig_end();
+        return;
+    }
+    exl2__cuda_model *m = exl2__cuda_of(rig.d);
+    uint64_t slack = 0; /* room for maps that did not turn out to be needed */
+    for (uint32_t index = 0; index < exl2__weights_units(&rig.load); index++) {
+        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &rig.plan, index));
+        bool two = w->device.parts > 1 && !w->feed[0].dense;
+        slack += two && !w->split ? (w->device.parts - 1) * exl2__cuda_round(w->in * sizeof(uint16_t)) : 0;
+        CHECK_INT(w->split, swap && index == 1);
+        check_unit(index);
+    }
+    CHECK_INT(m->weights.used + slack, m->weights.size);
+    CHECK_INT(m->weights.size, rig.load.weight_bytes);
+    CHECK_INT(m->raw, 0);
+    CHECK_INT(rig.gpu.bytes, m->weights.size + m->rest.size);
+    CHECK(rig.gpu.peak <= rig.gpu.bytes + 2 * EXL2__CUDA_SLAB_BYTES);
+    CHECK(launches > part_count); /* there was more than one slab a part */
+    if (swap) {
+        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].qkv);
+        const uint16_t *q = fake_memory(w->maps[0], w->in * 2), *k = fake_memory(w->maps[1], w->in * 2);
+        CHECK(w->map == 0 && q && k);
+        CHECK(q[0] == k[1] && q[1] == k[0] && memcmp(q + 2, k + 2, (w->in - 2) * 2) == 0);
+    }
+    rig_end();
+}
+
+/* One byte less than the model takes is refused before its weights are read; with what it takes, it loads. */
+static void test_cap(void)
+{
+    rig_make(0);
+    CHECK_INT(rig_load(golden("exl2-mixed")), EXL2_OK);
+    uint64_t ready = rig.gpu.bytes, peak = rig.gpu.peak;
+    rig_end();
+    rig_make(ready - 1);
+    CHECK_INT(rig_load(golden("exl2-mixed")), EXL2_ERR_BUDGET);
+    CHECK(strstr(rig.c.error.text, "of device_bytes_max"));
+    CHECK_INT(rig.reads, 0);
+    CHECK_INT(fake.allocated, 0);
+    rig_end();
+    rig_make(peak);
+    CHECK_INT(rig_load(golden("exl2-mixed")), EXL2_OK);
+    rig_end();
+}
+
+/* Refused by the driver: its code and a sentence, whichever allocation it is. */
+static void test_refused(void)
+{
+    uint32_t refused = 0;
+    bool failed = true;
+    for (uint32_t call = 1; failed; call++) {
+        rig_make(0);
+        fake.fail_code = EXL2__CUDA_OUT_OF_MEMORY;
+        fake.fail_at = call;
+        exl2_result r = rig_load(golden("exl2-4bit"));
+        failed = fake.failed[0] != 0;
+        CHECK(r == EXL2_OK || (r < 0 && strlen(rig.c.error.text) > 20));
+        if (strcmp(fake.failed, "cuMemAlloc") == 0) {
+            CHECK_INT(r, EXL2_ERR_DEVICE_MEMORY);
+            refused++;
+        }
+        rig_end();
+    }
+    CHECK(refused >= 3); /* weights, raw slabs, the rest */
+}
+
+int main(void)
+{
+    test_model("exl2-mixed", false);
+    test_model("exl2-4bit", false);
+    test_model("llama3-rope", false);
+    test_model("exl2-4bit", true);
+    test_cap();
+    test_refused();
+    fake_reset();
+    return check_done();
+}
