@@ -19,8 +19,8 @@ typedef struct kernel_folder { /* zeroed: no cache */
    Nothing is made before something is stored. false: the path is too long. */
 bool kernel_folder_open(kernel_folder *f, const char *path);
 
-/* *f must stay where it is as long as the hook is used. An entry is written under another name and then renamed, so that
-   nobody reads half of one; what cannot be written is only not kept. */
+/* *f must stay where it is as long as the hook is used. An entry is written under another name and then renamed, so
+   that nobody reads half of one; what cannot be written is only not kept. */
 exl2_kernel_cache kernel_folder_hook(kernel_folder *f);
 
 #endif

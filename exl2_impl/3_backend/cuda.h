@@ -116,8 +116,9 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     const exl2_parallel *parallel = &m->c->parallel;
     bool wanted[EXL2__KERNEL_COUNT];
     EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
-    exl2__cuda_modules_of(64u << exl2__cuda_head_class(m->plan->shape.head_dim), wanted);
-    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, wanted, parallel->run ? exl2__max32(parallel->width, 1) : 1);
+    exl2__cuda_modules_of(m->plan ? 64u << exl2__cuda_head_class(m->plan->shape.head_dim) : 0, wanted);
+    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, m->plan ? wanted : NULL,
+                                                   parallel->run ? exl2__max32(parallel->width, 1) : 1);
     if (r != EXL2_OK) {
         return r;
     }

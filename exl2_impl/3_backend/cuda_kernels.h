@@ -39,10 +39,10 @@ static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
     return first;
 }
 
-/* Modules for one class of head sizes say so in their names: 64 for "attend_decode64.cu"; 0: for every model. */
+/* Attention for one class of head sizes says so in its name: 64 for "attend_decode64.cu"; 0: for every model. */
 static inline uint32_t exl2__cuda_module_class(const char *module)
 {
-    size_t end = strcspn(module, "."), at = end;
+    size_t end = strncmp(module, "attend_", 7) == 0 ? strcspn(module, ".") : 0, at = end;
     uint32_t number = 0;
     while (at > 0 && module[at - 1] >= '0' && module[at - 1] <= '9') {
         at--;

@@ -250,8 +250,8 @@ static void test_damaged(void)
         CHECK_INT(build(archs, 2), EXL2_OK);
         machine_entry *first = NULL, *other = NULL;
         for (uint32_t i = 0; i < machine.entry_count; i++) {
-            first = !first && strncmp(machine.entries[i].key, "gemv-sm_89", 10) == 0 ? &machine.entries[i] : first;
-            other = !other && strncmp(machine.entries[i].key, "gemv-sm_80", 10) == 0 ? &machine.entries[i] : other;
+            first = !first && strncmp(machine.entries[i].key, "norm-sm_89", 10) == 0 ? &machine.entries[i] : first;
+            other = !other && strncmp(machine.entries[i].key, "norm-sm_80", 10) == 0 ? &machine.entries[i] : other;
         }
         if (!CHECK(first && other)) {
             return;
@@ -267,7 +267,7 @@ static void test_damaged(void)
         uint32_t stores = machine.stores;
         machine_make();
         machine.compiler = false;
-        check_without("kernel gemv.cu for sm_89 is not in the kernel cache", EXL2_ERR_NO_COMPILER);
+        check_without("kernel norm.cu for sm_89 is not in the kernel cache", EXL2_ERR_NO_COMPILER);
         machine_make();
         CHECK_INT(live(EXL2_BACKEND_CUDA, &on_gpu, &open_error), EXL2_OK);
         CHECK(on_gpu);

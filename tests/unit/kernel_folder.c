@@ -1,4 +1,4 @@
-/* kernel_folder.c: the kernel cache as a folder: places, entries kept and replaced, nothing half-written, full disks. */
+/* kernel_folder.c: the kernel cache as a folder: where it is, entries kept and replaced, what cannot be written. */
 #include "../../demo/common/kernel_folder.c"
 
 #include "../check.h"
