@@ -23,8 +23,12 @@ typedef struct exl2__cuda_gemm_plan {
     uint64_t partial_bytes;  /* exl2k_gemm_args.partial */
 } exl2__cuda_gemm_plan;
 
-/* Of any plan: launches with splits, or a second sum, have at most one CTA for each multiprocessor. */
-static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms) { return (uint64_t)sms * 2 * 128 * 1024; }
+/* Of any plan: launches with splits, or a second sum, have at most one CTA for each multiprocessor. With both, each CTA
+   has two blocks, and each tile, of which there are half as many, one more. */
+static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms)
+{
+    return exl2__div_up((uint64_t)sms * 5, 2) * 128 * 1024;
+}
 static inline uint64_t exl2__cuda_gemm_tickets_max(uint32_t sms)
 {
     return (uint64_t)sms * EXL2K_GEMM_WARPS * sizeof(uint32_t);
