@@ -188,6 +188,12 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
     for (uint32_t row = 0; row < from->rows; row += step) {
         uint32_t rows = from->rows - row < step ? from->rows - row : step;
         exl2__rows_slice slice = { row, rows, (const uint8_t *)from->data + row * from->row_bytes };
+        void *lent;
+        if (b->stage) {
+            CHECK_INT(b->stage(d, rows * from->row_bytes, &lent), EXL2_OK);
+            memcpy(lent, slice.data, rows * from->row_bytes);
+            slice.data = lent;
+        }
         CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
     }
 }
@@ -334,11 +340,12 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     if (tweak) {
         tweak(m->d);
     }
-    if (b->reserve) {
-        synth_need(m, b->reserve(m->d, 64u << 20));
-    } else {
-        synth_need(m, exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS));
+    exl2_result reserved = EXL2_PENDING;
+    while (reserved == EXL2_PENDING) {
+        reserved = b->reserve ? b->reserve(m->d, 64u << 20)
+                              : exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS);
     }
+    synth_need(m, reserved);
     synth_make_all(m, s);
     exl2__plan *p = &m->plan;
     p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab,
