@@ -16,41 +16,43 @@
 #include "gemm_args.h"
 #include "gemm_weights.cuh"
 
+/* ACT: gate, then up. */
+EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
+
 /* ---- tiles of inputs ---- */
 
 /* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
 typedef struct exl2k_tiles {
-    u64 x;                         /* this thread's piece of tile `base` */
-    u32 first, last;               /* this thread's first row, the last there is */
-    u32 at, to;                    /* shared addresses of place 0: of all; of this thread's piece */
-    u32 barriers;
-    u32 base, filled, ready, done; /* the first tile of this walk over K; tiles begun, arrived, read */
+    u64 x;                 /* this lane's piece of tile `base` */
+    u32 first, last;       /* this lane's first row, the last there is */
+    u32 at, barriers;      /* shared addresses; `at`: place 0 */
+    u32 base, end;         /* tiles of this walk over K: the first, the one behind the last */
+    u32 fill;              /* the next tile that this warp fills */
 } exl2k_tiles;
 
 #if __CUDA_ARCH__ >= 800
-EXL2K_FN void exl2k_arrival_wait(u32 barrier, u32 parity)
+EXL2K_FN u32 exl2k_arrived(u32 barrier, u32 parity)
 {
     u32 done;
-    do {
 #if __CUDA_ARCH__ >= 900
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
 #else
-        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
 #endif
-    } while (!done);
+    return done;
 }
 #endif
 
-/* Barrier i: all threads' copies to place i have arrived; barrier 8 + i: all warps have read it. */
+/* Barrier i: the copies to place i have arrived; barrier 16 + i: all warps have read it. */
 EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
     if (threadIdx.x < places) {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_GEMM_THREADS)
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_WARP)
                      : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + 64 + threadIdx.x * 8),
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_BARRIERS / 2 + threadIdx.x * 8),
                      "r"(EXL2K_GEMM_WARPS) : "memory");
     }
 #endif
@@ -58,53 +60,70 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 
 EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
 
-/* Begins to copy the next tile; rows beyond the last are the last, and are never stored. */
-template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a)
-{
-    u32 place = exl2k_tile_place(a, s.filled), to = s.to + place * (NT * 1024);
-    u64 from = s.x + (u64)(s.filled - s.base) * 128;
-#if __CUDA_ARCH__ >= 800
-    if (s.filled >> a.stages_log) {
-        exl2k_arrival_wait(s.barriers + 64 + place * 8, (s.filled >> a.stages_log & 1) ^ 1);
-    }
-#endif
-#pragma unroll
-    for (u32 i = 0; i < NT * 8; i += EXL2K_GEMM_THREADS / 8) {
-        exl2k_copy16(to + i * 64, from + (u64)exl2k_min(s.first + i, s.last) * (a.x_pitch * 2));
-    }
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
-#endif
-    s.filled++;
-}
-
-/* Waits for all tiles before `end`. The same for all warps. */
-EXL2K_FN void exl2k_tiles_wait(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end)
+/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last are
+   the last, and are never stored. */
+template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
 #pragma unroll 1
-    while (s.ready < end) {
+    for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
+        u32 place = exl2k_tile_place(a, s.fill), row = s.first;
+        u32 to = s.at + place * (NT * 512) + threadIdx.x % 32 * 16;
+        u64 from = s.x + (u64)(s.fill - s.base) * 64;
 #if __CUDA_ARCH__ >= 800
-        exl2k_arrival_wait(s.barriers + exl2k_tile_place(a, s.ready) * 8, s.ready >> a.stages_log & 1);
-#else
-        __syncthreads();
+        if (s.fill >> a.stages_log) {
+            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
+            }
+        }
+        asm volatile("" : "+r"(row)); /* else the addresses of all rows are kept in registers */
 #endif
-        s.ready++;
+#pragma unroll 4
+        for (u32 i = 0; i < NT; i++) {
+            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, s.last) * (a.x_pitch * 2));
+        }
+#if __CUDA_ARCH__ >= 800
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
+#endif
     }
 }
 
-/* The warp will read no tile before `end` again. */
-EXL2K_FN void exl2k_tiles_done(exl2k_tiles &s, const exl2k_gemm_args &a, u32 end, u32 lane)
+/* Whether a tile has arrived; exl2k_tiles_wait waits for it. The same for all warps. */
+EXL2K_FN u32 exl2k_tiles_test(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
+{
+#if __CUDA_ARCH__ >= 800
+    return exl2k_arrived(s.barriers + exl2k_tile_place(a, tile) * 8, tile >> a.stages_log & 1);
+#else
+    return 0;
+#endif
+}
+
+EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 arrived)
+{
+#if __CUDA_ARCH__ >= 800
+    while (!arrived) {
+        arrived = exl2k_tiles_test(s, a, tile);
+    }
+#else
+    __syncthreads();
+#endif
+}
+
+/* The warp will not read the tile again. */
+EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
 {
     __syncwarp();
 #if __CUDA_ARCH__ >= 800
-#pragma unroll 1
-    for (; s.done < end; s.done++) {
-        if (lane == 0) {
-            asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + 64 + exl2k_tile_place(a, s.done) * 8)
-                         : "memory");
-        }
+    if (lane == 0) {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
+                     : "memory");
     }
 #endif
+}
+
+/* Waits for a tile and leaves it. */
+EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+{
+    exl2k_tiles_wait(s, a, tile, 0);
+    exl2k_tiles_done(s, a, tile, lane);
 }
 
 /* ---- sums ---- */
@@ -134,32 +153,20 @@ template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const e
     }
 }
 
-/* The lane's inputs of half `half`, counted from the first tile of the walk. */
-template <u32 NT> EXL2K_FN u32 exl2k_half_at(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 half,
-                                          u32 from)
-{
-    u32 place = exl2k_tile_place(a, s.base + half / 2), odd = half & 1;
-    return s.at + place * (NT * 1024) + odd * (NT * 512) + (from ^ odd * 64);
-}
-
 /* sums = W x over the chunks of w, records that begin in the halves [low, high). */
 template <u32 NT>
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stages_log > 1 ? (1u << a.stages_log) - 2 : 1, from = lane / 4 * 64 + lane % 4 * 16;
-    u32 tiles_end = s.base + (exl2k_min(high + 1, (a.matrix.rows + 31) / 32) - low + 1) / 2;
-    u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = (1u << a.stages_log) - 2, half = low;
+    u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
+    exl2k_tiles_fill<NT>(s, a, s.base + lead);
 #pragma unroll 1
-    for (u32 i = 0; i < lead && s.filled < tiles_end; i++) {
-        exl2k_tiles_fill<NT>(s, a);
-    }
-#pragma unroll 1
-    for (u32 half = low; half < high;) {
+    while (half < high) {
         exl2k_weights_fill(w, a, lane);
         exl2k_weights_wait(a.slots);
         uint4 c = exl2k_shared_load4(w.use);
@@ -167,65 +174,72 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
         u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
         exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
         u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
+        u32 i = row < low ? (low - row + 1) / 2 : 0;
+        if (row + 2 * i > half) { /* the record before this split has the first half */
+            exl2k_tiles_skip(s, a, s.base, lane);
+        }
+        half = row + 2 * i;
 #pragma unroll 1
-        for (u32 i = row < low ? (low - row + 1) / 2 : 0; i < records && row + 2 * i < high; i++) {
-            half = row + 2 * i;
-            u32 two = half + 1 < there, end = s.base + (half + two - low) / 2 + 1;
+        for (; i < records && half < high; i++) {
+            u32 tile = s.base + half - low, two = half + 1 < there, arrived[2];
             exl2k_operand operand[2];
+            arrived[0] = exl2k_tiles_test(s, a, tile);
+            arrived[1] = exl2k_tiles_test(s, a, tile + two);
             r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
             r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
             r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
-            exl2k_tiles_wait(s, a, end);
-#pragma unroll 1
-            while (s.filled < tiles_end && s.filled < end + lead) {
-                exl2k_tiles_fill<NT>(s, a);
-            }
-            exl2k_half_product<NT>(sums, operand, 0, exl2k_half_at<NT>(s, a, half - low, from));
+            exl2k_tiles_wait(s, a, tile, arrived[0]);
+            exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
+            exl2k_tiles_done(s, a, tile, lane);
             if (two) {
-                exl2k_half_product<NT>(sums, operand, 2, exl2k_half_at<NT>(s, a, half + 1 - low, from));
+                exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
+                exl2k_tiles_fill<NT>(s, a, tile + 1 + lead);
+                exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
+                exl2k_tiles_done(s, a, tile + 1, lane);
+            } else {
+                exl2k_tiles_fill<NT>(s, a, tile + lead);
             }
             half += 1 + two;
-            exl2k_tiles_done(s, a, s.base + (half - low) / 2, lane);
         }
-        half = there;
         w.use = exl2k_slot_next(w, a, w.use);
     }
-    exl2k_tiles_wait(s, a, s.filled);
-    exl2k_tiles_done(s, a, s.filled, lane);
+    if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
+        exl2k_tiles_skip(s, a, s.end - 1, lane);
+    }
 }
 
-/* ---- sums in memory ---- */
+/* ---- splits ---- */
 
-/* Where this warp of CTA `block` has its sums number `which`, and this lane 16 bytes of each 512. */
-template <u32 NT> EXL2K_FN u64 exl2k_partial(const exl2k_gemm_args &a, u32 block, u32 which)
+/* Adds this warp's sums to those of the other splits; true for the last, which then has the sums of all. */
+template <u32 NT> EXL2K_FN bool exl2k_gemm_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 pass)
 {
-    u32 each = a.kind == EXL2K_GEMM_ACT && a.splits > 1 ? 2 : 1;
-    return a.partial + ((u64)(block * each + which) * EXL2K_GEMM_THREADS + threadIdx.x / 32 * 32) * (NT * 32)
-           + threadIdx.x % 32 * 16;
-}
-
-template <u32 NT> EXL2K_FN void exl2k_partial_store(const exl2k_sums<NT> &sums, u64 to)
-{
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, ticket = 0, passes = exl2k_passes(a);
+    u32 tile = blockIdx.x / a.splits, split = blockIdx.x % a.splits;
+    u64 split_bytes = passes * EXL2K_GEMM_WARPS * NT * 1024, warp_bytes = NT * 1024;
+    u64 from = a.partial + tile * a.splits * split_bytes + (pass * EXL2K_GEMM_WARPS + warp) * warp_bytes + lane * 16;
 #pragma unroll
     for (u32 k = 0; k < 2 * NT; k++) {
         const f32 *v = sums.v[k / NT][k % NT];
-        exl2k_store4(to + k * 512, make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
-                                              __float_as_uint(v[3])));
+        exl2k_store4(from + split * split_bytes + k * 512,
+                     make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                                __float_as_uint(v[3])));
     }
-}
-
-/* Sums of all splits of this CTA's tile, in their order. */
-template <u32 NT> EXL2K_FN void exl2k_partial_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
-{
-    u32 block = blockIdx.x / a.splits * a.splits;
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence();
+        ticket = atomicInc((u32 *)a.tickets + (tile * passes + pass) * EXL2K_GEMM_WARPS + warp, a.splits - 1);
+        __threadfence();
+    }
+    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
+        return false;
+    }
 #pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
 #pragma unroll 1
-    for (u32 z = 0; z < a.splits; z++) {
-        u64 from = exl2k_partial<NT>(a, block + z, which);
+    for (u32 z = 0; z < a.splits; z++, from += split_bytes) {
 #pragma unroll
         for (u32 k = 0; k < 2 * NT; k++) {
             uint4 v = exl2k_load4(from + k * 512);
@@ -236,28 +250,6 @@ template <u32 NT> EXL2K_FN void exl2k_partial_sum(exl2k_sums<NT> &sums, const ex
             sum[3] += __uint_as_float(v.w);
         }
     }
-}
-
-/* Leaves this warp's sums; true for the last of the tile's splits, which then has those of all. */
-template <u32 NT> EXL2K_FN bool exl2k_partial_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 which)
-{
-    u32 lane = threadIdx.x % EXL2K_WARP, ticket = 0, at = blockIdx.x / a.splits * EXL2K_GEMM_WARPS + threadIdx.x / 32;
-    exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, which));
-    __syncwarp();
-    if (lane == 0) {
-        __threadfence();
-        ticket = atomicInc((u32 *)a.tickets + at, a.splits - 1);
-        __threadfence();
-    }
-    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
-        return false;
-    }
-#pragma unroll 1
-    for (u32 i = 0; i < which; i++) { /* ACT: the gate's, to where this CTA has its own */
-        exl2k_partial_sum<NT>(sums, a, i);
-        exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, i));
-    }
-    exl2k_partial_sum<NT>(sums, a, which);
     return true;
 }
 
@@ -270,88 +262,76 @@ EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
     return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
 }
 
-/* ACT: silu(gate) * up; `sums` are of up, the gate's are in memory. n: the first column. */
-template <u32 NT> EXL2K_FN void exl2k_gemm_act(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 n)
+/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
+typedef struct exl2k_column {
+    u64 to, with;              /* of the first row; with 0: nothing */
+    u32 to_step, with_step;    /* bytes from row to row */
+    f32 bias, with_bias;
+    u32 act, half;
+} exl2k_column;
+
+/* pass: ACT 0: the gate's, to `gates`, 256 floats a row, where pass 1 reads them. n: the lane's column. */
+EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
 {
-    u64 from = exl2k_partial<NT>(a, blockIdx.x, 0);
-    f32 gate[4], up[4];
-    for (u32 i = 0; i < 4; i++) { /* columns of strip i / 2 */
-        gate[i] = exl2k_bias(a.matrix.part[0], n + i * 8 + threadIdx.x % 32 / 4);
-        up[i] = exl2k_bias(a.matrix.part[1], n + i * 8 + threadIdx.x % 32 / 4);
+    const exl2k_part &p = a.matrix.part[part];
+    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
+    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
+    gates += threadIdx.x * 4;
+    if (act && pass == 0) {
+        exl2k_column c = { gates, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
+        return c;
     }
-#pragma unroll
-    for (u32 k = 0; k < 2 * NT; k++) {
-        u32 i = k / NT * 2;
-        uint4 v = exl2k_load4(from + k * 512);
-        f32 *sum = sums.v[k / NT][k % NT];
-        sum[0] = exl2k_silu(__uint_as_float(v.x) + gate[i]) * (sum[0] + up[i]);
-        sum[1] = exl2k_silu(__uint_as_float(v.y) + gate[i]) * (sum[1] + up[i]);
-        sum[2] = exl2k_silu(__uint_as_float(v.z) + gate[i + 1]) * (sum[2] + up[i + 1]);
-        sum[3] = exl2k_silu(__uint_as_float(v.w) + gate[i + 1]) * (sum[3] + up[i + 1]);
-    }
+    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
+                       exl2k_bias(p, n), 0.0f, act, half };
+    c.with = act ? gates : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
+    c.with_step = act ? 1024 : c.to_step;
+    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
+    return c;
 }
 
-/* `rows` rows of a warp's results, from shared memory to where they belong: this lane's column. at: of the first. */
-EXL2K_FN void exl2k_rows_store(const exl2k_gemm_args &a, u32 from, u64 at, f32 bias, u32 rows)
+/* `rows` rows of the column, from shared memory. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, u32 from, u32 rows)
 {
-    u64 step = (u64)a.out_pitch * 4;
-    if (a.kind == EXL2K_GEMM_RESIDUAL) {
 #pragma unroll 1
-        for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
-            f32 old[16];
+    for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
+        f32 with[16];
 #pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                old[i] = row + i < rows ? exl2k_load_f32(at + i * step) : 0.0f;
-            }
+        for (u32 i = 0; i < 16; i++) {
+            with[i] = c.with && row + i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
+        }
 #pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                if (row + i < rows) {
-                    f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + bias;
-                    exl2k_store_f32(at + i * step, old[i] + value);
-                }
+        for (u32 i = 0; i < 16; i++) {
+            f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + c.bias;
+            value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
+            if (row + i < rows && c.half) {
+                exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+            } else if (row + i < rows) {
+                exl2k_store_f32(c.to + (u64)i * c.to_step, value);
             }
-            at += 16 * step;
         }
-    } else if (a.kind == EXL2K_GEMM_ACT || a.out_half) {
-#pragma unroll 4
-        for (u32 row = 0; row < rows; row++, at += step / 2) {
-            f32 value = exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias;
-            exl2k_store_u16(at, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-        }
-    } else {
-#pragma unroll 4
-        for (u32 row = 0; row < rows; row++, at += step) {
-            exl2k_store_f32(at, exl2k_shared_load_f32(from + row * EXL2K_GEMM_PITCH) + bias);
-        }
+        c.to += 16ull * c.to_step;
+        c.with += c.with ? 16ull * c.with_step : 0;
     }
 }
 
-/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. n: the first column. */
+/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
 template <u32 NT>
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, const exl2k_gemm_args &a, const exl2k_part &p, u32 n,
-                                 u32 row0, u32 rows, u32 ring)
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
 {
     constexpr u32 each = NT < 8 ? NT : 8;
     u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.out_half && a.kind == EXL2K_GEMM_STORE);
-    f32 bias = act ? 0.0f : exl2k_bias(p, n + lane);
-    u32 place = p.column + n + lane;
-    if (act && a.map && n + lane < p.columns) {
-        place = exl2k_load_u16(a.map + (n + lane) * 2);
-    }
 #pragma unroll
-    for (u32 c = 0; c < NT; c += each) {
-        u32 first = row0 + c * 8, count = exl2k_min(each * 8, exl2k_max(rows, first) - first);
+    for (u32 first = 0; first < NT; first += each) {
         __syncwarp();
 #pragma unroll
         for (u32 k = 0; k < each * 8; k++) {
             u32 i = k / 8, s = k / 4 % 2, e = k % 4;
-            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32, sums.v[s][c + i][e]);
+            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                   sums.v[s][first + i][e]);
         }
         __syncwarp();
-        if (n + lane < p.columns) {
-            u64 at = a.out + (((u64)first * a.out_pitch + place) << (half ? 1 : 2));
-            exl2k_rows_store(a, ring + lane * 4, at, bias, count);
+        if (there && first * 8 < rows) {
+            exl2k_column_store(c, ring + lane * 4, exl2k_min(rows - first * 8, each * 8));
         }
     }
     __syncwarp();
@@ -360,13 +340,13 @@ EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, const exl2k_gemm_ar
 /* ---- the kernels ---- */
 
 template <u32 NT>
-EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split, bool first)
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split)
 {
     const exl2k_matrix &m = a.matrix;
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, act = a.kind == EXL2K_GEMM_ACT, part = 0;
-    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), halves = (m.rows + 31) / 32;
-    u32 low = split * a.halves, high = exl2k_min(low + a.halves, halves), rows = 0, from = 0, end = 0;
-    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && !act; i++) {
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, part = 0, passes = exl2k_passes(a);
+    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), rows = 0, from = 0, end = 0;
+    u32 low = split * a.halves, high = exl2k_min(low + a.halves, (m.rows + 31) / 32);
+    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && passes == 1; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
         if (part == i && i + 1 < m.parts && column >= tiles) {
             column -= tiles;
@@ -374,10 +354,10 @@ EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_
         }
     }
     u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
-    exl2k_sums<NT> sums;
 #pragma unroll 1
-    for (u32 pass = 0; pass <= act; pass++) {
+    for (u32 pass = 0; pass < passes; pass++) {
         const exl2k_part &q = m.part[part + pass];
+        exl2k_sums<NT> sums;
         end = q.slice[m.ways];
         if (a.splits > 1) {
             exl2k_weights_range(q, m.ways, low, high, from, end);
@@ -392,7 +372,7 @@ EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_
         for (u32 i = 0; i + 1 < a.slots; i++) {
             exl2k_weights_fill(w, a, lane);
         }
-        if (first && pass == 0) {
+        if (s.end == 0) {
             exl2k_dependency_release();
             exl2k_dependency_wait();
         }
@@ -401,41 +381,35 @@ EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_
             exl2k_copy_wait<0>();
             return;
         }
-        u32 piece = threadIdx.x % 8, line = threadIdx.x / 8;
-        s.x = a.x + (u64)low * 64 + piece * 16;
-        s.first = row0 + line;
+        s.x = a.x + (u64)low * 64 + lane % 4 * 16;
+        s.first = row0 + lane / 4;
         s.last = rows - 1;
-        s.base = s.filled;
+        s.base = s.end;
+        s.end += exl2k_min(high + 1, (m.rows + 31) / 32) - low;
         exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
-        if (pass < act) {
-            exl2k_partial_store<NT>(sums, exl2k_partial<NT>(a, blockIdx.x, 0));
+        if (a.splits == 1 || exl2k_gemm_gather<NT>(sums, a, pass)) {
+            u64 gates = a.partial + (u64)(a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * (NT * 8192);
+            exl2k_column c = exl2k_column_of(a, part + pass, pass, strip * 16 + lane, row0, gates);
+            exl2k_gemm_results<NT>(sums, c, strip * 16 + lane < q.columns, exl2k_min(rows - row0, NT * 8), w.ring);
         }
     }
-    if (a.splits > 1 && !exl2k_partial_gather<NT>(sums, a, act)) {
-        return;
-    }
-    if (act) {
-        exl2k_gemm_act<NT>(sums, a, strip * 16);
-    }
-    exl2k_gemm_results<NT>(sums, a, m.part[part], strip * 16, row0, rows, w.ring);
 }
 
 template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
-    u32 shared = exl2k_shared(exl2k_dynamic), piece = threadIdx.x % 8, line = threadIdx.x / 8;
+    u32 shared = exl2k_shared(exl2k_dynamic), tiles = a.row_tiles * a.column_tiles * a.splits;
     exl2k_tiles s = { 0 };
     exl2k_weights w = { { 0 } };
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
-    s.to = s.at + piece / 4 * (NT * 512) + ((line * 64 + piece % 4 * 16) ^ (piece / 4 * 64));
-    w.ring = s.at + (NT * 1024 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    s.fill = threadIdx.x / EXL2K_WARP;
+    w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
     exl2k_tiles_begin(shared, 1u << a.stages_log);
     __syncthreads();
-    u32 tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits, tile == blockIdx.x);
+        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits);
     }
 }
 

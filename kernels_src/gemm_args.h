@@ -15,7 +15,7 @@
    SPLITS  of K: each takes the records that begin in `halves` (an even number) runs of 32 inputs. The sums go to
            `partial`, and the warp that comes last adds them up in the order of the splits: the bits of a row depend on
            the matrix, on the kernel and on `halves` alone.
-   SHARED  barriers [128 bytes], tiles of inputs [1 << stages_log, rows of the kernel, 128 bytes], for each warp
+   SHARED  barriers [256 bytes], tiles of inputs [1 << stages_log, rows of the kernel, 64 bytes], for each warp
            ring_bytes: slots [slots, slot_bytes]. */
 #ifndef EXL2K_GEMM_ARGS_H
 #define EXL2K_GEMM_ARGS_H
@@ -25,7 +25,7 @@
 #define EXL2K_GEMM_THREADS 256
 #define EXL2K_GEMM_WARPS 8
 #define EXL2K_GEMM_STRIPS 16    /* of a tile */
-#define EXL2K_GEMM_BARRIERS 128 /* bytes */
+#define EXL2K_GEMM_BARRIERS 256 /* bytes: 16 places, twice */
 #define EXL2K_GEMM_ENTRY 32     /* bytes of a slot in front of the chunks */
 #define EXL2K_GEMM_PITCH 144    /* bytes of a row of a warp's results in its ring: 32 columns, and 4 to spread */
 
@@ -35,14 +35,15 @@ typedef struct exl2k_gemm_args {
     exl2k_matrix matrix;
     exl2k_u64 x, out, map;
     exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows` */
-    exl2k_u64 partial;     /* f32 [CTAs, sums, 256, rows of the kernel]; sums: ACT 1, of splits 2; else splits 1, or 0 */
-    exl2k_u64 tickets;     /* u32 [tiles, 8], zero; the kernel leaves zeros; unused when there is one split */
+    exl2k_u64 partial;     /* f32 [.., 256, rows of the kernel]: of splits a block for each CTA, ACT: two; then ACT: one
+                              for each CTA, of splits: tile */
+    exl2k_u64 tickets;     /* of splits: u32 [tiles, passes, 8], zero; the kernel leaves zeros; passes: ACT 2, else 1 */
     exl2k_u32 rows, x_pitch, out_pitch;
     exl2k_u32 kind;
     exl2k_u32 out_half;    /* STORE: 1: fp16 */
     exl2k_u32 row_tiles, column_tiles, splits;
     exl2k_u32 halves;      /* of a split */
-    exl2k_u32 stages_log;  /* 1..3: 2, 4 or 8 tiles of inputs in shared memory */
+    exl2k_u32 stages_log;  /* 2..4: 4, 8 or 16 tiles of 32 inputs in shared memory */
     exl2k_u32 slots;       /* 1..3: chunks of a warp in shared memory */
     exl2k_u32 slot_bytes;  /* EXL2K_GEMM_ENTRY + twice the largest chunk */
     exl2k_u32 ring_bytes;  /* slots * slot_bytes, or more: 32 (gemm64, gemm128: 64) rows of EXL2K_GEMM_PITCH */

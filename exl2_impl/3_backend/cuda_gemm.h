@@ -13,7 +13,7 @@
 #include "../0_base/bytes.h"
 
 #define EXL2__CUDA_GEMM_SPLITS_MAX 16u
-#define EXL2__CUDA_GEMM_TILE_BYTES 1024u /* of inputs, for each 8 rows */
+#define EXL2__CUDA_GEMM_TILE_BYTES 512u /* of inputs, for each 8 rows */
 
 typedef struct exl2__cuda_gemm_plan {
     uint32_t rows;           /* of the kernel: 32, 64, 128; 0: no room */
@@ -52,7 +52,7 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 /* Fills in stages, slots and their sizes: as deep as the budget allows. Bytes of shared memory; 0: too few. */
 static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
-    static const uint8_t depths[][2] = { { 3, 3 }, { 2, 3 }, { 2, 2 }, { 1, 2 }, { 1, 1 } }; /* stages_log, slots */
+    static const uint8_t depths[][2] = { { 4, 3 }, { 3, 3 }, { 3, 2 }, { 2, 2 }, { 2, 1 } }; /* stages_log, slots */
     uint32_t result = exl2__min32(rows, 64) * EXL2K_GEMM_PITCH;
     a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
     for (uint32_t i = rows == 128 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
@@ -92,11 +92,13 @@ static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32
     }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
     a->splits = (uint32_t)exl2__div_up(halves, a->halves);
-    uint32_t tiles = a->row_tiles * a->column_tiles, sums = a->kind == EXL2K_GEMM_ACT ? 1 : 0;
-    sums += a->splits > 1;
-    plan.ctas = a->splits > 1 ? tiles * a->splits : exl2__min32(tiles, sms);
-    plan.tickets = a->splits > 1 ? tiles * EXL2K_GEMM_WARPS : 0;
-    plan.partial_bytes = (uint64_t)plan.ctas * sums * plan.rows * 1024;
+    uint32_t tiles = a->row_tiles * a->column_tiles, passes = a->kind == EXL2K_GEMM_ACT ? 2 : 1;
+    bool split = a->splits > 1;
+    plan.ctas = split ? tiles * a->splits : exl2__min32(tiles, sms);
+    plan.tickets = split ? tiles * passes * EXL2K_GEMM_WARPS : 0;
+    plan.partial_bytes = split ? (uint64_t)plan.ctas * passes : 0;
+    plan.partial_bytes += passes == 1 ? 0 : split ? tiles : plan.ctas;
+    plan.partial_bytes *= plan.rows * 1024;
     return plan;
 }
 

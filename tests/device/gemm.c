@@ -52,27 +52,30 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
     for (size_t i = 0; i < (size_t)rows * c->columns; i++) {
         c->residual[i] = product_uniform();
     }
-    double *weights = product_take(c->m.in + 64, sizeof *weights);
-    double *inputs = product_take((size_t)rows * c->m.in, sizeof *inputs);
+    double *weights = product_take(c->m.in + 64, sizeof *weights), *sums = product_take(rows, sizeof *sums);
+    double *inputs = product_take((size_t)rows * c->m.in, sizeof *inputs); /* [in, rows]: sums run side by side */
     for (size_t i = 0; i < (size_t)rows * c->m.in; i++) {
-        inputs[i] = (double)exl2__f16_to_f32(c->x[i / c->m.in * c->x_pitch + i % c->m.in]);
+        inputs[i] = (double)exl2__f16_to_f32(c->x[i % rows * c->x_pitch + i / rows]);
     }
     for (uint32_t part = 0, first = 0; part < count; part++) {
         const product_part *p = &c->m.part[part];
         for (uint32_t n = 0; n < p->desc.out; n++) {
             product_column(p, n, true, weights);
-            for (uint32_t row = 0; row < rows; row++) {
-                double sum = p->desc.has_bias ? (double)p->bias[n] : 0;
-                for (uint32_t k = 0; k < c->m.in; k++) {
-                    sum += weights[k] * inputs[(size_t)row * c->m.in + k];
+            memset(sums, 0, rows * sizeof *sums);
+            for (uint32_t k = 0; k < c->m.in; k++) {
+                for (uint32_t row = 0; row < rows; row++) {
+                    sums[row] += weights[k] * inputs[(size_t)k * rows + row];
                 }
-                c->value[(size_t)row * c->columns + first + n] = sum;
+            }
+            for (uint32_t row = 0; row < rows; row++) {
+                c->value[(size_t)row * c->columns + first + n] = sums[row] + (p->desc.has_bias ? (double)p->bias[n] : 0);
             }
         }
         first += p->desc.out;
     }
     free(weights);
     free(inputs);
+    free(sums);
     c->x_buffer = rig_buffer_of(c->x, (size_t)rows * c->x_pitch * 2);
     c->map_buffer = rig_buffer_of(c->map, c->columns * 2);
     c->out = rig_buffer_make((size_t)rows * c->columns * 4);

@@ -71,6 +71,8 @@ static const synth_shape shapes[] = {
     { 416, 192, 1, 16, 1, 128, 1025, 77, false, false, false, true },
     { 64, 64, 1, 16, 1, 256, 100, 100, false, true, false, true },
     { 576, 1536, 1, 9, 3, 64, 2048, 15, false, false, true, true }, /* as SmolLM2-135M */
+    { 160, 224, 2, 8, 4, 80, 333, 1, false, true, true, false },    /* v and up in orders of their own */
+    { 352, 96, 1, 12, 2, 64, 90, 31, false, false, false, false },
     { 70, 51, 2, 4, 2, 64, 45, 0, true, true, true, true },         /* dense: nothing is a multiple of anything */
     { 33, 65, 1, 3, 1, 80, 33, 1, true, false, false, true },
     { 64, 96, 1, 2, 1, 256, 64, 2, true, true, true, true },
