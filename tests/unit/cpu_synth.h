@@ -340,12 +340,15 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     if (tweak) {
         tweak(m->d);
     }
-    exl2_result reserved = EXL2_PENDING;
-    while (reserved == EXL2_PENDING) {
-        reserved = b->reserve ? b->reserve(m->d, 64u << 20)
-                              : exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS);
+    if (b->reserve) {
+        exl2_result r = EXL2_PENDING;
+        while (r == EXL2_PENDING) { /* kernels, a few at a time */
+            r = b->reserve(m->d, 64u << 20);
+        }
+        synth_need(m, r);
+    } else {
+        synth_need(m, exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS));
     }
-    synth_need(m, reserved);
     synth_make_all(m, s);
     exl2__plan *p = &m->plan;
     p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab,
