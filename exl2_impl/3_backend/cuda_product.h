@@ -57,6 +57,12 @@ static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
                       m->gpu->info.name, m->form.shared_bytes);
 }
 
+/* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
+static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
+{
+    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+}
+
 /* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
@@ -66,7 +72,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a.eps = m->plan->shape.norm_eps;
     a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
     a.slots = m->form.ctas;
-    a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.rows_at = exl2__cuda_rows_at(m);
     a.kind = kind;
     for (uint32_t done = 0; done < rows; done += a.rows) {
         a.rows = exl2__min32(rows - done, 8);

@@ -226,7 +226,7 @@ static void test_gather(const rig_module *m, uint32_t count)
     }
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * pitch * 2), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
-    exl2k_gather_args a = { b[0].address, b[2].address, b[1].address, count, pitch };
+    exl2k_gather_args a = { b[0].address, b[2].address, b[1].address, 0, count, pitch };
     rig_launch(m, "exl2k_gather", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[2]);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -253,7 +253,7 @@ static void test_join(const rig_module *m, uint32_t count, bool permuted)
     from[count + 1] = 400; /* beyond fp16 */
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * 2 * count * 4), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
-    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, count, pitch };
+    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, 0, count, pitch };
     rig_launch(m, "exl2k_join", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[2]);
     for (uint32_t r = 0; r < ROWS; r++) {
