@@ -1,6 +1,6 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_args.h.
-   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128.
+   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128, exl2k_gemm_order.
    owns:  nothing.
    next:  gemm_weights.cuh
 
@@ -16,6 +16,10 @@
 #include "gemm_args.h"
 #include "gemm_weights.cuh"
 
+#ifndef EXL2K_APART
+#define EXL2K_APART 50u /* clocks for each 8 rows */
+#endif
+
 /* ACT: gate, then up. */
 EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
@@ -23,9 +27,8 @@ EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEM
 
 /* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
 typedef struct exl2k_tiles {
-    u64 x;                 /* this lane's piece of tile `base` */
-    u32 first, last;       /* this lane's first row, the last there is */
-    u32 at, barriers;      /* shared addresses; `at`: place 0 */
+    u32 at, barriers, home; /* shared addresses; `at`: place 0; home: u64 input 0 of row 0 of tile `base`, u32 first row
+                               of the CTA, the last row there is */
     u32 base, end;         /* tiles of this walk over K: the first, the one behind the last */
     u32 fill;              /* the next tile that this warp fills */
 } exl2k_tiles;
@@ -52,13 +55,13 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
     if (threadIdx.x < places) {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_WARP)
                      : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_BARRIERS / 2 + threadIdx.x * 8),
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + threadIdx.x * 8),
                      "r"(EXL2K_GEMM_WARPS) : "memory");
     }
 #endif
 }
 
-EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
+EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
 
 /* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last are
    the last, and are never stored. */
@@ -66,19 +69,20 @@ template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gem
 {
 #pragma unroll 1
     for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
-        u32 place = exl2k_tile_place(a, s.fill), row = s.first;
-        u32 to = s.at + place * (NT * 512) + threadIdx.x % 32 * 16;
-        u64 from = s.x + (u64)(s.fill - s.base) * 64;
+        u32 place = exl2k_tile_place(a, s.fill), lane = threadIdx.x % EXL2K_WARP;
+        u32 to = s.at + place * (NT * 512) + lane * 16;
+        uint4 home = exl2k_shared_load4(s.home);
+        u32 row = home.z + lane / 4;
+        u64 from = exl2k_first(home) + (u64)(s.fill - s.base) * 64 + lane % 4 * 16;
 #if __CUDA_ARCH__ >= 800
         if (s.fill >> a.stages_log) {
-            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
+            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
             }
         }
-        asm volatile("" : "+r"(row)); /* else the addresses of all rows are kept in registers */
 #endif
 #pragma unroll 4
         for (u32 i = 0; i < NT; i++) {
-            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, s.last) * (a.x_pitch * 2));
+            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, home.w) * (a.x_pitch * 2));
         }
 #if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
@@ -113,7 +117,7 @@ EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u
     __syncwarp();
 #if __CUDA_ARCH__ >= 800
     if (lane == 0) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
                      : "memory");
     }
 #endif
@@ -153,26 +157,41 @@ template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const e
     }
 }
 
+/* Lets warps 4..7 begin half a record later, so that of the two warps of a scheduler one decodes while the other
+   multiplies; nothing brings them together again. */
+template <u32 NT> EXL2K_FN void exl2k_apart(void)
+{
+    if (threadIdx.x >= EXL2K_GEMM_THREADS / 2) {
+        u32 from, now;
+        asm volatile("mov.u32 %0, %%clock;" : "=r"(from));
+        do {
+            asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+        } while (now - from < EXL2K_APART * NT);
+    }
+}
+
 /* sums = W x over the chunks of w, records that begin in the halves [low, high). */
 template <u32 NT>
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = (1u << a.stages_log) - 2, half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask - 1, half = low;
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
     exl2k_tiles_fill<NT>(s, a, s.base + lead);
+    exl2k_apart<NT>();
 #pragma unroll 1
     while (half < high) {
+        u32 slot = exl2k_slot(w, a, w.used);
         exl2k_weights_fill(w, a, lane);
-        exl2k_weights_wait(a.slots);
-        uint4 c = exl2k_shared_load4(w.use);
+        exl2k_weights_wait(w, a);
+        uint4 c = exl2k_shared_load4(slot);
         u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
         u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
-        exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
+        exl2k_record r = { slot + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
         u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
         u32 i = row < low ? (low - row + 1) / 2 : 0;
         if (row + 2 * i > half) { /* the record before this split has the first half */
@@ -185,24 +204,22 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
             exl2k_operand operand[2];
             arrived[0] = exl2k_tiles_test(s, a, tile);
             arrived[1] = exl2k_tiles_test(s, a, tile + two);
-            r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
+            r.maximum = exl2k_shared_load(slot + 16 + i * 4);
             r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
-            r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
+            r.codes = slot + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
             exl2k_tiles_wait(s, a, tile, arrived[0]);
+            exl2k_tiles_fill<NT>(s, a, tile + lead + 1);
             exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
             exl2k_tiles_done(s, a, tile, lane);
             if (two) {
                 exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
-                exl2k_tiles_fill<NT>(s, a, tile + 1 + lead);
                 exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
                 exl2k_tiles_done(s, a, tile + 1, lane);
-            } else {
-                exl2k_tiles_fill<NT>(s, a, tile + lead);
             }
             half += 1 + two;
         }
-        w.use = exl2k_slot_next(w, a, w.use);
+        w.used++;
     }
     if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
         exl2k_tiles_skip(s, a, s.end - 1, lane);
@@ -314,6 +331,14 @@ EXL2K_FN void exl2k_column_store(exl2k_column &c, u32 from, u32 rows)
     }
 }
 
+/* Bulk copies to the ring come after the results that were in it. */
+EXL2K_FN void exl2k_results_fence(void)
+{
+#if EXL2K_GEMM_BULK
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
 template <u32 NT>
 EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
@@ -334,65 +359,97 @@ EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bo
             exl2k_column_store(c, ring + lane * 4, exl2k_min(rows - first * 8, each * 8));
         }
     }
+    exl2k_results_fence();
     __syncwarp();
 }
 
-/* ---- the kernels ---- */
+/* ---- tiles ---- */
 
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split)
+/* Where a tile lies. It is worked out twice, before and after the sums, which need the registers. */
+typedef struct exl2k_spot {
+    u32 part, strip; /* the warp's first strip; ACT: part 0 */
+    u32 row, low, high;
+} exl2k_spot;
+
+template <u32 NT> EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
 {
     const exl2k_matrix &m = a.matrix;
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, part = 0, passes = exl2k_passes(a);
-    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), rows = 0, from = 0, end = 0;
-    u32 low = split * a.halves, high = exl2k_min(low + a.halves, (m.rows + 31) / 32);
-    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && passes == 1; i++) {
+    u32 tile = work / a.splits, split = work % a.splits, column = tile / a.row_tiles;
+    exl2k_spot p = { 0, 0, tile % a.row_tiles * (NT * 8), split * a.halves, 0 };
+    p.high = exl2k_min(p.low + a.halves, (m.rows + 31) / 32);
+    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && exl2k_passes(a) == 1; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-        if (part == i && i + 1 < m.parts && column >= tiles) {
+        if (p.part == i && i + 1 < m.parts && column >= tiles) {
             column -= tiles;
-            part++;
+            p.part++;
         }
     }
-    u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
+    p.strip = column * EXL2K_GEMM_STRIPS + threadIdx.x / EXL2K_WARP * 2;
+    return p;
+}
+
+EXL2K_FN u32 exl2k_gemm_rows(const exl2k_gemm_args &a) { return a.rows_at ? exl2k_load(a.rows_at) : a.rows; }
+
+/* Begins to copy weights and inputs of a tile; false when it has no rows. */
+template <u32 NT>
+EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, const exl2k_spot &p, u32 pass)
+{
+    const exl2k_part &q = a.matrix.part[p.part + pass];
+    u32 lane = threadIdx.x % EXL2K_WARP, from = 0, end = q.slice[a.matrix.ways];
+    if (a.splits > 1) {
+        exl2k_weights_range(q, a.matrix.ways, p.low, p.high, from, end);
+    }
+    u32 last = q.strips - 1; /* strips beyond the last are the last, and are never stored */
+    exl2k_weights_start(w, q.base + (u64)exl2k_min(p.strip, last) * q.pitch,
+                        q.base + (u64)exl2k_min(p.strip + 1, last) * q.pitch, q.chunks + from * sizeof(exl2k_chunk),
+                        q.chunks + end * sizeof(exl2k_chunk), lane);
 #pragma unroll 1
-    for (u32 pass = 0; pass < passes; pass++) {
-        const exl2k_part &q = m.part[part + pass];
+    for (u32 i = 0; i < a.slot_mask; i++) {
+        exl2k_weights_fill(w, a, lane);
+    }
+    if (s.end == 0) {
+        exl2k_dependency_release();
+        exl2k_dependency_wait();
+    }
+    u32 rows = exl2k_gemm_rows(a);
+    if (p.row >= rows) {
+        exl2k_weights_drop(w, a);
+        return false;
+    }
+    u64 x = a.x + (u64)p.low * 64;
+    if (lane == 0) {
+        exl2k_shared_store4(s.home, exl2k_two(x, (u64)(rows - 1) << 32 | p.row));
+    }
+    __syncwarp();
+    s.base = s.end;
+    s.end += exl2k_min(p.high + 1, (a.matrix.rows + 31) / 32) - p.low;
+    return true;
+}
+
+/* Tile work / splits, split work % splits. Gives `work` back. */
+template <u32 NT> EXL2K_FN u32 exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work)
+{
+#pragma unroll 1
+    for (u32 pass = 0; pass < exl2k_passes(a); pass++) {
         exl2k_sums<NT> sums;
-        end = q.slice[m.ways];
-        if (a.splits > 1) {
-            exl2k_weights_range(q, m.ways, low, high, from, end);
+        exl2k_spot p = exl2k_spot_of<NT>(a, work);
+        if (!exl2k_gemm_begin<NT>(a, w, s, p, pass)) {
+            break;
         }
-        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
-            w.strip[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch + lane * 16;
-        }
-        w.table = q.chunks + from * sizeof(exl2k_chunk);
-        w.table_end = q.chunks + end * sizeof(exl2k_chunk);
-        w.fill = w.use = w.ring;
-        exl2k_weights_peek(w);
-        for (u32 i = 0; i + 1 < a.slots; i++) {
-            exl2k_weights_fill(w, a, lane);
-        }
-        if (s.end == 0) {
-            exl2k_dependency_release();
-            exl2k_dependency_wait();
-        }
-        rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
-        if (row0 >= rows) {
-            exl2k_copy_wait<0>();
-            return;
-        }
-        s.x = a.x + (u64)low * 64 + lane % 4 * 16;
-        s.first = row0 + lane / 4;
-        s.last = rows - 1;
-        s.base = s.end;
-        s.end += exl2k_min(high + 1, (m.rows + 31) / 32) - low;
-        exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
+        exl2k_shared_store(w.home + 80, work); /* all lanes the same: the sums need the registers */
+        exl2k_shared_store(w.home + 84, pass);
+        exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
+        work = exl2k_shared_load(w.home + 80);
+        pass = exl2k_shared_load(w.home + 84);
+        p = exl2k_spot_of<NT>(a, work);
         if (a.splits == 1 || exl2k_gemm_gather<NT>(sums, a, pass)) {
-            u64 gates = a.partial + (u64)(a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * (NT * 8192);
-            exl2k_column c = exl2k_column_of(a, part + pass, pass, strip * 16 + lane, row0, gates);
-            exl2k_gemm_results<NT>(sums, c, strip * 16 + lane < q.columns, exl2k_min(rows - row0, NT * 8), w.ring);
+            u32 n = p.strip * 16 + threadIdx.x % EXL2K_WARP, rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8);
+            u64 block = a.splits > 1 ? gridDim.x * exl2k_passes(a) + work / a.splits : blockIdx.x;
+            exl2k_column c = exl2k_column_of(a, p.part + pass, pass, n, p.row, a.partial + block * (NT * 8192));
+            exl2k_gemm_results<NT>(sums, c, n < a.matrix.part[p.part + pass].columns, rows, w.ring);
         }
     }
+    return work;
 }
 
 template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
@@ -405,13 +462,43 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     s.at = shared + EXL2K_GEMM_BARRIERS;
     s.fill = threadIdx.x / EXL2K_WARP;
     w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
-    exl2k_tiles_begin(shared, 1u << a.stages_log);
+    w.home = shared + EXL2K_GEMM_TILE_BARRIERS + threadIdx.x / EXL2K_WARP * EXL2K_GEMM_HOME;
+    s.home = w.home + 64;
+    exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
+    exl2k_tiles_begin(shared, a.stage_mask + 1);
     __syncthreads();
 #pragma unroll 1
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits);
+    for (u32 work = blockIdx.x; work < tiles; work += gridDim.x) {
+        work = exl2k_gemm_tile<NT>(a, w, s, work);
     }
 }
+
+/* ---- columns in another order ---- */
+
+/* One row a CTA, in place. */
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
+exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 shared = exl2k_shared(exl2k_dynamic);
+    u64 row = a.values + (u64)blockIdx.x * a.pitch * 2;
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    for (u32 i = threadIdx.x * 16; i < a.columns * 2; i += EXL2K_GEMM_THREADS * 16) {
+        uint4 v = exl2k_load4(row + i), to = exl2k_load_constant4(a.map + i);
+        const u32 values[4] = { v.x, v.y, v.z, v.w }, places[4] = { to.x, to.y, to.z, to.w };
+        for (u32 k = 0; k < 8; k++) {
+            u32 value = values[k / 2] >> k % 2 * 16, place = places[k / 2] >> k % 2 * 16 & 0xFFFF;
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared + place * 2), "h"((u16)value) : "memory");
+        }
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x * 16; i < a.columns * 2; i += EXL2K_GEMM_THREADS * 16) {
+        exl2k_store4(row + i, exl2k_shared_load4(shared + i));
+    }
+}
+
+/* ---- the kernels ---- */
 
 #define EXL2K_GEMM(name, NT)                                                                                         \
     extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
