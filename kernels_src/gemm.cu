@@ -226,50 +226,6 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
     }
 }
 
-/* ---- splits ---- */
-
-/* Adds this warp's sums to those of the other splits; true for the last, which then has the sums of all. */
-template <u32 NT> EXL2K_FN bool exl2k_gemm_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 pass)
-{
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, ticket = 0, passes = exl2k_passes(a);
-    u32 tile = blockIdx.x / a.splits, split = blockIdx.x % a.splits;
-    u64 split_bytes = passes * EXL2K_GEMM_WARPS * NT * 1024, warp_bytes = NT * 1024;
-    u64 from = a.partial + tile * a.splits * split_bytes + (pass * EXL2K_GEMM_WARPS + warp) * warp_bytes + lane * 16;
-#pragma unroll
-    for (u32 k = 0; k < 2 * NT; k++) {
-        const f32 *v = sums.v[k / NT][k % NT];
-        exl2k_store4(from + split * split_bytes + k * 512,
-                     make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
-                                __float_as_uint(v[3])));
-    }
-    __syncwarp();
-    if (lane == 0) {
-        __threadfence();
-        ticket = atomicInc((u32 *)a.tickets + (tile * passes + pass) * EXL2K_GEMM_WARPS + warp, a.splits - 1);
-        __threadfence();
-    }
-    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
-        return false;
-    }
-#pragma unroll
-    for (u32 k = 0; k < 2 * NT * 4; k++) {
-        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
-    }
-#pragma unroll 1
-    for (u32 z = 0; z < a.splits; z++, from += split_bytes) {
-#pragma unroll
-        for (u32 k = 0; k < 2 * NT; k++) {
-            uint4 v = exl2k_load4(from + k * 512);
-            f32 *sum = sums.v[k / NT][k % NT];
-            sum[0] += __uint_as_float(v.x);
-            sum[1] += __uint_as_float(v.y);
-            sum[2] += __uint_as_float(v.z);
-            sum[3] += __uint_as_float(v.w);
-        }
-    }
-    return true;
-}
-
 /* ---- results ---- */
 
 EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
@@ -287,47 +243,73 @@ typedef struct exl2k_column {
     u32 act, half;
 } exl2k_column;
 
-/* pass: ACT 0: the gate's, to `gates`, 256 floats a row, where pass 1 reads them. n: the lane's column. */
+/* A column of a block of f32 [rows, 256]: sums of a split, or the gate's of ACT. */
+EXL2K_FN exl2k_column exl2k_column_block(u64 block)
+{
+    exl2k_column c = { block + threadIdx.x * 4, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
+    return c;
+}
+
+/* pass: ACT 0: the gate's, to the block `gates`, where pass 1 reads them. n: the lane's column. */
 EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
 {
     const exl2k_part &p = a.matrix.part[part];
     u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
     u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
-    gates += threadIdx.x * 4;
     if (act && pass == 0) {
-        exl2k_column c = { gates, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
-        return c;
+        return exl2k_column_block(gates);
     }
     exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
                        exl2k_bias(p, n), 0.0f, act, half };
-    c.with = act ? gates : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
+    c.with = act ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
     c.with_step = act ? 1024 : c.to_step;
     c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
     return c;
 }
 
-/* `rows` rows of the column, from shared memory. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, u32 from, u32 rows)
+/* Stores up to 16 rows of the column, and goes on to the next. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
+{
+    f32 with[16];
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
+    }
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        f32 value = v[i] + c.bias;
+        value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
+        if (i < rows && c.half) {
+            exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+        } else if (i < rows) {
+            exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+        }
+    }
+    c.to += 16ull * c.to_step;
+    c.with += c.with ? 16ull * c.with_step : 0;
+}
+
+/* The column, summed up over blocks in their order. */
+EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_bytes, u32 rows)
 {
 #pragma unroll 1
-    for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
-        f32 with[16];
+    for (u32 row = 0; row < rows; row += 16) {
+        f32 v[16] = { 0 };
+        u64 from = block + row * 1024 + threadIdx.x * 4;
+#pragma unroll 1
+        for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
+            f32 more[4][16];
 #pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            with[i] = c.with && row + i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
-        }
+            for (u32 k = 0; k < 64; k++) {
+                more[k / 16][k % 16] = z + k / 16 < count ? exl2k_load_f32(from + k / 16 * block_bytes + k % 16 * 1024)
+                                                          : 0.0f;
+            }
 #pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + c.bias;
-            value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
-            if (row + i < rows && c.half) {
-                exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-            } else if (row + i < rows) {
-                exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+            for (u32 k = 0; k < 64; k++) {
+                v[k % 16] += more[k / 16][k % 16];
             }
         }
-        c.to += 16ull * c.to_step;
-        c.with += c.with ? 16ull * c.with_step : 0;
+        exl2k_column_store(c, v, rows - row);
     }
 }
 
@@ -355,8 +337,14 @@ EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bo
                                    sums.v[s][first + i][e]);
         }
         __syncwarp();
-        if (there && first * 8 < rows) {
-            exl2k_column_store(c, ring + lane * 4, exl2k_min(rows - first * 8, each * 8));
+#pragma unroll 1
+        for (u32 row = first * 8; there && row < rows && row < (first + each) * 8; row += 16) {
+            f32 v[16];
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first * 8 + i) * EXL2K_GEMM_PITCH);
+            }
+            exl2k_column_store(c, v, rows - row);
         }
     }
     exl2k_results_fence();
@@ -426,36 +414,51 @@ EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k
     return true;
 }
 
-/* Tile work / splits, split work % splits. Gives `work` back. */
-template <u32 NT> EXL2K_FN u32 exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work)
+/* Whether this warp is the last of its kind, of all splits, to get here; then it sees what the others have stored. */
+EXL2K_FN bool exl2k_last(const exl2k_gemm_args &a, u32 ticket)
 {
-#pragma unroll 1
-    for (u32 pass = 0; pass < exl2k_passes(a); pass++) {
-        exl2k_sums<NT> sums;
-        exl2k_spot p = exl2k_spot_of<NT>(a, work);
-        if (!exl2k_gemm_begin<NT>(a, w, s, p, pass)) {
-            break;
-        }
-        exl2k_shared_store(w.home + 80, work); /* all lanes the same: the sums need the registers */
-        exl2k_shared_store(w.home + 84, pass);
-        exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
-        work = exl2k_shared_load(w.home + 80);
-        pass = exl2k_shared_load(w.home + 84);
-        p = exl2k_spot_of<NT>(a, work);
-        if (a.splits == 1 || exl2k_gemm_gather<NT>(sums, a, pass)) {
-            u32 n = p.strip * 16 + threadIdx.x % EXL2K_WARP, rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8);
-            u64 block = a.splits > 1 ? gridDim.x * exl2k_passes(a) + work / a.splits : blockIdx.x;
-            exl2k_column c = exl2k_column_of(a, p.part + pass, pass, n, p.row, a.partial + block * (NT * 8192));
-            exl2k_gemm_results<NT>(sums, c, n < a.matrix.part[p.part + pass].columns, rows, w.ring);
-        }
+    u32 taken = 0;
+    __syncwarp();
+    if (threadIdx.x % EXL2K_WARP == 0) {
+        __threadfence();
+        taken = atomicInc((u32 *)a.tickets + ticket * EXL2K_GEMM_WARPS + threadIdx.x / EXL2K_WARP, a.splits - 1);
+        __threadfence();
     }
-    return work;
+    return __shfl_sync(EXL2K_ALL, taken, 0) == a.splits - 1;
+}
+
+/* Tile work / splits, split work % splits. What is needed after the sums waits in shared memory: they need the
+   registers. All lanes store and load the same. */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work, u32 pass)
+{
+    exl2k_sums<NT> sums;
+    exl2k_spot p = exl2k_spot_of<NT>(a, work);
+    if (!exl2k_gemm_begin<NT>(a, w, s, p, pass)) {
+        return;
+    }
+    exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
+    work = exl2k_shared_load(w.home + 80);
+    pass = exl2k_shared_load(w.home + 84);
+    p = exl2k_spot_of<NT>(a, work);
+    u32 passes = exl2k_passes(a), n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
+    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8), tile = work / a.splits;
+    u64 bytes = NT * 8192, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
+    bool there = n < a.matrix.part[p.part + pass].columns;
+    u64 block = a.partial + (work * passes + pass) * bytes;
+    exl2k_column c = a.splits > 1 ? exl2k_column_block(block)
+                                  : exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
+    exl2k_gemm_results<NT>(sums, c, there, rows, w.ring);
+    if (a.splits > 1 && exl2k_last(a, tile * passes + pass) && there) {
+        c = exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
+        exl2k_column_sum(c, block - work % a.splits * passes * bytes, a.splits, passes * bytes, rows);
+    }
 }
 
 template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
-    u32 shared = exl2k_shared(exl2k_dynamic), tiles = a.row_tiles * a.column_tiles * a.splits;
+    u32 shared = exl2k_shared(exl2k_dynamic);
     exl2k_tiles s = { 0 };
     exl2k_weights w = { { 0 } };
     s.barriers = shared;
@@ -467,17 +470,26 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
     exl2k_tiles_begin(shared, a.stage_mask + 1);
     __syncthreads();
+    u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
-    for (u32 work = blockIdx.x; work < tiles; work += gridDim.x) {
-        work = exl2k_gemm_tile<NT>(a, w, s, work);
+    while (work < tiles) {
+        exl2k_shared_store(w.home + 80, work);
+        exl2k_shared_store(w.home + 84, pass);
+        exl2k_gemm_tile<NT>(a, w, s, work, pass);
+        work = exl2k_shared_load(w.home + 80);
+        pass = exl2k_shared_load(w.home + 84) + 1;
+        if (pass == exl2k_passes(a)) {
+            work += gridDim.x;
+            pass = 0;
+        }
+        tiles = a.row_tiles * a.column_tiles * a.splits;
     }
 }
 
 /* ---- columns in another order ---- */
 
 /* One row a CTA, in place. */
-extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
-exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
+EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     u32 shared = exl2k_shared(exl2k_dynamic);
@@ -510,3 +522,9 @@ exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
 EXL2K_GEMM(exl2k_gemm32, 4)
 EXL2K_GEMM(exl2k_gemm64, 8)
 EXL2K_GEMM(exl2k_gemm128, 16)
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
+exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
+{
+    exl2k_order(a);
+}
