@@ -120,7 +120,7 @@
    place in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Otherwise the
    device's primary context is used. It is current only inside of calls, and its streams give way to rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. device_bytes_max is to the GPU's memory what
-   host_bytes_max is to the host's.
+   host_bytes_max is to the host's. exl2_device_probe measures what that memory gives: the bound of tokens a second.
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good: jobs
    end with EXL2_ERR_DEVICE_LOST, and so does whatever needs the device from then on. Histories stay readable: keep what
    exl2_session_tokens gives, close the engine, open another, and prefill them. The GPU may need a new process for that;
@@ -380,6 +380,12 @@ typedef struct exl2_device_info {
     char why_not[120];           /* one sentence when not usable, else "" */
 } exl2_device_info;
 
+typedef struct exl2_device_speed { /* of the engine's GPU */
+    uint32_t index;              /* as exl2_devices counts */
+    uint64_t read_bytes_s;       /* bytes a second that a kernel reads which does nothing else */
+    uint64_t copy_bytes_s;       /* bytes a second that are copied, those read and those written together */
+} exl2_device_speed;
+
 typedef struct exl2_engine_desc {
     exl2_backend backend;    /* AUTO: a GPU that serves, else the CPU */
     const exl2_device_desc *devices; /* NULL = the best one */
@@ -412,6 +418,10 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
 /* [A wait] The GPUs of this machine: the first `cap` of them to out, all of them counted; 0 without a driver. Makes no
    context. */
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
+/* [E wait] Measures the memory of the engine's GPU, the yardstick of tokens a second; for tools. It takes milliseconds,
+   once its kernels are there, and half of the GPU's free memory for that time, at most 2 GiB. NO_DEVICE when models run
+   on the CPU; as exl2_model_load, what a GPU may fail with. */
+EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
 EXL2_API void exl2_close(exl2_engine *e);
 /* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
@@ -527,6 +537,7 @@ typedef struct exl2_model_info {
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading adds their sum */
     uint64_t device_bytes;     /* of the sum: on the GPU; 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
+    uint64_t pass_bytes;       /* as stored in files: weights that a forward pass reads, all but the embedding's rows */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;

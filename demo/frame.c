@@ -1,5 +1,5 @@
 /* frame.c: a 60 Hz loop with the engine inside it. The first third of the time the engine has nothing to do, then it
-   writes text; each frame gives it --cpu-us. Prints the frame times and draws them.
+   writes text; each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws them.
    takes: a model folder, a budget a frame.
    gives: main.
    owns:  nothing beyond main.
@@ -19,7 +19,7 @@
 
 typedef struct frame_options {
     const char *path, *png;
-    uint32_t cpu_us, seconds;
+    uint32_t cpu_us, gpu_us, seconds;
     host_options host;
 } frame_options;
 
@@ -61,7 +61,7 @@ static bool start_job(frame_run *r)
 /* One frame as a game has it: its own work, the engine's slice, then the display. False with a sentence. */
 static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
 {
-    exl2_step_desc slice = { .cpu_us = r->options->cpu_us };
+    exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
     uint64_t start = clock_ns();
     if (on && !r->job_open && !start_job(r)) {
         host_failed(&r->host);
@@ -104,18 +104,30 @@ static void format_line(char *text, size_t cap, const char *what, samples *s)
              samples_percentile(s, 99), samples_percentile(s, 100));
 }
 
+/* What a frame gave the engine. */
+static void format_budget(char *text, size_t cap, const frame_run *r)
+{
+    const frame_options *o = r->options;
+    uint32_t threads = pool_width(r->host.pool);
+    if (host_on_gpu(&r->host)) {
+        snprintf(text, cap, "%.2f ms a frame on the GPU, %.2f ms for its queue", o->gpu_us * 1e-3, o->cpu_us * 1e-3);
+    } else {
+        snprintf(text, cap, "%.2f ms a frame on %u thread%s", o->cpu_us * 1e-3, threads, threads == 1 ? "" : "s");
+    }
+}
+
 /* The lines that the terminal and the picture show. */
 static void print_figures(frame_run *r, char lines[4][128])
 {
     exl2_engine_stats stats;
     exl2_stats(r->host.engine, &stats);
     double seconds = (double)r->on_ns * 1e-9, speed = seconds > 0 ? (double)stats.tokens_out / seconds : 0;
-    uint32_t threads = pool_width(r->host.pool);
+    char budget[96];
     format_line(lines[0], 128, "frame, engine idle", &r->frames_off);
     format_line(lines[1], 128, "frame, engine at work", &r->frames_on);
     format_line(lines[2], 128, "inside exl2_step", &r->steps_on);
-    snprintf(lines[3], 128, "%.1f tokens/s with %.2f ms a frame on %u thread%s", speed, r->options->cpu_us * 1e-3,
-             threads, threads == 1 ? "" : "s");
+    format_budget(budget, sizeof budget, r);
+    snprintf(lines[3], 128, "%.1f tokens/s with %s", speed, budget);
     for (int i = 0; i < 4; i++) {
         puts(lines[i]);
     }
@@ -166,10 +178,11 @@ static int report(frame_run *r)
 
 int main(int argc, char **argv)
 {
-    frame_options o = { .cpu_us = 4000, .seconds = 10 };
+    frame_options o = { .cpu_us = 4000, .gpu_us = 4000, .seconds = 10 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
         { "--seconds", ARG_U32, &o.seconds, "N", "how long; the engine is idle in the first third (10)" },
         { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times" },
         HOST_ARGS(o.host),
@@ -178,8 +191,8 @@ int main(int argc, char **argv)
                           "Runs a 60 Hz loop with the engine inside and shows the frame times.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
-    if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0)) {
-        parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us at least 1");
+    if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0 || o.gpu_us == 0)) {
+        parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us and --gpu-us at least 1");
     }
     if (parsed != ARGS_OK) {
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;

@@ -1,5 +1,5 @@
 /* npc.c: The Drowned Lantern: a tavern at night, a stolen key, three people to talk with. A 60 Hz loop in which the
-   engine gets --cpu-us a frame; the visitor is a person at the terminal or a script.
+   engine gets --cpu-us a frame, and on a GPU --gpu-us of it; the visitor is a person at the terminal or a script.
    takes: a model folder, the people's files, a terminal or a script.
    gives: main.
    owns:  nothing beyond main.
@@ -25,7 +25,7 @@
 
 typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *save;
-    uint32_t cpu_us, seed;
+    uint32_t cpu_us, gpu_us, seed;
     host_options host;
 } npc_options;
 
@@ -102,7 +102,7 @@ static void open_door(game *g)
 static bool prepare(game *g)
 {
     char status[80];
-    exl2_step_desc slice = { .cpu_us = LOADING_US };
+    exl2_step_desc slice = { .cpu_us = LOADING_US, .gpu_us = LOADING_US };
     exl2_engine_stats stats;
     exl2_step(g->host.engine, &slice);
     if (!g->model_ready) {
@@ -171,7 +171,7 @@ static bool ended(const game *g)
 static double step_engine(game *g)
 {
     uint32_t hush_us = (uint32_t)(g->tavern.hush_ns / 1000), cpu_us = g->options->cpu_us;
-    exl2_step_desc slice = { .cpu_us = cpu_us > hush_us ? cpu_us - hush_us : 1 };
+    exl2_step_desc slice = { .cpu_us = cpu_us > hush_us ? cpu_us - hush_us : 1, .gpu_us = g->options->gpu_us };
     uint64_t start = clock_ns();
     exl2_step(g->host.engine, &slice);
     double ms = (double)(clock_ns() - start + g->tavern.hush_ns) * 1e-6;
@@ -219,8 +219,9 @@ static bool run_game(game *g)
 static bool say_goodbye(game *g)
 {
     const npc_options *o = g->options;
-    end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .tavern = &g->tavern,
-                   .frames = &g->frames, .steps = &g->steps, .talk_seconds = (double)g->talk_ns * 1e-9 };
+    end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .gpu_us = o->gpu_us,
+                   .on_gpu = host_on_gpu(&g->host), .tavern = &g->tavern, .frames = &g->frames, .steps = &g->steps,
+                   .talk_seconds = (double)g->talk_ns * 1e-9 };
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations;
@@ -284,10 +285,11 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .seed = 2 };
+    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2 };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
         { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
         { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
         { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
@@ -300,8 +302,8 @@ int main(int argc, char **argv)
                           "The Drowned Lantern: talk with three people in a tavern, inside a 60 Hz loop.",
                           NULL, 0, 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
-    if (parsed == ARGS_OK && o.cpu_us == 0) {
-        parsed = args_wrong(&d, "--cpu-us is at least 1");
+    if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {
+        parsed = args_wrong(&d, "--cpu-us and --gpu-us are at least 1");
     }
     return parsed == ARGS_OK ? run(&o) : parsed == ARGS_HELP ? 0 : 2;
 }

@@ -108,6 +108,8 @@
 #include "3_backend/cuda_ring.h"
 /* defines: weights as records on the GPU */
 #include "3_backend/cuda_matrix.h"
+/* defines: how products of many rows are launched */
+#include "3_backend/cuda_gemm.h"
 /* defines: rows that draw, for the GPU, and what it drew */
 #include "3_backend/cuda_sample.h"
 /* defines: what units of work take on the GPU, learnt */
@@ -118,6 +120,10 @@
 #include "3_backend/cuda_model.h"
 /* defines: what changes with each pass */
 #include "3_backend/cuda_pass.h"
+/* defines: products and norms of a pass */
+#include "3_backend/cuda_product.h"
+/* defines: products of parts that order their inputs differently */
+#include "3_backend/cuda_split.h"
 /* defines: phases as kernels */
 #include "3_backend/cuda_phases.h"
 /* defines: units of a pass, and graphs of them */
@@ -128,6 +134,8 @@
 #include "3_backend/cuda_prepare.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda.h"
+/* defines: a probe of the memory of a GPU */
+#include "3_backend/cuda_probe.h"
 #endif
 /* defines: the backend that an engine's models run on */
 #include "3_backend/hardware.h"

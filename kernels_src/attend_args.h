@@ -5,18 +5,25 @@
    next:  attend.cuh
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
-   SPLITS  a row at position p sees p + 1 tokens; each split has EXL2K_SPLIT_TOKENS of them, or ceil64(tokens / 16) if
-           that is more, so there are at most 16, and a row's sums do not depend on the launch: 100 tokens are one
-           split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have more splits than its rows need. */
+   SPLITS  a row at position p sees p + 1 tokens. EXL2K_SPLIT_ALONE of them are one split; of more each split has
+           EXL2K_SPLIT_TOKENS, or ceil64(tokens / 16) if that is more, so there are at most 16, and a row's sums do not
+           depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have
+           more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
 #include "step_args.h"
 
-#define EXL2K_SPLITS_MAX 16
+#define EXL2K_SPLITS_MAX 16u
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
+#define EXL2K_SPLIT_ALONE 256 /* adding up a second split takes longer than its tokens */
+#define EXL2K_SPLIT_LENGTH(tokens)                                                                 \
+    ((tokens) <= EXL2K_SPLIT_ALONE                         ? EXL2K_SPLIT_ALONE                     \
+     : (tokens) <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? EXL2K_SPLIT_TOKENS                      \
+                                                         : ((tokens) + 64 * EXL2K_SPLITS_MAX - 1) / \
+                                                               (64 * EXL2K_SPLITS_MAX) * 64)
 #ifndef EXL2K_WARPS64
 #define EXL2K_WARPS64 8 /* of a CTA of exl2k_attend_decode64 */
 #endif
@@ -25,12 +32,15 @@
 #define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
+#define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
+#define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
 /* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
    ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
    Decode stores K and V of its rows by itself.
    exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
-   exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, dim > 128 ? 2 : 1), block 256. */
+   exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
+   EXL2K_ATTEND_THREADS. */
 typedef struct exl2k_attend_args {
     exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
@@ -38,7 +48,8 @@ typedef struct exl2k_attend_args {
     exl2k_u64 pages;       /* of this layer */
     exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
     exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
-    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA], all bits 1 once */
+    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
+    exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;  /* of one layer */

@@ -6,7 +6,7 @@
 
    CTA = (split, K/V head and up to 8 of its query heads, row). Its warps take turns at units of 16 tokens; each has its
    own ring of units of K and V, its own running maximum, sum and output, which are added up at the end, in the order of
-   the warps; then those of the splits in theirs, by the CTA of the last one.
+   the warps; then those of the splits in theirs, by the CTA that comes last.
        scores [16 tokens x 8 heads] = K [16 x dim] * q    output [dim x 8 heads] += V^T [dim x 16] * weights */
 #ifndef EXL2K_ATTEND_DECODE_CUH
 #define EXL2K_ATTEND_DECODE_CUH
@@ -20,63 +20,94 @@ typedef struct exl2k_sums { /* lane 4g + t: heads 2t and 2t + 1 */
     f32 most[2], total[2];   /* total: of this lane's tokens */
 } exl2k_sums;
 
+#define EXL2K_BATCH (EXL2K_STEPS < 8 ? EXL2K_STEPS : 8) /* steps of which the operands are loaded together */
+
+/* Operands of steps [first, first + BATCH) of K or, mirrored, of V. All loads are issued before anything needs them. */
+template <bool VALUE> EXL2K_FN void exl2k_load_tiles(uint4 tiles[EXL2K_BATCH], u32 slot, u32 first)
+{
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_BATCH; k++) {
+        tiles[k] = VALUE ? exl2k_ldmatrix4_transposed(exl2k_tile_columns(slot, first + k))
+                         : exl2k_ldmatrix4(exl2k_tile_rows(slot, first + k));
+    }
+}
+
+EXL2K_FN void exl2k_multiply(f32 d[4], const uint4 &tile, const u32 b[2])
+{
+    u32 rows[4] = { tile.x, tile.y, tile.z, tile.w };
+    exl2k_mma(d, rows, b[0], b[1]);
+}
+
+/* Four chains of products are done sooner than one. */
+EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][2])
+{
+    f32 chains[4][4];
+#pragma unroll
+    for (u32 j = 0; j < 16; j++) {
+        chains[j / 4][j % 4] = 0.0f;
+    }
+#pragma unroll
+    for (u32 first = 0; first < EXL2K_STEPS; first += EXL2K_BATCH) {
+        uint4 tiles[EXL2K_BATCH];
+        exl2k_load_tiles<false>(tiles, slot, first);
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_BATCH; k++) {
+            exl2k_multiply(chains[k % 4], tiles[k], query[first + k]);
+        }
+    }
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        score[j] = (chains[0][j] + chains[1][j]) + (chains[2][j] + chains[3][j]);
+    }
+}
+
 /* Scores of 16 tokens -> weights against the maximum so far, as the B operand; old sums are scaled to it. */
 EXL2K_FN void exl2k_soften(exl2k_sums &s, f32 score[4], u32 token, u32 end, f32 scale, u32 weights[2])
 {
     u32 g = threadIdx.x % 32 / 4;
-    bool changed = false;
-    f32 factor[2];
+    f32 factor[2], most[2];
+#pragma unroll
     for (u32 j = 0; j < 2; j++) {
         score[j] = token + g < end ? score[j] * scale : EXL2K_MINUS_INF;
         score[2 + j] = token + g + 8 < end ? score[2 + j] * scale : EXL2K_MINUS_INF;
-        f32 most = fmaxf(score[j], score[2 + j]);
-        for (u32 step = 4; step < 32; step *= 2) {
-            most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, step));
-        }
-        most = fmaxf(most, s.most[j]);
-        factor[j] = exl2k_exp2(s.most[j] - most);
-        changed = changed || most != s.most[j];
-        s.most[j] = most;
-        score[j] = exl2k_exp2(score[j] - most);
-        score[2 + j] = exl2k_exp2(score[2 + j] - most);
-        s.total[j] = s.total[j] * factor[j] + (score[j] + score[2 + j]);
+        most[j] = fmaxf(score[j], score[2 + j]);
     }
-    if (__any_sync(EXL2K_ALL, changed)) {
 #pragma unroll
-        for (u32 k = 0; k < EXL2K_STEPS; k++) {
-            for (u32 j = 0; j < 4; j++) {
-                s.out[k][j] *= factor[j & 1];
-            }
-        }
+    for (u32 step = 4; step < 32; step *= 2) { /* both heads at once */
+        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, most[0], step), __shfl_xor_sync(EXL2K_ALL, most[1], step) };
+        most[0] = fmaxf(most[0], other[0]);
+        most[1] = fmaxf(most[1], other[1]);
+    }
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        most[j] = fmaxf(most[j], s.most[j]);
+        factor[j] = exl2k_exp2(s.most[j] - most[j]);
+        s.most[j] = most[j];
+        score[j] = exl2k_exp2(score[j] - most[j]);
+        score[2 + j] = exl2k_exp2(score[2 + j] - most[j]);
+        s.total[j] = s.total[j] * factor[j] + (score[j] + score[2 + j]);
     }
     weights[0] = exl2k_mirror(exl2k_pack_f16(score[0], score[1]));
     weights[1] = exl2k_mirror(exl2k_pack_f16(score[2], score[3]));
-}
-
-EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][2])
-{
-    f32 odd[4] = { 0.0f, 0.0f, 0.0f, 0.0f }; /* two chains are done sooner than one */
-    for (u32 j = 0; j < 4; j++) {
-        score[j] = 0.0f;
-    }
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
-        uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(slot, k));
-        u32 rows[4] = { tile.x, tile.y, tile.z, tile.w };
-        exl2k_mma(k & 1 ? odd : score, rows, query[k][0], query[k][1]);
-    }
-    for (u32 j = 0; j < 4; j++) {
-        score[j] += odd[j];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            s.out[k][j] *= factor[j & 1];
+        }
     }
 }
 
 EXL2K_FN void exl2k_mix(exl2k_sums &s, u32 slot, const u32 weights[2])
 {
 #pragma unroll
-    for (u32 k = 0; k < EXL2K_STEPS; k++) {
-        uint4 tile = exl2k_ldmatrix4_transposed(exl2k_tile_columns(slot, k));
-        u32 rows[4] = { tile.x, tile.y, tile.z, tile.w };
-        exl2k_mma(s.out[k], rows, weights[0], weights[1]);
+    for (u32 first = 0; first < EXL2K_STEPS; first += EXL2K_BATCH) {
+        uint4 tiles[EXL2K_BATCH];
+        exl2k_load_tiles<true>(tiles, slot, first);
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_BATCH; k++) {
+            exl2k_multiply(s.out[first + k], tiles[k], weights);
+        }
     }
 }
 
@@ -88,7 +119,6 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
 #pragma unroll 1
     for (u32 u = 0; u < d.units; u++) {
         u32 token = exl2k_unit_token(d, u), weights[2];
-        f32 score[4];
 #pragma unroll 1 /* K and V share the code around them: instructions must be fetched, too */
         for (u32 value = 0; value < 2; value++, e++) {
             u32 at = d.ring + slot * EXL2K_UNIT_BYTES;
@@ -97,6 +127,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
             if (value) {
                 exl2k_mix(s, at, weights);
             } else {
+                f32 score[4];
                 exl2k_scores(score, at, query);
                 exl2k_soften(s, score, token, d.end, a.scale * EXL2K_LOG2E, weights);
             }
@@ -105,10 +136,11 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
             slot = slot + 1 < d.stages ? slot + 1 : 0;
         }
     }
-    for (u32 j = 0; j < 2; j++) {
-        for (u32 step = 4; step < 32; step *= 2) {
-            s.total[j] += __shfl_xor_sync(EXL2K_ALL, s.total[j], step);
-        }
+#pragma unroll
+    for (u32 step = 4; step < 32; step *= 2) {
+        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, s.total[0], step), __shfl_xor_sync(EXL2K_ALL, s.total[1], step) };
+        s.total[0] += other[0];
+        s.total[1] += other[1];
     }
 }
 
@@ -202,7 +234,7 @@ EXL2K_FN void exl2k_park_sums(const exl2k_decode &d, const exl2k_sums &s, exl2k_
     }
 }
 
-#define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 ? 1 : 2) /* of an SM, by registers */
+#define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 ? 1 : 2) /* of an SM, by registers */
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
 EXL2K_DECODE(exl2k_attend_args a)
@@ -219,11 +251,12 @@ EXL2K_DECODE(exl2k_attend_args a)
         exl2k_dependency_wait();
     }
     bool there = exl2k_decode_open(d, a, exl2k_shared(rings));
-    for (u32 e = 0; e < d.stages && there; e++) {
-        exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
-    }
     if (there) {
         exl2k_turning_load(d, a, true, turning);
+#pragma unroll 1
+        for (u32 e = 0; e < d.stages; e++) {
+            exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
+        }
         exl2k_load_places(d, a, places);
     }
     if (a.early) {

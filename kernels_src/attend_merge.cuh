@@ -4,10 +4,7 @@
    owns:  nothing.
    next:  attend_decode.cuh
 
-   SPLITS  pass their sums through global memory. A number that is not there yet has the bits EXL2K_ABSENT, which no
-   arithmetic gives; the CTA of the last split waits for the numbers themselves, without fences and flags, adds the
-   splits up in their order and leaves them absent again. CTAs start in the order of their index, splits first: whom
-   the last split waits for has started before it. */
+   SPLITS  pass their sums through global memory; the CTA that comes last adds them up, in their order. */
 #ifndef EXL2K_ATTEND_MERGE_CUH
 #define EXL2K_ATTEND_MERGE_CUH
 
@@ -85,28 +82,7 @@ EXL2K_FN float4 exl2k_add_warps(const exl2k_decode &d, const exl2k_decode_shared
 
 /* ---- splits ---- */
 
-#define EXL2K_ABSENT 0xFFFFFFFFu
-
-EXL2K_FN uint4 exl2k_load4_relaxed(u64 at)
-{
-    uint4 v;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
-    return v;
-}
-
-EXL2K_FN void exl2k_store4_relaxed(u64 at, uint4 v)
-{
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};"
-                 ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
-EXL2K_FN bool exl2k_absent(uint4 v)
-{
-    return v.x == EXL2K_ABSENT || v.y == EXL2K_ABSENT || v.z == EXL2K_ABSENT || v.w == EXL2K_ABSENT;
-}
-
-/* Where the sums of a split are: values [dim], most, total, two zeros. */
+/* Where the sums of a split are: values [dim], most, total. */
 EXL2K_FN u64 exl2k_split_at(const exl2k_decode &d, const exl2k_attend_args &a, u32 head, u32 split)
 {
     u64 index = ((u64)d.row * a.heads + d.head + head) * EXL2K_SPLITS_MAX + split;
@@ -117,11 +93,24 @@ EXL2K_FN void exl2k_store_split(const exl2k_decode &d, const exl2k_attend_args &
                                 float4 values, f32 most, f32 total)
 {
     u64 to = exl2k_split_at(d, a, item.head, blockIdx.x);
-    exl2k_store4_relaxed(to + item.dim * 4, make_uint4(__float_as_uint(values.x), __float_as_uint(values.y),
-                                                       __float_as_uint(values.z), __float_as_uint(values.w)));
+    exl2k_store4(to + item.dim * 4, make_uint4(__float_as_uint(values.x), __float_as_uint(values.y),
+                                               __float_as_uint(values.z), __float_as_uint(values.w)));
     if (item.dim == 0) {
-        exl2k_store4_relaxed(to + a.dim * 4, make_uint4(__float_as_uint(most), __float_as_uint(total), 0, 0));
+        exl2k_store4(to + a.dim * 4, make_uint4(__float_as_uint(most), __float_as_uint(total), 0, 0));
     }
+}
+
+/* Has every split of this row and head been stored? True for one CTA. */
+EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) { /* fences of one thread order what the barriers have brought before and after it */
+        __threadfence();
+        shared->ticket = atomicInc((u32 *)a.tickets + (u64)d.row * gridDim.y + blockIdx.y, d.splits - 1);
+        __threadfence();
+    }
+    __syncthreads();
+    return shared->ticket == d.splits - 1;
 }
 
 /* Factor of split lane % 16 of the half-warp's head, 1 / total in it. */
@@ -135,26 +124,17 @@ EXL2K_FN f32 exl2k_split_factor(uint4 scalars, bool there)
     return factor / exl2k_half_warp_sum(there ? __uint_as_float(scalars.y) * factor : 0.0f);
 }
 
-/* Sums of all splits of a thread's item, in their order. Splits that are not there are the last one, without weight. */
+/* Sums of all splits of a thread's item, in their order. All loads are issued before anything waits for one. */
 EXL2K_FN float4 exl2k_add_splits(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_item &item)
 {
-    u32 last = d.splits - 1, own = d.lane % EXL2K_SPLITS_MAX, pitch = (a.dim + EXL2K_SPLIT_EXTRA) * 4;
+    u32 own = d.lane % EXL2K_SPLITS_MAX, pitch = (a.dim + EXL2K_SPLIT_EXTRA) * 4;
     u64 from = exl2k_split_at(d, a, exl2k_min(item.head, d.heads - 1), 0), at = from + (item.there ? item.dim : 0) * 4;
-    uint4 v[EXL2K_SPLITS_MAX], scalars;
-    bool absent;
-    do {
-        scalars = exl2k_load4_relaxed(from + exl2k_min(own, last) * pitch + a.dim * 4);
+    uint4 v[EXL2K_SPLITS_MAX], scalars = exl2k_load4(from + exl2k_min(own, d.splits - 1) * pitch + a.dim * 4);
 #pragma unroll
-        for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
-            v[i] = i <= last ? exl2k_load4_relaxed(at + i * pitch) : make_uint4(0, 0, 0, 0);
-        }
-        absent = exl2k_absent(scalars);
-#pragma unroll
-        for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
-            absent = absent || exl2k_absent(v[i]);
-        }
-    } while (absent);
-    f32 factor = exl2k_split_factor(scalars, own <= last);
+    for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
+        v[i] = i < d.splits ? exl2k_load4(at + i * pitch) : make_uint4(0, 0, 0, 0);
+    }
+    f32 factor = exl2k_split_factor(scalars, own < d.splits);
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
@@ -163,22 +143,9 @@ EXL2K_FN float4 exl2k_add_splits(const exl2k_decode &d, const exl2k_attend_args 
     return values;
 }
 
-/* What was read is absent again, when everyone has read it. */
-EXL2K_FN void exl2k_clear_splits(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_item &item)
-{
-    uint4 absent = make_uint4(EXL2K_ABSENT, EXL2K_ABSENT, EXL2K_ABSENT, EXL2K_ABSENT);
-    for (u32 i = 0; i < d.splits && item.there; i++) {
-        u64 from = exl2k_split_at(d, a, item.head, i);
-        exl2k_store4(from + item.dim * 4, absent);
-        if (item.dim == 0) {
-            exl2k_store4(from + a.dim * 4, absent);
-        }
-    }
-}
-
 /* Warps -> split -> row, each in its order. */
-EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared,
-                            u32 rings, const uint2 places[EXL2K_ITEMS])
+EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared, u32 rings,
+                            const uint2 places[EXL2K_ITEMS])
 {
 #pragma unroll
     for (u32 n = 0; n < EXL2K_ITEMS; n++) {
@@ -195,20 +162,15 @@ EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, c
             }
         }
     }
-    if (d.splits == 1 || blockIdx.x + 1 < d.splits) {
-        return;
-    }
+    if (d.splits > 1 && exl2k_last_split(d, a, shared)) {
 #pragma unroll
-    for (u32 n = 0; n < EXL2K_ITEMS; n++) {
-        exl2k_item item = exl2k_item_of(d, a, n);
-        float4 values = exl2k_add_splits(d, a, item);
-        if (item.there) {
-            exl2k_store_outs(d, a, places[n], values);
+        for (u32 n = 0; n < EXL2K_ITEMS; n++) {
+            exl2k_item item = exl2k_item_of(d, a, n);
+            float4 values = exl2k_add_splits(d, a, item);
+            if (item.there) {
+                exl2k_store_outs(d, a, places[n], values);
+            }
         }
-    }
-    __syncthreads();
-    for (u32 n = 0; n < EXL2K_ITEMS; n++) {
-        exl2k_clear_splits(d, a, exl2k_item_of(d, a, n));
     }
 }
 

@@ -13,9 +13,13 @@
 
 #include "attend.cuh"
 
-#define EXL2K_PREFILL_THREADS 256u
+#define EXL2K_PREFILL_THREADS (u32)EXL2K_ATTEND_THREADS
 #define EXL2K_SHARERS (EXL2K_DIM == 256 ? 2u : 1u) /* warps with the same pairs */
-#define EXL2K_PAIRS (128u / EXL2K_SHARERS)         /* of the CTA */
+#define EXL2K_PAIRS (EXL2K_PREFILL_THREADS / 2 / EXL2K_SHARERS) /* of the CTA */
+#ifndef EXL2K_PREFILL_CTAS
+#define EXL2K_PREFILL_CTAS /* of an SM, by registers */                                                           \
+    (EXL2K_DIM == 64 || (EXL2K_DIM == 128 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 1000) ? 3 : 2)
+#endif
 #define EXL2K_KEYS (4096u / EXL2K_DIM)              /* tokens of a tile of K or V: 64, 32, 16 */
 #define EXL2K_KV_BYTES (EXL2K_KEYS * EXL2K_TOKEN_BYTES)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
@@ -84,30 +88,32 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     return true;
 }
 
-/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. A warp has every eighth pair,
-   four at a time. */
+#define EXL2K_STAGED 8u
+
+/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. The warps take turns at
+   pairs, each has eight at a time. */
 EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a)
 {
     u32 half = a.dim / 2;
-    for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += 4 * EXL2K_PREFILL_THREADS / 32) {
-        u32 rows[4], positions[4], features[4];
+    for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += EXL2K_STAGED * EXL2K_PREFILL_THREADS / 32) {
+        u32 rows[EXL2K_STAGED], positions[EXL2K_STAGED], features[EXL2K_STAGED];
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) {
+        for (u32 j = 0; j < EXL2K_STAGED; j++) {
             u32 pair = exl2k_min(first + j * EXL2K_PREFILL_THREADS / 32, p.pairs - 1);
             rows[j] = exl2k_pair_row(p, pair);
             positions[j] = exl2k_row_position(a, rows[j]);
             features[j] = exl2k_pair_head(p, pair) * a.dim;
         }
         for (u32 i = p.lane; i < EXL2K_DIM / 2; i += 32) {
-            exl2k_unturned unturned[4];
+            exl2k_unturned unturned[EXL2K_STAGED];
             bool inside = i < half; /* behind it zeros, on both ends of what the class has more */
             u32 second = inside ? i + half : i + EXL2K_DIM / 2, from = inside ? i : i + half;
 #pragma unroll
-            for (u32 j = 0; j < 4; j++) {
+            for (u32 j = 0; j < EXL2K_STAGED; j++) {
                 unturned[j] = exl2k_unturned_load(a, rows[j], positions[j], features[j], inside ? i : 0);
             }
 #pragma unroll
-            for (u32 j = 0; j < 4; j++) {
+            for (u32 j = 0; j < EXL2K_STAGED; j++) {
                 u32 pair = first + j * EXL2K_PREFILL_THREADS / 32;
                 u32 both = inside && pair < p.pairs ? exl2k_turn(unturned[j]) : 0;
                 exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, from), both);
@@ -154,9 +160,9 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
 #pragma unroll
         for (u32 n = 0; n < EXL2K_KEYS / 16; n++) {
-            uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(keys + n * 16 * EXL2K_TOKEN_BYTES, k));
-            exl2k_mma(score[2 * n], query[k], tile.x, tile.z);
-            exl2k_mma(score[2 * n + 1], query[k], tile.y, tile.w);
+            uint4 tile = exl2k_ldmatrix4(exl2k_tile_columns(keys + n * 16 * EXL2K_TOKEN_BYTES, k));
+            exl2k_mma(score[2 * n], query[k], tile.x, tile.y);
+            exl2k_mma(score[2 * n + 1], query[k], tile.z, tile.w);
         }
     }
 }
@@ -282,7 +288,7 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, 1) EXL2K_PREFILL(exl2k_attend_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, EXL2K_PREFILL_CTAS) EXL2K_PREFILL(exl2k_attend_args a)
 {
     __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* at first the queries */
     exl2k_prefill p;

@@ -34,6 +34,7 @@ typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
     __align__(16) u16 fresh[2][EXL2K_DIM]; /* K and V of this row */
     f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
+    u32 ticket;
 } exl2k_decode_shared;
 
 /* ---- what the CTA has to do ---- */
@@ -70,9 +71,10 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     u32 tokens = d.position + 1;
-    u32 each = exl2k_max(EXL2K_SPLIT_TOKENS, (tokens + 64 * EXL2K_SPLITS_MAX - 1) / (64 * EXL2K_SPLITS_MAX) * 64);
-    d.splits = tokens > EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens + each - 1) / each
-                                                              : (tokens - 1) / EXL2K_SPLIT_TOKENS + 1;
+    u32 each = EXL2K_SPLIT_LENGTH(tokens);
+    d.splits = tokens <= EXL2K_SPLIT_ALONE                         ? 1
+             : tokens <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens - 1) / EXL2K_SPLIT_TOKENS + 1
+                                                                 : (tokens + each - 1) / each;
     if (d.row >= counts.x || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
         return false;
     }

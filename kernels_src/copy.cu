@@ -1,6 +1,6 @@
-/* copy.cu: copies of KV pages, and memory filled with a word.
+/* copy.cu: copies of KV pages, rows gathered for the head, and memory filled with a word.
    takes: copy_args.h.
-   gives: exl2k_copy_pages, exl2k_fill.
+   gives: exl2k_copy_pages, exl2k_head_rows, exl2k_fill.
    owns:  nothing.
    next:  sample_args.h */
 #include "base.cuh"
@@ -20,6 +20,27 @@ extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_copy_page
         u32 from = exl2k_load(a.copies + 8ull * i), to = exl2k_load(a.copies + 8ull * i + 4);
         exl2k_store4(base + (u64)to * a.page_bytes, exl2k_load4(base + (u64)from * a.page_bytes));
     }
+}
+
+EXL2K_FN void exl2k_copy_row(u64 to, u64 from, u32 bytes)
+{
+    for (u32 i = threadIdx.x * 16; i < bytes; i += EXL2K_COPY_THREADS * 16) {
+        exl2k_store4(to + i, exl2k_load4(from + i));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_head_rows(exl2k_head_rows_args a)
+{
+    u64 row = blockIdx.x;
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    if (row >= exl2k_load(a.rows_at)) {
+        return;
+    }
+    u64 source = exl2k_load(a.draws + row * sizeof(exl2k_draw));
+    exl2k_copy_row(a.out + row * a.row_bytes, a.x + source * a.row_bytes, a.row_bytes);
+    exl2k_copy_row(a.now_out + row * a.slots_bytes, a.sums_now + source * a.slots_bytes, a.slots_bytes);
+    exl2k_copy_row(a.before_out + row * a.slots_bytes, a.sums_before + source * a.slots_bytes, a.slots_bytes);
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_fill(exl2k_fill_args a)

@@ -1,12 +1,12 @@
-/* copy_args.h: arguments of the kernels that copy pages and fill memory.
-   takes: types.h.
-   gives: exl2k_copy_args, exl2k_fill_args.
+/* copy_args.h: arguments of the kernels that copy pages, gather rows and fill memory.
+   takes: step_args.h.
+   gives: exl2k_copy_args, exl2k_head_rows_args, exl2k_fill_args.
    owns:  nothing.
    next:  copy.cu */
 #ifndef EXL2K_COPY_ARGS_H
 #define EXL2K_COPY_ARGS_H
 
-#include "types.h"
+#include "step_args.h"
 
 #define EXL2K_COPY_THREADS 256
 
@@ -19,6 +19,17 @@ typedef struct exl2k_copy_args {
     exl2k_u32 page_bytes; /* of one layer; a multiple of 16 */
     exl2k_u32 unused;
 } exl2k_copy_args;
+
+/* Grid (rows), block THREADS. Inputs of the head, and the sums of squares that they are scaled by, of rows that want
+   logits: the last residual product has left them for all rows. */
+typedef struct exl2k_head_rows_args {
+    exl2k_u64 rows_at;           /* u32: how many want logits */
+    exl2k_u64 draws;             /* exl2k_draw: which */
+    exl2k_u64 x, out;            /* [rows, row_bytes] */
+    exl2k_u64 sums_now, sums_before; /* [rows, slots_bytes] */
+    exl2k_u64 now_out, before_out;   /* the same */
+    exl2k_u32 row_bytes, slots_bytes; /* multiples of 16 */
+} exl2k_head_rows_args;
 
 /* Any grid, block THREADS. */
 typedef struct exl2k_fill_args {

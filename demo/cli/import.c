@@ -2,7 +2,7 @@
    takes: a GGUF file, a folder that does not exist yet or is empty.
    gives: cli_import.
    owns:  nothing beyond the call.
-   next:  synth.c */
+   next:  kernels.c */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"
@@ -48,7 +48,7 @@ static int report(const exl2_import_desc *import, double seconds)
     host h;
     exl2_model_info info;
     exl2_model_desc model = { .path = import->out_dir };
-    host_options options = { .threads = 1 };
+    host_options options = { .backend = HOST_CPU, .threads = 1 };
     int code = 0;
     if (!host_open(&h, &options)) {
         return 1;

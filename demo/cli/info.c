@@ -1,5 +1,6 @@
-/* info.c: `exl2 info`: what a model is and what it needs, from file headers alone.
-   takes: a model folder.
+/* info.c: `exl2 info`: which GPUs there are; what a model is, what it needs and where it would run, from file headers
+   alone.
+   takes: a model folder, or none.
    gives: cli_info.
    owns:  nothing.
    next:  chat.c */
@@ -9,82 +10,187 @@
 
 #include <stdio.h>
 
-static void print_json(const exl2_model_info *i)
+#define INFO_DEVICES 16u
+
+typedef struct info {
+    host_options options;
+    exl2_model_desc desc; /* path NULL: GPUs only */
+    host host;
+    exl2_device_info devices[INFO_DEVICES]; /* [device_count] */
+    uint32_t device_count;
+    exl2_model_info model;
+} info;
+
+/* The GPU that a model would lie on, as far as it can be told from outside; NULL: the fastest of several. */
+static const exl2_device_info *device_of(const info *i)
+{
+    const exl2_device_info *only = NULL;
+    uint32_t usable = 0;
+    for (uint32_t n = 0; n < i->device_count; n++) {
+        bool named = i->options.device.count == 0 || i->options.device.items[0] == i->devices[n].index;
+        if (named && i->devices[n].usable) {
+            only = &i->devices[n];
+            usable++;
+        }
+    }
+    return usable == 1 ? only : NULL;
+}
+
+/* ---- JSON ---- */
+
+static void print_json_devices(json_out *j, const info *i)
+{
+    json_out_array(j, "devices");
+    for (uint32_t n = 0; n < i->device_count; n++) {
+        const exl2_device_info *d = &i->devices[n];
+        json_out_object(j, NULL);
+        json_out_uint(j, "index", d->index);
+        json_out_string(j, "name", d->name);
+        json_out_uint(j, "arch", d->arch);
+        json_out_uint(j, "bytes_total", d->bytes_total);
+        json_out_bool(j, "usable", d->usable);
+        json_out_string(j, "why_not", d->usable ? NULL : d->why_not);
+        json_out_end(j);
+    }
+    json_out_end(j);
+}
+
+static void print_json_model(json_out *j, const info *i)
+{
+    const exl2_model_info *m = &i->model;
+    bool on_gpu = m->device_bytes > 0;
+    json_out_string(j, "runs_on", on_gpu ? "cuda" : "cpu");
+    json_out_string(j, "why_cpu", i->host.why_cpu[0] ? i->host.why_cpu : NULL);
+    json_out_string(j, "arch", m->arch);
+    json_out_uint(j, "vocab", m->vocab);
+    json_out_uint(j, "hidden", m->hidden);
+    json_out_uint(j, "layers", m->layers);
+    json_out_uint(j, "heads", m->heads);
+    json_out_uint(j, "kv_heads", m->kv_heads);
+    json_out_uint(j, "context_max", m->context_max);
+    json_out_number(j, "bits_per_weight", (double)m->bits_per_weight);
+    json_out_uint(j, "weight_bytes", m->weight_bytes);
+    json_out_uint(j, "cache_bytes", m->cache_bytes);
+    json_out_uint(j, "scratch_bytes", m->scratch_bytes);
+    json_out_uint(j, "device_bytes", m->device_bytes);
+    json_out_uint(j, "cache_bytes_per_token", m->cache_bytes_per_token);
+    json_out_uint(j, "pass_bytes", m->pass_bytes);
+    json_out_int(j, "bos", m->bos);
+    json_out_int(j, "eos", m->eos);
+    json_out_bool(j, "has_tokenizer", m->has_tokenizer);
+    json_out_bool(j, "has_chat_template", m->has_chat_template);
+}
+
+static void print_json(const info *i)
 {
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
-    json_out_string(&j, "arch", i->arch);
-    json_out_uint(&j, "vocab", i->vocab);
-    json_out_uint(&j, "hidden", i->hidden);
-    json_out_uint(&j, "layers", i->layers);
-    json_out_uint(&j, "heads", i->heads);
-    json_out_uint(&j, "kv_heads", i->kv_heads);
-    json_out_uint(&j, "context_max", i->context_max);
-    json_out_number(&j, "bits_per_weight", (double)i->bits_per_weight);
-    json_out_uint(&j, "weight_bytes", i->weight_bytes);
-    json_out_uint(&j, "cache_bytes", i->cache_bytes);
-    json_out_uint(&j, "scratch_bytes", i->scratch_bytes);
-    json_out_uint(&j, "cache_bytes_per_token", i->cache_bytes_per_token);
-    json_out_int(&j, "bos", i->bos);
-    json_out_int(&j, "eos", i->eos);
-    json_out_bool(&j, "has_tokenizer", i->has_tokenizer);
-    json_out_bool(&j, "has_chat_template", i->has_chat_template);
+    if (i->desc.path) {
+        print_json_model(&j, i);
+    }
+    print_json_devices(&j, i);
     json_out_end(&j);
 }
+
+/* ---- text ---- */
 
 static void print_bytes(const char *what, uint64_t bytes)
 {
     printf("%-18s %.1f MiB (%llu bytes)\n", what, (double)bytes / (1024.0 * 1024.0), (unsigned long long)bytes);
 }
 
-static void print_text(const exl2_model_info *i)
+static void print_text_devices(const info *i)
 {
-    printf("%-18s %s\n", "architecture", i->arch);
-    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", i->layers, i->hidden, i->heads,
-           i->kv_heads);
-    printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", i->vocab, i->bos, i->eos);
-    printf("%-18s %s\n", "tokenizer", i->has_tokenizer ? "yes" : "no");
-    printf("%-18s %s\n", "chat template", i->has_chat_template ? "yes" : "no");
-    printf("%-18s %.3f\n", "bits per weight", (double)i->bits_per_weight);
-    print_bytes("weights", i->weight_bytes);
-    print_bytes("scratch", i->scratch_bytes);
-    print_bytes("cache", i->cache_bytes);
-    print_bytes("memory in all", i->weight_bytes + i->scratch_bytes + i->cache_bytes);
-    printf("%-18s %u tokens, %llu bytes a token\n", "context", i->context_max,
-           (unsigned long long)i->cache_bytes_per_token);
+    for (uint32_t n = 0; n < i->device_count; n++) {
+        const exl2_device_info *d = &i->devices[n];
+        printf("GPU %-14u %s, compute capability %u.%u, %.1f GiB", d->index, d->name, d->arch / 10, d->arch % 10,
+               (double)d->bytes_total / (1024.0 * 1024.0 * 1024.0));
+        printf("%s%s\n", d->usable ? "" : ": ", d->usable ? "" : d->why_not);
+    }
+    if (i->device_count == 0) {
+        printf("%-18s none\n", "GPUs");
+    }
+}
+
+static void print_text_place(const info *i)
+{
+    const exl2_device_info *d = device_of(i);
+    if (i->model.device_bytes == 0) {
+        printf("%-18s CPU%s%s\n", "would run on", i->host.why_cpu[0] ? ": " : "", i->host.why_cpu);
+    } else if (d) {
+        printf("%-18s GPU %u, %s\n", "would run on", d->index, d->name);
+    } else {
+        printf("%-18s the GPU with the fastest memory\n", "would run on");
+    }
+}
+
+static void print_text_model(const info *i)
+{
+    const exl2_model_info *m = &i->model;
+    printf("%-18s %s\n", "architecture", m->arch);
+    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", m->layers, m->hidden, m->heads,
+           m->kv_heads);
+    printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", m->vocab, m->bos, m->eos);
+    printf("%-18s %s\n", "tokenizer", m->has_tokenizer ? "yes" : "no");
+    printf("%-18s %s\n", "chat template", m->has_chat_template ? "yes" : "no");
+    printf("%-18s %.3f\n", "bits per weight", (double)m->bits_per_weight);
+    print_bytes("weights", m->weight_bytes);
+    print_bytes("scratch", m->scratch_bytes);
+    print_bytes("cache", m->cache_bytes);
+    print_bytes("memory in all", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
+    if (m->device_bytes) {
+        print_bytes("of it on the GPU", m->device_bytes);
+    }
+    printf("%-18s %u tokens, %llu bytes a token\n", "context", m->context_max,
+           (unsigned long long)m->cache_bytes_per_token);
+}
+
+static int run(info *i, bool json)
+{
+    if (exl2_devices(i->devices, INFO_DEVICES, &i->device_count) < 0) {
+        fputs("the GPUs of this machine cannot be listed\n", stderr);
+        return 1;
+    }
+    i->device_count = i->device_count < INFO_DEVICES ? i->device_count : INFO_DEVICES;
+    if (i->desc.path) {
+        if (!host_open(&i->host, &i->options)) {
+            return 1;
+        }
+        if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
+            return host_failed(&i->host);
+        }
+    }
+    if (json) {
+        print_json(i);
+        return 0;
+    }
+    if (i->desc.path) {
+        print_text_model(i);
+        print_text_place(i);
+    }
+    print_text_devices(i);
+    return 0;
 }
 
 int cli_info(int argc, char **argv)
 {
-    exl2_model_desc model = { 0 };
+    info i = { .options = { .threads = 1 } };
     bool json = false;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, NULL, "model folder" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; none: the GPUs alone" } };
     const arg flags[] = {
-        { "--context", ARG_U32, &model.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
-        { "--cache", ARG_U64, &model.cache.tokens, "N", "tokens of the cache (4 x context)" },
+        { "--context", ARG_U32, &i.desc.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
+        { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
+        HOST_GPU_ARGS(i.options),
         { "--json", ARG_BOOL, &json, NULL, "for machines" },
     };
     const args_desc d = { "exl2 info",
-                          "Says what a model is and what it needs in memory; reads file headers alone.",
-                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+                          "Says which GPUs there are, what a model is, what it needs in memory and where it would run.",
+                          positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    host h;
-    exl2_model_info info;
-    host_options options = { .threads = 1 };
-    if (!host_open(&h, &options)) {
-        return 1;
-    }
-    int code = 0;
-    if (exl2_model_measure(h.engine, &model, &info) < 0) {
-        code = host_failed(&h);
-    } else if (json) {
-        print_json(&info);
-    } else {
-        print_text(&info);
-    }
-    host_close(&h);
+    int code = run(&i, json);
+    host_close(&i.host);
     return code;
 }

@@ -61,7 +61,7 @@ static int answer_all(host *h, void (*answer)(host *h, const json_value *request
 int lines_run(const char *path, void (*answer)(host *h, const json_value *request))
 {
     host h = { 0 };
-    host_options options = { .threads = 1 };
+    host_options options = { .backend = HOST_CPU, .threads = 1 };
     int code = 1;
     if (host_open(&h, &options) && host_load_text(&h, path)) {
         code = answer_all(&h, answer);

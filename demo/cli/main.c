@@ -26,6 +26,7 @@ static const subcommand subcommands[] = {
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
     { "bench", "tokens a second", cli_bench },
     { "import", "make an EXL2 model from a GGUF file", cli_import },
+    { "kernels", "make the GPU's code ahead of time", cli_kernels },
     { "synth", "make a model of random weights, for measurements", cli_synth },
 };
 

@@ -1,6 +1,6 @@
-/* clock.h: time that never goes back, and naps.
+/* clock.h: time that never goes back, time that the processor worked for us, and naps.
    takes: nothing.
-   gives: clock_ns, clock_seconds_since, clock_sleep_us.
+   gives: clock_ns, clock_seconds_since, clock_cpu_ns, clock_sleep_us.
    owns:  nothing.
    next:  pace.h */
 #ifndef DEMO_CLOCK_H
@@ -10,6 +10,7 @@
 
 uint64_t clock_ns(void);
 double clock_seconds_since(uint64_t start_ns);
+uint64_t clock_cpu_ns(void); /* of all threads of this process together */
 void clock_sleep_us(uint64_t us); /* returns early when a signal arrives */
 
 #endif

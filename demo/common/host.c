@@ -9,27 +9,47 @@
 #include "interrupt.h"
 
 #include <stdio.h>
+#include <string.h>
 
-exl2_backend host_backend(const host_options *o)
+/* The engine's warnings: of those at its opening the one that says why there is no GPU is kept. */
+static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
 {
-    static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
-    return backends[o->backend];
+    static const char start[] = "models run on the CPU: ";
+    host *h = user;
+    (void)code;
+    if (level == EXL2_LOG_WARN && strncmp(text, start, sizeof start - 1) == 0) {
+        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", text + sizeof start - 1);
+    }
 }
 
 bool host_open(host *h, const host_options *o)
 {
+    static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
+    exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
     *h = (host){ .pool = pool_open(o->threads) };
     if (!h->pool) {
         fprintf(stderr, "%u threads could not be started\n", o->threads ? o->threads : pool_processors());
         return false;
     }
-    exl2_engine_desc d = { .backend = host_backend(o), .parallel = pool_hook(h->pool), .open_error = &error };
+    if (!kernel_folder_open(&h->kernels, o->kernels)) {
+        fputs("the path of the kernels' folder is too long\n", stderr);
+        host_close(h);
+        return false;
+    }
+    exl2_engine_desc d = { .backend = backends[o->backend], .devices = &device, .device_count = o->device.count,
+                           .parallel = pool_hook(h->pool), .zones = o->zones, .open_error = &error };
+    d.kernel_cache = kernel_folder_hook(&h->kernels);
+    d.kernel_cache.load = o->first_start ? NULL : d.kernel_cache.load;
+    d.log.line = on_line;
+    d.log.user = h;
+    uint64_t start = clock_ns();
     if (exl2_open(&d, &h->engine) < 0) {
         fprintf(stderr, "%s\n", error.text);
         host_close(h);
         return false;
     }
+    h->open_seconds = clock_seconds_since(start);
     return true;
 }
 
@@ -81,7 +101,7 @@ bool host_load_text(host *h, const char *path)
 
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us)
 {
-    exl2_step_desc d = { .cpu_us = cpu_us };
+    exl2_step_desc d = { .cpu_us = cpu_us, .wait = true };
     if (interrupted()) {
         exl2_job_cancel(h->engine, job);
     }
@@ -105,6 +125,11 @@ bool host_end_good(host *h, const host_end *end)
     progress_end(&h->bar);
     fprintf(stderr, "%s\n", cancelled ? "interrupted" : end->error);
     return false;
+}
+
+bool host_on_gpu(const host *h)
+{
+    return h->info.device_bytes > 0;
 }
 
 int host_failed(host *h)

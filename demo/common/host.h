@@ -1,7 +1,7 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    keep how a job ended, print the sentence of a failure.
-   takes: --backend and --threads, a model folder.
-   gives: host_open, host_load, host_step, host_end, host_failed, host_close, HOST_ARGS.
+   takes: --backend, --device, --kernels and --threads, a model folder.
+   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
    owns:  the engine and the pool.
    next:  text_file.h */
 #ifndef DEMO_HOST_H
@@ -9,28 +9,39 @@
 
 #include "args.h"
 #include "exl2.h"
+#include "kernel_folder.h"
 #include "pool.h"
 #include "progress.h"
 
-typedef struct host_options {
-    uint32_t backend; /* 0 = auto, 1 = cuda, 2 = cpu */
-    uint32_t threads; /* 0 = one a processor */
+enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
+
+typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each processor */
+    uint32_t backend;
+    arg_numbers device;  /* none or one */
+    uint32_t threads;
+    const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
+    bool first_start;    /* what lies there is not read */
+    exl2_zones zones;    /* of the engine; what they point to outlives it */
 } host_options;
 
-exl2_backend host_backend(const host_options *o);
-
-/* Two rows of a flag table. */
-#define HOST_ARGS(options)                                                                               \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" }, \
+/* Rows of a flag table. */
+#define HOST_GPU_ARGS(options)                                                                                    \
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" },                     \
+    { "--device", ARG_NUMBERS, &(options).device, "N", "which GPU, as 'exl2 info' counts (the fastest memory)" }, \
+    { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "where compiled GPU kernels are kept (your cache folder)" }
+#define HOST_ARGS(options)   \
+    HOST_GPU_ARGS(options),  \
     { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
 
 typedef struct host { /* zeroed: closed */
     exl2_engine *engine;
     pool *pool;
+    kernel_folder kernels;
+    char why_cpu[256]; /* why --backend auto found no GPU, else "" */
     exl2_model model;
     exl2_model_info info;
     progress bar;
-    double load_seconds;
+    double open_seconds, load_seconds;
 } host;
 
 typedef struct host_end { /* how a job ended; zeroed before it starts */
@@ -47,9 +58,10 @@ bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 
-exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step; Ctrl-C cancels the job first */
+exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
 void host_end_take(host_end *end, const exl2_event *event);    /* of a DONE event; the others change nothing */
 bool host_end_good(host *h, const host_end *end);              /* false with a sentence: failed, or Ctrl-C */
+bool host_on_gpu(const host *h);                               /* where the loaded model runs */
 int host_failed(host *h);                                      /* prints the newest error's sentence; 1 */
 void host_close(host *h);                                      /* zeroed and half-open ones too */
 const char *host_stop_name(exl2_stop stop);                    /* "eos", "length" ... */

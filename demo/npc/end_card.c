@@ -82,8 +82,13 @@ static card_rows rows_of(const end_card *c)
              frames_over_budget(c), c->steps->count);
     snprintf(r.text[3], cap, "first word  after %.0f ms (median), %.0f ms (max)", samples_median(&first),
              samples_percentile(&first, 100));
-    snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %u thread%s",
-             tokens_per_second(c), c->threads, c->threads == 1 ? "" : "s");
+    if (c->on_gpu) {
+        snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %.2f ms of GPU",
+                 tokens_per_second(c), c->gpu_us * 1e-3);
+    } else {
+        snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %u thread%s",
+                 tokens_per_second(c), c->threads, c->threads == 1 ? "" : "s");
+    }
     snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; %u pages used, %u of them shared",
              c->allocations, c->stats.pages_used, c->stats.pages_shared);
     snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
@@ -142,6 +147,8 @@ static void write_json(json_out *j, const end_card *c)
     json_out_uint(j, "seed", t->seed);
     json_out_uint(j, "threads", c->threads);
     json_out_uint(j, "cpu_us", c->cpu_us);
+    json_out_uint(j, "gpu_us", c->gpu_us);
+    json_out_string(j, "backend", c->on_gpu ? "cuda" : "cpu");
     json_out_array(j, "lines");
     for (size_t i = 0; i < t->count; i++) {
         write_line(j, &t->lines[i]);

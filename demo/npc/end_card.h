@@ -11,7 +11,8 @@
 
 typedef struct end_card {
     const char *model; /* path of its folder */
-    uint32_t threads, cpu_us;
+    uint32_t threads, cpu_us, gpu_us;
+    bool on_gpu;
     const tavern *tavern;
     samples *frames;   /* ms of every frame since the tavern was ready */
     samples *steps;    /* of it inside exl2_step */

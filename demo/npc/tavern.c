@@ -275,7 +275,7 @@ bool tavern_is_ready(const tavern *t)
 /* DONE of cancelled jobs comes with the next step: the shortest one will do. */
 static void take_ends(tavern *t)
 {
-    exl2_step_desc shortest = { .cpu_us = 1 };
+    exl2_step_desc shortest = { .cpu_us = 1, .gpu_us = 1 };
     uint64_t start = clock_ns();
     exl2_step(t->engine, &shortest);
     t->hush_ns += clock_ns() - start;

@@ -30,6 +30,7 @@ typedef struct exl2__weights {
     /* Measured: */
     uint64_t weight_bytes;            /* of the backend's arena */
     uint64_t disk_bytes;              /* of all matrices as stored, for bits per weight */
+    uint64_t pass_bytes;              /* of them, what a pass reads: without rows that are only looked up */
     uint64_t weight_count;
     uint64_t code_bytes;              /* of disk_bytes, what comes in slices */
     uint64_t slice_bytes, tables_bytes; /* the largest that a slice, the tables of a unit take */
@@ -200,6 +201,7 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
             uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
             w->code_bytes += codes;
             w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
+            w->pass_bytes += index > 0 || w->tied ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
             w->weight_count += (uint64_t)u.in * parts[part].out;
             tables += exl2__matrix_tables_bytes(&parts[part]);
             w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));

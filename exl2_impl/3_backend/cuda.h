@@ -2,7 +2,7 @@
    takes: an open exl2__cuda_device.
    gives: exl2__cuda_backend.
    owns:  the model's device memory, ring and events; the device is the engine's.
-   next:  hardware.h */
+   next:  cuda_probe.h */
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 
@@ -110,11 +110,18 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
 }
 
-/* Kernels, the ring, memory for the weights. */
+/* Kernels, a few in a call; then the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
+    const exl2_parallel *parallel = &m->c->parallel;
+    bool wanted[EXL2__KERNEL_COUNT];
     EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
-    EXL2__TRY(exl2__cuda_device_kernels(m->gpu, NULL));
+    exl2__cuda_modules_of(m->plan ? 64u << exl2__cuda_head_class(m->plan->shape.head_dim) : 0, wanted);
+    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, m->plan ? wanted : NULL,
+                                                   parallel->run ? exl2__max32(parallel->width, 1) : 1);
+    if (r != EXL2_OK) {
+        return r;
+    }
     EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }

@@ -299,24 +299,40 @@ static inline void *exl2__cuda_library(const char *given, const char *const *nam
     return library;
 }
 
+typedef struct exl2__cuda_symbol { /* of a table that is found at run time */
+    const char *name;
+    uint32_t offset; /* of its member */
+    bool needed;
+} exl2__cuda_symbol;
+
+/* Finds all; *missing: the first that is needed and not there, else NULL. */
+static void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, size_t count, void *table,
+                            const char **missing)
+{
+    *missing = NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool found = exl2__platform_symbol(library, symbols[i].name, (uint8_t *)table + symbols[i].offset);
+        if (!found && symbols[i].needed && !*missing) {
+            *missing = symbols[i].name;
+        }
+    }
+}
+
 /* Nothing is logged, since a machine without a GPU is no failure: `why` (cap bytes) gets the sentence. */
 static exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_DRIVER_NAMES;
-    const char *found = "";
+#define X(member, name, needed, parameters) { name, (uint32_t)offsetof(exl2__cuda_driver, member), needed },
+    static const exl2__cuda_symbol symbols[] = { EXL2__CUDA_DRIVER_FUNCTIONS(X) };
+#undef X
+    const char *found = "", *missing;
     *out = (exl2__cuda_driver){ 0 };
     void *library = exl2__cuda_library(path, names, EXL2__COUNT(names), &found);
     if (!library) {
         exl2__format(why, cap, "no CUDA driver: %s is not installed", found);
         return EXL2_ERR_NO_DEVICE;
     }
-    const char *missing = NULL;
-#define X(member, name, needed, parameters)                                                                            \
-    if (!exl2__platform_symbol(library, name, &out->member) && (needed)) {                                             \
-        missing = missing ? missing : name;                                                                            \
-    }
-    EXL2__CUDA_DRIVER_FUNCTIONS(X)
-#undef X
+    exl2__cuda_find(library, symbols, EXL2__COUNT(symbols), out, &missing);
     if (missing) {
         exl2__format(why, cap, "the CUDA driver %s is too old: it has no %s", found, missing);
         exl2__platform_unload(library);
@@ -340,20 +356,17 @@ static inline void exl2__cuda_driver_close(exl2__cuda_driver *driver)
 static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_NVRTC_NAMES;
-    const char *found = "";
+#define X(member, name, needed, parameters) { name, (uint32_t)offsetof(exl2__cuda_nvrtc, member), needed },
+    static const exl2__cuda_symbol symbols[] = { EXL2__CUDA_NVRTC_FUNCTIONS(X) };
+#undef X
+    const char *found = "", *missing;
     *out = (exl2__cuda_nvrtc){ 0 };
     void *library = exl2__cuda_library(path, names, EXL2__COUNT(names), &found);
     if (!library) {
         exl2__format(why, cap, "no kernel compiler: %s (NVRTC) cannot be opened", path ? path : names[0]);
         return EXL2_ERR_NO_COMPILER;
     }
-    const char *missing = NULL;
-#define X(member, name, needed, parameters)                                                                            \
-    if (!exl2__platform_symbol(library, name, &out->member) && (needed)) {                                             \
-        missing = missing ? missing : name;                                                                            \
-    }
-    EXL2__CUDA_NVRTC_FUNCTIONS(X)
-#undef X
+    exl2__cuda_find(library, symbols, EXL2__COUNT(symbols), out, &missing);
     if (missing) {
         exl2__format(why, cap, "the kernel compiler %s is too old: it has no %s", found, missing);
         exl2__platform_unload(library);

@@ -26,9 +26,10 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t attended;   /* fp16 [R, attended_pitch] */
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
-    uint64_t partial, partial_bytes; /* attend_args.h, for S rows */
+    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
     uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h */
@@ -107,8 +108,8 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
     b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
     b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
-    b->partial_bytes = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA) * 4;
-    b->partial = exl2__cuda_arena_take(a, b->partial_bytes);
+    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
+                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
     b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
     b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
@@ -122,11 +123,15 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
     b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
     b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
     b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
+        b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
+    }
     b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;

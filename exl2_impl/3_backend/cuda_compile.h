@@ -107,14 +107,14 @@ static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile
     return EXL2_OK;
 }
 
-/* Logs every line of the text. */
+/* Logs every line of the text, long ones in parts: a log line has room for 247 bytes. */
 static void exl2__cuda_compile_tell(const exl2__ctx *c, exl2_log_level level, const char *text)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
         size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        if (bytes) {
-            exl2__log(c, level, "%.*s", (int)bytes, text);
+        for (size_t at = 0; at < bytes; at += 240) {
+            exl2__log(c, level, "%.*s", (int)(bytes - at < 240 ? bytes - at : 240), text + at);
         }
         text += bytes + (end != NULL);
     }

@@ -304,14 +304,21 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
     return result;
 }
 
-/* Loads the wanted modules, by exl2__cuda_module_of (NULL: all). The context is current. */
-static exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const bool *wanted)
+/* Loads the wanted modules (NULL: all), at most `limit`; as exl2__cuda_kernels_load. */
+static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t limit)
 {
-    exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted);
+    exl2__zone_begin(d->c, "exl2 load kernels");
+    exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, limit);
+    exl2__zone_end(d->c);
     if (result == EXL2_ERR_DEVICE_LOST) {
         d->lost = d->kernels.lost;
     }
     return result;
+}
+
+static inline exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const bool *wanted)
+{
+    return exl2__cuda_device_some_kernels(d, wanted, UINT32_MAX);
 }
 
 /* ---- launching ---- */

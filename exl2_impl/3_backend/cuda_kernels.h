@@ -39,10 +39,10 @@ static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
     return first;
 }
 
-/* Modules for one class of head sizes say so in their names: 64 for "attend_decode64.cu"; 0: for every model. */
+/* Attention for one class of head sizes says so in its name: 64 for "attend_decode64.cu"; 0: for every model. */
 static inline uint32_t exl2__cuda_module_class(const char *module)
 {
-    size_t end = strcspn(module, "."), at = end;
+    size_t end = strncmp(module, "attend_", 7) == 0 ? strcspn(module, ".") : 0, at = end;
     uint32_t number = 0;
     while (at > 0 && module[at - 1] >= '0' && module[at - 1] <= '9') {
         at--;
@@ -390,17 +390,20 @@ static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k,
     return found;
 }
 
-/* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all). What is
-   not cached is compiled side by side on the host's threads. The device's context is current. On failure the modules
-   loaded so far stay. */
+/* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all), at most
+   `limit` of them; PENDING while there are more. What is not cached is compiled side by side on the host's threads. The
+   device's context is current. On failure the modules loaded so far stay. */
 static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                           const bool *wanted)
+                                           const bool *wanted, uint32_t limit)
 {
     bool missing[EXL2__KERNEL_COUNT];
     exl2__cuda_job *jobs;
-    uint32_t count;
-    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        missing[i] = (!wanted || wanted[i]) && !k->modules[i];
+    uint32_t count, more = 0;
+    for (uint32_t i = 0, chosen = 0; i < EXL2__KERNEL_COUNT; i++) {
+        bool is_missing = exl2__cuda_module_of(i) == i && (!wanted || wanted[i]) && !k->modules[i];
+        missing[i] = is_missing && chosen < limit;
+        chosen += missing[i];
+        more += is_missing && !missing[i];
     }
     EXL2__TRY(exl2__cuda_jobs_make(c, missing, &jobs, &count));
     exl2_result result = EXL2_OK;
@@ -415,7 +418,7 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
         result = result == EXL2_OK ? exl2__cuda_kernels_place(c, k, compiler, &jobs[i]) : result;
     }
     exl2__cuda_jobs_free(c, jobs, count);
-    return result;
+    return result < 0 || more == 0 ? result : EXL2_PENDING;
 }
 
 /* ---- sets for shipping ---- */
@@ -448,6 +451,10 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
         }
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
             result = exl2__cuda_job_take(c, compiler, &jobs[i]);
+            if (result == EXL2_OK) {
+                exl2__log(c, EXL2_LOG_INFO, "kernels %s: %llu bytes", jobs[i].key,
+                          (unsigned long long)jobs[i].entry.bytes);
+            }
         }
         exl2__cuda_jobs_free(c, jobs, count);
     }

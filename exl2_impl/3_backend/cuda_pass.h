@@ -2,7 +2,7 @@
    takes: a step.
    gives: exl2__cuda_begin, exl2__cuda_pass_fixed; exl2__cuda_run.
    owns:  nothing.
-   next:  cuda_phases.h */
+   next:  cuda_product.h */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 

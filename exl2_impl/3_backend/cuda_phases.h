@@ -2,7 +2,7 @@
    takes: a model whose pass was begun.
    gives: exl2__cuda_do.
    owns:  nothing.
-   next:  cuda_split.h
+   next:  cuda_graph.h
 
    A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
    residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of
@@ -11,124 +11,7 @@
 #define EXL2__CUDA_PHASES_H
 
 #include "../../kernels_src/copy_args.h"
-#include "../../kernels_src/norm_args.h"
-#include "cuda_gemm.h"
-#include "cuda_pass.h"
-
-/* Queues a kernel of the pass; it may begin while the one in front of it ends. */
-static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
-                                     const void *arguments)
-{
-    grid.programmatic = m->pass.chained;
-    m->pass.chained = true;
-    return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
-}
-
-/* ---- products ---- */
-
-typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
-    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
-    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
-} exl2__cuda_kind;
-
-static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
-{
-    *address += *address ? bytes : 0;
-}
-
-/* Bytes of the sums of squares of so many rows. */
-static inline uint64_t exl2__cuda_slots(uint32_t rows)
-{
-    return (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
-}
-
-/* `a` for the rows behind the first `rows`. */
-static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
-{
-    uint64_t slots = exl2__cuda_slots(rows);
-    bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
-    exl2__cuda_move(&a->x, (uint64_t)rows * a->x_pitch * 2);
-    exl2__cuda_move(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
-    exl2__cuda_move(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
-    exl2__cuda_move(&a->sums_now, slots);
-    exl2__cuda_move(&a->sums_before, slots);
-    exl2__cuda_move(&a->sums_out, slots);
-    exl2__cuda_move(&a->best, 2 * slots);
-}
-
-static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
-{
-    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
-                      m->gpu->info.name, m->form.shared_bytes);
-}
-
-/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
-static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                      exl2k_gemv_args a, uint32_t rows)
-{
-    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    a.matrix = w->device;
-    a.eps = m->plan->shape.norm_eps;
-    a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
-    a.slots = m->form.ctas;
-    a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
-    a.kind = kind;
-    for (uint32_t done = 0; done < rows; done += a.rows) {
-        a.rows = exl2__min32(rows - done, 8);
-        uint32_t lanes = a.rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
-        if (shared == 0) {
-            return exl2__cuda_too_few_shared(m);
-        }
-        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
-        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
-        exl2__cuda_product_next(&a, kind, a.rows);
-    }
-    return EXL2_OK;
-}
-
-/* ---- products of many rows ---- */
-
-/* out and map as in gemm_args.h. */
-static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                   exl2k_gemm_args a)
-{
-    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    a.matrix = w->device;
-    a.rows = m->pass.row_count;
-    a.kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
-                                                                                   : EXL2K_GEMM_STORE;
-    a.partial = m->b.gemm_partial;
-    a.tickets = m->b.gemm_tickets;
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
-    if (plan.rows == 0) {
-        return exl2__cuda_too_few_shared(m);
-    }
-    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
-                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
-}
-
-/* Rows of the residual, normalised, as inputs of `reader`. */
-static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
-                                   const exl2__matrix *reader)
-{
-    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
-    a.residual = m->b.residual;
-    a.weight = exl2__cuda_values(weight);
-    a.map = exl2__cuda_matrix_of(reader)->map;
-    a.hidden = a.residual_pitch = m->plan->shape.hidden;
-    a.out_pitch = m->b.x_pitch;
-    a.eps = m->plan->shape.norm_eps;
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_norm, grid, &a);
-}
-
-static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
-{
-    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
-    return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
-}
+#include "cuda_split.h"
 
 /* ---- norms between products ---- */
 
@@ -165,8 +48,6 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
 }
 
 /* ---- phases ---- */
-
-#include "cuda_split.h" /* of products above */
 
 static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
@@ -214,8 +95,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
 /* Splits that a row with a context of so many tokens has; as attend_args.h says. */
 static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 {
-    uint64_t part = exl2__align_up(exl2__div_up(tokens, EXL2K_SPLITS_MAX), EXL2K_PAGE_TOKENS);
-    return (uint32_t)exl2__div_up(tokens, exl2__max64(EXL2K_SPLIT_TOKENS, part));
+    return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
 #define EXL2__CUDA_DECODE_STATIC 8192u /* at most, of shared memory, besides the rings */
@@ -237,7 +117,12 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
-    a.stages = 2 * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes ? 2 : 1;
+    uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+    for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
+        if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes) {
+            break;
+        }
+    }
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
     a.out += (uint64_t)first * a.out_pitch * 2;
@@ -252,7 +137,8 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
                                                  EXL2__KERNEL_exl2k_attend_prefill256 };
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
-    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = a->dim > 128 ? 2 : 1, .threads = 256 };
+    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
+                             .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
     return exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, a);
 }
@@ -263,7 +149,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     (void)range;
     exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
-                            .partial = m->b.partial,
+                            .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
@@ -319,6 +205,22 @@ static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const ex
     return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_step);
 }
 
+/* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
+static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
+{
+    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_step, draw_count),
+                            .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .x = m->b.x,
+                            .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
+                            .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
+                            .before_out = m->b.head_sums[1], .row_bytes = m->b.x_pitch * 2,
+                            .slots_bytes = (uint32_t)exl2__cuda_slots(1) };
+    exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_COPY_THREADS };
+    head->x = a.out;
+    head->sums_now = a.now_out;
+    head->sums_before = a.before_out;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
+}
+
 /* Where every row has logits, the last residual product has left what the head reads. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
@@ -326,15 +228,17 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .best = m->b.best };
-    if (m->pass.singles && !m->pass.many) {
-        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
-        a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
-        a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
-    } else {
+    if (m->pass.many) {
         exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
                                  .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
         EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
         a.x = m->b.head_x;
+    } else if (m->pass.singles) {
+        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
+        a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
+        a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
+    } else {
+        EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
     return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
 }

@@ -60,8 +60,6 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     }
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),
                                       "clearing its buffers"));
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.partial, 0xFF, (size_t)m->b.partial_bytes,
-                                                             gpu->stream), "clearing its buffers"));
     EXL2__TRY(exl2__cuda_make_rope(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_pace_open(gpu, &m->pace));

@@ -1,8 +1,8 @@
 /* cuda_split.h: products of q, k, v and of gate, up whose parts order their inputs differently.
-   takes: rows in natural order; products, norms and launches of cuda_phases.h, which includes this.
+   takes: a model whose pass was begun; rows in natural order.
    gives: exl2__cuda_split_qkv, exl2__cuda_split_gate_up.
    owns:  nothing.
-   next:  cuda_graph.h
+   next:  cuda_phases.h
 
    No converter writes such files, but the format allows them. What writes rows for such a matrix has no map, so they
    are in natural order; here eight of them at a time are put into the order of a part, and multiplied with it alone. */
@@ -10,7 +10,7 @@
 #define EXL2__CUDA_SPLIT_H
 
 #include "../../kernels_src/gather_args.h"
-#include "cuda_pass.h"
+#include "cuda_product.h"
 
 /* Part `index` as a matrix of its own; its results stay in the columns of the whole. */
 static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)

@@ -1,6 +1,6 @@
 /* hardware.h: what an engine's models run on: the processor, or a GPU where one is wanted and serves.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
-   gives: exl2__hardware with open, close, count; exl2__hardware_list, exl2__hardware_build.
+   gives: exl2__hardware with open, close, count, probe; exl2__hardware_list, exl2__hardware_build.
    owns:  the open device, until close.
    next:  ../4_cache/pages.h
 
@@ -12,6 +12,7 @@
 
 #ifndef EXL2_NO_CUDA
 #include "cuda.h"
+#include "cuda_probe.h"
 
 #ifndef EXL2__CUDA_TABLES /* tests fill the tables of driver and compiler with functions of their own */
 #define EXL2__CUDA_TABLES(driver, nvrtc) ((void)0)
@@ -84,6 +85,15 @@ static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_sta
     }
 }
 
+/* As exl2_device_probe. */
+static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
+{
+    exl2__cuda_device *device = (exl2__cuda_device *)h->device;
+    *out = (exl2_device_speed){ 0 };
+    return device ? exl2__cuda_probe(device, out)
+                  : exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: its models run on the CPU");
+}
+
 /* As exl2_devices. */
 static void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
 {
@@ -129,6 +139,13 @@ static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_sta
 {
     (void)h;
     (void)s;
+}
+
+static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
+{
+    (void)h;
+    *out = (exl2_device_speed){ 0 };
+    return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this build has EXL2_NO_CUDA: models run on the CPU");
 }
 
 static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)

@@ -250,6 +250,16 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
 }
 
 EXL2__COLD
+EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out)
+{
+    EXL2__TRY(exl2__api_outside(e, "exl2_device_probe"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_device_probe", "there is nowhere to put the answer"));
+    exl2_result r = exl2__hardware_probe(&e->ctx, &e->hardware, out);
+    exl2__objects_publish(e);
+    return r;
+}
+
+EXL2__COLD
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;

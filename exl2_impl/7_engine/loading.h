@@ -193,6 +193,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     exl2__loading_info(m);
     m->info.weight_bytes = m->load.weight_bytes;
     m->info.cache_bytes = page_bytes * pages;
+    m->info.pass_bytes = m->load.pass_bytes;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
     m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes + buffers;
@@ -249,7 +250,10 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
                           (unsigned long long)exl2__alloc_room(c));
     }
     if (on_device) {
-        EXL2__TRY(m->backend->reserve(m->device, info->weight_bytes));
+        exl2_result r = m->backend->reserve(m->device, info->weight_bytes);
+        if (r != EXL2_OK) {
+            return r;
+        }
     } else {
         EXL2__TRY(exl2__arena_open(c, &m->weights, info->weight_bytes, EXL2_MEM_WEIGHTS));
         EXL2__TRY(exl2__arena_open(c, &m->cache, info->cache_bytes, EXL2_MEM_KV));
@@ -274,7 +278,7 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
     return EXL2_OK;
 }
 
-/* One slice: the files' headers and the tokenizer, or the arenas, or at most 1 MiB of weights. */
+/* One slice: the files' headers and the tokenizer, or a module of kernels, or the arenas, or 1 MiB of weights. */
 static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 {
     if (!m->measured) {
@@ -283,8 +287,8 @@ static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
         return EXL2_PENDING;
     }
     if (!m->scratch.base) {
-        EXL2__TRY(exl2__loading_allocate(e, m));
-        return m->desc.text_only ? EXL2_OK : EXL2_PENDING;
+        exl2_result r = exl2__loading_allocate(e, m);
+        return r < 0 || m->desc.text_only ? r : EXL2_PENDING;
     }
     EXL2__TRY(exl2__weights_slice(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights));
     if (!exl2__weights_done(&m->load)) {

@@ -34,7 +34,7 @@ typedef struct attend_scene {
     uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
     float scale;
     uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be */
-    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tiles;
+    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
 } attend_scene;
 
 static uint64_t attend_random = 17;
@@ -136,6 +136,8 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
 static void attend_buffers(attend_scene *s, uint32_t positions)
 {
     uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
+    uint32_t *zeros = take(s->rows * s->heads * 4); /* heads: at least kv_heads * tiles of heads */
+    memset(zeros, 0, s->rows * s->heads * 4);
     s->step = rig_buffer_make(sizeof(exl2k_step));
     s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
     s->tables = rig_buffer_of(s->table, ATTEND_SEQUENCES * s->table_pitch * 4);
@@ -155,7 +157,9 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
     s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
+    s->tickets = rig_buffer_of(zeros, s->rows * s->heads * 4);
     s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
+    free(zeros);
 }
 
 static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads, uint32_t dim,
@@ -197,7 +201,7 @@ static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads
 static void attend_scene_free(attend_scene *s)
 {
     rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->out, &s->order,
-                          &s->partial, &s->tiles };
+                          &s->partial, &s->tickets, &s->tiles };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
@@ -212,7 +216,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
@@ -298,7 +302,8 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     exl2k_attend_args a = attend_args(s, 0, s->pages.address);
     uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
     attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
-    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, s->dim > 128 ? 2 : 1, 256, 0, &a);
+    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
+                  EXL2K_ATTEND_THREADS, 0, &a);
 }
 
 static void attend_prefill(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count)

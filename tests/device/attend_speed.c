@@ -146,7 +146,7 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
         sequences[i] = (attend_sequence){ context - 1, 1 };
     }
     attend_scene_make(&s, sh->heads, sh->kv_heads, sh->dim, sequences, ATTEND_UNWRITTEN);
-    uint32_t splits = exl2__min32((context + split_tokens - 1) / split_tokens, EXL2K_SPLITS_MAX);
+    uint32_t splits = context <= EXL2K_SPLIT_ALONE ? 1 : exl2__min32((context - 1) / split_tokens + 1, EXL2K_SPLITS_MAX);
     for (s.splits = 1; s.splits < splits; s.splits *= 2) {
     }
     s.early = early;
@@ -165,7 +165,7 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
 
 static void time_split(const shape *shapes, size_t count, uint32_t tokens)
 {
-    static const uint32_t contexts[] = { 128, 512, 2048, 6144 };
+    static const uint32_t contexts[] = { 128, 256, 512, 2048, 6144 };
     char options[96];
     attend_modules m[2];
     rig_module products[2];

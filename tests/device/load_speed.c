@@ -1,14 +1,15 @@
-/* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and what
-   memory that takes.
-   takes: the folder of a model, of a gigabyte or more; a GPU.
+/* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and
+   what memory that takes.
+   takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
    owns:  nothing that outlives the program.
-   next:  engine.c */
+   next:  sample.c */
 #define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
 #include "../../exl2_impl/3_backend/cuda.h"
 #include "../check.h"
+#include "kernel_folder.h"
 
 #define SLICE ((size_t)1 << 20)
 
@@ -53,7 +54,8 @@ static uint64_t upload_all(const void *slot, uint64_t to, uint64_t bytes)
 {
     uint64_t start = exl2__platform_ns();
     for (uint64_t at = 0; at < bytes; at += SLICE) {
-        need(exl2__cuda_device_check(&gpu, gpu.driver.copy_up(to + at % (SLICE * 16), slot, SLICE, gpu.stream), "copy"));
+        int copied = gpu.driver.copy_up(to + at % (SLICE * 16), slot, SLICE, gpu.stream);
+        need(exl2__cuda_device_check(&gpu, copied, "copying"));
     }
     need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "copy"));
     return exl2__platform_ns() - start;
@@ -82,7 +84,7 @@ static uint64_t load_all(exl2__device *d, const exl2__backend *b)
 int main(int argc, char **argv)
 {
     const exl2__backend *b = &exl2__cuda_backend;
-    exl2__cuda_settings settings = { .optional = true };
+    exl2__cuda_settings settings = { .optional = true, .cache = kernel_folder() };
     exl2__device *d;
     uint64_t bytes = 0, scratch, to;
     void *slot;

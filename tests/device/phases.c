@@ -1,6 +1,6 @@
 /* phases.c: every phase of EXL2__PHASES on the GPU, one at a time, against double on the same codes, over shapes and
    passes; buffers poisoned before each phase, everything that it must leave alone checked after it.
-   takes: [first shape, shapes]; a GPU; $EXL2_TEST_KERNELS.
+   takes: [first shape, shapes, [every how manieth pass]]; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
    owns:  nothing that outlives the program.
    next:  models.c */
@@ -49,7 +49,8 @@ static const char *const phase_names[EXL2__PHASE_COUNT] = {
 static double worst[EXL2__PHASE_COUNT];
 static uint32_t compared[EXL2__PHASE_COUNT]; /* rows */
 
-/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type. */
+/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type, and v
+   with an order of inputs of its own. */
 static const synth_shape shapes[] = {
     /* hidden inter layers heads kv dim vocab mix  dense  bias  tied  one order */
     { 128, 352, 2, 4, 4, 64, 300, 0, false, false, false, true },
@@ -57,19 +58,21 @@ static const synth_shape shapes[] = {
     { 96, 64, 3, 6, 2, 96, 130, 2, false, false, true, true },
     { 256, 160, 1, 8, 2, 128, 500, 3, false, true, false, true },
     { 320, 32, 1, 5, 1, 256, 333, 4, false, false, false, true },
-    { 352, 320, 2, 12, 2, 64, 90, 5, false, true, true, true },
+    { 352, 320, 2, 12, 2, 64, 90, 5, false, true, true, false },
     { 192, 192, 1, 14, 2, 128, 1000, 9, false, true, true, true },
     { 512, 608, 1, 8, 1, 64, 5000, 16, false, false, false, true },
     { 64, 96, 1, 9, 1, 96, 77, 25, false, false, false, true },
     { 96, 128, 1, 10, 1, 80, 64, 31, false, true, false, true },
     { 224, 96, 1, 11, 1, 64, 45, 36, false, false, true, true },
     { 160, 288, 1, 12, 1, 128, 99, 43, false, true, false, true },
-    { 128, 128, 1, 13, 1, 64, 301, 48, false, false, false, true },
+    { 128, 128, 1, 13, 1, 64, 301, 48, false, false, false, false },
     { 96, 160, 2, 14, 1, 96, 31, 57, false, false, true, true },
     { 288, 64, 1, 15, 1, 64, 513, 61, false, true, false, true },
     { 416, 192, 1, 16, 1, 128, 1025, 77, false, false, false, true },
     { 64, 64, 1, 16, 1, 256, 100, 100, false, true, false, true },
     { 576, 1536, 1, 9, 3, 64, 2048, 15, false, false, true, true }, /* as SmolLM2-135M */
+    { 160, 224, 2, 8, 4, 80, 333, 1, false, true, true, false },    /* v and up in orders of their own */
+    { 352, 96, 1, 12, 2, 64, 90, 31, false, false, false, false },
     { 70, 51, 2, 4, 2, 64, 45, 0, true, true, true, true },         /* dense: nothing is a multiple of anything */
     { 33, 65, 1, 3, 1, 80, 33, 1, true, false, false, true },
     { 64, 96, 1, 2, 1, 256, 64, 2, true, true, true, true },
@@ -322,12 +325,13 @@ static void check_pass(trio *t, made_step *made)
     }
 }
 
-static void check_shape(uint32_t index)
+/* Every `every`th pass. */
+static void check_shape(uint32_t index, uint32_t every)
 {
     static made_step made;
     trio t;
     trio_open(&t, &shapes[index], 1000 + index, spread_parallel());
-    for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
+    for (uint32_t i = 0; i < EXL2__COUNT(passes); i += every) {
         make_step(&made, &shapes[index], &passes[i], false);
         check_pass(&t, &made);
         if (pass_is_single(&passes[i])) {
@@ -342,15 +346,16 @@ int main(int argc, char **argv)
 {
     uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
     uint32_t end = argc > 2 ? first + (uint32_t)strtoul(argv[2], NULL, 10) : (uint32_t)EXL2__COUNT(shapes);
+    uint32_t every = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
     gpu_open(0);
     printf("%s, %u SMs, %u bytes of shared memory a block\n", gpu.info.name, gpu.sm_count, gpu.shared_bytes);
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i++) {
-        check_shape(i);
+        check_shape(i, every);
     }
     gpu_close();
     gpu_open(48u << 10); /* what a graphics-shared context grants */
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i += 5) {
-        check_shape(i);
+        check_shape(i, every);
     }
     gpu_close();
     for (uint32_t phase = 0; phase < EXL2__PHASE_COUNT; phase++) {

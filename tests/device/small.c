@@ -1,4 +1,4 @@
-/* small.c: embedding, norm, RoPE table, page copies and fills on the device against references on the host.
+/* small.c: embedding, norm, RoPE table, page copies and fills, gathers on the device against references on the host.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program.
@@ -7,6 +7,7 @@
 #include "../../exl2_impl/3_backend/cpu_sample.h"
 #include "../../kernels_src/copy_args.h"
 #include "../../kernels_src/embed_args.h"
+#include "../../kernels_src/gather_args.h"
 #include "../../kernels_src/norm_args.h"
 #include "../sample_reference.h"
 #include "rig.h"
@@ -214,11 +215,70 @@ static void test_copies(const rig_module *m, uint32_t page_bytes, uint32_t layer
     rig_buffer_free(&list);
 }
 
+/* ---- parts in orders of their own ---- */
+
+static void test_gather(const rig_module *m, uint32_t count)
+{
+    uint32_t pitch = (count + 63) / 64 * 64 + 64, wrong = 0;
+    uint16_t *from = take((size_t)ROWS * pitch * 2), *map = random_order(count);
+    for (size_t i = 0; i < (size_t)ROWS * pitch; i++) {
+        from[i] = (uint16_t)mix(&random_state);
+    }
+    rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * pitch * 2), rig_buffer_of(map, count * 2),
+                       rig_buffer_make((ROWS + 1) * pitch * 2ull) };
+    exl2k_gather_args a = { b[0].address, b[2].address, b[1].address, count, pitch };
+    rig_launch(m, "exl2k_gather", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
+    uint16_t *out = downloaded(b[2]);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t n = 0; n < count; n++) {
+            wrong += out[r * pitch + map[n]] != from[r * pitch + n];
+        }
+        CHECK(is_poison(&out[r * pitch + count], (pitch - count) * 2));
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(is_poison(&out[ROWS * pitch], pitch * 2));
+    for (size_t i = 0; i < EXL2__COUNT(b); i++) {
+        rig_buffer_free(&b[i]);
+    }
+    free(from); free(map); free(out);
+}
+
+static void test_join(const rig_module *m, uint32_t count, bool permuted)
+{
+    uint32_t pitch = (count + 63) / 64 * 64 + 64, wrong = 0;
+    float *from = random_floats((size_t)ROWS * 2 * count, 6);
+    uint16_t *map = random_order(count);
+    from[0] = -200; /* whose exponential is beyond float */
+    from[1] = 300;
+    from[count + 1] = 400; /* beyond fp16 */
+    rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * 2 * count * 4), rig_buffer_of(map, count * 2),
+                       rig_buffer_make((ROWS + 1) * pitch * 2ull) };
+    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, count, pitch };
+    rig_launch(m, "exl2k_join", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
+    uint16_t *out = downloaded(b[2]);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t n = 0; n < count; n++) {
+            double gate = (double)from[r * 2 * count + n], up = (double)from[(r * 2 + 1) * count + n];
+            double wanted = fmin(gate / (1 + exp(-gate)) * up, 65504);
+            double got = (double)exl2__f16_to_f32(out[r * pitch + (permuted ? map[n] : n)]);
+            wrong += !(fabs(got - wanted) <= fabs(wanted) * (0x1p-11 + 1e-5) + 0x1p-25);
+        }
+        CHECK(is_poison(&out[r * pitch + count], (pitch - count) * 2));
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(is_poison(&out[ROWS * pitch], pitch * 2));
+    for (size_t i = 0; i < EXL2__COUNT(b); i++) {
+        rig_buffer_free(&b[i]);
+    }
+    free(from); free(map); free(out);
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t widths[] = { 64, 576, 577, 2048, 4096, 16384, 20000 };
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     rig_module embed = rig_load("embed.cu", NULL), norm = rig_load("norm.cu", NULL), copy = rig_load("copy.cu", NULL);
+    rig_module gather = rig_load("gather.cu", NULL);
     for (size_t i = 0; i < EXL2__COUNT(widths); i++) {
         for (uint32_t kind = 0; kind < 3; kind++) {
             test_embed(&embed, widths[i], kind, (kind + i) % 2);
@@ -226,6 +286,10 @@ int main(int argc, char **argv)
         for (uint32_t kind = 0; kind < 4; kind++) {
             test_norm(&norm, widths[i], kind & 1, kind & 2);
         }
+    }
+    for (size_t i = 0; i < EXL2__COUNT(widths); i++) {
+        test_gather(&gather, widths[i]);
+        test_join(&gather, widths[i], i % 2);
     }
     test_rope(&norm, 2, 1u << 20);
     test_rope(&norm, 40, 9000);
@@ -236,6 +300,7 @@ int main(int argc, char **argv)
     rig_unload(&embed);
     rig_unload(&norm);
     rig_unload(&copy);
+    rig_unload(&gather);
     rig_close();
     return check_done();
 }

@@ -6,6 +6,8 @@
    next:  ../device/fake_engine.h */
 #include "../device/fake_engine.h"
 
+#include <math.h>
+
 static exl2_error open_error;
 
 static const char *model_path(void)
@@ -153,6 +155,47 @@ static void test_cache(void)
     CHECK(on_gpu && fake.compiles == 0);
 }
 
+static void side_by_side(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    (void)user;
+    for (uint32_t i = count; i-- > 0;) {
+        task(arg, i);
+    }
+}
+
+/* Steps while a model loads: each compiles at most one module, or as many as there are threads; those for other sizes
+   of heads are not made, and after loading nothing is. */
+static void test_slices(uint32_t width)
+{
+    exl2_engine *e;
+    exl2_model m;
+    exl2_model_info info = { .state = EXL2_PENDING };
+    exl2_model_desc model = { .path = model_path() };
+    exl2_step_desc step = { .cpu_us = 1 };
+    machine_drop_cache();
+    machine_make();
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+    d.parallel = (exl2_parallel){ width > 1 ? side_by_side : NULL, width, NULL };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_open(e, &model, &m), EXL2_OK);
+    uint32_t slices = 0;
+    while (info.state == EXL2_PENDING) {
+        uint32_t before = fake.compiles;
+        CHECK(exl2_step(e, &step) >= 0);
+        CHECK_INT(exl2_model_get(e, m, &info), EXL2_OK);
+        CHECK(fake.compiles - before <= width);
+        slices += fake.compiles > before;
+    }
+    CHECK_INT(info.state, EXL2_OK);
+    CHECK_INT(slices, (fake.compiles + width - 1) / width);
+    for (uint32_t i = 0; i < machine.entry_count; i++) {
+        const char *key = machine.entries[i].key;
+        CHECK(!strstr(key, "probe") && !strstr(key, "128-") && !strstr(key, "256-"));
+    }
+    exl2_close(e);
+    machine_end();
+}
+
 static exl2_result build(const uint32_t *archs, uint32_t count)
 {
     exl2_kernel_build_desc d = { .archs = archs, .arch_count = count, .error = &open_error };
@@ -207,8 +250,8 @@ static void test_damaged(void)
         CHECK_INT(build(archs, 2), EXL2_OK);
         machine_entry *first = NULL, *other = NULL;
         for (uint32_t i = 0; i < machine.entry_count; i++) {
-            first = !first && strncmp(machine.entries[i].key, "gemv-sm_89", 10) == 0 ? &machine.entries[i] : first;
-            other = !other && strncmp(machine.entries[i].key, "gemv-sm_80", 10) == 0 ? &machine.entries[i] : other;
+            first = !first && strncmp(machine.entries[i].key, "norm-sm_89", 10) == 0 ? &machine.entries[i] : first;
+            other = !other && strncmp(machine.entries[i].key, "norm-sm_80", 10) == 0 ? &machine.entries[i] : other;
         }
         if (!CHECK(first && other)) {
             return;
@@ -224,7 +267,7 @@ static void test_damaged(void)
         uint32_t stores = machine.stores;
         machine_make();
         machine.compiler = false;
-        check_without("kernel gemv.cu for sm_89 is not in the kernel cache", EXL2_ERR_NO_COMPILER);
+        check_without("kernel norm.cu for sm_89 is not in the kernel cache", EXL2_ERR_NO_COMPILER);
         machine_make();
         CHECK_INT(live(EXL2_BACKEND_CUDA, &on_gpu, &open_error), EXL2_OK);
         CHECK(on_gpu);
@@ -271,14 +314,110 @@ static void test_memory(void)
     machine_end();
 }
 
+/* ---- the probe: the fake clock ticks once for each timestamp, 10 us ---- */
+
+static struct { uint32_t reads, copies; uint64_t read_bytes, copied_bytes, from, to; } probed;
+
+static void on_probe(const char *function, const void *arguments, unsigned grid_x, unsigned grid_y)
+{
+    exl2k_probe_args a;
+    memcpy(&a, arguments, sizeof a);
+    (void)grid_x, (void)grid_y;
+    bool copies = strcmp(function, "exl2k_probe_copy") == 0;
+    CHECK(copies || strcmp(function, "exl2k_probe_read") == 0);
+    CHECK(fake_memory(a.from, a.words * 16) != NULL);
+    bool apart = a.to >= a.from + a.words * 16 || a.from >= a.to + a.words * 16;
+    CHECK(!copies || (fake_memory(a.to, a.words * 16) && apart));
+    probed.reads += !copies;
+    probed.copies += copies;
+    *(copies ? &probed.copied_bytes : &probed.read_bytes) = a.words * 16;
+}
+
+static void test_probe(void)
+{
+    const uint64_t mib = (uint64_t)1 << 20;
+    exl2_engine *e;
+    exl2_device_speed speed;
+    exl2_engine_stats stats;
+    machine_drop_cache();
+    machine_make();
+    fake.devices[0].bytes_total = 64 * mib;
+    fake.run = on_probe;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_device_probe(e, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_device_probe(NULL, &speed), EXL2_ERR_ARG);
+    CHECK_INT(exl2_device_probe(e, &speed), EXL2_OK);
+    CHECK_INT(speed.index, 0);
+    CHECK(probed.reads > 1 && probed.copies > 1);
+    CHECK_INT(probed.read_bytes, 32 * mib); /* half of what is free */
+    CHECK_INT(probed.copied_bytes, 16 * mib);
+    CHECK(fabs((double)speed.read_bytes_s - (double)(32 * mib) * 1e5) < 1e7);
+    CHECK(fabs((double)speed.copy_bytes_s - (double)(32 * mib) * 1e5) < 1e7);
+    CHECK_INT(fake.compiles, 1); /* no kernel that models need */
+    exl2_stats(e, &stats);
+    CHECK_INT(stats.device_bytes, 0);
+    CHECK_INT(stats.device_peak, 32 * mib);
+    CHECK_INT(stats.kernels_compiled, 1);
+    exl2_close(e);
+    machine_end();
+    d.device_bytes_max = 5 * mib;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_device_probe(e, &speed), EXL2_OK);
+    CHECK_INT(probed.read_bytes, 2 * mib);
+    exl2_close(e);
+    d.device_bytes_max = mib / 2;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_device_probe(e, &speed), EXL2_ERR_BUDGET);
+    exl2_close(e);
+    d.backend = EXL2_BACKEND_CPU;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_device_probe(e, &speed), EXL2_ERR_NO_DEVICE);
+    CHECK(speed.read_bytes_s == 0 && speed.copy_bytes_s == 0);
+    exl2_close(e);
+    machine_end();
+}
+
+/* Every call of the driver that a probe makes fails once: a code, a sentence, nothing kept. */
+static void test_probe_failures(void)
+{
+    exl2_device_speed speed;
+    bool failed = true;
+    uint32_t failures = 0;
+    for (uint32_t at = 1; failed && at < 1000; at++) {
+        exl2_engine *e;
+        exl2_error error;
+        machine_make();
+        fake.devices[0].bytes_total = 64 << 20;
+        exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        fake.fail_at = at;
+        fake.fail_code = at % 2 ? 2 : 719; /* out of memory; a fault, which ends the context */
+        exl2_result result = exl2_device_probe(e, &speed);
+        failed = fake.fail_at == 0;
+        fake.fail_at = 0;
+        exl2_last_error(e, &error);
+        CHECK_INT(error.code, result);
+        CHECK(result == EXL2_OK || strlen(error.text) > 20);
+        failures += result < 0;
+        exl2_close(e);
+        machine_end();
+    }
+    CHECK(!failed && failures > 60); /* 20 launches, each between two timestamps */
+}
+
 int main(void)
 {
     test_without();
     test_devices();
     test_cache();
+    test_slices(1);
+    test_slices(4);
     test_prebuilt();
     test_damaged();
     test_memory();
+    test_probe();
+    test_probe_failures();
     machine_drop_cache();
     fake_reset();
     return check_done();

@@ -1,6 +1,7 @@
 /* cli.c: the program exl2 from outside: the numbers of generate and score on tiny models, the lines of tokenize and
-   render, models of synth under info and bench, and its sentences and exit codes.
-   takes: cli CASE PROGRAM FOLDER: "numbers", "lines", "synth" or "sentences", the program, a folder to write to.
+   render, models of synth under info and bench, what it says of GPUs, and its sentences and exit codes.
+   takes: cli CASE PROGRAM FOLDER: "numbers", "lines", "synth", "devices" or "sentences", the program, a folder to write
+          to.
    gives: exit code 0 or 1.
    owns:  FOLDER.
    next:  npc.c */
@@ -243,11 +244,24 @@ static void check_bench(const char *model)
     const json_value *runs = json_member(said, "runs");
     CHECK(program_number(said, "load_s") > 0 && program_number(said, "prefill_tok_s") > 0);
     CHECK(program_number(said, "decode_tok_s") > 0);
+    CHECK(program_number(said, "open_s") > 0 && program_number(said, "kernels_s") >= 0);
+    double weights = program_number(said, "weight_bytes"), pass_bytes = program_number(said, "pass_bytes");
+    double load_s = program_number(said, "load_s") - program_number(said, "kernels_s");
+    CHECK(fabs(program_number(said, "load_gb_s") * load_s - weights * 1e-9) < 1e-6 * weights);
+    bool on_gpu = strcmp(program_text(said, "backend"), "cuda") == 0;
+    CHECK((program_number(said, "device_bytes") > 0) == on_gpu);
+    CHECK(program_number(said, "device_bytes_peak") <= program_number(said, "device_bytes_planned"));
+    CHECK((json_member(said, "device") != NULL) == on_gpu);
     CHECK(runs && runs->child_count == 6);
     for (size_t i = 0; runs && i < runs->child_count; i++) {
         const json_value *run = item(runs, i);
         bool prefill = i < 2;
-        CHECK(program_number(run, prefill ? "prefill_tok_s" : "decode_tok_s") > 0);
+        double speed = program_number(run, prefill ? "prefill_tok_s" : "decode_tok_s");
+        CHECK(speed > 0 && program_number(run, "cpu_us_per_token") > 0);
+        if (!prefill) { /* a pass reads the weights once for the whole batch */
+            double gb_s = pass_bytes * 1e-9 * speed / program_number(run, "batch");
+            CHECK(fabs(program_number(run, "gb_s") - gb_s) < 1e-6 * gb_s);
+        }
         CHECK_INT(program_number(run, "tokens"), prefill ? 8 << i : 2);
         CHECK_INT(program_number(run, "threads"), 1);
         CHECK_INT(program_number(run, "batch"), prefill ? 1 : 1 + i % 2);
@@ -265,6 +279,7 @@ static void case_synth(void)
     CHECK_INT(system(command), 0);
     json_value *made = program_json(program_run("synth '%s' --shape smollm2-135m --bpw 2.5 --json", model), &text);
     double bpw = program_number(made, "bpw"), file_bytes = program_number(made, "file_bytes");
+    double read_bytes = program_number(made, "read_per_token");
     CHECK(fabs(bpw - 2.5) < 0.3);
     json_free(made);
     free(text);
@@ -276,6 +291,7 @@ static void case_synth(void)
     CHECK_TEXT(program_text(info, "arch"), "LlamaForCausalLM");
     double weight_bytes = program_number(info, "weight_bytes");
     CHECK(weight_bytes > 0.9 * file_bytes && weight_bytes < 1.3 * file_bytes);
+    CHECK(fabs(program_number(info, "pass_bytes") / read_bytes - 1) < 0.01);
     json_free(info);
     free(text);
     check_bench(model);
@@ -285,6 +301,52 @@ static void case_synth(void)
     json_free(said);
     free(text);
     CHECK_INT(system(command), 0);
+}
+
+/* ---- devices ---- */
+
+/* What `info` says of GPUs, with a model and without; elsewhere than on a machine with one, why there is none. */
+static void case_devices(void)
+{
+    char *text;
+    const char *tiny = MODELS "exl2-4bit";
+    json_value *alone = program_json(program_run("info --json"), &text);
+    const json_value *devices = json_member(alone, "devices");
+    CHECK(json_member(alone, "arch") == NULL && json_member(alone, "runs_on") == NULL);
+    size_t usable = 0, count = CHECK(devices && devices->kind == JSON_ARRAY) ? devices->child_count : 0;
+    for (size_t i = 0; i < count; i++) {
+        const json_value *d = item(devices, i), *serves = json_member(d, "usable");
+        CHECK_INT(program_number(d, "index"), i);
+        CHECK(program_text(d, "name") && program_number(d, "arch") > 10 && program_number(d, "bytes_total") > 0);
+        CHECK((program_text(d, "why_not") == NULL) == (serves && serves->kind == JSON_TRUE));
+        usable += serves && serves->kind == JSON_TRUE;
+    }
+    json_free(alone);
+    free(text);
+    json_value *said = program_json(program_run("info '%s' --json", tiny), &text);
+    bool on_gpu = program_text(said, "runs_on") && strcmp(program_text(said, "runs_on"), "cuda") == 0;
+    CHECK((program_number(said, "device_bytes") > 0) == on_gpu);
+    CHECK((program_text(said, "why_cpu") == NULL) == on_gpu);
+    CHECK(json_member(said, "devices") && json_member(said, "devices")->child_count == count);
+    CHECK_INT(program_number(said, "pass_bytes"), 140230); /* of the file: all but norms and embedding */
+    json_free(said);
+    free(text);
+    said = program_json(program_run("info '%s' --backend cpu --json", tiny), &text);
+    CHECK_TEXT(program_text(said, "runs_on"), "cpu");
+    CHECK(program_text(said, "why_cpu") == NULL); /* it was asked for */
+    json_free(said);
+    free(text);
+    CHECK_INT(program_run("info '%s'", tiny), 0);
+    text = program_read("out");
+    CHECK(strstr(text, "would run on") && (count == 0) == (strstr(text, "GPUs               none\n") != NULL));
+    free(text);
+    if (usable == 0) {
+        program_sentence(program_run("info '%s' --backend cuda", tiny), 1, "");
+        program_sentence(program_run("bench --probe"), 1, "this engine has no GPU");
+    }
+    program_sentence(program_run("bench --probe --backend cpu"), 1, "this engine has no GPU");
+    program_sentence(program_run("generate '%s' --ids 1 --device 0,1", tiny), 1, "an engine uses one device");
+    CHECK_INT(program_run("generate '%s' --ids 1 --max 2 --device 7 --backend cpu", tiny), 0);
 }
 
 /* ---- sentences ---- */
@@ -308,17 +370,23 @@ static void check_usage(void)
         { "generate m --prompt a --top-p 0", "--top-p is above 0" },
         { "generate m --prompt a --min-p 1.5", "--min-p is 0 to 1" },
         { "generate m --prompt a --greedy --top-k 4", "--greedy leaves no choice" },
-        { "generate m --prompt a --backend gpu", "--backend is one of auto|cpu" },
+        { "generate m --prompt a --backend gpu", "--backend is one of auto|cuda|cpu" },
         { "chat m --greedy --temperature 2", "--greedy leaves no choice" },
         { "score m", "give one of --text-file" },
         { "score m --ids-file f --bytes 3", "--bytes goes with" },
         { "score m --ids-file f --top 2", "--top goes with --json" },
         { "score m --ids-file f --json --top 65", "--top is at most 64" },
+        { "generate m --prompt a --device first", "--device takes" },
+        { "bench", "MODEL is missing" },
         { "bench m --batch 0", "--batch is 1 to 64" },
         { "bench m --batch 1,", "--batch takes" },
         { "info m n", "one argument too many" },
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
+        { "kernels", "build is missing" },
+        { "kernels make o --arch 89", "can build, not 'make'" },
+        { "kernels build o", "--arch is missing" },
+        { "kernels build o --arch 89,x", "--arch takes" },
         { "synth o", "--shape is missing" },
         { "synth o --shape mouse", "--shape is one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw is one of" },
@@ -355,6 +423,8 @@ static void check_failures_of_files(void)
     program_sentence(program_run("score '%s' --ids-file '%s/far.json'", tiny, folder), 1, "999999");
     program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
     program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
+    program_sentence(program_run("kernels build '%s/k' --arch 89 --nvrtc '%s/none'", folder, folder), 1,
+                     "kernels cannot be built: no kernel compiler");
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
 }
 
@@ -380,7 +450,7 @@ static void check_stdout(void)
 static void case_sentences(void)
 {
     static const char *const commands[] = { "",     "info",  "chat",   "generate", "score",
-                                            "tokenize", "render", "bench", "import",   "synth" };
+                                            "tokenize", "render", "bench", "import",   "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");
@@ -397,7 +467,8 @@ static void case_sentences(void)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } cases[] = {
-        { "numbers", case_numbers }, { "lines", case_lines }, { "synth", case_synth }, { "sentences", case_sentences },
+        { "numbers", case_numbers }, { "lines", case_lines }, { "synth", case_synth },
+        { "devices", case_devices }, { "sentences", case_sentences },
     };
     if (argc != 4) {
         printf("usage: cli CASE PROGRAM FOLDER\n");

@@ -76,6 +76,7 @@ static void check_frame(void)
     program_sentence(program_run("'%s'", folder), 1, "config.json");
     program_sentence(program_run("'" MODEL "' --seconds 0"), 2, "--seconds");
     program_sentence(program_run("'" MODEL "' --cpu-us 0"), 2, "--cpu-us");
+    program_sentence(program_run("'" MODEL "' --gpu-us 0"), 2, "--gpu-us");
     program_sentence(program_run("%s", ""), 2, "MODEL is missing");
     CHECK_INT(program_run("--help"), 0);
 }

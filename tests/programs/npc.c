@@ -1,5 +1,5 @@
 /* npc.c: the program npc from outside: its sentences when something is missing, and on the real model one evening
-   twice, with another budget and another number of threads, which must be told in the same words.
+   twice, with other budgets and another number of threads, which must be told in the same words.
    takes: npc CASE PROGRAM FOLDER: "sentences" or "script", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER.
@@ -19,19 +19,22 @@ static void case_sentences(void)
                      "world.txt: No such file");
     program_sentence(program_run("--model"), 2, "--model");
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
+    program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
     CHECK_INT(program_run("--help"), 0);
 }
 
 /* ---- one evening, twice ---- */
 
-static json_value *evening(const char *name, uint32_t cpu_us, uint32_t threads)
+static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, uint32_t threads)
 {
     char file[64], to[1100];
     const char *error = NULL;
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
-    CHECK_INT(program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' --save '%s.txt' "
-                  "--cpu-us %u --threads %u --seed 7", check_model(), to, to, to, cpu_us, threads), 0);
+    int code = program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' "
+                           "--save '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7", check_model(), to, to, to,
+                           cpu_us, gpu_us, threads);
+    CHECK_INT(code, 0);
     char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
     json_value *report = json_read(json, strlen(json), &error);
@@ -69,12 +72,14 @@ static void check_lines(const json_value *report)
     CHECK_INT(cut, 1);
 }
 
-static void check_report(const json_value *report, uint32_t cpu_us, uint32_t threads)
+static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu_us, uint32_t threads)
 {
     const json_value *frames = json_member(report, "frames"), *pages = json_member(report, "pages");
     const json_value *prompt = json_member(report, "prompt");
     CHECK_INT(program_number(report, "seed"), 7);
     CHECK_INT(program_number(report, "cpu_us"), cpu_us);
+    CHECK_INT(program_number(report, "gpu_us"), gpu_us);
+    CHECK(program_text(report, "backend") != NULL);
     CHECK_INT(program_number(report, "threads"), threads);
     CHECK_INT(program_number(report, "allocations_since_load"), 0);
     CHECK(program_number(frames, "count") > 60);
@@ -89,9 +94,9 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t thr
 
 static void case_script(void)
 {
-    json_value *a = evening("a", 8000, 2), *b = evening("b", 40000, 1);
-    check_report(a, 8000, 2);
-    check_report(b, 40000, 1);
+    json_value *a = evening("a", 8000, 300, 2), *b = evening("b", 40000, 9000, 1);
+    check_report(a, 8000, 300, 2);
+    check_report(b, 40000, 9000, 1);
     CHECK(program_text(a, "transcript_hash") && strlen(program_text(a, "transcript_hash")) == 16);
     CHECK_TEXT(program_text(a, "transcript_hash"), program_text(b, "transcript_hash"));
     char *said_a = program_read("a.txt"), *said_b = program_read("b.txt");

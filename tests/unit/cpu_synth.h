@@ -181,13 +181,18 @@ static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, 
     return synth_codes(out, groups, count, true, seed_order);
 }
 
-/* Feeds all rows, `step` at a time. */
+/* Feeds all rows, `step` at a time, from memory of the backend where it lends some. */
 static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part,
                               const synth_matrix *from, uint32_t step)
 {
     for (uint32_t row = 0; row < from->rows; row += step) {
         uint32_t rows = from->rows - row < step ? from->rows - row : step;
         exl2__rows_slice slice = { row, rows, (const uint8_t *)from->data + row * from->row_bytes };
+        if (b->stage) {
+            void *lent = NULL;
+            CHECK_INT(b->stage(d, rows * from->row_bytes, &lent), EXL2_OK);
+            slice.data = memcpy(lent, slice.data, rows * from->row_bytes);
+        }
         CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
     }
 }
@@ -198,7 +203,7 @@ typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
     uint32_t mix;           /* picks widths and group sizes, or the types of dense matrices */
     bool dense, bias, tied; /* tied: the embedding, always dense, is the head too */
-    bool one_order;         /* v orders its inputs as q and k do */
+    bool one_order;         /* v orders its inputs as q and k do, up as gate does */
 } synth_shape;
 
 #define SYNTH_LAYERS 3
@@ -233,14 +238,15 @@ static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
     return out;
 }
 
-/* Parts of one matrix with the widths of `mix`; q and k are twins, v is not. */
+/* Parts of one matrix with the widths of `mix`; q and k, gate and up are twins, v is not. */
 static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix,
                                synth_matrix *parts)
 {
     for (uint32_t i = 0; i < count; i++) {
+        bool other = !s->one_order && i > 0 && i + 1 == count;
         exl2__dtype dtype = mix % 3 == 0 ? EXL2__F16 : mix % 3 == 1 ? EXL2__BF16 : EXL2__F32;
         parts[i] = s->dense ? synth_dense(in, outs[i], dtype)
-                            : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + (i == 2 && !s->one_order));
+                            : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + other);
         if (s->bias) {
             synth_bias(&parts[i]);
         }

@@ -178,6 +178,23 @@ static void check_worked_example(bool short_perm)
 
 /* ---- checks: one thing wrong each ---- */
 
+/* The groups alone: as with all tables, and nothing that all tables take is refused. */
+static void check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *whole, exl2_result all)
+{
+    exl2__matrix_desc desc = *whole;
+    exl2__matrix_tables tables;
+    uint64_t before = c->host_bytes;
+    desc.groups = NULL;
+    exl2_result result = exl2__matrix_groups_open(c, t, &desc, &tables);
+    CHECK(result == EXL2_OK || result == all);
+    if (all == EXL2_OK && !desc.dense) {
+        CHECK(memcmp(desc.groups, whole->groups, desc.group_count * sizeof *desc.groups) == 0);
+    }
+    CHECK(!desc.dense || desc.groups == NULL);
+    exl2__matrix_tables_close(c, &tables);
+    CHECK_INT(c->host_bytes, before);
+}
+
 /* What happens to the matrix model.layers.0.mlp.gate_proj [64 -> 64] of a maker model. */
 static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl2__matrix_desc *desc,
                               uint16_t *first_scale)
@@ -199,6 +216,9 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
             if (result >= 0 && first_scale) {
                 *first_scale = desc->dense ? 0 : desc->scale_max[0];
             }
+            exl2_error error = files->c.error;
+            check_groups(&files->c, &t, desc, result);
+            files->c.error = error;
             exl2__matrix_tables_close(&files->c, &tables);
         }
         exl2__tensors_close(&files->c, &t);

@@ -1,0 +1,181 @@
+/* bench_runs.c: see bench_runs.h.
+   takes: a host with a loaded model.
+   gives: what bench_runs.h declares.
+   owns:  nothing beyond the calls but the ids.
+   next:  bench.c */
+#include "bench_runs.h"
+
+#include "../common/clock.h"
+#include "../common/interrupt.h"
+#include "../common/memory.h"
+#include "../common/samples.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BENCH_REPEATS 5 /* the median is reported */
+
+static exl2_flow on_event(void *user, const exl2_event *event)
+{
+    bench_runs *b = user;
+    if (event->kind == EXL2_EVENT_DONE) {
+        b->jobs_open--;
+        b->new_tokens += event->stats.new_tokens;
+    }
+    if (b->end.result >= 0) {
+        host_end_take(&b->end, event);
+    }
+    return EXL2_CONTINUE;
+}
+
+/* At least so many ids. */
+static void make_ids(bench_runs *b, uint32_t count)
+{
+    uint64_t state = 1;
+    if (count <= b->id_count) {
+        return;
+    }
+    b->ids = memory_grow(b->ids, count, sizeof *b->ids);
+    b->id_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        b->ids[i] = (exl2_token)((state >> 33) % b->host->info.vocab);
+    }
+}
+
+/* Starts a job on the session; false with a sentence. */
+static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
+{
+    exl2_job job;
+    exl2_bias ban = { b->host->info.eos, -INFINITY };
+    make_ids(b, prompt_tokens);
+    exl2_job_desc d = { .session = session, .tokens = b->ids, .token_count = prompt_tokens, .max_tokens = new_tokens,
+                        .prefill_only = new_tokens == 0, .on_event = on_event, .user = b };
+    d.sampler.preset = EXL2_PRESET_GREEDY;
+    if (b->no_end && b->host->info.eos >= 0) {
+        d.sampler.bias = &ban;
+        d.sampler.bias_count = 1;
+    }
+    if (exl2_job_start(b->host->engine, &d, &job) < 0) {
+        host_failed(b->host);
+        return false;
+    }
+    b->jobs_open++;
+    return true;
+}
+
+/* Steps until every job has ended; false with a sentence. */
+static bool finish(bench_runs *b)
+{
+    exl2_step_desc step = { .wait = true };
+    while (b->jobs_open && !interrupted()) {
+        if (exl2_step(b->host->engine, &step) < 0) {
+            host_failed(b->host);
+            return false;
+        }
+    }
+    if (interrupted()) {
+        progress_end(&b->host->bar);
+        fputs("interrupted\n", stderr);
+        return false;
+    }
+    return host_end_good(b->host, &b->end);
+}
+
+static bool open_session(bench_runs *b, exl2_session *session)
+{
+    bool good = exl2_session_open(b->host->engine, b->host->model, session) >= 0;
+    if (!good) {
+        host_failed(b->host);
+    }
+    return good;
+}
+
+bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
+{
+    samples speeds = { 0 }, cpu = { 0 };
+    bool good = true;
+    for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
+        exl2_session session;
+        progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "prefill");
+        good = open_session(b, &session);
+        if (good) {
+            uint64_t cpu_ns = clock_cpu_ns();
+            good = start(b, session, tokens, 1) && finish(b);
+            samples_add(&cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
+            samples_add(&speeds, tokens / ((double)b->end.stats.prefill_ns * 1e-9));
+            exl2_session_close(b->host->engine, session);
+        }
+    }
+    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu) };
+    samples_free(&speeds);
+    samples_free(&cpu);
+    return good;
+}
+
+/* One round of all sessions; they are as before afterwards. The first of a job's passes reads one prompt token, so a
+   job of n tokens takes n passes that are all alike. */
+static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, samples *speeds,
+                        samples *cpu)
+{
+    bool good = true;
+    b->new_tokens = 0;
+    uint64_t begin = clock_ns(), cpu_ns = clock_cpu_ns();
+    for (uint32_t i = 0; good && i < run->batch; i++) {
+        good = start(b, sessions[i], 1, run->tokens);
+    }
+    good = good && finish(b);
+    double seconds = clock_seconds_since(begin), tokens = (double)(b->new_tokens ? b->new_tokens : 1);
+    samples_add(cpu, (double)(clock_cpu_ns() - cpu_ns) * 1e-3 / tokens);
+    samples_add(speeds, tokens / seconds);
+    for (uint32_t i = 0; good && i < run->batch; i++) {
+        good = exl2_session_rewind(b->host->engine, sessions[i], run->context) >= 0;
+        if (!good) {
+            host_failed(b->host);
+        }
+    }
+    return good;
+}
+
+/* A first round that is not counted: it shows whether the end token would cut the others short. */
+static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *run)
+{
+    samples speeds = { 0 }, cpu = { 0 };
+    b->no_end = false;
+    bool good = decode_once(b, sessions, run, &speeds, &cpu);
+    b->no_end = b->new_tokens < (uint64_t)run->tokens * run->batch;
+    samples_free(&speeds);
+    samples_free(&cpu);
+    for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
+        progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "decode");
+        good = decode_once(b, sessions, run, &speeds, &cpu);
+    }
+    run->tokens_per_second = samples_median(&speeds);
+    run->cpu_us = samples_median(&cpu);
+    samples_free(&speeds);
+    samples_free(&cpu);
+    return good;
+}
+
+bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t context, bench_run *out)
+{
+    exl2_session sessions[BENCH_BATCH_MAX] = { { 0 } };
+    bool good = true;
+    *out = (bench_run){ .tokens = tokens, .batch = batch, .context = context };
+    for (uint32_t i = 0; good && i < batch; i++) {
+        good = open_session(b, &sessions[i]) && (!context || (start(b, sessions[i], context, 0) && finish(b)));
+    }
+    good = good && decode_all(b, sessions, out);
+    for (uint32_t i = 0; i < batch && sessions[i].id; i++) {
+        exl2_session_close(b->host->engine, sessions[i]);
+    }
+    return good;
+}
+
+void bench_runs_free(bench_runs *b)
+{
+    free(b->ids);
+    b->ids = NULL;
+    b->id_count = 0;
+}

@@ -1,0 +1,35 @@
+/* bench_runs.h: times prompts and decoding, on random ids.
+   takes: a host with a loaded model.
+   gives: bench_runs_prefill, bench_runs_decode, bench_runs_free.
+   owns:  the ids.
+   next:  bench.c */
+#ifndef BENCH_RUNS_H
+#define BENCH_RUNS_H
+
+#include "../common/host.h"
+
+#define BENCH_BATCH_MAX 64u
+
+typedef struct bench_run { /* medians */
+    bool prefill;
+    uint32_t tokens, batch, context; /* tokens: read, or written by each sequence */
+    double tokens_per_second, cpu_us; /* cpu_us: of all threads, a token */
+} bench_run;
+
+typedef struct bench_runs { /* zeroed but for host */
+    host *host;
+    exl2_token *ids; /* [id_count] random, the same in every run */
+    uint32_t id_count;
+    bool no_end;     /* the end token came where it was not wanted; it is banned from then on */
+    uint32_t jobs_open;
+    uint64_t new_tokens;
+    host_end end;    /* of the job that ended last, or of the first that failed */
+} bench_runs;
+
+/* These two: false with a sentence. Prefill: from the start of the prompt to the first token. Decode: `batch` sessions
+   of `context` tokens go on together, by `tokens` each. */
+bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out);
+bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t context, bench_run *out);
+void bench_runs_free(bench_runs *b);
+
+#endif

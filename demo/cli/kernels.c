@@ -1,0 +1,87 @@
+/* kernels.c: `exl2 kernels build`: compiles the kernels of GPUs that need not be here, to ship them with a program.
+   takes: architectures, a folder.
+   gives: cli_kernels.
+   owns:  nothing beyond the call.
+   next:  synth.c */
+#include "../common/clock.h"
+#include "../common/kernel_folder.h"
+#include "../common/pool.h"
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the compiler says; the sentence of a failure, which has a code, comes at the end. */
+static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)user;
+    (void)level;
+    if (code == EXL2_OK) {
+        fprintf(stderr, "%s\n", text);
+    }
+}
+
+static bool build_one(kernel_folder *folder, uint32_t arch, exl2_kernel_build_desc d)
+{
+    exl2_error error = { EXL2_OK, 0, "" };
+    uint32_t stored = folder->stored;
+    uint64_t stored_bytes = folder->stored_bytes, start = clock_ns();
+    d.archs = &arch;
+    d.arch_count = 1;
+    d.into = kernel_folder_hook(folder);
+    d.log.line = on_line;
+    d.error = &error;
+    if (exl2_kernels_build(&d) < 0 || folder->error[0]) {
+        fprintf(stderr, "%s\n", folder->error[0] ? folder->error : error.text);
+        return false;
+    }
+    printf("%u.%u: %u modules, %.2f MiB, %.1f s\n", arch / 10, arch % 10, folder->stored - stored,
+           (double)(folder->stored_bytes - stored_bytes) / (1024.0 * 1024.0), clock_seconds_since(start));
+    fflush(stdout);
+    return true;
+}
+
+static int build(const char *out, const arg_numbers *archs, const char *nvrtc, uint32_t threads)
+{
+    kernel_folder folder;
+    if (!kernel_folder_open(&folder, out)) {
+        fputs("the path of the folder is too long\n", stderr);
+        return 1;
+    }
+    pool *workers = pool_open(threads);
+    exl2_kernel_build_desc d = { .nvrtc_path = nvrtc, .parallel = pool_hook(workers) };
+    bool good = true;
+    for (uint32_t i = 0; i < archs->count && good; i++) {
+        good = build_one(&folder, archs->items[i], d);
+    }
+    pool_close(workers);
+    return good ? 0 : 1;
+}
+
+int cli_kernels(int argc, char **argv)
+{
+    arg_numbers archs = { .count = 0 };
+    const char *verb = NULL, *out = NULL, *nvrtc = NULL;
+    uint32_t threads = 0;
+    const arg positional[] = {
+        { "build", ARG_TEXT, &verb, NULL, "what to do" },
+        { "OUT", ARG_TEXT, &out, NULL, "folder for the kernels; what is in it stays" },
+    };
+    const arg flags[] = {
+        { "--arch", ARG_NUMBERS, &archs, "LIST", "75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100, 100: B200, "
+                                                 "120: RTX 50; for any: 75,80,86,89,90,100,120" },
+        { "--nvrtc", ARG_TEXT, &nvrtc, "PATH", "the kernel compiler, libnvrtc (the system's)" },
+        { "--threads", ARG_U32, &threads, "N", "threads, this one included (one a processor)" },
+    };
+    const args_desc d = { "exl2 kernels",
+                          "Compiles the GPU's code into a folder that --kernels and kernel_folder.h read, so that a "
+                          "program needs no compiler where it runs. This machine needs no GPU. --arch has to be given.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc, argv);
+    if (parsed == ARGS_OK && strcmp(verb, "build") != 0) {
+        parsed = args_wrong(&d, "exl2 kernels can build, not '%s'", verb);
+    } else if (parsed == ARGS_OK && archs.count == 0) {
+        parsed = args_wrong(&d, "--arch is missing");
+    }
+    return parsed == ARGS_OK ? build(out, &archs, nvrtc, threads) : cli_exit(parsed);
+}

@@ -1,0 +1,128 @@
+/* cuda_product.h: launches of a pass: products with a matrix, for few rows and for many; norms.
+   takes: a model whose pass was begun.
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, _product_next, _many, _norm, _norm_all.
+   owns:  nothing.
+   next:  cuda_split.h */
+#ifndef EXL2__CUDA_PRODUCT_H
+#define EXL2__CUDA_PRODUCT_H
+
+#include "../../kernels_src/norm_args.h"
+#include "cuda_gemm.h"
+#include "cuda_pass.h"
+
+/* Queues a kernel of the pass; it may begin while the one in front of it ends. */
+static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                     const void *arguments)
+{
+    grid.programmatic = m->pass.chained;
+    m->pass.chained = true;
+    return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
+}
+
+/* ---- products ---- */
+
+typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
+    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
+} exl2__cuda_kind;
+
+static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
+{
+    *address += *address ? bytes : 0;
+}
+
+/* Bytes of the sums of squares of so many rows. */
+static inline uint64_t exl2__cuda_slots(uint32_t rows)
+{
+    return (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
+}
+
+/* `a` for the rows behind the first `rows`. */
+static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
+{
+    uint64_t slots = exl2__cuda_slots(rows);
+    bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
+    exl2__cuda_move(&a->x, (uint64_t)rows * a->x_pitch * 2);
+    exl2__cuda_move(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
+    exl2__cuda_move(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
+    exl2__cuda_move(&a->sums_now, slots);
+    exl2__cuda_move(&a->sums_before, slots);
+    exl2__cuda_move(&a->sums_out, slots);
+    exl2__cuda_move(&a->best, 2 * slots);
+}
+
+static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
+{
+    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
+                      m->gpu->info.name, m->form.shared_bytes);
+}
+
+/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
+static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                      exl2k_gemv_args a, uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a.matrix = w->device;
+    a.eps = m->plan->shape.norm_eps;
+    a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
+    a.slots = m->form.ctas;
+    a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.kind = kind;
+    for (uint32_t done = 0; done < rows; done += a.rows) {
+        a.rows = exl2__min32(rows - done, 8);
+        uint32_t lanes = a.rows == 1 ? 1 : 8;
+        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
+        if (shared == 0) {
+            return exl2__cuda_too_few_shared(m);
+        }
+        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
+        exl2__cuda_product_next(&a, kind, a.rows);
+    }
+    return EXL2_OK;
+}
+
+/* ---- products of many rows ---- */
+
+/* out and map as in gemm_args.h. */
+static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                   exl2k_gemm_args a)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a.matrix = w->device;
+    a.rows = m->pass.row_count;
+    a.kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
+                                                                                   : EXL2K_GEMM_STORE;
+    a.partial = m->b.gemm_partial;
+    a.tickets = m->b.gemm_tickets;
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    if (plan.rows == 0) {
+        return exl2__cuda_too_few_shared(m);
+    }
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
+    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
+                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
+}
+
+/* Rows of the residual, normalised, as inputs of `reader`. */
+static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
+                                   const exl2__matrix *reader)
+{
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
+    a.residual = m->b.residual;
+    a.weight = exl2__cuda_values(weight);
+    a.map = exl2__cuda_matrix_of(reader)->map;
+    a.hidden = a.residual_pitch = m->plan->shape.hidden;
+    a.out_pitch = m->b.x_pitch;
+    a.eps = m->plan->shape.norm_eps;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_norm, grid, &a);
+}
+
+static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
+{
+    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
+    return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
+}
+
+#endif
