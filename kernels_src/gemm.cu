@@ -1,27 +1,24 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
-   takes: base.cuh, gemm_weights.cuh, gemm_args.h.
+   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
    gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128, exl2k_gemm_order.
    owns:  nothing.
    next:  gemm_weights.cuh
 
-   Eight warps of two strips (ACT: one of gate, one of up). Every weight is decoded once by the warp that uses it for
-   all rows; only inputs are shared, in tiles of 64 inputs. What a half (32 inputs) of all SMs' work costs a scheduler
-   with two warps at 128 rows: 128 HMMA of 6.7 clocks, 860 in all, against 2 x 150 other instructions; shared memory
-   gives inputs in 512 clocks. The two warps take turns: one decodes while the other multiplies, so nothing may make
-   them wait for each other: tiles of inputs are handed over by arrivals (mbarrier), not by barriers of the CTA.
+   Eight warps of two strips each. Every weight is decoded once, by the warp that uses it for all rows, and multiplied
+   by its fp16 scale: fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other
+   rows. Inputs are shared: tiles of 32 inputs x all rows, handed over by arrivals (mbarrier, sm_80 on), not by barriers
+   of the CTA: of the two warps of a scheduler one may decode while the other multiplies.
 
-   A tile of inputs is two halves of [rows][64 bytes], the second with 64-byte columns swapped: a lane's 8 inputs are 16
-   bytes, read and written without bank conflicts. */
+   What a record (64 inputs) of 128 rows takes of a scheduler: 256 HMMA of 6.5 clocks, 1664 in all, and 2 x 350 other
+   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,650: 320 to 360 TFLOP/s; warps
+   that wait for their own instructions before the next product cost the rest.
+
+   A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
+   are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
+   when it stores the up's: their records begin at different rows. */
 #include "base.cuh"
-#include "gemm_args.h"
+#include "gemm_results.cuh"
 #include "gemm_weights.cuh"
-
-#ifndef EXL2K_APART
-#define EXL2K_APART 50u /* clocks for each 8 rows */
-#endif
-
-/* ACT: gate, then up. */
-EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
 /* ---- tiles of inputs ---- */
 
@@ -53,18 +50,17 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
     if (threadIdx.x < places) {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_WARP)
-                     : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + threadIdx.x * 8),
-                     "r"(EXL2K_GEMM_WARPS) : "memory");
+        u32 full = barriers + threadIdx.x * 8, empty = full + EXL2K_GEMM_TILE_BARRIERS / 2;
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(full), "r"(EXL2K_WARP) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_WARPS) : "memory");
     }
 #endif
 }
 
 EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
 
-/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last are
-   the last, and are never stored. */
+/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last
+   are the last, and are never stored. */
 template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
 #pragma unroll 1
@@ -76,7 +72,8 @@ template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gem
         u64 from = exl2k_first(home) + (u64)(s.fill - s.base) * 64 + lane % 4 * 16;
 #if __CUDA_ARCH__ >= 800
         if (s.fill >> a.stages_log) {
-            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
+            u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + place * 8;
+            while (!exl2k_arrived(empty, (s.fill >> a.stages_log & 1) ^ 1)) {
             }
         }
 #endif
@@ -117,8 +114,8 @@ EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u
     __syncwarp();
 #if __CUDA_ARCH__ >= 800
     if (lane == 0) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
-                     : "memory");
+        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
     }
 #endif
 }
@@ -131,10 +128,6 @@ EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 }
 
 /* ---- sums ---- */
-
-template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
-    f32 v[2][NT][4];
-};
 
 /* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
 template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
@@ -157,19 +150,6 @@ template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const e
     }
 }
 
-/* Lets warps 4..7 begin half a record later, so that of the two warps of a scheduler one decodes while the other
-   multiplies; nothing brings them together again. */
-template <u32 NT> EXL2K_FN void exl2k_apart(void)
-{
-    if (threadIdx.x >= EXL2K_GEMM_THREADS / 2) {
-        u32 from, now;
-        asm volatile("mov.u32 %0, %%clock;" : "=r"(from));
-        do {
-            asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-        } while (now - from < EXL2K_APART * NT);
-    }
-}
-
 /* sums = W x over the chunks of w, records that begin in the halves [low, high). */
 template <u32 NT>
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
@@ -182,7 +162,6 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
         sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
     }
     exl2k_tiles_fill<NT>(s, a, s.base + lead);
-    exl2k_apart<NT>();
 #pragma unroll 1
     while (half < high) {
         u32 slot = exl2k_slot(w, a, w.used);
@@ -226,131 +205,6 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
     }
 }
 
-/* ---- results ---- */
-
-EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
-
-EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
-{
-    return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-}
-
-/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
-typedef struct exl2k_column {
-    u64 to, with;              /* of the first row; with 0: nothing */
-    u32 to_step, with_step;    /* bytes from row to row */
-    f32 bias, with_bias;
-    u32 act, half;
-} exl2k_column;
-
-/* A column of a block of f32 [rows, 256]: sums of a split, or the gate's of ACT. */
-EXL2K_FN exl2k_column exl2k_column_block(u64 block)
-{
-    exl2k_column c = { block + threadIdx.x * 4, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
-    return c;
-}
-
-/* pass: ACT 0: the gate's, to the block `gates`, where pass 1 reads them. n: the lane's column. */
-EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
-{
-    const exl2k_part &p = a.matrix.part[part];
-    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
-    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
-    if (act && pass == 0) {
-        return exl2k_column_block(gates);
-    }
-    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
-                       exl2k_bias(p, n), 0.0f, act, half };
-    c.with = act ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
-    c.with_step = act ? 1024 : c.to_step;
-    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
-    return c;
-}
-
-/* Stores up to 16 rows of the column, and goes on to the next. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
-{
-    f32 with[16];
-#pragma unroll
-    for (u32 i = 0; i < 16; i++) {
-        with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
-    }
-#pragma unroll
-    for (u32 i = 0; i < 16; i++) {
-        f32 value = v[i] + c.bias;
-        value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
-        if (i < rows && c.half) {
-            exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-        } else if (i < rows) {
-            exl2k_store_f32(c.to + (u64)i * c.to_step, value);
-        }
-    }
-    c.to += 16ull * c.to_step;
-    c.with += c.with ? 16ull * c.with_step : 0;
-}
-
-/* The column, summed up over blocks in their order. */
-EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_bytes, u32 rows)
-{
-#pragma unroll 1
-    for (u32 row = 0; row < rows; row += 16) {
-        f32 v[16] = { 0 };
-        u64 from = block + row * 1024 + threadIdx.x * 4;
-#pragma unroll 1
-        for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
-            f32 more[4][16];
-#pragma unroll
-            for (u32 k = 0; k < 64; k++) {
-                more[k / 16][k % 16] = z + k / 16 < count ? exl2k_load_f32(from + k / 16 * block_bytes + k % 16 * 1024)
-                                                          : 0.0f;
-            }
-#pragma unroll
-            for (u32 k = 0; k < 64; k++) {
-                v[k % 16] += more[k / 16][k % 16];
-            }
-        }
-        exl2k_column_store(c, v, rows - row);
-    }
-}
-
-/* Bulk copies to the ring come after the results that were in it. */
-EXL2K_FN void exl2k_results_fence(void)
-{
-#if EXL2K_GEMM_BULK
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
-{
-    constexpr u32 each = NT < 8 ? NT : 8;
-    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-#pragma unroll
-    for (u32 first = 0; first < NT; first += each) {
-        __syncwarp();
-#pragma unroll
-        for (u32 k = 0; k < each * 8; k++) {
-            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
-            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
-                                   sums.v[s][first + i][e]);
-        }
-        __syncwarp();
-#pragma unroll 1
-        for (u32 row = first * 8; there && row < rows && row < (first + each) * 8; row += 16) {
-            f32 v[16];
-#pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first * 8 + i) * EXL2K_GEMM_PITCH);
-            }
-            exl2k_column_store(c, v, rows - row);
-        }
-    }
-    exl2k_results_fence();
-    __syncwarp();
-}
-
 /* ---- tiles ---- */
 
 /* Where a tile lies. It is worked out twice, before and after the sums, which need the registers. */
@@ -379,8 +233,8 @@ template <u32 NT> EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u3
 EXL2K_FN u32 exl2k_gemm_rows(const exl2k_gemm_args &a) { return a.rows_at ? exl2k_load(a.rows_at) : a.rows; }
 
 /* Begins to copy weights and inputs of a tile; false when it has no rows. */
-template <u32 NT>
-EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, const exl2k_spot &p, u32 pass)
+EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, const exl2k_spot &p,
+                               u32 pass)
 {
     const exl2k_part &q = a.matrix.part[p.part + pass];
     u32 lane = threadIdx.x % EXL2K_WARP, from = 0, end = q.slice[a.matrix.ways];
@@ -434,7 +288,7 @@ EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_
 {
     exl2k_sums<NT> sums;
     exl2k_spot p = exl2k_spot_of<NT>(a, work);
-    if (!exl2k_gemm_begin<NT>(a, w, s, p, pass)) {
+    if (!exl2k_gemm_begin(a, w, s, p, pass)) {
         return;
     }
     exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);

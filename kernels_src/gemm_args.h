@@ -52,8 +52,8 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 ring_bytes;  /* (slot_bytes << slots_log), or more: 32 (gemm64, gemm128: 64) rows of EXL2K_GEMM_PITCH */
 } exl2k_gemm_args;
 
-/* exl2k_gemm_order: fp16 [rows, pitch], element n of a row to map[n], in place. Grid (rows), 256 threads; dynamic shared
-   memory: 2 * columns bytes. */
+/* exl2k_gemm_order: fp16 [rows, pitch], element n of a row to map[n], in place. Grid (rows), 256 threads; dynamic
+   shared memory: 2 * columns bytes. */
 typedef struct exl2k_gemm_order_args {
     exl2k_u64 values, map; /* map: u16 [columns] */
     exl2k_u32 columns, pitch; /* columns: a multiple of 8 */

@@ -27,8 +27,9 @@
 
 typedef struct exl2k_weights {
     u32 place, bytes16;       /* of the next chunk to copy; bytes16 0: there is none */
-    u32 ring, home;           /* shared addresses; home: bulk: a barrier for each slot; at 32 both strips, at 48 the entry
-                                 of the next chunk to copy and the end of entries, u64 each; the rest is the kernel's */
+    u32 ring, home;           /* shared addresses; home: bulk: a barrier for each slot; at 32 both strips, at 48 the
+                                 entry of the next chunk to copy and the end of entries, u64 each; the rest is the
+                                 kernel's */
     u32 filled, used;         /* chunks of the kernel so far: their place is that modulo the slots */
 } exl2k_weights;
 
@@ -106,7 +107,8 @@ EXL2K_FN void exl2k_weights_start(exl2k_weights &w, u64 first, u64 second, u64 t
 EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
 {
     if (w.bytes16 > 0) {
-        u32 slot = exl2k_slot(w, a, w.filled), to = slot + EXL2K_GEMM_ENTRY, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+        u32 slot = exl2k_slot(w, a, w.filled), to = slot + EXL2K_GEMM_ENTRY;
+        u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
         uint4 strips = exl2k_shared_load4(w.home + 32), entries = exl2k_shared_load4(w.home + 48);
         u64 from = exl2k_first(strips) + (u64)w.place * 16, from_other = exl2k_second(strips) + (u64)w.place * 16;
         u64 table = exl2k_first(entries), next = table + sizeof(exl2k_chunk);

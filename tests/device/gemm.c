@@ -68,7 +68,8 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
                 }
             }
             for (uint32_t row = 0; row < rows; row++) {
-                c->value[(size_t)row * c->columns + first + n] = sums[row] + (p->desc.has_bias ? (double)p->bias[n] : 0);
+                double bias = p->desc.has_bias ? (double)p->bias[n] : 0;
+                c->value[(size_t)row * c->columns + first + n] = sums[row] + bias;
             }
         }
         first += p->desc.out;

@@ -135,9 +135,10 @@ static void time_rows(uint32_t rows)
         double us = time_units(unit, unit, rows), columns = (double)m->part[0].columns + m->part[1].columns;
         columns += (double)m->part[2].columns;
         layer += 2e-6 * rows * m->rows * columns;
-        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   %u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n",
-               rows, unit_names[unit], us, 2e-6 * rows * m->rows * columns / us, plan.rows,
-               a.row_tiles, a.column_tiles, a.splits, plan.ctas, 1u << a.stages_log, 1u << a.slots_log, plan.shared_bytes);
+        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   ", rows, unit_names[unit], us,
+               2e-6 * rows * m->rows * columns / us);
+        printf("%u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n", plan.rows, a.row_tiles,
+               a.column_tiles, a.splits, plan.ctas, a.stage_mask + 1, a.slot_mask + 1, plan.shared_bytes);
     }
     double us = time_units(QKV, DOWN, rows);
     printf("%5u rows layer    %8.1f us %5.0f TFLOP/s   32 layers: %.2f ms, %.0f rows/s\n", rows, us, layer / us,
