@@ -314,7 +314,7 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     extern __shared__ uint4 exl2k_dynamic[];
     u32 shared = exl2k_shared(exl2k_dynamic);
     exl2k_tiles s = { 0 };
-    exl2k_weights w = { { 0 } };
+    exl2k_weights w = { 0 };
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
     s.fill = threadIdx.x / EXL2K_WARP;
