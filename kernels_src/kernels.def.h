@@ -19,6 +19,7 @@
     X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
     X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
     X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
+    X(exl2k_gemm_order, "gemm.cu", exl2k_gemm_order_args, BUDGET)                            \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \

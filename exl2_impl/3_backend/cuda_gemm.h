@@ -56,13 +56,15 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 /* Fills in stages, slots and their sizes: as deep as the budget allows. Bytes of shared memory; 0: too few. */
 static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
-    static const uint8_t depths[][2] = { { 4, 3 }, { 3, 3 }, { 3, 2 }, { 2, 2 }, { 2, 1 } }; /* stages_log, slots */
+    static const uint8_t depths[][2] = { { 4, 2 }, { 3, 2 }, { 3, 1 }, { 2, 1 }, { 2, 0 } }; /* stages_log, slots_log */
     uint32_t result = exl2__min32(rows, 64) * EXL2K_GEMM_PITCH;
     a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
     for (uint32_t i = rows == 128 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
         a->stages_log = depths[i][0];
-        a->slots = depths[i][1];
-        a->ring_bytes = exl2__max32(a->slots * a->slot_bytes, result);
+        a->slots_log = depths[i][1];
+        a->stage_mask = (1u << a->stages_log) - 1;
+        a->slot_mask = (1u << a->slots_log) - 1;
+        a->ring_bytes = exl2__max32(a->slot_bytes << a->slots_log, result);
         uint32_t bytes = EXL2K_GEMM_BARRIERS + (rows / 8 * EXL2__CUDA_GEMM_TILE_BYTES << a->stages_log)
                          + EXL2K_GEMM_WARPS * a->ring_bytes;
         if (bytes <= budget) {

@@ -186,7 +186,7 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
-        return exl2__cuda_many(m, layer->gate_up, EXL2__CUDA_ACT, many);
+        return exl2__cuda_many_act(m, layer->gate_up, many);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->pass.row_count);
 }

@@ -1,74 +1,75 @@
-/* cuda_gemm.c: plans of products of many rows: whatever the matrix, the rows and the device, a launch stays within the
-   memory that is set aside for any plan, and its splits cover K.
-   takes: nothing.
-   gives: exit code 0 or 1.
-   owns:  nothing.
-   next:  cuda_model.c */
+/* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are the same for a class of rows. */
 #include "../../exl2_impl/3_backend/cuda_gemm.h"
 #include "../check.h"
 
-static const uint32_t sms[] = { 1, 14, 20, 36, 46, 82, 108, 128, 132, 144, 148, 170 };
-static const uint32_t budgets[] = { 49152, 65536, 101376, 166912, 232448 };
-static const uint32_t rows[] = { 9, 32, 33, 64, 65, 97, 100, 128, 129, 256, 257, 512, 513, 1024 };
-static const uint32_t columns[] = { 32, 256, 512, 1536, 2048, 4096, 5632, 8192, 11008, 14336, 28672, 128256 };
-static const uint32_t inputs[] = { 32, 576, 2048, 4096, 14336, 28672 };
-
-typedef struct tally {
-    uint32_t plans, split_acts;
-    uint64_t most_partial; /* in blocks of 128 KiB, for 132 multiprocessors */
-} tally;
-
-/* What gemm_args.h says of a launch, from the plan's own numbers. */
-static void check_plan(tally *t, exl2k_gemm_args a, uint32_t device_sms, uint32_t budget)
+static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)
 {
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, 2112, device_sms, budget);
-    if (plan.rows == 0) {
-        return;
+    exl2k_matrix m = { .parts = parts, .rows = rows };
+    for (uint32_t i = 0; i < parts; i++) {
+        m.part[i].columns = columns;
+        m.part[i].strips = (uint32_t)exl2__div_up(columns, 16);
+        m.strips += m.part[i].strips;
     }
-    uint32_t halves = (a.matrix.rows + 31) / 32, tiles = a.row_tiles * a.column_tiles;
-    uint32_t passes = a.kind == EXL2K_GEMM_ACT ? 2 : 1;
-    uint64_t block = (uint64_t)plan.rows * 1024, blocks = 0;
-    if (a.splits > 1) {
-        blocks = (uint64_t)tiles * a.splits * passes + (passes == 2 ? tiles : 0);
-        CHECK(tiles * a.splits <= device_sms && plan.ctas == tiles * a.splits);
-        CHECK_INT(plan.tickets, tiles * passes * EXL2K_GEMM_WARPS);
-        t->split_acts += passes == 2;
-    } else if (passes == 2) {
-        blocks = plan.ctas;
-        CHECK(plan.ctas <= device_sms);
+    return m;
+}
+
+static exl2k_gemm_args args_of(const exl2k_matrix *m, uint32_t kind, uint32_t rows)
+{
+    exl2k_gemm_args a = { .matrix = *m, .kind = kind, .rows = rows };
+    return a;
+}
+
+static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t chunk, uint32_t sms,
+                       uint32_t budget)
+{
+    exl2k_gemm_args a = args_of(m, kind, rows);
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, chunk, sms, budget);
+    uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32), strips = 0;
+    for (uint32_t i = 0; i < (kind == EXL2K_GEMM_ACT ? 1 : m->parts); i++) {
+        strips += (uint32_t)exl2__div_up(m->part[i].strips, EXL2K_GEMM_STRIPS);
     }
-    CHECK_INT(plan.partial_bytes, blocks * block);
-    CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(device_sms));
-    CHECK(plan.tickets * sizeof(uint32_t) <= exl2__cuda_gemm_tickets_max(device_sms));
-    CHECK(plan.shared_bytes <= budget);
-    CHECK((uint64_t)a.row_tiles * plan.rows >= a.rows);
-    CHECK(a.halves % 2 == 0 && a.halves * a.splits >= halves && a.halves * (a.splits - 1) < halves);
-    t->plans++;
-    if (device_sms == 132 && plan.partial_bytes / 131072 > t->most_partial) {
-        t->most_partial = plan.partial_bytes / 131072;
-    }
+    CHECK(plan.rows == 32 || plan.rows == 64 || plan.rows == 128);
+    CHECK(plan.shared_bytes > 0 && plan.shared_bytes <= budget);
+    CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
+    CHECK_INT(a.column_tiles, strips);
+    CHECK(a.splits * a.halves >= halves && (a.splits - 1) * a.halves < halves);
+    CHECK(a.splits == 1 || a.halves % 2 == 0);
+    CHECK_INT(plan.ctas, a.splits > 1 ? a.row_tiles * a.column_tiles * a.splits
+                                      : exl2__min32(a.row_tiles * a.column_tiles, sms));
+    CHECK(a.splits == 1 || plan.ctas <= sms);
+    CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
+    CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+    CHECK(a.slot_bytes >= EXL2K_GEMM_ENTRY + 2 * chunk);
+    CHECK(a.ring_bytes >= a.slot_bytes << a.slots_log);
+    CHECK(a.ring_bytes >= exl2__min32(plan.rows, 64) * EXL2K_GEMM_PITCH);
+    CHECK(a.stages_log >= 2 && a.stage_mask == (1u << a.stages_log) - 1 && a.slot_mask == (1u << a.slots_log) - 1);
+    uint32_t places = (a.stage_mask + 1) * plan.rows * 64;
+    CHECK(plan.shared_bytes >= EXL2K_GEMM_BARRIERS + places + EXL2K_GEMM_WARPS * a.ring_bytes);
+    CHECK(8 * (a.stage_mask + 1) <= EXL2K_GEMM_TILE_BARRIERS / 2 && 8 * (a.slot_mask + 1) <= 32);
+    exl2k_gemm_args most = args_of(m, kind, exl2__cuda_gemm_class(rows) ? exl2__cuda_gemm_class(rows) : 100000);
+    exl2__cuda_gemm_plan of_class = exl2__cuda_gemm_plan_make(&most, chunk, sms, budget);
+    CHECK(of_class.rows == plan.rows && most.halves == a.halves);
 }
 
 int main(void)
 {
-    tally t = { 0, 0, 0 };
-    for (size_t s = 0; s < sizeof sms / sizeof sms[0]; s++) {
-        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-            for (size_t n = 0; n < sizeof columns / sizeof columns[0]; n++) {
-                for (size_t k = 0; k < sizeof inputs / sizeof inputs[0]; k++) {
-                    for (uint32_t kind = EXL2K_GEMM_STORE; kind <= EXL2K_GEMM_ACT; kind++) {
-                        exl2k_gemm_args a = { .rows = rows[r], .kind = kind };
-                        a.matrix.rows = inputs[k];
-                        a.matrix.parts = kind == EXL2K_GEMM_ACT ? 2 : 1;
-                        a.matrix.part[0].strips = a.matrix.part[1].strips = columns[n] / 16;
-                        check_plan(&t, a, sms[s], budgets[(r + n + k) % 5]);
-                    }
-                }
-            }
-        }
+    static const uint32_t rows[] = { 1, 9, 32, 33, 64, 65, 127, 128, 129, 256, 257, 500, 512, 513, 2048, 8192 };
+    static const uint32_t columns[] = { 16, 300, 4096, 28672 }, inputs[] = { 32, 96, 1000, 4096, 28672 };
+    static const uint32_t forms[][2] = { { 49152, 1088 }, { 49152, 2048 }, { 101376, 2112 }, { 232448, 2112 } };
+    static const uint32_t sms[] = { 1, 14, 132 };
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] * 4 * 5 * 4 * 3; i++) {
+        uint32_t k = i, r = rows[k % 16], n = columns[(k /= 16) % 4], in = inputs[(k /= 4) % 5], form = (k /= 5) % 4;
+        exl2k_matrix one = matrix_of(1, n, in), two = matrix_of(2, n, in), three = matrix_of(3, n, in);
+        uint32_t count = sms[k / 4 % 3], budget = forms[form][0], chunk = forms[form][1];
+        check_plan(&one, EXL2K_GEMM_RESIDUAL, r, chunk, count, budget);
+        check_plan(&two, EXL2K_GEMM_ACT, r, chunk, count, budget);
+        check_plan(&three, EXL2K_GEMM_STORE, r, chunk, count, budget);
     }
-    printf("%u plans, %u of them two sums with splits; at most %llu blocks on 132 multiprocessors\n", t.plans,
-           t.split_acts, (unsigned long long)t.most_partial);
-    CHECK(t.plans > 10000 && t.split_acts > 500 && t.most_partial > 264);
+    exl2k_matrix m = matrix_of(1, 4096, 4096);
+    exl2k_gemm_args a = args_of(&m, EXL2K_GEMM_STORE, 100);
+    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 16384).rows, 0); /* no room for anything */
+    a = args_of(&m, EXL2K_GEMM_STORE, 16);
+    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 232448).rows, 32);
+    CHECK_INT(a.splits, 8); /* 16 tiles of columns on 132 multiprocessors */
     return check_done();
 }
