@@ -31,6 +31,7 @@
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
     X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
+    X(exl2k_attend_order, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \
