@@ -221,8 +221,8 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
                                                  EXL2__KERNEL_exl2k_attend_prefill256 };
     exl2__cuda_grid store = { .x = m->step->row_count, .y = 1, .threads = 256 };
-    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads, .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1),
-                             .threads = EXL2K_ATTEND_THREADS };
+    exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
+                             .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
     exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_ORDER_PARTS, .threads = 256 };
     exl2k_attend_args natural = *a;
     bool ordered = !a->map || a->heads * a->dim > EXL2K_ORDER_MAX;

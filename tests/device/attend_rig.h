@@ -217,7 +217,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
+        .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
