@@ -73,7 +73,7 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
     }
     exl2k_step step = { .row_count = ROWS };
     exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS },
-                                 { .token = 0, .flags = EXL2K_ROW_DONE }, { .token = 3 } };
+                                 { .token = 3, .flags = EXL2K_ROW_DONE }, { .token = 0 } };
     rig_buffer b[] = {
         rig_buffer_of(&step, sizeof step), rig_buffer_of(rows, sizeof rows),
         rig_buffer_of(value_bytes == 4 ? (void *)values : (void *)halves, (size_t)TOKENS * hidden * value_bytes),
