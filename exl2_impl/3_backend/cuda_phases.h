@@ -139,8 +139,13 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
                              .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
+    exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_ORDER_PARTS, .threads = 256 };
+    exl2k_attend_args natural = *a;
+    bool ordered = !a->map || a->heads * a->dim > EXL2K_ORDER_MAX;
+    natural.map = ordered ? a->map : 0;
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
-    return exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, a);
+    EXL2__TRY(exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, &natural));
+    return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_order, order, a);
 }
 
 static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
