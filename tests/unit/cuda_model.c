@@ -163,7 +163,10 @@ static exl2_result rig_load(const char *path)
     }
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
-    EXL2__TRY(b->reserve(rig.d, rig.load.weight_bytes));
+    for (exl2_result r = EXL2_PENDING; r == EXL2_PENDING;) {
+        r = b->reserve(rig.d, rig.load.weight_bytes);
+        EXL2__TRY(r);
+    }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
     while (!exl2__weights_done(&rig.load)) {
         EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
