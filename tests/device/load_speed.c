@@ -107,7 +107,10 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < load.tensors.count; i++) {
         bytes += load.tensors.entries[i].bytes;
     }
-    need(b->reserve(d, load.weight_bytes));
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        need(r = b->reserve(d, load.weight_bytes));
+    }
     need(exl2__cuda_device_enter(&gpu));
     need(exl2__cuda_pin(&gpu, SLICE, &slot));
     need(exl2__cuda_device_alloc(&gpu, 16 * SLICE, EXL2_MEM_SCRATCH, &scratch));

@@ -109,8 +109,12 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     for (uint32_t i = 0; i < s->plan.shape.layers; i++) {
         s->layers[i].index = i;
     }
-    side_need(s, b->reserve ? b->reserve(s->d, s->load.weight_bytes)
-                            : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS));
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        r = b->reserve ? b->reserve(s->d, s->load.weight_bytes)
+                       : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
+    }
+    side_need(s, r);
     side_need(s, exl2__weights_begin(&s->c, &s->load));
     while (!exl2__weights_done(&s->load)) {
         side_need(s, exl2__weights_slice(&s->c, &s->load, &s->plan, b, s->d, &s->weights));

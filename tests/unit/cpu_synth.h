@@ -341,7 +341,11 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
         tweak(m->d);
     }
     if (b->reserve) {
-        synth_need(m, b->reserve(m->d, 64u << 20));
+        exl2_result r = EXL2_PENDING;
+        while (r == EXL2_PENDING) { /* kernels, a few at a time */
+            r = b->reserve(m->d, 64u << 20);
+        }
+        synth_need(m, r);
     } else {
         synth_need(m, exl2__arena_open(&m->c, &m->weights, 64u << 20, EXL2_MEM_WEIGHTS));
     }

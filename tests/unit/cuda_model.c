@@ -163,9 +163,9 @@ static exl2_result rig_load(const char *path)
     }
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
-    for (exl2_result r = EXL2_PENDING; r == EXL2_PENDING;) {
-        r = b->reserve(rig.d, rig.load.weight_bytes);
-        EXL2__TRY(r);
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        EXL2__TRY(r = b->reserve(rig.d, rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
     while (!exl2__weights_done(&rig.load)) {
