@@ -11,6 +11,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
     u64 row = (u64)blockIdx.x * a.pitch * 2;
     exl2k_dependency_wait();
     exl2k_dependency_release();
+    if (a.rows_at && blockIdx.x >= exl2k_load(a.rows_at)) {
+        return;
+    }
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         exl2k_store_u16(a.to + row + exl2k_load_u16(a.map + n * 2) * 2, exl2k_load_u16(a.from + row + n * 2));
     }
@@ -24,6 +27,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_join(ex
     u64 from = a.from + (u64)blockIdx.x * a.count * 8, to = a.to + (u64)blockIdx.x * a.pitch * 2;
     exl2k_dependency_wait();
     exl2k_dependency_release();
+    if (a.rows_at && blockIdx.x >= exl2k_load(a.rows_at)) {
+        return;
+    }
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         f32 h = exl2k_gated(exl2k_load_f32(from + n * 4), exl2k_load_f32(from + ((u64)a.count + n) * 4));
         u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;

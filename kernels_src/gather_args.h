@@ -14,6 +14,7 @@
 typedef struct exl2k_gather_args {
     exl2k_u64 from, to; /* fp16 [rows, pitch] */
     exl2k_u64 map;      /* u16 [count] */
+    exl2k_u64 rows_at;  /* u32 in device memory: rows of the step, others leave; 0: all */
     exl2k_u32 count, pitch;
 } exl2k_gather_args;
 
@@ -22,6 +23,7 @@ typedef struct exl2k_join_args {
     exl2k_u64 from; /* f32 [rows, 2, count]: gate, up */
     exl2k_u64 to;   /* fp16 [rows, pitch] */
     exl2k_u64 map;  /* u16 [count]; 0: identity */
+    exl2k_u64 rows_at; /* as above */
     exl2k_u32 count, pitch;
 } exl2k_join_args;
 

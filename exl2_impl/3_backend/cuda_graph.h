@@ -65,7 +65,7 @@ static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, u
 
 /* ---- capture ---- */
 
-static const uint32_t exl2__cuda_split_classes[EXL2__CUDA_SPLIT_CLASSES] = { 2, 4, 8, EXL2K_SPLITS_MAX };
+static const uint32_t exl2__cuda_split_classes[EXL2__CUDA_SPLIT_CLASSES] = { 1, 4, 8, EXL2K_SPLITS_MAX };
 
 /* The class that has at least so many splits. */
 static inline uint32_t exl2__cuda_split_class(uint32_t splits)

@@ -57,6 +57,12 @@ static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
                       m->gpu->info.name, m->form.shared_bytes);
 }
 
+/* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
+static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
+{
+    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+}
+
 /* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args a, uint32_t rows)
@@ -66,7 +72,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a.eps = m->plan->shape.norm_eps;
     a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
     a.slots = m->form.ctas;
-    a.rows_at = m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    a.rows_at = exl2__cuda_rows_at(m);
     a.kind = kind;
     for (uint32_t done = 0; done < rows; done += a.rows) {
         a.rows = exl2__min32(rows - done, 8);
@@ -103,6 +109,20 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
     return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
                                : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
+}
+
+/* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
+   a row fits into shared memory; scattered columns cost a third of the product. */
+static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args a)
+{
+    exl2k_gemm_order_args order = { .values = a.out, .map = a.map, .columns = m->plan->shape.inter,
+                                    .pitch = a.out_pitch };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
+                             .shared_bytes = 2 * order.columns };
+    bool apart = a.map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
+    a.map = apart ? 0 : a.map;
+    EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
+    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_order, grid, &order) : EXL2_OK;
 }
 
 /* Rows of the residual, normalised, as inputs of `reader`. */

@@ -32,7 +32,8 @@ static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix
     a.x = m->b.split_x;
     for (uint32_t i = 0; i < w->device.parts; i++) {
         exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
-        exl2k_gather_args gather = { .from = x, .to = a.x, .map = one.map, .count = w->in, .pitch = a.x_pitch };
+        exl2k_gather_args gather = { .from = x, .to = a.x, .map = one.map, .rows_at = exl2__cuda_rows_at(m),
+                                     .count = w->in, .pitch = a.x_pitch };
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather));
         EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, a, a.rows));
@@ -67,7 +68,8 @@ static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *
 static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     uint32_t inter = m->plan->shape.inter;
-    exl2k_join_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .count = inter, .pitch = a.out_pitch };
+    exl2k_join_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
+                             .count = inter, .pitch = a.out_pitch };
     EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm, layer->gate_up, &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {

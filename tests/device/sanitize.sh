@@ -1,7 +1,7 @@
 #!/bin/sh
 # sanitize.sh: compute-sanitizer's memcheck, racecheck and synccheck over every kernel on small shapes: 0 findings.
 #   tests/device/sanitize.sh FOLDER            FOLDER: of pack.sh
-# Shapes of phases.c with heads of 64, 128 and 256 elements, one with a v of another order and a dense one run every
+# Shapes of phases.c with heads of 64, 128 and 256 elements, one with orders of its own for v and up and a dense one run every
 # kernel but the probes, which `host` runs. Exit code: 0, 1, or 77 where compute-sanitizer or a GPU is not there.
 folder=${1:-.}
 logs=${OUT:-device-log}
@@ -25,8 +25,8 @@ for tool in memcheck racecheck synccheck; do
     check $tool phases-64 phases 0 1 3 &
     check $tool phases-128 phases 3 1 3 &
     check $tool phases-256 phases 4 1 3 &
-    check $tool phases-order phases 12 1 6 &
-    check $tool phases-dense phases 18 1 6 &
+    check $tool phases-order phases 18 1 6 &
+    check $tool phases-dense phases 20 1 6 &
     wait
 done
 check memcheck host host plain

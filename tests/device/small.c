@@ -73,8 +73,8 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
         }
     }
     exl2k_step step = { .row_count = ROWS };
-    exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS }, { .token = 0 },
-                                 { .token = 3 } };
+    exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS },
+                                 { .token = 3, .flags = EXL2K_ROW_DONE }, { .token = 0 } };
     rig_buffer b[] = {
         rig_buffer_of(&step, sizeof step), rig_buffer_of(rows, sizeof rows),
         rig_buffer_of(value_bytes == 4 ? (void *)values : (void *)halves, (size_t)TOKENS * hidden * value_bytes),
@@ -91,6 +91,11 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
     uint16_t *out = downloaded(b[4]);
     for (uint32_t r = 0; r < ROWS; r++) {
         double square = 0;
+        if (rows[r].flags & EXL2K_ROW_DONE) {
+            CHECK(is_poison(&residual[r * pitch], pitch * 4) && is_poison(&out[r * pitch], pitch * 2));
+            CHECK(is_poison(&sums[r * SLOTS_PITCH], SLOTS * 4));
+            continue;
+        }
         for (uint32_t n = 0; n < hidden; n++) {
             float wanted = rows[r].token < TOKENS ? values[(size_t)rows[r].token * hidden + n] : 0;
             uint32_t place = permuted ? map[n] : n;
@@ -226,7 +231,7 @@ static void test_gather(const rig_module *m, uint32_t count)
     }
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * pitch * 2), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
-    exl2k_gather_args a = { b[0].address, b[2].address, b[1].address, count, pitch };
+    exl2k_gather_args a = { b[0].address, b[2].address, b[1].address, 0, count, pitch };
     rig_launch(m, "exl2k_gather", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[2]);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -253,7 +258,7 @@ static void test_join(const rig_module *m, uint32_t count, bool permuted)
     from[count + 1] = 400; /* beyond fp16 */
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * 2 * count * 4), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
-    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, count, pitch };
+    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, 0, count, pitch };
     rig_launch(m, "exl2k_join", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[2]);
     for (uint32_t r = 0; r < ROWS; r++) {
