@@ -143,7 +143,7 @@ static void check_lost(cuda_life *l, size_t given)
     CHECK_INT(exl2_generate(l->e, &d), EXL2_ERR_DEVICE_LOST);
     CHECK_INT(cuda_load(l->e, &model), EXL2_ERR_DEVICE_LOST);
     exl2_last_error(l->e, &error);
-    CHECK(error.code == EXL2_ERR_DEVICE_LOST && error.native != 0 && strstr(error.text, "lost") != NULL);
+    CHECK(error.code == EXL2_ERR_DEVICE_LOST && error.native != 0 && strstr(error.text, "was lost before") != NULL);
     CHECK_INT(fake.launches, launches);
 }
 
