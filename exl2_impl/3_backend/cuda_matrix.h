@@ -19,7 +19,7 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_RINGS { 3, 2 }, { 2, 2 }, { 6, 1 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages, side: best first */
+#define EXL2__CUDA_RINGS { 3, 2 }, { 2, 2 }, { 6, 1 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages, side */
 #define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
 #define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
 
