@@ -5,10 +5,14 @@
    next:  gemv1.cu
 
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
-   its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
+   its group (8 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
    the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
    a chunk (256 rows: 32 registers) are read once a block. Sums of slices are taken in the order of slices: the same
-   bits in every run, and for a row alone or among others. */
+   bits in every run, and for a row alone or among others.
+
+   LAUNCHES THAT OVERLAP. A CTA takes half of an SM. It asks for its first weights and constants, waits for the kernels
+   before, and only then lets the next one start: so that there is one CTA of it for each SM, next to the one that
+   works, with its ring full when its turn comes. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
@@ -65,7 +69,7 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
     for (u32 slice = 1; slice < ways; slice++) {
         total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
     }
-    return total * 16777216.0f; /* sums are in units of 2^-24 */
+    return total;
 }
 
 #include "gemv_out.cuh"
@@ -130,7 +134,6 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         u32 to = w.sums, left = w.walk.reach;
         if constexpr (M == 1) {
             inputs.mine = ahead;
-            exl2k_start(inputs.start, exl2k_raw_zeros(exl2k_task_width(task)), ahead);
         } else {
             (void)ahead;
             exl2k_load_inputs(inputs, x, task);
@@ -180,24 +183,25 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
     exl2k_stream s = exl2k_stream_open(a, place, shared, small);
     for (u32 i = 0; i < a.stages; i++) {
         exl2k_stream_fill<M>(s, a, place);
         exl2k_stream_step(s, a);
     }
     s.parity = 0;
-    exl2k_dependency_release();
+    exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
+    exl2k_out out = exl2k_out_open<M>(a, block, small + 512);
     exl2k_dependency_wait();
+    exl2k_dependency_release();
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
     if (M == 1 && work.any) {
         ahead = exl2k_load_input(x, work.task, place.lane);
     }
-    exl2k_out out = exl2k_out_open<M>(a, small + 1024);
+    exl2k_out_begin<M>(out, a);
+    exl2k_out_read<M>(out, a, block);
     x += M == 1 ? 0 : (u64)exl2k_min(place.lane / 4, out.rows - 1) * a.x_pitch * 2;
     while (block.begin < block.end) {
-        exl2k_out_begin<M>(out, a, block);
         exl2k_gemv_block<M>(a, place, s, work, ahead, block, sums, x);
         if (block.begin == exl2k_strips_of_cta(a).begin) {
             exl2k_out_settle<M>(out);
@@ -209,6 +213,8 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
             break;
         }
         __syncthreads();
+        exl2k_out_constants<M>(out, a, block);
+        exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
         if (M == 1 && work.any) {
             ahead = exl2k_load_input(x, work.task, place.lane);

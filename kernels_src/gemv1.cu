@@ -5,7 +5,7 @@
    next:  gemv8.cu */
 #include "gemv.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 2)
 exl2k_gemv1(const __grid_constant__ exl2k_gemv_args a)
 {
     exl2k_gemv<1>(a);

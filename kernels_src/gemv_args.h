@@ -17,10 +17,8 @@
 
 #include "matrix_args.h"
 
-#ifndef EXL2K_GEMV_WARPS
-#define EXL2K_GEMV_WARPS 16
-#endif
-#define EXL2K_GEMV_THREADS (EXL2K_GEMV_WARPS * 32)
+#define EXL2K_GEMV_THREADS 256
+#define EXL2K_GEMV_WARPS 8
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
 #define EXL2K_GEMV_SMALL_BYTES 2048 /* of shared memory besides ring and partial sums */
 
@@ -44,7 +42,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
+    /* Dynamic shared memory: ring [8 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
     exl2k_u32 stages;      /* 1..8 */
     exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */

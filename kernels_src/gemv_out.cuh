@@ -1,13 +1,12 @@
 /* gemv_out.cuh: what becomes of the sums of a product of 1 to 8 rows; included by gemv.cuh only.
    takes: base.cuh, gemv_args.h, partial sums in shared memory.
-   gives: exl2k_out, _open, _begin, _settle, _block, _close.
+   gives: exl2k_out, _open, _begin, _read, _settle, _block, _close.
    owns:  nothing.
    next:  gemv.cuh
 
-   Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
-   the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
-   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2];
-   total of squares [8 rows]. */
+   Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 256 ...: always
+   the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (512 bytes), then from
+   `small` on: sums of 32 slots [8 rows][8], now and before; squares [16]; best [16][2]; total of squares [8 rows]. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -17,15 +16,15 @@
 #define EXL2K_SMALL_NOW 0u
 #define EXL2K_SMALL_BEFORE 256u
 #define EXL2K_SMALL_SQUARES 512u
-#define EXL2K_SMALL_BEST 640u
-#define EXL2K_SMALL_TOTAL 896u
+#define EXL2K_SMALL_BEST 576u
+#define EXL2K_SMALL_TOTAL 704u
 
+/* One row: what the first item of this thread in a block needs. With eight rows the registers are needed for products. */
 typedef struct exl2k_out {
     u32 rows, small;
-    f32 now, before;            /* one row: slots that this lane has read */
-    f32 residual, weight, bias; /* residual: of the item of this block */
-    u32 place;
-    bool active;
+    f32 now, before;            /* slots that this lane has read */
+    f32 residual, weight, bias; /* residual only */
+    u32 place;                  /* residual, act: where the result goes */
 } exl2k_out;
 
 /* This thread's first item; from the thread's number each time, as registers are few. */
@@ -44,30 +43,29 @@ EXL2K_FN f32 exl2k_slot(u64 sums, u32 row, u32 slot, u32 slots)
 EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 group, f32 value)
 {
     f32 sum = exl2k_warp_sum(value);
-    if ((threadIdx.x % EXL2K_WARP) == 0) {
+    if (threadIdx.x % EXL2K_WARP == 0) {
         exl2k_shared_store_f32(o.small + table + (row * 8 + group) * 4, sum);
     }
 }
 
+/* One row: warp w has slots 32 w ...; eight rows: it has all of row w. */
 template <u32 M> EXL2K_FN void exl2k_slots_read(exl2k_out &o, const exl2k_gemv_args &a)
 {
+    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
     if (M == 1) {
-        if ((threadIdx.x / EXL2K_WARP) < 8) {
-            o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
-            o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
-        }
+        o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, threadIdx.x, a.slots) : 0.0f;
+        o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, threadIdx.x, a.slots) : 0.0f;
         return;
     }
-    u32 row = (threadIdx.x / EXL2K_WARP) / 2, first = (threadIdx.x / EXL2K_WARP) % 2 * 4;
-    f32 now[4], before[4];
-    for (u32 i = 0; i < 4; i++) {
-        u32 slot = (first + i) * 32 + (threadIdx.x % EXL2K_WARP), slots = row < o.rows ? a.slots : 0;
-        now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
-        before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
+    u32 slots = warp < o.rows ? a.slots : 0;
+    f32 now[8], before[8];
+    for (u32 i = 0; i < 8; i++) {
+        now[i] = a.sums_now ? exl2k_slot(a.sums_now, warp, i * 32 + lane, slots) : 0.0f;
+        before[i] = a.sums_before ? exl2k_slot(a.sums_before, warp, i * 32 + lane, slots) : 0.0f;
     }
-    for (u32 i = 0; i < 4; i++) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, row, first + i, before[i]);
+    for (u32 i = 0; i < 8; i++) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, warp, i, now[i]);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, warp, i, before[i]);
     }
 }
 
@@ -82,13 +80,46 @@ template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_arg
 
 /* ---- life ---- */
 
-template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, u32 small)
+/* Column of this thread's first item in the first part; outputs of the block end at *end. */
+template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k_span block, u32 *end)
+{
+    u32 pairs = a.kind == EXL2K_GEMV_ACT;
+    *end = exl2k_min((block.end >> pairs) * 16, a.matrix.part[0].columns);
+    return ((block.begin >> pairs) + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
+}
+
+/* Constants of a block: no kernel writes them. Eight rows: only brought near. */
+template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+{
+    u64 bias = a.matrix.part[0].bias;
+    if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
+        return;
+    }
+    u32 end, n = exl2k_first_column<M>(a, block, &end);
+    if (n < end && M == 1) {
+        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        if (a.kind == EXL2K_GEMV_RESIDUAL) {
+            o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+            o.bias = bias ? __uint_as_float(exl2k_load_constant(bias + n * 4)) : 0.0f;
+        }
+    } else if (n < end) {
+        if (a.kind == EXL2K_GEMV_RESIDUAL) {
+            exl2k_prefetch(a.weight + n * 4);
+        }
+        if (a.map) {
+            exl2k_prefetch(a.map + n * 2);
+        }
+    }
+}
+
+/* Before the wait for earlier kernels. */
+template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl2k_span block, u32 small)
 {
     exl2k_out o;
-    o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
     o.small = small;
-    o.now = o.before = 0.0f;
-    exl2k_slots_read<M>(o, a);
+    o.rows = o.place = 0;
+    o.now = o.before = o.residual = o.weight = o.bias = 0.0f;
+    exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
     }
@@ -99,34 +130,28 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, u32
     return o;
 }
 
-/* What the result of this thread in a block will be added to, and where it goes. */
-template <u32 M> EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+/* After it. */
+template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a)
 {
-    u32 n = (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
-    const exl2k_part &p = a.matrix.part[0];
-    o.active = block.begin + exl2k_item_strip<M>() < block.end && n < p.columns && exl2k_item_row<M>() < o.rows;
-    if (o.active) {
-        o.residual = exl2k_load_f32(a.residual + ((u64)exl2k_item_row<M>() * a.residual_pitch + n) * 4);
-        o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-        o.bias = p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-    }
+    o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+    exl2k_slots_read<M>(o, a);
 }
 
-/* Before the products of a block. With eight rows the registers are needed for the products. */
-template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+/* What the results of a block will be added to. */
+template <u32 M> EXL2K_FN void exl2k_out_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
-        exl2k_out_residual_read<M>(o, a, block);
+        u32 end, n = exl2k_first_column<M>(a, block, &end);
+        o.residual = n < end ? exl2k_load_f32(a.residual + n * 4) : 0.0f;
     }
 }
 
 /* Before the first barrier. */
-template <u32 M> EXL2K_FN void exl2k_out_settle(exl2k_out &o)
+template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o)
 {
-    if (M == 1 && (threadIdx.x / EXL2K_WARP) < 8) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, (threadIdx.x / EXL2K_WARP), o.now);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, (threadIdx.x / EXL2K_WARP), o.before);
+    if (M == 1) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, threadIdx.x / EXL2K_WARP, o.now);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, threadIdx.x / EXL2K_WARP, o.before);
     }
 }
 
@@ -144,19 +169,24 @@ template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_
 /* ---- kinds ---- */
 
 /* One item a thread: the host keeps blocks that small. */
-template <u32 M> EXL2K_FN void exl2k_out_residual(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+template <u32 M> EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     f32 square = 0.0f;
-    if (M > 1) {
-        exl2k_out_residual_read<M>(o, a, block);
-    }
-    if (o.active) {
-        u32 strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>(), n = (block.begin + strip) * 16 + exl2k_item_column();
-        f32 sum = exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row), rho = exl2k_rho_before<M>(o, a);
-        f32 r = o.residual + (sum + o.bias);
-        exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.weight * rho));
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + o.place) * 2, y);
+    u32 end, n = exl2k_first_column<M>(a, block, &end), strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>();
+    if (n < end && row < o.rows) {
+        u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
+        f32 r = o.residual, weight = o.weight, bias = o.bias;
+        u32 place = o.place;
+        if (M > 1) {
+            r = exl2k_load_f32(at);
+            weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+            bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
+            place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        }
+        r += exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row) + bias;
+        exl2k_store_f32(at, r);
+        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
+        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, y);
         square = r * r;
     }
     square = exl2k_half_warp_sum(square);
@@ -188,7 +218,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             f32 u = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair + 1, column, row) * factor;
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            u32 place = M == 1 && pair == exl2k_item_strip<M>() ? o.place : a.map ? exl2k_load_u16(a.map + n * 2) : n;
             exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(g) * u)));
         }
@@ -264,7 +294,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 /* After the barrier of a block. */
 template <u32 M>
-EXL2K_FN void exl2k_out_block(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     if (a.kind == EXL2K_GEMV_RESIDUAL) {
         exl2k_out_residual<M>(o, a, block, sums);
@@ -292,7 +322,7 @@ template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_ge
     }
 }
 
-template <u32 M> EXL2K_FN void exl2k_out_close(exl2k_out &o, const exl2k_gemv_args &a)
+template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (a.kind == EXL2K_GEMV_HEAD && a.best) {
         exl2k_out_best<M>(o, a);

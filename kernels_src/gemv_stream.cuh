@@ -42,11 +42,11 @@ EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_
     return begin < end ? exl2k_span{ begin - first, end - first } : exl2k_span{ 0, 0 };
 }
 
-/* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
+/* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 8: a warp
    without work. */
 typedef struct exl2k_place { u32 slice, group, groups, lane, warp; } exl2k_place;
 
-/* ways_inverse = 256 / ways + 1 divides 0..16 by the ways. */
+/* ways_inverse = 256 / ways + 1 divides 0..8 by the ways. */
 EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 {
     exl2k_place p;

@@ -22,7 +22,7 @@
 #include "types.h"
 
 #define EXL2K_PARTS_MAX 3
-#define EXL2K_WAYS_MAX 16
+#define EXL2K_WAYS_MAX 8
 #define EXL2K_CHUNK_RECORDS 4
 #define EXL2K_SCALE_BYTES_MAX 64 /* of a chunk: 8 groups of 32 rows */
 

@@ -20,7 +20,8 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_RINGS { 3, 2 }, { 2, 2 }, { 6, 1 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages, side: best first */
+#define EXL2__CUDA_RINGS { 2, 2 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages and side of a ring, the best first */
+#define EXL2__CUDA_RINGS_TWO 1u      /* of these have side 2 */
 #define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
 #define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
 
@@ -282,27 +283,31 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
 }
 
 /* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
-   bytes: the stages of the ring that fit, then as many strips a block as there are; a residual has one output a thread
-   and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more than half of the
-   budget, so that launches which overlap do not share an SM. */
+   bytes: the first ring that leaves room for all strips of a CTA in one block, else the first that fits. A residual has
+   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small.
+   Where half of an SM is enough, a CTA takes no more: launches that overlap share it. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
     static const struct { uint32_t stages, side; } rings[] = { EXL2__CUDA_RINGS };
     uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
     uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
-    uint32_t wanted = exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most);
+    uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
+    uint32_t ring = EXL2K_GEMV_WARPS * chunk_bytes, half = budget < 98304 ? budget : (budget - 1024) / 2;
     a->slot_bytes = chunk_bytes;
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
-    for (uint32_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
-        uint32_t taken = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes + EXL2K_GEMV_SMALL_BYTES;
-        if (taken + unit * strip <= budget && (rows == 1 || rings[i].side == 1)) {
-            a->stages = rings[i].stages;
-            a->side = rings[i].side;
-            a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
-            return exl2__min32(budget, exl2__max32(taken + a->block * strip, budget / 2 + 2048));
+    for (uint32_t turn = 0; turn < 4; turn++) { /* half and whole of the SM, each: all strips; any number of them */
+        uint32_t room = turn < 2 ? half : budget;
+        for (uint32_t i = rows == 1 ? 0 : EXL2__CUDA_RINGS_TWO; i < sizeof rings / sizeof rings[0]; i++) {
+            uint32_t taken = rings[i].stages * rings[i].side * ring + EXL2K_GEMV_SMALL_BYTES;
+            if (taken + (turn % 2 == 0 ? wanted : unit) * strip <= room) {
+                a->stages = rings[i].stages;
+                a->side = rings[i].side;
+                a->block = exl2__min32((room - taken) / strip, wanted) / unit * unit;
+                return taken + a->block * strip;
+            }
         }
     }
     return 0;
