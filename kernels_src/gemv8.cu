@@ -5,7 +5,7 @@
    next:  gemm.cu */
 #include "gemv.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
 exl2k_gemv8(const __grid_constant__ exl2k_gemv_args a)
 {
     exl2k_gemv<8>(a);

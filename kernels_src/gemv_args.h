@@ -17,10 +17,10 @@
 
 #include "matrix_args.h"
 
-#define EXL2K_GEMV_THREADS 256
-#define EXL2K_GEMV_WARPS 8
+#define EXL2K_GEMV_THREADS 512
+#define EXL2K_GEMV_WARPS 16
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
-#define EXL2K_GEMV_SMALL_BYTES 2048 /* of shared memory besides ring and partial sums */
+#define EXL2K_GEMV_SMALL_BYTES 6144 /* of shared memory besides ring and partial sums */
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_HEAD };
 
@@ -42,9 +42,8 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [8 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
+    /* Dynamic shared memory: ring [16 warps, stages, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
     exl2k_u32 stages;      /* 1..8 */
-    exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips between two barriers; even when interleaved */
     exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */

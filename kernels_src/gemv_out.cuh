@@ -4,9 +4,10 @@
    owns:  nothing.
    next:  gemv.cuh
 
-   Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 256 ...: always
-   the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (512 bytes), then from
-   `small` on: sums of 32 slots [8 rows][8], now and before; squares [16]; best [16][2]; total of squares [8 rows]. */
+   Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
+   the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
+   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2]; total of squares [8 rows];
+   one row: residual of 512 items, slots now and before [2][256], both brought by asynchronous copies. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -16,15 +17,16 @@
 #define EXL2K_SMALL_NOW 0u
 #define EXL2K_SMALL_BEFORE 256u
 #define EXL2K_SMALL_SQUARES 512u
-#define EXL2K_SMALL_BEST 576u
-#define EXL2K_SMALL_TOTAL 704u
+#define EXL2K_SMALL_BEST 640u
+#define EXL2K_SMALL_TOTAL 896u
+#define EXL2K_SMALL_RESIDUAL 1024u
+#define EXL2K_SMALL_SLOTS 3072u
 
 /* One row: what the first item of this thread in a block needs. With eight rows the registers are needed for products. */
 typedef struct exl2k_out {
     u32 rows, small;
-    f32 now, before;            /* slots that this lane has read */
-    f32 residual, weight, bias; /* residual only */
-    u32 place;                  /* residual, act: where the result goes */
+    f32 weight; /* residual only */
+    u32 place;  /* residual, act: where the result goes */
 } exl2k_out;
 
 /* This thread's first item; from the thread's number each time, as registers are few. */
@@ -48,24 +50,30 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
     }
 }
 
-/* One row: warp w has slots 32 w ...; eight rows: it has all of row w. */
-template <u32 M> EXL2K_FN void exl2k_slots_read(exl2k_out &o, const exl2k_gemv_args &a)
+/* One row: asks for slots, warp w < 8 for 32 w ...; eight rows: warp w sums half of row w / 2. */
+template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
     if (M == 1) {
-        o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, threadIdx.x, a.slots) : 0.0f;
-        o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, threadIdx.x, a.slots) : 0.0f;
+        u32 at = warp * 128 + lane % 8 * 16, to = o.small + EXL2K_SMALL_SLOTS + at;
+        if (warp < 8 && lane < 8 && a.sums_now) {
+            exl2k_copy16(to, a.sums_now + at);
+        }
+        if (warp < 8 && lane < 8 && a.sums_before) {
+            exl2k_copy16(to + 1024, a.sums_before + at);
+        }
         return;
     }
-    u32 slots = warp < o.rows ? a.slots : 0;
-    f32 now[8], before[8];
-    for (u32 i = 0; i < 8; i++) {
-        now[i] = a.sums_now ? exl2k_slot(a.sums_now, warp, i * 32 + lane, slots) : 0.0f;
-        before[i] = a.sums_before ? exl2k_slot(a.sums_before, warp, i * 32 + lane, slots) : 0.0f;
+    u32 row = warp / 2, first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
+    f32 now[4], before[4];
+    for (u32 i = 0; i < 4; i++) {
+        u32 slot = (first + i) * 32 + lane;
+        now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
+        before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
-    for (u32 i = 0; i < 8; i++) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, warp, i, now[i]);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, warp, i, before[i]);
+    for (u32 i = 0; i < 4; i++) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, row, first + i, before[i]);
     }
 }
 
@@ -91,7 +99,6 @@ template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k
 /* Constants of a block: no kernel writes them. Eight rows: only brought near. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    u64 bias = a.matrix.part[0].bias;
     if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
         return;
     }
@@ -100,7 +107,6 @@ template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gem
         o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         if (a.kind == EXL2K_GEMV_RESIDUAL) {
             o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-            o.bias = bias ? __uint_as_float(exl2k_load_constant(bias + n * 4)) : 0.0f;
         }
     } else if (n < end) {
         if (a.kind == EXL2K_GEMV_RESIDUAL) {
@@ -117,8 +123,9 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
 {
     exl2k_out o;
     o.small = small;
-    o.rows = o.place = 0;
-    o.now = o.before = o.residual = o.weight = o.bias = 0.0f;
+    o.rows = 1;
+    o.place = 0;
+    o.weight = 0.0f;
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
@@ -133,25 +140,38 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
 /* After it. */
 template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a)
 {
-    o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+    if (M > 1) {
+        o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+    }
     exl2k_slots_read<M>(o, a);
 }
 
-/* What the results of a block will be added to. */
-template <u32 M> EXL2K_FN void exl2k_out_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+/* One row: asks for what the results of a block will be added to, four columns a thread. */
+template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
-        u32 end, n = exl2k_first_column<M>(a, block, &end);
-        o.residual = n < end ? exl2k_load_f32(a.residual + n * 4) : 0.0f;
+        u32 end, n = exl2k_first_column<M>(a, block, &end), inside = exl2k_item_column();
+        if (inside < 4 && n + inside * 3 < end) {
+            exl2k_copy16(o.small + EXL2K_SMALL_RESIDUAL + (threadIdx.x + inside * 3) * 4, a.residual + (n + inside * 3) * 4);
+        }
     }
+    exl2k_copy_commit();
 }
 
-/* Before the first barrier. */
-template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o)
+/* Before a block's barrier. */
+template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (M == 1) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, threadIdx.x / EXL2K_WARP, o.now);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, threadIdx.x / EXL2K_WARP, o.before);
+    if (M > 1) {
+        return;
+    }
+    exl2k_copy_wait<0>();
+    if (threadIdx.x < EXL2K_SLOTS_MAX) {
+        u32 at = o.small + EXL2K_SMALL_SLOTS + threadIdx.x * 4;
+        __syncwarp();
+        f32 now = threadIdx.x < a.slots ? exl2k_shared_load_f32(at) : 0.0f;
+        f32 before = threadIdx.x < a.slots ? exl2k_shared_load_f32(at + 1024) : 0.0f;
+        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, threadIdx.x / EXL2K_WARP, now);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, threadIdx.x / EXL2K_WARP, before);
     }
 }
 
@@ -175,12 +195,13 @@ template <u32 M> EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2
     u32 end, n = exl2k_first_column<M>(a, block, &end), strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>();
     if (n < end && row < o.rows) {
         u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
-        f32 r = o.residual, weight = o.weight, bias = o.bias;
+        f32 r, weight = o.weight, bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
         u32 place = o.place;
-        if (M > 1) {
+        if (M == 1) {
+            r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
+        } else {
             r = exl2k_load_f32(at);
             weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-            bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
             place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         }
         r += exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row) + bias;
