@@ -8,11 +8,7 @@
    its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
    the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
    a chunk (256 rows: 32 registers) are read once a block. Sums of slices are taken in the order of slices: the same
-   bits in every run, and for a row alone or among others.
-
-   LAUNCHES THAT OVERLAP. A CTA takes half of an SM. It asks for its first weights and constants, waits for the kernels
-   before, and only then lets the next one start: so that there is one CTA of it for each SM, next to the one that
-   works, with its ring full when its turn comes. */
+   bits in every run, and for a row alone or among others. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
@@ -143,22 +139,33 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         if constexpr (M == 1) {
             ahead = w.walk.reach > 0 ? exl2k_load_input(x, w.row, a.matrix.rows, place.lane) : ahead;
         }
-        for (; left > 0; left -= exl2k_min(left, place.groups)) {
+        while (left > 0) {
+            bool two = exl2k_stream_two<M>(a, place, left);
+            u32 at[2] = { exl2k_stream_at(s, a), exl2k_stream_at(s, a) + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
-                f32 sum = exl2k_chunks_one(exl2k_stream_at(s, a), inputs, task, place.lane);
+                f32 out[2];
+                if (two) {
+                    exl2k_chunks_one<2>(out, at, inputs, task, place.lane);
+                } else {
+                    exl2k_chunks_one<1>(out, at, inputs, task, place.lane);
+                }
                 __syncwarp();
-                exl2k_stream_fill(s, a, place);
-                exl2k_partial_add_one(to, sum, place.lane);
+                exl2k_stream_fill<M>(s, a, place);
+                exl2k_partial_add_one(to, out[0], place.lane);
+                if (two) {
+                    exl2k_partial_add_one(to + hop, out[1], place.lane);
+                }
             } else {
                 f32 sum[4];
-                exl2k_chunks_eight(sum, exl2k_stream_at(s, a), inputs, task, place.lane);
+                exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
                 __syncwarp();
-                exl2k_stream_fill(s, a, place);
+                exl2k_stream_fill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
-            to += hop;
+            to += two ? 2 * hop : hop;
+            left -= exl2k_min(left, two ? 2 * place.groups : place.groups);
         }
     }
 }
@@ -169,24 +176,19 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
-    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_bytes;
+    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_stream s = exl2k_stream_open(a, place, shared, small);
     for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill(s, a, place);
+        exl2k_stream_fill<M>(s, a, place);
         exl2k_stream_step(s, a);
     }
     s.parity = 0;
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
     exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
-#ifdef EXL2K_EARLY
     exl2k_dependency_release();
-#endif
     exl2k_dependency_wait();
-#ifndef EXL2K_EARLY
-    exl2k_dependency_release();
-#endif
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
     if (M == 1 && work.walk.reach > 0) {

@@ -3,12 +3,9 @@
    gives: exl2k_gemv1.
    owns:  nothing.
    next:  gemv8.cu */
-#ifndef EXL2K_OCC
-#define EXL2K_OCC 2
-#endif
 #include "gemv.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, EXL2K_OCC)
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)
 exl2k_gemv1(const __grid_constant__ exl2k_gemv_args a)
 {
     exl2k_gemv<1>(a);

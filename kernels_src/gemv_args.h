@@ -42,8 +42,9 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [16 warps, stages, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
+    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
     exl2k_u32 stages;      /* 1..8 */
+    exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips between two barriers; even when interleaved */
     exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */

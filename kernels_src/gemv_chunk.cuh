@@ -1,4 +1,4 @@
-/* gemv_chunk.cuh: the product of one chunk of one strip with its inputs.
+/* gemv_chunk.cuh: the product of one chunk of one strip, or of two side by side, with its inputs.
    takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur.
    gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_keep_input, exl2k_chunks_one, _eight.
    owns:  nothing; included by gemv.cuh only.
@@ -55,12 +55,24 @@ EXL2K_FN u32 exl2k_scale_place(const exl2k_task &t, u32 lane)
 template <u32 M> struct exl2k_inputs;
 
 template <> struct exl2k_inputs<1> {
-    uint4 mine; /* half g */
+    uint4 mine;   /* half g */
+    f32 start[4]; /* of the sums */
 };
 
 template <> struct exl2k_inputs<8> {
     uint4 half[2 * EXL2K_CHUNK_RECORDS];
 };
+
+EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
+
+/* d = -(zero of the codes) * sum of the inputs. */
+EXL2K_FN void exl2k_start(f32 d[4], uint2 zeros, const uint4 &x)
+{
+    u32 a[4] = { zeros.x, zeros.y, zeros.x, zeros.y };
+    exl2k_clear(d);
+    exl2k_mma(d, a, x.x, x.y);
+    exl2k_mma(d, a, x.z, x.w);
+}
 
 /* One row: the lane's 8 inputs of half g of the chunk that begins with row 32 `row`, read before the chunk is known: also
    of halves that are not the chunk's. `x`: of the row, + 16 t bytes; rows: of the matrix. */
@@ -74,6 +86,7 @@ EXL2K_FN uint4 exl2k_load_input(u64 x, u32 row, u32 rows, u32 lane)
 EXL2K_FN void exl2k_keep_input(exl2k_inputs<1> &x, const uint4 &ahead, const exl2k_task &t, u32 lane)
 {
     x.mine = lane / 4 < exl2k_task_halves(t) ? ahead : make_uint4(0, 0, 0, 0);
+    exl2k_start(x.start, exl2k_raw_zeros(exl2k_task_width(t)), x.mine);
 }
 
 /* `mine` in the lanes of column h, else 0. Volatile: registers for all eight of them would be too many. */
@@ -98,71 +111,87 @@ EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t)
 
 /* ---- one chunk of one strip ---- */
 
-EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
-
 /* Half h of a record: two steps. */
 template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h, const uint4 &x)
 {
     u32 a[4];
-    exl2k_decode<W>(w, 2 * h, a);
+    exl2k_raw<W>(w, 2 * h, a);
     exl2k_mma(sum, a, x.x, x.y);
-    exl2k_decode<W>(w, 2 * h + 1, a);
+    exl2k_raw<W>(w, 2 * h + 1, a);
     exl2k_mma(sum, a, x.z, x.w);
 }
 
-/* One row: the sums of all halves. Two chains hide each other's waits. */
-template <u32 W> EXL2K_FN void exl2k_chunk_one(f32 sum[4], u32 at, const exl2k_inputs<1> &x, u32 records, u32 lane)
+/* One row: the sums of all halves, of S strips side by side: they hide each other's waits. */
+template <u32 W, u32 S>
+EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 records, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1; /* records that fit a chunk */
-    f32 odd[4];
-    exl2k_clear(sum);
-    exl2k_clear(odd);
 #pragma unroll
     for (u32 r = 0; r < most; r++) {
         if (r < records) {
-            u32 w[bits];
-            exl2k_lane_words<W>(at + r * bits * 128, lane, w);
-            exl2k_half_record<W>(sum, w, 0, exl2k_spread(x.mine, 2 * r, lane));
-            exl2k_half_record<W>(odd, w, 1, exl2k_spread(x.mine, 2 * r + 1, lane));
+            uint4 x0 = exl2k_spread(x.mine, 2 * r, lane), x1 = exl2k_spread(x.mine, 2 * r + 1, lane);
+#pragma unroll
+            for (u32 i = 0; i < S; i++) {
+                u32 w[bits];
+                exl2k_lane_words<W>(at[i] + r * bits * 128, lane, w);
+                exl2k_half_record<W>(sum[i], w, 0, x0);
+                exl2k_half_record<W>(sum[i], w, 1, x1);
+            }
         }
     }
-    sum[1] = odd[1];
-    sum[3] = odd[3];
 }
 
-/* fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1. */
+/* fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1; times the level of raw sums. */
 typedef struct exl2k_scales { f32 low, high; } exl2k_scales;
 
-EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum)
+EXL2K_FN exl2k_scales exl2k_levels(u32 width)
 {
-    u32 pair = exl2k_scale_pair(word, g, maximum);
-    return exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
+    return exl2k_scales{ exl2k_raw_level(width, exl2k_raw_low(width)), exl2k_raw_level(width, exl2k_raw_high(width)) };
 }
 
-/* One row: the sum of column g in lane t = 0, of g + 8 in lane t = 1. */
-EXL2K_FN f32 exl2k_finish_one(const f32 sum[4], u32 at, const exl2k_task &task, u32 lane)
+EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum, const exl2k_scales &levels)
 {
-    u32 g = lane / 4, t = lane % 4, groups = exl2k_task_groups(task), column = at + exl2k_scale_place(task, lane);
-    f32 low, high;
+    u32 pair = exl2k_scale_pair(word, g, maximum);
+    return exl2k_scales{ exl2k_low(pair) * levels.low, exl2k_high(pair) * levels.high };
+}
+
+/* One row: out[i] = the sum of column g in lane t = 0, of g + 8 in lane t = 1; of S strips whose chunks are at at[]. */
+template <u32 S>
+EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], const u32 at[S], const exl2k_task &task, u32 lane)
+{
+    u32 g = lane / 4, t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_place(task, lane);
+    exl2k_scales levels = exl2k_levels(exl2k_task_width(task));
+    f32 low[S], high[S];
     if (exl2k_task_by_half(task)) {
-        uint2 words = exl2k_shared_load2(column + exl2k_min(t * 2, groups - 2) * 4);
-        exl2k_scales s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u));
-        exl2k_scales s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u));
-        low = fmaf(s1.low, sum[1], s0.low * sum[0]);
-        high = fmaf(s1.high, sum[3], s0.high * sum[2]);
-    } else {
-        exl2k_scales s = { 1.0f, 1.0f };
-        if (groups > 0) {
-            u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, t) * 4);
-            s = exl2k_scales_of(word, g, exl2k_permute(task.maximum, 0, 0x1010u));
+        column += exl2k_min(t * 2, groups - 2) * 4;
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            uint2 words = exl2k_shared_load2(at[i] + column);
+            exl2k_scales s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u), levels);
+            exl2k_scales s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u), levels);
+            low[i] = fmaf(s1.low, sum[i][1], s0.low * sum[i][0]);
+            high[i] = fmaf(s1.high, sum[i][3], s0.high * sum[i][2]);
         }
-        low = fmaf(s.low, sum[1], s.low * sum[0]);
-        high = fmaf(s.high, sum[3], s.high * sum[2]);
+    } else {
+        column += exl2k_group_of_record(task, t) * 4;
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            exl2k_scales s = levels;
+            if (groups > 0) {
+                s = exl2k_scales_of(exl2k_shared_load(at[i] + column), g, exl2k_permute(task.maximum, 0, 0x1010u),
+                                    levels);
+            }
+            low[i] = fmaf(s.low, sum[i][1], s.low * sum[i][0]);
+            high[i] = fmaf(s.high, sum[i][3], s.high * sum[i][2]);
+        }
     }
-    f32 mine = t & 1 ? high : low, other = t & 1 ? low : high; /* lanes t = 0, 2: column g; 1, 3: g + 8 */
-    mine += __shfl_xor_sync(EXL2K_ALL, other, 1);
-    return mine + __shfl_xor_sync(EXL2K_ALL, mine, 2);
+#pragma unroll
+    for (u32 i = 0; i < S; i++) { /* lanes t = 0, 2: column g; 1, 3: g + 8 */
+        f32 mine = t & 1 ? high[i] : low[i], other = t & 1 ? low[i] : high[i];
+        mine += __shfl_xor_sync(EXL2K_ALL, other, 1);
+        out[i] = mine + __shfl_xor_sync(EXL2K_ALL, mine, 2);
+    }
 }
 
 /* Eight rows: sums of halves are scaled and added in the order of exl2k_finish_one. */
@@ -172,6 +201,8 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1;
     u32 g = lane / 4, column = at + exl2k_scale_place(task, lane);
+    uint2 zeros = exl2k_raw_zeros(W);
+    exl2k_scales levels = exl2k_levels(W);
     f32 later[4];
     exl2k_clear(sum);
     exl2k_clear(later);
@@ -180,19 +211,19 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
         if (r < exl2k_task_records(task)) {
             u32 w[bits];
             f32 d0[4], d1[4];
-            exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
+            exl2k_scales s0 = levels, s1 = s0;
             exl2k_lane_words<W>(at + r * bits * 128, lane, w);
             u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
             if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
-                s0 = exl2k_scales_of(words.x, g, exl2k_permute(maximum, 0, 0x1010u));
-                s1 = exl2k_scales_of(words.y, g, exl2k_permute(maximum, 0, 0x3232u));
+                s0 = exl2k_scales_of(words.x, g, exl2k_permute(maximum, 0, 0x1010u), levels);
+                s1 = exl2k_scales_of(words.y, g, exl2k_permute(maximum, 0, 0x3232u), levels);
             } else if (bits < 16) {
                 u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, r) * 4);
-                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u));
+                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u), levels);
             }
-            exl2k_clear(d0);
-            exl2k_clear(d1);
+            exl2k_start(d0, zeros, x.half[2 * r]);
+            exl2k_start(d1, zeros, x.half[2 * r + 1]);
             exl2k_half_record<W>(d0, w, 0, x.half[2 * r]);
             exl2k_half_record<W>(d1, w, 1, x.half[2 * r + 1]);
             f32 *to = r < 2 ? sum : later;
@@ -210,28 +241,36 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
 
 /* ---- by width ---- */
 
-template <u32 W>
-EXL2K_FN void exl2k_chunk_one_of(f32 sum[4], u32 at, const exl2k_inputs<1> &x, const exl2k_task &task, u32 lane)
+template <u32 W, u32 S>
+EXL2K_FN void exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task,
+                                 u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        exl2k_chunk_one<W>(sum, at, x, exl2k_task_records(task), lane);
+        exl2k_chunk_one<W, S>(sum, at, x, exl2k_task_records(task), lane);
     }
 }
 
 /* One row: as exl2k_finish_one. */
-EXL2K_FN f32 exl2k_chunks_one(u32 at, const exl2k_inputs<1> &x, const exl2k_task &task, u32 lane)
+template <u32 S>
+EXL2K_FN void exl2k_chunks_one(f32 out[S], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task, u32 lane)
 {
-    f32 sum[4] = { 0 };
-    switch (exl2k_task_width(task)) {
-    case EXL2K_W2: exl2k_chunk_one_of<EXL2K_W2>(sum, at, x, task, lane); break;
-    case EXL2K_W3: exl2k_chunk_one_of<EXL2K_W3>(sum, at, x, task, lane); break;
-    case EXL2K_W4: exl2k_chunk_one_of<EXL2K_W4>(sum, at, x, task, lane); break;
-    case EXL2K_W5: exl2k_chunk_one_of<EXL2K_W5>(sum, at, x, task, lane); break;
-    case EXL2K_W6: exl2k_chunk_one_of<EXL2K_W6>(sum, at, x, task, lane); break;
-    case EXL2K_W8: exl2k_chunk_one_of<EXL2K_W8>(sum, at, x, task, lane); break;
-    default: exl2k_chunk_one_of<EXL2K_W16>(sum, at, x, task, lane); break;
+    f32 sum[S][4];
+#pragma unroll
+    for (u32 i = 0; i < S; i++) {
+        for (u32 k = 0; k < 4; k++) {
+            sum[i][k] = x.start[k];
+        }
     }
-    return exl2k_finish_one(sum, at, task, lane);
+    switch (exl2k_task_width(task)) {
+    case EXL2K_W2: exl2k_chunk_one_of<EXL2K_W2, S>(sum, at, x, task, lane); break;
+    case EXL2K_W3: exl2k_chunk_one_of<EXL2K_W3, S>(sum, at, x, task, lane); break;
+    case EXL2K_W4: exl2k_chunk_one_of<EXL2K_W4, S>(sum, at, x, task, lane); break;
+    case EXL2K_W5: exl2k_chunk_one_of<EXL2K_W5, S>(sum, at, x, task, lane); break;
+    case EXL2K_W6: exl2k_chunk_one_of<EXL2K_W6, S>(sum, at, x, task, lane); break;
+    case EXL2K_W8: exl2k_chunk_one_of<EXL2K_W8, S>(sum, at, x, task, lane); break;
+    default: exl2k_chunk_one_of<EXL2K_W16, S>(sum, at, x, task, lane); break;
+    }
+    exl2k_finish_one<S>(out, sum, at, task, lane);
 }
 
 template <u32 W>

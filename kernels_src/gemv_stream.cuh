@@ -72,6 +72,7 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 /* A task is one chunk of the warp's slice of a part, of all strips that the warp has of this part in a block. */
 typedef struct exl2k_walk {
     u32 part, chunk;
+    u32 strip; /* the first of the warp in the part */
     u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
 } exl2k_walk;
 
@@ -79,6 +80,7 @@ EXL2K_FN void exl2k_walk_enter(exl2k_walk &w, const exl2k_matrix &m, const exl2k
 {
     u32 count = strips.end - strips.begin;
     w.chunk = m.part[w.part].slice[place.slice];
+    w.strip = strips.begin + place.group;
     w.reach = place.group < count ? count - place.group : 0;
 }
 
@@ -89,7 +91,8 @@ EXL2K_FN bool exl2k_walk_done(const exl2k_walk &w, const exl2k_matrix &m, const 
 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
-/* The ring is full from the start, and a slot is filled again when it has been read: one cursor serves both. */
+/* A slot of the ring has the chunks of the next `side` strips of a task, or of the one that is left. The ring is full
+   from the start, and a slot is filled again when it has been read: one cursor serves both. */
 typedef struct exl2k_stream {
     exl2k_walk walk;
     u32 block;        /* first strip */
@@ -127,44 +130,61 @@ EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const
     }
     const exl2k_part &p = m.part[s.walk.part];
     u32 index = s.walk.chunk - p.slice[place.slice], size = p.first[place.slice];
-    u32 strip = exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)).begin + place.group;
     if (index % EXL2K_WARP == 0) {
         size = index > 0 ? __shfl_sync(EXL2K_ALL, s.sizes, 31) : size;
         s.sizes = exl2k_sizes(p, s.walk.chunk + 1 + place.lane, p.slice[place.slice + 1]);
     } else {
         size = __shfl_sync(EXL2K_ALL, s.sizes, index % EXL2K_WARP - 1);
     }
-    s.from = strip * (p.pitch / 16) + (size & 0xFFFFF);
+    s.from = s.walk.strip * (p.pitch / 16) + (size & 0xFFFFF);
     s.bytes = (size >> 20) * 16;
     s.left = s.walk.reach;
 }
 
 /* Where the slot at the cursor is. */
-EXL2K_FN u32 exl2k_stream_at(const exl2k_stream &s, const exl2k_gemv_args &a) { return s.ring + s.slot * a.slot_bytes; }
+EXL2K_FN u32 exl2k_stream_at(const exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    return s.ring + s.slot * a.side * a.slot_bytes;
+}
 
-/* Copies the next chunk into the slot at the cursor. */
+/* Of `left` strips two fit the slot. Eight rows: never, as registers are few. */
+template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, const exl2k_place &place, u32 left)
+{
+    return M == 1 && a.side == 2 && left > place.groups;
+}
+
+/* Copies the next chunks into the slot at the cursor. */
+template <u32 M>
 EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
 {
     if (s.left > 0) {
         const exl2k_part &p = a.matrix.part[s.walk.part];
-        u64 from = p.base + (u64)s.from * 16;
-        u32 to = exl2k_stream_at(s, a);
+        bool two = exl2k_stream_two<M>(a, place, s.left);
+        u32 to = exl2k_stream_at(s, a), strips = two ? 2 * place.groups : place.groups;
+        u64 from = p.base + (u64)s.from * 16, second = from + place.groups * p.pitch;
 #if EXL2K_BULK
         if (place.lane == 0) {
-            exl2k_barrier_expect(s.barriers + s.slot * 8, s.bytes);
-            exl2k_copy_bulk(to, from, s.bytes, s.barriers + s.slot * 8, exl2k_evict_first());
+            u32 barrier = s.barriers + s.slot * 8;
+            exl2k_barrier_expect(barrier, two ? 2 * s.bytes : s.bytes);
+            exl2k_copy_bulk(to, from, s.bytes, barrier, exl2k_evict_first());
+            if (two) {
+                exl2k_copy_bulk(to + a.slot_bytes, second, s.bytes, barrier, exl2k_evict_first());
+            }
         }
 #else
         for (u32 i = 0; i < s.bytes; i += 512) { /* the warp stays together */
             u32 inside = i + place.lane * 16;
             if (inside < s.bytes) {
                 exl2k_copy16_once(to + inside, from + inside);
+                if (two) {
+                    exl2k_copy16_once(to + a.slot_bytes + inside, second + inside);
+                }
             }
         }
 #endif
         __syncwarp();
-        s.from += place.groups * (p.pitch / 16);
-        s.left -= exl2k_min(s.left, place.groups);
+        s.from += strips * (p.pitch / 16);
+        s.left -= exl2k_min(s.left, strips);
         if (s.left == 0) {
             s.walk.chunk++;
             exl2k_stream_seek(s, a, place);
@@ -206,7 +226,7 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, u32 shared, u32 small)
 {
     exl2k_stream s;
-    s.ring = shared + place.warp * a.stages * a.slot_bytes;
+    s.ring = shared + place.warp * a.stages * a.side * a.slot_bytes;
     s.barriers = small + place.warp * 64;
     s.slot = s.parity = s.sizes = 0;
     s.block = exl2k_strips_of_cta(a).begin;

@@ -20,7 +20,6 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_STAGES 3u         /* of a ring: 100 KiB under way; more were slower on an H200 */
 #define EXL2__CUDA_CHUNK_COST 1536u  /* of going on to the next chunk, in bytes read meanwhile */
 
 /* What the device likes. */
@@ -288,26 +287,27 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
 }
 
 /* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
-   bytes: the longest ring that leaves room for all strips of a CTA in one block, else that fits. A residual has
-   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small.
-   Where half of an SM is enough, a CTA takes no more: launches that overlap share it. */
+   bytes: the first ring that leaves room for all strips of a CTA in one block, else the first that fits. A residual has
+   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
+    static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
     uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
     uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
     uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
-    uint32_t ring = EXL2K_GEMV_WARPS * chunk_bytes, half = rows == 1 && budget >= 98304 && !getenv("WHOLE") ? (budget - 1024) / 2 : budget;
     a->slot_bytes = chunk_bytes;
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
-    for (uint32_t turn = 0; turn < 4; turn++) { /* half and whole of the SM, each: all strips; any number of them */
-        uint32_t room = turn < 2 ? half : budget;
-        for (a->stages = EXL2__CUDA_STAGES; a->stages > 0; a->stages--) {
-            uint32_t taken = a->stages * ring + EXL2K_GEMV_SMALL_BYTES;
-            if (taken + (turn % 2 == 0 ? wanted : unit) * strip <= room) {
-                a->block = exl2__min32((room - taken) / strip, wanted) / unit * unit;
+    for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
+        for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
+            uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
+            uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
+            if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
+                a->stages = rings[i].stages;
+                a->side = rings[i].side;
+                a->block = exl2__min32((budget - taken) / strip, wanted) / unit * unit;
                 return taken + a->block * strip;
             }
         }

@@ -1,5 +1,5 @@
 /* product_speed.c: how fast decode products are: all linear layers of a layer of four models, one after the other.
-   takes: KERNELS_SRC [-u: each product alone too | -r STAGES: this ring | options of the kernels ...]; a GPU.
+   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of the kernels ...]; a GPU.
    gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
    owns:  nothing that outlives the program.
    next:  rig.h */
@@ -37,7 +37,7 @@ static product_matrix model[LAYERS_MAX][UNITS];
 static const speed_model *now;
 static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, map_inter;
 static rig_module gemv1, gemv8;
-static uint32_t ring_stages;
+static uint32_t ring_stages, ring_side;
 
 /* Tables only: strips are random bytes. */
 static void make_part(product_part *p, const product_run *runs, uint32_t in, uint32_t out)
@@ -204,9 +204,10 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
                                       budget);
-    if (ring_stages) {
-        l.shared += (ring_stages - a->stages) * EXL2K_GEMV_WARPS * a->slot_bytes;
+    if (ring_stages && rows == 1) {
+        l.shared += (ring_stages * ring_side - a->stages * a->side) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
+        a->side = ring_side;
     }
     l.function = rows == 1 ? rig_function(&gemv1, "exl2k_gemv1") : rig_function(&gemv8, "exl2k_gemv8");
     rig_try(rig.driver.function_set(l.function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)budget), "dynamic shared memory");
@@ -286,8 +287,9 @@ static void time_model(bool units)
         for (uint32_t unit = 0; unit < UNITS && units; unit++) {
             launch one = prepare(0, unit, rows);
             double alone = time_units(unit, unit, rows, OVERLAPPED);
-            printf("    %-8s %6.2f us %5.2f TB/s   %2u ways, %u x %u, block %u\n", unit_names[unit], alone,
-                   layer_bytes(unit, unit) / alone * 1e-6, one.args.matrix.ways, one.args.stages, one.args.slot_bytes, one.args.block);
+            printf("    %-8s %6.2f us %5.2f TB/s   %2u ways, %u x %u x %u, block %u\n", unit_names[unit], alone,
+                   layer_bytes(unit, unit) / alone * 1e-6, one.args.matrix.ways, one.args.stages, one.args.side,
+                   one.args.slot_bytes, one.args.block);
         }
     }
 }
@@ -302,6 +304,7 @@ int main(int argc, char **argv)
             units = true;
         } else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc) {
             ring_stages = (uint32_t)atoi(argv[++i]);
+            ring_side = strchr(argv[i], ',') ? (uint32_t)atoi(strchr(argv[i], ',') + 1) : 1;
         } else {
             snprintf(options + strlen(options), sizeof options - strlen(options), " %s", argv[i]);
         }
