@@ -7,7 +7,7 @@
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
    its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
    the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
-   a chunk (256 rows: 32 registers) are read once a block. Sums of slices are taken in the order of slices: the same
+   a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
    bits in every run, and for a row alone or among others. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
@@ -80,8 +80,8 @@ typedef struct exl2k_work {
     u32 sums; /* where the partial sums of the walk's first strip go */
 } exl2k_work;
 
-/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry; walk.reach 0: there
-   is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
+/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry; walk.reach 0:
+   there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
 template <u32 M>
 EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                               u32 sums, bool enter)
@@ -137,7 +137,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         w.row += exl2k_task_halves(task);
         exl2k_work_find<M>(w, a, place, block, sums, false);
         if constexpr (M == 1) {
-            ahead = w.walk.reach > 0 ? exl2k_load_input(x, w.row, a.matrix.rows, place.lane) : ahead;
+            ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
         while (left > 0) {
             bool two = exl2k_stream_two<M>(a, place, left);
@@ -191,7 +191,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
-    if (M == 1 && work.walk.reach > 0) {
+    if (M == 1) {
         ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
     }
     exl2k_out_begin<M>(out, a);
@@ -210,7 +210,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
-        if (M == 1 && work.walk.reach > 0) {
+        if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }
     }

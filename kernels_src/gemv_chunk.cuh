@@ -55,8 +55,7 @@ EXL2K_FN u32 exl2k_scale_place(const exl2k_task &t, u32 lane)
 template <u32 M> struct exl2k_inputs;
 
 template <> struct exl2k_inputs<1> {
-    uint4 mine;   /* half g */
-    f32 start[4]; /* of the sums */
+    uint4 mine; /* half g */
 };
 
 template <> struct exl2k_inputs<8> {
@@ -65,38 +64,29 @@ template <> struct exl2k_inputs<8> {
 
 EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
 
-/* d = -(zero of the codes) * sum of the inputs. */
-EXL2K_FN void exl2k_start(f32 d[4], uint2 zeros, const uint4 &x)
-{
-    u32 a[4] = { zeros.x, zeros.y, zeros.x, zeros.y };
-    exl2k_clear(d);
-    exl2k_mma(d, a, x.x, x.y);
-    exl2k_mma(d, a, x.z, x.w);
-}
-
-/* One row: the lane's 8 inputs of half g of the chunk that begins with row 32 `row`, read before the chunk is known: also
-   of halves that are not the chunk's. `x`: of the row, + 16 t bytes; rows: of the matrix. */
+/* One row: the lane's 8 inputs of half g of the chunk that begins with row 32 `row`, read before the chunk is known:
+   also of halves that are not the chunk's. `x`: of the row, + 16 t bytes; rows: of the matrix. */
 EXL2K_FN uint4 exl2k_load_input(u64 x, u32 row, u32 rows, u32 lane)
 {
-    row += lane / 4;
-    return row * 32 < rows ? exl2k_load4(x + row * 64) : make_uint4(0, 0, 0, 0);
+    return exl2k_load4(x + exl2k_min(row + lane / 4, (rows - 1) / 32) * 64);
 }
 
 /* Without those. */
 EXL2K_FN void exl2k_keep_input(exl2k_inputs<1> &x, const uint4 &ahead, const exl2k_task &t, u32 lane)
 {
     x.mine = lane / 4 < exl2k_task_halves(t) ? ahead : make_uint4(0, 0, 0, 0);
-    exl2k_start(x.start, exl2k_raw_zeros(exl2k_task_width(t)), x.mine);
 }
 
-/* `mine` in the lanes of column h, else 0. Volatile: registers for all eight of them would be too many. */
+/* `mine` in the lanes of column h, else 0: times 1 or 0, as multiplying is cheaper than choosing. Volatile: registers
+   for all eight of them would be too many. */
 EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 h, u32 lane)
 {
+    u32 one = lane / 4 == h ? 0x3C003C00u : 0;
     uint4 v;
-    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %8, %9;\nselp.b32 %0, %4, 0, p;\nselp.b32 %1, %5, 0, p;\n"
-                 "selp.b32 %2, %6, 0, p;\nselp.b32 %3, %7, 0, p;\n}"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(mine.x), "r"(mine.y), "r"(mine.z), "r"(mine.w), "r"(lane / 4), "r"(h));
+    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.x) : "r"(mine.x), "r"(one));
+    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.y) : "r"(mine.y), "r"(one));
+    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.z) : "r"(mine.z), "r"(one));
+    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.w) : "r"(mine.w), "r"(one));
     return v;
 }
 
@@ -115,9 +105,9 @@ EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t)
 template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h, const uint4 &x)
 {
     u32 a[4];
-    exl2k_raw<W>(w, 2 * h, a);
+    exl2k_decode<W>(w, 2 * h, a);
     exl2k_mma(sum, a, x.x, x.y);
-    exl2k_raw<W>(w, 2 * h + 1, a);
+    exl2k_decode<W>(w, 2 * h + 1, a);
     exl2k_mma(sum, a, x.z, x.w);
 }
 
@@ -142,18 +132,13 @@ EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs
     }
 }
 
-/* fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1; times the level of raw sums. */
+/* fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1. */
 typedef struct exl2k_scales { f32 low, high; } exl2k_scales;
 
-EXL2K_FN exl2k_scales exl2k_levels(u32 width)
-{
-    return exl2k_scales{ exl2k_raw_level(width, exl2k_raw_low(width)), exl2k_raw_level(width, exl2k_raw_high(width)) };
-}
-
-EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum, const exl2k_scales &levels)
+EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum)
 {
     u32 pair = exl2k_scale_pair(word, g, maximum);
-    return exl2k_scales{ exl2k_low(pair) * levels.low, exl2k_high(pair) * levels.high };
+    return exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
 }
 
 /* One row: out[i] = the sum of column g in lane t = 0, of g + 8 in lane t = 1; of S strips whose chunks are at at[]. */
@@ -161,15 +146,14 @@ template <u32 S>
 EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], const u32 at[S], const exl2k_task &task, u32 lane)
 {
     u32 g = lane / 4, t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_place(task, lane);
-    exl2k_scales levels = exl2k_levels(exl2k_task_width(task));
     f32 low[S], high[S];
     if (exl2k_task_by_half(task)) {
         column += exl2k_min(t * 2, groups - 2) * 4;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
             uint2 words = exl2k_shared_load2(at[i] + column);
-            exl2k_scales s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u), levels);
-            exl2k_scales s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u), levels);
+            exl2k_scales s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u));
+            exl2k_scales s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u));
             low[i] = fmaf(s1.low, sum[i][1], s0.low * sum[i][0]);
             high[i] = fmaf(s1.high, sum[i][3], s0.high * sum[i][2]);
         }
@@ -177,10 +161,9 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], const u32 at[S],
         column += exl2k_group_of_record(task, t) * 4;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
-            exl2k_scales s = levels;
+            exl2k_scales s = { 1.0f, 1.0f };
             if (groups > 0) {
-                s = exl2k_scales_of(exl2k_shared_load(at[i] + column), g, exl2k_permute(task.maximum, 0, 0x1010u),
-                                    levels);
+                s = exl2k_scales_of(exl2k_shared_load(at[i] + column), g, exl2k_permute(task.maximum, 0, 0x1010u));
             }
             low[i] = fmaf(s.low, sum[i][1], s.low * sum[i][0]);
             high[i] = fmaf(s.high, sum[i][3], s.high * sum[i][2]);
@@ -201,8 +184,6 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1;
     u32 g = lane / 4, column = at + exl2k_scale_place(task, lane);
-    uint2 zeros = exl2k_raw_zeros(W);
-    exl2k_scales levels = exl2k_levels(W);
     f32 later[4];
     exl2k_clear(sum);
     exl2k_clear(later);
@@ -211,19 +192,19 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
         if (r < exl2k_task_records(task)) {
             u32 w[bits];
             f32 d0[4], d1[4];
-            exl2k_scales s0 = levels, s1 = s0;
+            exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
             exl2k_lane_words<W>(at + r * bits * 128, lane, w);
             u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
             if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
-                s0 = exl2k_scales_of(words.x, g, exl2k_permute(maximum, 0, 0x1010u), levels);
-                s1 = exl2k_scales_of(words.y, g, exl2k_permute(maximum, 0, 0x3232u), levels);
+                s0 = exl2k_scales_of(words.x, g, exl2k_permute(maximum, 0, 0x1010u));
+                s1 = exl2k_scales_of(words.y, g, exl2k_permute(maximum, 0, 0x3232u));
             } else if (bits < 16) {
                 u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, r) * 4);
-                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u), levels);
+                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u));
             }
-            exl2k_start(d0, zeros, x.half[2 * r]);
-            exl2k_start(d1, zeros, x.half[2 * r + 1]);
+            exl2k_clear(d0);
+            exl2k_clear(d1);
             exl2k_half_record<W>(d0, w, 0, x.half[2 * r]);
             exl2k_half_record<W>(d1, w, 1, x.half[2 * r + 1]);
             f32 *to = r < 2 ? sum : later;
@@ -257,9 +238,7 @@ EXL2K_FN void exl2k_chunks_one(f32 out[S], const u32 at[S], const exl2k_inputs<1
     f32 sum[S][4];
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
-        for (u32 k = 0; k < 4; k++) {
-            sum[i][k] = x.start[k];
-        }
+        exl2k_clear(sum[i]);
     }
     switch (exl2k_task_width(task)) {
     case EXL2K_W2: exl2k_chunk_one_of<EXL2K_W2, S>(sum, at, x, task, lane); break;

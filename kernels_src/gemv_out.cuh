@@ -22,7 +22,7 @@
 #define EXL2K_SMALL_RESIDUAL 1024u
 #define EXL2K_SMALL_SLOTS 3072u
 
-/* One row: what the first item of this thread in a block needs. With eight rows the registers are needed for products. */
+/* One row: what the first item of this thread in a block needs; eight rows: the registers are needed for products. */
 typedef struct exl2k_out {
     u32 rows, small;
     f32 weight; /* residual only */
@@ -152,7 +152,8 @@ template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_ge
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
         u32 end, n = exl2k_first_column<M>(a, block, &end), inside = exl2k_item_column();
         if (inside < 4 && n + inside * 3 < end) {
-            exl2k_copy16(o.small + EXL2K_SMALL_RESIDUAL + (threadIdx.x + inside * 3) * 4, a.residual + (n + inside * 3) * 4);
+            u32 to = o.small + EXL2K_SMALL_RESIDUAL + (threadIdx.x + inside * 3) * 4;
+            exl2k_copy16(to, a.residual + (n + inside * 3) * 4);
         }
     }
     exl2k_copy_commit();
@@ -189,7 +190,8 @@ template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_
 /* ---- kinds ---- */
 
 /* One item a thread: the host keeps blocks that small. */
-template <u32 M> EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+template <u32 M>
+EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     f32 square = 0.0f;
     u32 end, n = exl2k_first_column<M>(a, block, &end), strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>();
@@ -232,7 +234,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
     f32 factor = exl2k_factor<M>(o, a);
-    for (u32 pair = exl2k_item_strip<M>(); pair < (block.end - block.begin) / 2; pair += EXL2K_GEMV_THREADS / (16 * M)) {
+    u32 pairs = (block.end - block.begin) / 2;
+    for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin / 2 + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
             f32 g = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair, column, row) * factor;

@@ -72,7 +72,6 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 /* A task is one chunk of the warp's slice of a part, of all strips that the warp has of this part in a block. */
 typedef struct exl2k_walk {
     u32 part, chunk;
-    u32 strip; /* the first of the warp in the part */
     u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
 } exl2k_walk;
 
@@ -80,7 +79,6 @@ EXL2K_FN void exl2k_walk_enter(exl2k_walk &w, const exl2k_matrix &m, const exl2k
 {
     u32 count = strips.end - strips.begin;
     w.chunk = m.part[w.part].slice[place.slice];
-    w.strip = strips.begin + place.group;
     w.reach = place.group < count ? count - place.group : 0;
 }
 
@@ -136,7 +134,7 @@ EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const
     } else {
         size = __shfl_sync(EXL2K_ALL, s.sizes, index % EXL2K_WARP - 1);
     }
-    s.from = s.walk.strip * (p.pitch / 16) + (size & 0xFFFFF);
+    s.from = (exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)).begin + place.group) * (p.pitch / 16) + (size & 0xFFFFF);
     s.bytes = (size >> 20) * 16;
     s.left = s.walk.reach;
 }

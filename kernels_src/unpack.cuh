@@ -1,6 +1,6 @@
 /* unpack.cuh: from the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_raw, exl2k_scale_pair, exl2k_dense_pair.
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_scale_pair, exl2k_dense_pair.
    owns:  nothing.
    next:  shuffle.cu
 
@@ -27,12 +27,7 @@
        16 bit  step j: w[4j], w[4j+1], w[4j+2], w[4j+3] (halves themselves)
 
    EXACTNESS. fp16 0x6400 is 1024 with one unit a mantissa step: (w & mask) | 0x6400 is 1024 + 2^p code in one
-   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127.
-
-   RAW. Without either: w & mask is, as fp16, the subnormal number 2^(p - 24) code, and tensor cores multiply it exactly.
-   The zero of the codes is taken away by sums that begin with -2^(b-1) 2^(p - 24) times the sum of x. p is one for all
-   fields of column g (exl2k_raw_low) and one for those of column g + 8 (_high); tensor cores align products by the
-   exponents of normal numbers, so that 10 - b - p bits of 24 are lost: shifts are such that few are. */
+   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127. */
 #ifndef EXL2K_UNPACK_CUH
 #define EXL2K_UNPACK_CUH
 
@@ -215,126 +210,6 @@ template <u32 W> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a[4])
     } else {
         exl2k_decode16(w, j, a);
     }
-}
-
-/* ---- raw steps ---- */
-
-/* The pair of fields at bit AT of both half-words. */
-template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_bits_at(u32 w)
-{
-    constexpr u32 mask = exl2k_twice(((1u << BITS) - 1) << AT);
-    return w & mask;
-}
-
-/* The pair of codes whose bit n is bit 15 of w[n], as a field at bit AT. */
-template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_tops_at(const u32 *w)
-{
-    u32 raised = w[0] >> (15 - AT) & exl2k_twice(1u << AT);
-#pragma unroll
-    for (u32 n = 1; n < BITS; n++) {
-        raised = exl2k_and_or(w[n] >> (15 - AT - n), exl2k_twice(1u << (AT + n)), raised);
-    }
-    return raised;
-}
-
-EXL2K_FN void exl2k_raw2(u32 w, u32 j, u32 a[4])
-{
-    u32 first = j % 2 ? w : w << 4, second = j % 2 ? w >> 8 : w >> 4;
-    a[0] = exl2k_bits_at<2, 4>(first);
-    a[1] = exl2k_bits_at<2, 6>(first);
-    a[2] = exl2k_bits_at<2, 4>(second);
-    a[3] = exl2k_bits_at<2, 6>(second);
-}
-
-EXL2K_FN void exl2k_raw3(const u32 *w, u32 j, u32 a[4])
-{
-    if (j < 3) {
-        u32 first = w[j] << 3, second = w[j] >> 6;
-        a[0] = exl2k_bits_at<3, 3>(first);
-        a[1] = exl2k_bits_at<3, 6>(first);
-        a[2] = exl2k_bits_at<3, 3>(second);
-        a[3] = exl2k_bits_at<3, 6>(second);
-    } else {
-        a[0] = exl2k_bits_at<3, 3>(w[0] >> 3);
-        a[1] = exl2k_bits_at<3, 6>(w[1]);
-        a[2] = exl2k_bits_at<3, 3>(w[2] >> 3);
-        a[3] = exl2k_tops_at<3, 6>(w);
-    }
-}
-
-EXL2K_FN void exl2k_raw5(const u32 *w, u32 j, u32 a[4])
-{
-    if (j == 0) {
-        a[0] = exl2k_bits_at<5, 0>(w[0]);
-        a[1] = exl2k_bits_at<5, 5>(w[0] >> 5);
-        a[2] = exl2k_bits_at<5, 0>(w[1]);
-        a[3] = exl2k_bits_at<5, 5>(w[1] >> 5);
-    } else {
-        a[0] = exl2k_bits_at<5, 0>(w[j + 1]);
-        a[1] = exl2k_bits_at<5, 5>(w[2 * j - 2]);
-        a[2] = exl2k_bits_at<5, 0>(w[j + 1] >> 10);
-        a[3] = j < 3 ? exl2k_bits_at<5, 5>(w[2 * j - 1]) : exl2k_tops_at<5, 5>(w);
-    }
-}
-
-EXL2K_FN void exl2k_raw6(const u32 *w, u32 j, u32 a[4])
-{
-    u32 first = w[3 * (j / 2)], second = w[3 * (j / 2) + 1], third = w[3 * (j / 2) + 2];
-    if (j % 2 == 0) {
-        a[0] = exl2k_bits_at<6, 0>(first);
-        a[1] = exl2k_bits_at<6, 0>(first >> 6);
-        a[2] = exl2k_bits_at<6, 0>(second);
-        a[3] = exl2k_bits_at<6, 0>(second >> 6);
-    } else {
-        a[0] = exl2k_bits_at<6, 0>(third);
-        a[1] = exl2k_bits_at<6, 0>(third >> 6);
-        a[2] = exl2k_and_or(third >> 8, 0x00300030u, first >> 12 & 0x000F000Fu);
-        a[3] = exl2k_and_or(third >> 10, 0x00300030u, second >> 12 & 0x000F000Fu);
-    }
-}
-
-template <u32 W> EXL2K_FN void exl2k_raw(const u32 *w, u32 j, u32 a[4])
-{
-    if constexpr (W == EXL2K_W2) {
-        exl2k_raw2(w[j / 2], j, a);
-    } else if constexpr (W == EXL2K_W3) {
-        exl2k_raw3(w, j, a);
-    } else if constexpr (W == EXL2K_W4) {
-        u32 high = w[j] >> 8;
-        a[0] = exl2k_bits_at<4, 0>(w[j]);
-        a[1] = exl2k_bits_at<4, 4>(w[j]);
-        a[2] = exl2k_bits_at<4, 0>(high);
-        a[3] = exl2k_bits_at<4, 4>(high);
-    } else if constexpr (W == EXL2K_W5) {
-        exl2k_raw5(w, j, a);
-    } else if constexpr (W == EXL2K_W6) {
-        exl2k_raw6(w, j, a);
-    } else if constexpr (W == EXL2K_W8) {
-        a[0] = exl2k_bits_at<8, 0>(w[2 * j]);
-        a[1] = exl2k_bits_at<8, 0>(w[2 * j] >> 8);
-        a[2] = exl2k_bits_at<8, 0>(w[2 * j + 1]);
-        a[3] = exl2k_bits_at<8, 0>(w[2 * j + 1] >> 8);
-    } else {
-        exl2k_decode16(w, j, a);
-    }
-}
-
-/* p of columns g and g + 8, four bits for each width. */
-EXL2K_FN u32 exl2k_raw_low(u32 width) { return 0x0000034u >> (4 * width) & 15; }
-EXL2K_FN u32 exl2k_raw_high(u32 width) { return 0x0005466u >> (4 * width) & 15; }
-
-/* Operands A that take the zero away, for columns g and g + 8: -2^(b-1) 2^(p - 24). */
-EXL2K_FN uint2 exl2k_raw_zeros(u32 width)
-{
-    u32 zero = width <= EXL2K_W6 ? 2u << width : width == EXL2K_W8 ? 128 : 0;
-    return make_uint2((0x8000u | zero << exl2k_raw_low(width)) * 0x10001u,
-                      (0x8000u | zero << exl2k_raw_high(width)) * 0x10001u);
-}
-
-/* 2^(24 - p): what sums of raw steps are multiplied by; of dense ones 1. */
-EXL2K_FN f32 exl2k_raw_level(u32 width, u32 p)
-{
-    return __uint_as_float(width == EXL2K_W16 ? 127u << 23 : (151u - p) << 23);
 }
 
 /* ---- scales ---- */

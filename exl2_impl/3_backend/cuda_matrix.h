@@ -158,8 +158,8 @@ static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region 
     }
 }
 
-/* Time that a record takes, in bytes: a warp waits for chunks one after the other, so that a small chunk takes nearly as
-   long as a large one. */
+/* Time that a record takes, in bytes: a warp waits for chunks one after the other, so that a small chunk takes nearly
+   as long as a large one. */
 static uint64_t exl2__cuda_record_cost(const exl2__cuda_layout *l, const exl2__cuda_region *region)
 {
     uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);

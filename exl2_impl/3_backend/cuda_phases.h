@@ -59,7 +59,8 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
                               m->gpu->info.name, m->form.shared_bytes);
         }
         exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_device_launch(m->gpu, lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8, grid, &a));
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_device_launch(m->gpu, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);
     }
     return EXL2_OK;

@@ -1,5 +1,6 @@
 /* product_speed.c: how fast decode products are: all linear layers of a layer of four models, one after the other.
-   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of the kernels ...]; a GPU.
+   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of kernels ...];
+          a GPU.
    gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
    owns:  nothing that outlives the program.
    next:  rig.h */
