@@ -96,20 +96,10 @@ typedef struct exl2k_stream {
     u32 block;        /* first strip */
     u32 from;         /* of the next copy: from the start of its part, in units of 16 bytes */
     u32 left, bytes;  /* as exl2k_walk.reach; of a chunk */
-    u32 sizes;        /* lane i: place | bytes16 << 20 of chunk 1 + 32 n + i of the slice */
+    u32 places, sizes; /* lane i: the first two words of the table entry of chunk 1 + 32 n + i of the slice */
     u32 ring, barriers;
     u32 slot, parity; /* the cursor */
 } exl2k_stream;
-
-/* Sizes of 32 chunks at once, so that filling the ring does not wait for one after the other. */
-EXL2K_FN u32 exl2k_sizes(const exl2k_part &p, u32 chunk, u32 end)
-{
-    if (chunk >= end) {
-        return 0;
-    }
-    u64 at = p.chunks + chunk * sizeof(exl2k_chunk);
-    return exl2k_load_constant(at) | exl2k_load_constant(at + 4) >> 16 << 20;
-}
 
 /* Begins the task at `walk`, if there is one, else the next one there is. */
 EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
@@ -127,15 +117,21 @@ EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const
         exl2k_walk_enter(s.walk, m, place, exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)));
     }
     const exl2k_part &p = m.part[s.walk.part];
-    u32 index = s.walk.chunk - p.slice[place.slice], size = p.first[place.slice];
-    if (index % EXL2K_WARP == 0) {
-        size = index > 0 ? __shfl_sync(EXL2K_ALL, s.sizes, 31) : size;
-        s.sizes = exl2k_sizes(p, s.walk.chunk + 1 + place.lane, p.slice[place.slice + 1]);
-    } else {
-        size = __shfl_sync(EXL2K_ALL, s.sizes, index % EXL2K_WARP - 1);
+    u32 index = s.walk.chunk - p.slice[place.slice], at = p.first[place.slice] & 0xFFFFF;
+    s.bytes = (p.first[place.slice] >> 20) * 16;
+    if (index > 0) {
+        at = __shfl_sync(EXL2K_ALL, s.places, (index - 1) % EXL2K_WARP);
+        s.bytes = (__shfl_sync(EXL2K_ALL, s.sizes, (index - 1) % EXL2K_WARP) >> 16) * 16;
     }
-    s.from = (exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)).begin + place.group) * (p.pitch / 16) + (size & 0xFFFFF);
-    s.bytes = (size >> 20) * 16;
+    if (index % EXL2K_WARP == 0) { /* 32 at once; what is read is left alone: nothing waits for it before it is needed */
+        u64 entry = p.chunks + (s.walk.chunk + 1 + place.lane) * sizeof(exl2k_chunk);
+        if (s.walk.chunk + 1 + place.lane < p.slice[place.slice + 1]) {
+            s.places = exl2k_load_constant(entry);
+            s.sizes = exl2k_load_constant(entry + 4);
+        }
+    }
+    u32 strip = exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)).begin + place.group;
+    s.from = strip * (p.pitch / 16) + at;
     s.left = s.walk.reach;
 }
 
@@ -226,7 +222,7 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
     exl2k_stream s;
     s.ring = shared + place.warp * a.stages * a.side * a.slot_bytes;
     s.barriers = small + place.warp * 64;
-    s.slot = s.parity = s.sizes = 0;
+    s.slot = s.parity = s.places = s.sizes = 0;
     s.block = exl2k_strips_of_cta(a).begin;
     s.walk.part = 0;
 #if EXL2K_BULK
