@@ -30,7 +30,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows` */
     exl2k_u64 out;         /* residual: y */
     exl2k_u64 map;         /* u16 [columns]; 0: identity */
-    exl2k_u64 residual;    /* f32 [rows, out_pitch] */
+    exl2k_u64 residual;    /* f32 [rows, residual_pitch]; rows begin at multiples of 16 bytes */
     exl2k_u64 weight;      /* f32 [columns] of the next norm */
     exl2k_u64 sums_now;    /* f32 [rows, EXL2K_SLOTS_MAX]; 0: outputs are not scaled */
     exl2k_u64 sums_before; /* the same, of the norm before; 0: rho_before = 1 */
