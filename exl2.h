@@ -204,7 +204,7 @@
 
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
    it for the GPU at hand while a model loads: some seconds at the first start, and at every start without a cache.
-   exl2_kernel_cache keeps the results, 20 entries of about 100 KB for a GPU. An entry's key is a file name of letters,
+   exl2_kernel_cache keeps the results, for a GPU 17 entries of 1 MB in all. An entry's key is a file name of letters,
    digits, '-' and '_' with the module, the architecture and a hash of all that the entry depends on: another release of
    exl2.h asks for other keys. Entries are checked; a damaged one, and one that the driver refuses, is made anew and
    stored over. demo/common/kernel_folder.c keeps them in a folder.

@@ -159,6 +159,7 @@ static bool visit(game *g)
     }
     bool good = command_run(&g->visitor, line);
     tavern_go_on(&g->tavern);
+    script_listen(&g->script, &g->tavern);
     return good;
 }
 

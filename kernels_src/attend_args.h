@@ -33,6 +33,8 @@
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 #define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
+#define EXL2K_ORDER_MAX 16384
+#define EXL2K_ORDER_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
 /* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
@@ -40,7 +42,8 @@
    Decode stores K and V of its rows by itself.
    exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
-   EXL2K_ATTEND_THREADS. */
+   EXL2K_ATTEND_THREADS. With up to EXL2K_ORDER_MAX outputs it is faster to leave map 0 there, and then to launch
+   exl2k_attend_order: grid (tiles, EXL2K_ORDER_PARTS), block 256. */
 typedef struct exl2k_attend_args {
     exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */

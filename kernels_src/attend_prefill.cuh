@@ -245,7 +245,16 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
             u64 to = a.out + (u64)exl2k_pair_row(p, pair) * a.out_pitch * 2;
             f32 inverse = 1.0f / total;
 #pragma unroll
-            for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS; n += 16) {
+            for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS && !a.map; n++) { /* two at a time */
+                u32 i = p.half * 16 * EXL2K_OUT_STEPS + n * 8 + p.lane % 4 * 2;
+                u32 both = exl2k_pack_f16(exl2k_clamp_f16(s.out[n][2 * j] * inverse),
+                                          exl2k_clamp_f16(s.out[n][2 * j + 1] * inverse));
+                if (i < a.dim) {
+                    exl2k_store(to + (feature + i) * 2, both);
+                }
+            }
+#pragma unroll
+            for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS && a.map; n += 16) {
                 u32 first = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2, places[16];
 #pragma unroll
                 for (u32 k = 0; k < 16; k++) {

@@ -1,6 +1,6 @@
-/* attend_store.cu: K (rotated) and V of all rows of a pass into their pages.
+/* attend_store.cu: K (rotated) and V of all rows of a pass into their pages; outputs of prefill in their order.
    takes: attend_args.h.
-   gives: exl2k_attend_store.
+   gives: exl2k_attend_store, exl2k_attend_order.
    owns:  nothing.
    next:  attend_prefill.cuh */
 #include "attend.cuh"
@@ -24,5 +24,40 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
         to += exl2k_value_offset(a);
         exl2k_store_u16(to, exl2k_value(a, blockIdx.x, head, i));
         exl2k_store_u16(to + half * 2, exl2k_value(a, blockIdx.x, head, i + half));
+    }
+}
+
+/* Rows of tiles, each through shared memory: the permutation scatters there, and global memory sees whole lines. */
+extern "C" __global__ void __launch_bounds__(256) exl2k_attend_order(exl2k_attend_args a)
+{
+    __shared__ __align__(16) u16 staged[EXL2K_ORDER_MAX];
+    u32 width = a.heads * a.dim;
+    exl2k_dependency_wait();
+    exl2k_dependency_release();
+    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    if (blockIdx.x >= counts.z) {
+        return;
+    }
+    u64 tiles = addresses.z | (u64)addresses.w << 32;
+    uint4 tile = exl2k_load4(tiles + blockIdx.x * sizeof(exl2k_tile)); /* row, rows, pair */
+    u32 first = (tile.z + a.group - 1) / a.group; /* rows whose first pair the tile has */
+    u32 end = exl2k_min((tile.z + EXL2K_TILE_PAIRS + a.group - 1) / a.group, tile.y);
+    for (u32 row = first + blockIdx.y; row < end; row += EXL2K_ORDER_PARTS) {
+        u64 at = a.out + (u64)(tile.x + row) * a.out_pitch * 2;
+        for (u32 n = threadIdx.x * 8; n < width; n += 256 * 8) {
+            uint4 values = exl2k_load4(at + n * 2), places = exl2k_load_constant4(a.map + n * 2);
+            u32 value[4] = { values.x, values.y, values.z, values.w };
+            u32 place[4] = { places.x, places.y, places.z, places.w };
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                staged[place[i] & 0xFFFFu] = (u16)value[i];
+                staged[place[i] >> 16] = (u16)(value[i] >> 16);
+            }
+        }
+        __syncthreads();
+        for (u32 n = threadIdx.x * 8; n < width; n += 256 * 8) {
+            exl2k_store4(at + n * 2, *(const uint4 *)&staged[n]);
+        }
+        __syncthreads();
     }
 }

@@ -1,31 +1,31 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
-   takes: base.cuh, gemm_weights.cuh, gemm_args.h.
-   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128.
+   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
+   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128, exl2k_gemm_order.
    owns:  nothing.
    next:  gemm_weights.cuh
 
-   Eight warps of two strips (ACT: one of gate, one of up). Every weight is decoded once by the warp that uses it for
-   all rows; only inputs are shared, in tiles of 64 inputs. What a half (32 inputs) of all SMs' work costs a scheduler
-   with two warps at 128 rows: 128 HMMA of 6.7 clocks, 860 in all, against 2 x 150 other instructions; shared memory
-   gives inputs in 512 clocks. The two warps take turns: one decodes while the other multiplies, so nothing may make
-   them wait for each other: tiles of inputs are handed over by arrivals (mbarrier), not by barriers of the CTA.
+   Eight warps of two strips each. Every weight is decoded once, by the warp that uses it for all rows, and multiplied
+   by its fp16 scale: fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other
+   rows. Inputs are shared: tiles of 32 inputs x all rows, handed over by arrivals (mbarrier, sm_80 on), not by barriers
+   of the CTA: of the two warps of a scheduler one may decode while the other multiplies.
 
-   A tile of inputs is two halves of [rows][64 bytes], the second with 64-byte columns swapped: a lane's 8 inputs are 16
-   bytes, read and written without bank conflicts. */
+   What a record (64 inputs) of 128 rows takes of a scheduler: 256 HMMA of 6.5 clocks, 1664 in all, and 2 x 350 other
+   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,650: 320 to 360 TFLOP/s; warps
+   that wait for their own instructions before the next product cost the rest.
+
+   A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
+   are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
+   when it stores the up's: their records begin at different rows. */
 #include "base.cuh"
-#include "gemm_args.h"
+#include "gemm_results.cuh"
 #include "gemm_weights.cuh"
-
-/* ACT: gate, then up. */
-EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
 /* ---- tiles of inputs ---- */
 
 /* Tiles are counted from the first of the kernel on, so that places and phases need no memory. */
 typedef struct exl2k_tiles {
-    u64 x;                 /* this lane's piece of tile `base` */
-    u32 first, last;       /* this lane's first row, the last there is */
-    u32 at, barriers;      /* shared addresses; `at`: place 0 */
+    u32 at, barriers, home; /* shared addresses; `at`: place 0; home: u64 input 0 of row 0 of tile `base`, u32 first row
+                               of the CTA, the last row there is */
     u32 base, end;         /* tiles of this walk over K: the first, the one behind the last */
     u32 fill;              /* the next tile that this warp fills */
 } exl2k_tiles;
@@ -50,35 +50,36 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
     if (threadIdx.x < places) {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + threadIdx.x * 8), "r"(EXL2K_WARP)
-                     : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + EXL2K_GEMM_BARRIERS / 2 + threadIdx.x * 8),
-                     "r"(EXL2K_GEMM_WARPS) : "memory");
+        u32 full = barriers + threadIdx.x * 8, empty = full + EXL2K_GEMM_TILE_BARRIERS / 2;
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(full), "r"(EXL2K_WARP) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_WARPS) : "memory");
     }
 #endif
 }
 
-EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & ((1u << a.stages_log) - 1); }
+EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
 
-/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last are
-   the last, and are never stored. */
+/* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last
+   are the last, and are never stored. */
 template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
 #pragma unroll 1
     for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
-        u32 place = exl2k_tile_place(a, s.fill), row = s.first;
-        u32 to = s.at + place * (NT * 512) + threadIdx.x % 32 * 16;
-        u64 from = s.x + (u64)(s.fill - s.base) * 64;
+        u32 place = exl2k_tile_place(a, s.fill), lane = threadIdx.x % EXL2K_WARP;
+        u32 to = s.at + place * (NT * 512) + lane * 16;
+        uint4 home = exl2k_shared_load4(s.home);
+        u32 row = home.z + lane / 4;
+        u64 from = exl2k_first(home) + (u64)(s.fill - s.base) * 64 + lane % 4 * 16;
 #if __CUDA_ARCH__ >= 800
         if (s.fill >> a.stages_log) {
-            while (!exl2k_arrived(s.barriers + EXL2K_GEMM_BARRIERS / 2 + place * 8, (s.fill >> a.stages_log & 1) ^ 1)) {
+            u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + place * 8;
+            while (!exl2k_arrived(empty, (s.fill >> a.stages_log & 1) ^ 1)) {
             }
         }
-        asm volatile("" : "+r"(row)); /* else the addresses of all rows are kept in registers */
 #endif
 #pragma unroll 4
         for (u32 i = 0; i < NT; i++) {
-            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, s.last) * (a.x_pitch * 2));
+            exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, home.w) * (a.x_pitch * 2));
         }
 #if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(s.barriers + place * 8) : "memory");
@@ -113,8 +114,8 @@ EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u
     __syncwarp();
 #if __CUDA_ARCH__ >= 800
     if (lane == 0) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(s.barriers + EXL2K_GEMM_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8)
-                     : "memory");
+        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
     }
 #endif
 }
@@ -127,10 +128,6 @@ EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 }
 
 /* ---- sums ---- */
-
-template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
-    f32 v[2][NT][4];
-};
 
 /* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
 template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
@@ -158,7 +155,7 @@ template <u32 NT>
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = (1u << a.stages_log) - 2, half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask - 1, half = low;
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 2 * NT * 4; k++) {
@@ -167,12 +164,13 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
     exl2k_tiles_fill<NT>(s, a, s.base + lead);
 #pragma unroll 1
     while (half < high) {
+        u32 slot = exl2k_slot(w, a, w.used);
         exl2k_weights_fill(w, a, lane);
-        exl2k_weights_wait(a.slots);
-        uint4 c = exl2k_shared_load4(w.use);
+        exl2k_weights_wait(w, a);
+        uint4 c = exl2k_shared_load4(slot);
         u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
         u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), there = row + (c.w >> 8 & 255);
-        exl2k_record r = { w.use + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
+        exl2k_record r = { slot + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
         u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
         u32 i = row < low ? (low - row + 1) / 2 : 0;
         if (row + 2 * i > half) { /* the record before this split has the first half */
@@ -185,233 +183,188 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
             exl2k_operand operand[2];
             arrived[0] = exl2k_tiles_test(s, a, tile);
             arrived[1] = exl2k_tiles_test(s, a, tile + two);
-            r.maximum = exl2k_shared_load(w.use + 16 + i * 4);
+            r.maximum = exl2k_shared_load(slot + 16 + i * 4);
             r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
-            r.codes = w.use + EXL2K_GEMM_ENTRY + i * bytes;
+            r.codes = slot + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
             exl2k_tiles_wait(s, a, tile, arrived[0]);
+            exl2k_tiles_fill<NT>(s, a, tile + lead + 1);
             exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
             exl2k_tiles_done(s, a, tile, lane);
             if (two) {
                 exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
-                exl2k_tiles_fill<NT>(s, a, tile + 1 + lead);
                 exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
                 exl2k_tiles_done(s, a, tile + 1, lane);
-            } else {
-                exl2k_tiles_fill<NT>(s, a, tile + lead);
             }
             half += 1 + two;
         }
-        w.use = exl2k_slot_next(w, a, w.use);
+        w.used++;
     }
     if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
         exl2k_tiles_skip(s, a, s.end - 1, lane);
     }
 }
 
-/* ---- splits ---- */
+/* ---- tiles ---- */
 
-/* Adds this warp's sums to those of the other splits; true for the last, which then has the sums of all. */
-template <u32 NT> EXL2K_FN bool exl2k_gemm_gather(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, u32 pass)
+/* Where a tile lies. It is worked out twice, before and after the sums, which need the registers. */
+typedef struct exl2k_spot {
+    u32 part, strip; /* the warp's first strip; ACT: part 0 */
+    u32 row, low, high;
+} exl2k_spot;
+
+template <u32 NT> EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, ticket = 0, passes = exl2k_passes(a);
-    u32 tile = blockIdx.x / a.splits, split = blockIdx.x % a.splits;
-    u64 split_bytes = passes * EXL2K_GEMM_WARPS * NT * 1024, warp_bytes = NT * 1024;
-    u64 from = a.partial + tile * a.splits * split_bytes + (pass * EXL2K_GEMM_WARPS + warp) * warp_bytes + lane * 16;
-#pragma unroll
-    for (u32 k = 0; k < 2 * NT; k++) {
-        const f32 *v = sums.v[k / NT][k % NT];
-        exl2k_store4(from + split * split_bytes + k * 512,
-                     make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
-                                __float_as_uint(v[3])));
-    }
-    __syncwarp();
-    if (lane == 0) {
-        __threadfence();
-        ticket = atomicInc((u32 *)a.tickets + (tile * passes + pass) * EXL2K_GEMM_WARPS + warp, a.splits - 1);
-        __threadfence();
-    }
-    if (__shfl_sync(EXL2K_ALL, ticket, 0) != a.splits - 1) {
-        return false;
-    }
-#pragma unroll
-    for (u32 k = 0; k < 2 * NT * 4; k++) {
-        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
-    }
-#pragma unroll 1
-    for (u32 z = 0; z < a.splits; z++, from += split_bytes) {
-#pragma unroll
-        for (u32 k = 0; k < 2 * NT; k++) {
-            uint4 v = exl2k_load4(from + k * 512);
-            f32 *sum = sums.v[k / NT][k % NT];
-            sum[0] += __uint_as_float(v.x);
-            sum[1] += __uint_as_float(v.y);
-            sum[2] += __uint_as_float(v.z);
-            sum[3] += __uint_as_float(v.w);
+    const exl2k_matrix &m = a.matrix;
+    u32 tile = work / a.splits, split = work % a.splits, column = tile / a.row_tiles;
+    exl2k_spot p = { 0, 0, tile % a.row_tiles * (NT * 8), split * a.halves, 0 };
+    p.high = exl2k_min(p.low + a.halves, (m.rows + 31) / 32);
+    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && exl2k_passes(a) == 1; i++) {
+        u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
+        if (p.part == i && i + 1 < m.parts && column >= tiles) {
+            column -= tiles;
+            p.part++;
         }
     }
+    p.strip = column * EXL2K_GEMM_STRIPS + threadIdx.x / EXL2K_WARP * 2;
+    return p;
+}
+
+EXL2K_FN u32 exl2k_gemm_rows(const exl2k_gemm_args &a) { return a.rows_at ? exl2k_load(a.rows_at) : a.rows; }
+
+/* Begins to copy weights and inputs of a tile; false when it has no rows. */
+EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, const exl2k_spot &p,
+                               u32 pass)
+{
+    const exl2k_part &q = a.matrix.part[p.part + pass];
+    u32 lane = threadIdx.x % EXL2K_WARP, from = 0, end = q.slice[a.matrix.ways];
+    if (a.splits > 1) {
+        exl2k_weights_range(q, a.matrix.ways, p.low, p.high, from, end);
+    }
+    u32 last = q.strips - 1; /* strips beyond the last are the last, and are never stored */
+    exl2k_weights_start(w, q.base + (u64)exl2k_min(p.strip, last) * q.pitch,
+                        q.base + (u64)exl2k_min(p.strip + 1, last) * q.pitch, q.chunks + from * sizeof(exl2k_chunk),
+                        q.chunks + end * sizeof(exl2k_chunk), lane);
+#pragma unroll 1
+    for (u32 i = 0; i < a.slot_mask; i++) {
+        exl2k_weights_fill(w, a, lane);
+    }
+    if (s.end == 0) {
+        exl2k_dependency_release();
+        exl2k_dependency_wait();
+    }
+    u32 rows = exl2k_gemm_rows(a);
+    if (p.row >= rows) {
+        exl2k_weights_drop(w, a);
+        return false;
+    }
+    u64 x = a.x + (u64)p.low * 64;
+    if (lane == 0) {
+        exl2k_shared_store4(s.home, exl2k_two(x, (u64)(rows - 1) << 32 | p.row));
+    }
+    __syncwarp();
+    s.base = s.end;
+    s.end += exl2k_min(p.high + 1, (a.matrix.rows + 31) / 32) - p.low;
     return true;
 }
 
-/* ---- results ---- */
-
-EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
-
-EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
+/* Whether this warp is the last of its kind, of all splits, to get here; then it sees what the others have stored. */
+EXL2K_FN bool exl2k_last(const exl2k_gemm_args &a, u32 ticket)
 {
-    return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-}
-
-/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
-typedef struct exl2k_column {
-    u64 to, with;              /* of the first row; with 0: nothing */
-    u32 to_step, with_step;    /* bytes from row to row */
-    f32 bias, with_bias;
-    u32 act, half;
-} exl2k_column;
-
-/* pass: ACT 0: the gate's, to `gates`, 256 floats a row, where pass 1 reads them. n: the lane's column. */
-EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
-{
-    const exl2k_part &p = a.matrix.part[part];
-    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
-    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
-    gates += threadIdx.x * 4;
-    if (act && pass == 0) {
-        exl2k_column c = { gates, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
-        return c;
-    }
-    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
-                       exl2k_bias(p, n), 0.0f, act, half };
-    c.with = act ? gates : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
-    c.with_step = act ? 1024 : c.to_step;
-    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
-    return c;
-}
-
-/* `rows` rows of the column, from shared memory. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, u32 from, u32 rows)
-{
-#pragma unroll 1
-    for (u32 row = 0; row < rows; row += 16) { /* 16 reads under way */
-        f32 with[16];
-#pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            with[i] = c.with && row + i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
-        }
-#pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            f32 value = exl2k_shared_load_f32(from + (row + i) * EXL2K_GEMM_PITCH) + c.bias;
-            value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
-            if (row + i < rows && c.half) {
-                exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-            } else if (row + i < rows) {
-                exl2k_store_f32(c.to + (u64)i * c.to_step, value);
-            }
-        }
-        c.to += 16ull * c.to_step;
-        c.with += c.with ? 16ull * c.with_step : 0;
-    }
-}
-
-/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
-{
-    constexpr u32 each = NT < 8 ? NT : 8;
-    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-#pragma unroll
-    for (u32 first = 0; first < NT; first += each) {
-        __syncwarp();
-#pragma unroll
-        for (u32 k = 0; k < each * 8; k++) {
-            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
-            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
-                                   sums.v[s][first + i][e]);
-        }
-        __syncwarp();
-        if (there && first * 8 < rows) {
-            exl2k_column_store(c, ring + lane * 4, exl2k_min(rows - first * 8, each * 8));
-        }
-    }
+    u32 taken = 0;
     __syncwarp();
+    if (threadIdx.x % EXL2K_WARP == 0) {
+        __threadfence();
+        taken = atomicInc((u32 *)a.tickets + ticket * EXL2K_GEMM_WARPS + threadIdx.x / EXL2K_WARP, a.splits - 1);
+        __threadfence();
+    }
+    return __shfl_sync(EXL2K_ALL, taken, 0) == a.splits - 1;
 }
 
-/* ---- the kernels ---- */
-
+/* Tile work / splits, split work % splits. What is needed after the sums waits in shared memory: they need the
+   registers. All lanes store and load the same. */
 template <u32 NT>
-EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 tile, u32 split)
+EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work, u32 pass)
 {
-    const exl2k_matrix &m = a.matrix;
-    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, part = 0, passes = exl2k_passes(a);
-    u32 column = tile / a.row_tiles, row0 = tile % a.row_tiles * (NT * 8), rows = 0, from = 0, end = 0;
-    u32 low = split * a.halves, high = exl2k_min(low + a.halves, (m.rows + 31) / 32);
-    for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && passes == 1; i++) {
-        u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
-        if (part == i && i + 1 < m.parts && column >= tiles) {
-            column -= tiles;
-            part++;
-        }
+    exl2k_sums<NT> sums;
+    exl2k_spot p = exl2k_spot_of<NT>(a, work);
+    if (!exl2k_gemm_begin(a, w, s, p, pass)) {
+        return;
     }
-    u32 strip = column * EXL2K_GEMM_STRIPS + warp * 2;
-#pragma unroll 1
-    for (u32 pass = 0; pass < passes; pass++) {
-        const exl2k_part &q = m.part[part + pass];
-        exl2k_sums<NT> sums;
-        end = q.slice[m.ways];
-        if (a.splits > 1) {
-            exl2k_weights_range(q, m.ways, low, high, from, end);
-        }
-        for (u32 i = 0; i < 2; i++) { /* strips beyond the last are the last, and are never stored */
-            w.strip[i] = q.base + (u64)exl2k_min(strip + i, q.strips - 1) * q.pitch + lane * 16;
-        }
-        w.table = q.chunks + from * sizeof(exl2k_chunk);
-        w.table_end = q.chunks + end * sizeof(exl2k_chunk);
-        w.fill = w.use = w.ring;
-        exl2k_weights_peek(w);
-        for (u32 i = 0; i + 1 < a.slots; i++) {
-            exl2k_weights_fill(w, a, lane);
-        }
-        if (s.end == 0) {
-            exl2k_dependency_release();
-            exl2k_dependency_wait();
-        }
-        rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
-        if (row0 >= rows) {
-            exl2k_copy_wait<0>();
-            return;
-        }
-        s.x = a.x + (u64)low * 64 + lane % 4 * 16;
-        s.first = row0 + lane / 4;
-        s.last = rows - 1;
-        s.base = s.end;
-        s.end += exl2k_min(high + 1, (m.rows + 31) / 32) - low;
-        exl2k_gemm_sum<NT>(sums, a, w, s, low, high);
-        if (a.splits == 1 || exl2k_gemm_gather<NT>(sums, a, pass)) {
-            u64 gates = a.partial + (u64)(a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * (NT * 8192);
-            exl2k_column c = exl2k_column_of(a, part + pass, pass, strip * 16 + lane, row0, gates);
-            exl2k_gemm_results<NT>(sums, c, strip * 16 + lane < q.columns, exl2k_min(rows - row0, NT * 8), w.ring);
-        }
+    exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
+    work = exl2k_shared_load(w.home + 80);
+    pass = exl2k_shared_load(w.home + 84);
+    p = exl2k_spot_of<NT>(a, work);
+    u32 passes = exl2k_passes(a), n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
+    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8), tile = work / a.splits;
+    u64 bytes = NT * 8192, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
+    bool there = n < a.matrix.part[p.part + pass].columns;
+    u64 block = a.partial + (work * passes + pass) * bytes;
+    exl2k_column c = a.splits > 1 ? exl2k_column_block(block)
+                                  : exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
+    exl2k_gemm_results<NT>(sums, c, there, rows, w.ring);
+    if (a.splits > 1 && exl2k_last(a, tile * passes + pass) && there) {
+        c = exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
+        exl2k_column_sum(c, block - work % a.splits * passes * bytes, a.splits, passes * bytes, rows);
     }
 }
 
 template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
-    u32 shared = exl2k_shared(exl2k_dynamic), tiles = a.row_tiles * a.column_tiles * a.splits;
+    u32 shared = exl2k_shared(exl2k_dynamic);
     exl2k_tiles s = { 0 };
-    exl2k_weights w = { { 0 } };
+    exl2k_weights w = { 0 };
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
     s.fill = threadIdx.x / EXL2K_WARP;
     w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
-    exl2k_tiles_begin(shared, 1u << a.stages_log);
+    w.home = shared + EXL2K_GEMM_TILE_BARRIERS + threadIdx.x / EXL2K_WARP * EXL2K_GEMM_HOME;
+    s.home = w.home + 64;
+    exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
+    exl2k_tiles_begin(shared, a.stage_mask + 1);
     __syncthreads();
+    u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        exl2k_gemm_tile<NT>(a, w, s, tile / a.splits, tile % a.splits);
+    while (work < tiles) {
+        exl2k_shared_store(w.home + 80, work);
+        exl2k_shared_store(w.home + 84, pass);
+        exl2k_gemm_tile<NT>(a, w, s, work, pass);
+        work = exl2k_shared_load(w.home + 80);
+        pass = exl2k_shared_load(w.home + 84) + 1;
+        if (pass == exl2k_passes(a)) {
+            work += gridDim.x;
+            pass = 0;
+        }
+        tiles = a.row_tiles * a.column_tiles * a.splits;
     }
 }
+
+/* ---- columns in another order ---- */
+
+/* One row a CTA, in place. */
+EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
+{
+    extern __shared__ uint4 exl2k_dynamic[];
+    u32 shared = exl2k_shared(exl2k_dynamic);
+    u64 row = a.values + (u64)blockIdx.x * a.pitch * 2;
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    for (u32 i = threadIdx.x * 16; i < a.columns * 2; i += EXL2K_GEMM_THREADS * 16) {
+        uint4 v = exl2k_load4(row + i), to = exl2k_load_constant4(a.map + i);
+        const u32 values[4] = { v.x, v.y, v.z, v.w }, places[4] = { to.x, to.y, to.z, to.w };
+        for (u32 k = 0; k < 8; k++) {
+            u32 value = values[k / 2] >> k % 2 * 16, place = places[k / 2] >> k % 2 * 16 & 0xFFFF;
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared + place * 2), "h"((u16)value) : "memory");
+        }
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x * 16; i < a.columns * 2; i += EXL2K_GEMM_THREADS * 16) {
+        exl2k_store4(row + i, exl2k_shared_load4(shared + i));
+    }
+}
+
+/* ---- the kernels ---- */
 
 #define EXL2K_GEMM(name, NT)                                                                                         \
     extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
@@ -423,3 +376,9 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
 EXL2K_GEMM(exl2k_gemm32, 4)
 EXL2K_GEMM(exl2k_gemm64, 8)
 EXL2K_GEMM(exl2k_gemm128, 16)
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
+exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
+{
+    exl2k_order(a);
+}

@@ -1,6 +1,6 @@
 /* gemm_args.h: a product of 9 and more rows with one matrix.
    takes: matrix_args.h.
-   gives: exl2k_gemm_args, what a launch is made of.
+   gives: exl2k_gemm_args, exl2k_gemm_order_args: what launches are made of.
    owns:  nothing.
    next:  gemm.cu
 
@@ -15,8 +15,8 @@
    SPLITS  of K: each takes the records that begin in `halves` (an even number) runs of 32 inputs. The sums go to
            `partial`, and the warp that comes last adds them up in the order of the splits: the bits of a row depend on
            the matrix, on the kernel and on `halves` alone.
-   SHARED  barriers [256 bytes], tiles of inputs [1 << stages_log, rows of the kernel, 64 bytes], for each warp
-           ring_bytes: slots [slots, slot_bytes]. */
+   SHARED  barriers [1024 bytes], tiles of inputs [1 << stages_log, rows of the kernel, 64 bytes], for each warp
+           ring_bytes: slots [1 << slots_log, slot_bytes]. */
 #ifndef EXL2K_GEMM_ARGS_H
 #define EXL2K_GEMM_ARGS_H
 
@@ -25,7 +25,9 @@
 #define EXL2K_GEMM_THREADS 256
 #define EXL2K_GEMM_WARPS 8
 #define EXL2K_GEMM_STRIPS 16    /* of a tile */
-#define EXL2K_GEMM_BARRIERS 256 /* bytes: 16 places, twice */
+#define EXL2K_GEMM_TILE_BARRIERS 256 /* bytes: 16 places, twice */
+#define EXL2K_GEMM_HOME 96 /* bytes of each warp */
+#define EXL2K_GEMM_BARRIERS 1024 /* both together */
 #define EXL2K_GEMM_ENTRY 32     /* bytes of a slot in front of the chunks */
 #define EXL2K_GEMM_PITCH 144    /* bytes of a row of a warp's results in its ring: 32 columns, and 4 to spread */
 
@@ -43,10 +45,18 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 out_half;    /* STORE: 1: fp16 */
     exl2k_u32 row_tiles, column_tiles, splits;
     exl2k_u32 halves;      /* of a split */
+    exl2k_u32 stage_mask, slot_mask; /* places - 1 of the next two */
     exl2k_u32 stages_log;  /* 2..4: 4, 8 or 16 tiles of 32 inputs in shared memory */
-    exl2k_u32 slots;       /* 1..3: chunks of a warp in shared memory */
+    exl2k_u32 slots_log;   /* 0..2: 1, 2 or 4 chunks of a warp in shared memory */
     exl2k_u32 slot_bytes;  /* EXL2K_GEMM_ENTRY + twice the largest chunk */
-    exl2k_u32 ring_bytes;  /* slots * slot_bytes, or more: 32 (gemm64, gemm128: 64) rows of EXL2K_GEMM_PITCH */
+    exl2k_u32 ring_bytes;  /* (slot_bytes << slots_log), or more: 32 (gemm64, gemm128: 64) rows of EXL2K_GEMM_PITCH */
 } exl2k_gemm_args;
+
+/* exl2k_gemm_order: fp16 [rows, pitch], element n of a row to map[n], in place. Grid (rows), 256 threads; dynamic
+   shared memory: 2 * columns bytes. */
+typedef struct exl2k_gemm_order_args {
+    exl2k_u64 values, map; /* map: u16 [columns] */
+    exl2k_u32 columns, pitch; /* columns: a multiple of 8 */
+} exl2k_gemm_order_args;
 
 #endif

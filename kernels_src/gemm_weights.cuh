@@ -1,6 +1,6 @@
 /* gemm_weights.cuh: weights of a product of many rows: from global memory to operands of the tensor cores.
    takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
-   gives: exl2k_weights with begin, fill, wait; exl2k_record_decode.
+   gives: exl2k_weights with begin, range, start, fill, wait, drop; exl2k_record_decode.
    owns:  nothing.
    next:  gemm.cu
 
@@ -17,14 +17,38 @@
 #define EXL2K_WIDTHS_MASK 127
 #endif
 
+/* Chunks come by bulk copies (sm_90 on), which cost a warp next to nothing, or by cp.async. */
+#ifndef EXL2K_BULK
+#define EXL2K_BULK 1
+#endif
+#define EXL2K_GEMM_BULK (EXL2K_BULK && __CUDA_ARCH__ >= 900)
+
 /* ---- slots ---- */
 
 typedef struct exl2k_weights {
-    u64 strip[2];            /* of this lane: 16 bytes each */
-    u64 table, table_end;    /* entry of the next chunk to copy */
-    u32 place, bytes16;      /* of that chunk */
-    u32 ring, fill, use;     /* shared addresses; the slots to copy to and to decode next */
+    u32 place, bytes16;       /* of the next chunk to copy; bytes16 0: there is none */
+    u32 ring, home;           /* shared addresses; home: bulk: a barrier for each slot; at 32 both strips, at 48 the
+                                 entry of the next chunk to copy and the end of entries, u64 each; the rest is the
+                                 kernel's */
+    u32 filled, used;         /* chunks of the kernel so far: their place is that modulo the slots */
 } exl2k_weights;
+
+EXL2K_FN u32 exl2k_slot_place(const exl2k_gemm_args &a, u32 chunk) { return chunk & a.slot_mask; }
+
+EXL2K_FN u32 exl2k_slot(const exl2k_weights &w, const exl2k_gemm_args &a, u32 chunk)
+{
+    return w.ring + exl2k_slot_place(a, chunk) * a.slot_bytes;
+}
+
+EXL2K_FN void exl2k_weights_begin(const exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+{
+#if EXL2K_GEMM_BULK
+    if (lane <= a.slot_mask) {
+        exl2k_barrier_init(w.home + lane * 8, 1);
+    }
+    exl2k_barrier_init_fence();
+#endif
+}
 
 /* Chunks of [first, end), of which records begin in the halves [low, high). */
 EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 ways, u32 low, u32 high, u32 &first, u32 &end)
@@ -45,52 +69,109 @@ EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 ways, u32 low, u32 hi
     }
 }
 
-EXL2K_FN void exl2k_weights_peek(exl2k_weights &w)
+/* Begins to read the entry at `table`. */
+EXL2K_FN void exl2k_weights_peek(exl2k_weights &w, u64 table, u64 end)
 {
-    if (w.table < w.table_end) {
-        w.place = exl2k_load_constant(w.table);
-        w.bytes16 = exl2k_load_constant(w.table + 4) >> 16;
+    w.bytes16 = 0;
+    if (table < end) {
+        w.place = exl2k_load_constant(table);
+        w.bytes16 = exl2k_load_constant(table + 4) >> 16;
     }
 }
 
-EXL2K_FN u32 exl2k_slot_next(const exl2k_weights &w, const exl2k_gemm_args &a, u32 slot)
-{
-    slot += a.slot_bytes;
-    return slot == w.ring + a.slots * a.slot_bytes ? w.ring : slot;
-}
+EXL2K_FN uint4 exl2k_two(u64 a, u64 b) { return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32)); }
+EXL2K_FN u64 exl2k_first(uint4 v) { return (u64)v.y << 32 | v.x; }
+EXL2K_FN u64 exl2k_second(uint4 v) { return (u64)v.w << 32 | v.z; }
 
-/* Begins to copy the next chunk, if there is one; a group of copies all the same. */
-EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+#if EXL2K_GEMM_BULK
+EXL2K_FN void exl2k_weights_bulk(u32 to, u64 from, u32 bytes, u32 barrier)
 {
-    if (w.table < w.table_end) {
-        u32 to = w.fill + EXL2K_GEMM_ENTRY + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
-        u64 from = w.strip[0] + (u64)w.place * 16, from_other = w.strip[1] + (u64)w.place * 16;
-        if (lane < 2) {
-            exl2k_copy16(w.fill + lane * 16, w.table + lane * 16);
-        }
-#pragma unroll 1
-        for (u32 i = lane; i < w.bytes16; i += 32, to += 512, from += 512, from_other += 512) {
-            exl2k_copy16_once(to, from);
-            exl2k_copy16_once(to + other, from_other);
-        }
-        w.fill = exl2k_slot_next(w, a, w.fill);
-        w.table += sizeof(exl2k_chunk);
-        exl2k_weights_peek(w);
-    }
-    exl2k_copy_commit();
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
+#endif
 
-/* The chunk at w.use has arrived; all but the copies of the latest slots - 1 fills have. */
-EXL2K_FN void exl2k_weights_wait(u32 slots)
+/* The warp's strips, and the entries of their chunks, from here on. */
+EXL2K_FN void exl2k_weights_start(exl2k_weights &w, u64 first, u64 second, u64 table, u64 end, u32 lane)
 {
-    if (slots == 1) {
-        exl2k_copy_wait<0>();
-    } else if (slots == 2) {
-        exl2k_copy_wait<1>();
-    } else {
-        exl2k_copy_wait<2>();
+    __syncwarp();
+    if (lane == 0) {
+        exl2k_shared_store4(w.home + 32, exl2k_two(first, second));
+        exl2k_shared_store4(w.home + 48, exl2k_two(table, end));
     }
     __syncwarp();
+    exl2k_weights_peek(w, table, end);
+}
+
+/* Begins to copy the next chunk, if there is one; cp.async: a group of copies all the same. */
+EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+{
+    if (w.bytes16 > 0) {
+        u32 slot = exl2k_slot(w, a, w.filled), to = slot + EXL2K_GEMM_ENTRY;
+        u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
+        uint4 strips = exl2k_shared_load4(w.home + 32), entries = exl2k_shared_load4(w.home + 48);
+        u64 from = exl2k_first(strips) + (u64)w.place * 16, from_other = exl2k_second(strips) + (u64)w.place * 16;
+        u64 table = exl2k_first(entries), next = table + sizeof(exl2k_chunk);
+#if EXL2K_GEMM_BULK
+        if (lane == 0) {
+            u32 barrier = w.home + exl2k_slot_place(a, w.filled) * 8, bytes = w.bytes16 * 16;
+            exl2k_barrier_expect(barrier, EXL2K_GEMM_ENTRY + 2 * bytes);
+            exl2k_weights_bulk(slot, table, EXL2K_GEMM_ENTRY, barrier);
+            exl2k_weights_bulk(to, from, bytes, barrier);
+            exl2k_weights_bulk(to + other, from_other, bytes, barrier);
+        }
+#else
+        if (lane < EXL2K_GEMM_ENTRY / 16) {
+            exl2k_copy16(slot + lane * 16, table + lane * 16);
+        }
+#pragma unroll 1
+        for (u32 i = lane * 16; i < w.bytes16 * 16; i += 512) {
+            exl2k_copy16_once(to + i, from + i);
+            exl2k_copy16_once(to + other + i, from_other + i);
+        }
+#endif
+        w.filled++;
+        __syncwarp();
+        if (lane == 0) {
+            exl2k_shared_store4(w.home + 48, exl2k_two(next, exl2k_second(entries)));
+        }
+        __syncwarp();
+        exl2k_weights_peek(w, next, exl2k_second(entries));
+    }
+#if !EXL2K_GEMM_BULK
+    exl2k_copy_commit();
+#endif
+}
+
+/* Chunk w.used has arrived; cp.async: it is the oldest of as many as there are slots, there or not. */
+EXL2K_FN void exl2k_weights_wait(const exl2k_weights &w, const exl2k_gemm_args &a)
+{
+#if EXL2K_GEMM_BULK
+    exl2k_barrier_wait(w.home + exl2k_slot_place(a, w.used) * 8, w.used >> a.slots_log & 1);
+#else
+    if (a.slots_log == 0) {
+        exl2k_copy_wait<0>();
+    } else if (a.slots_log == 1) {
+        exl2k_copy_wait<1>();
+    } else {
+        exl2k_copy_wait<3>();
+    }
+    __syncwarp();
+#endif
+}
+
+/* Waits for all chunks that are on their way, and forgets them. */
+EXL2K_FN void exl2k_weights_drop(exl2k_weights &w, const exl2k_gemm_args &a)
+{
+#if EXL2K_GEMM_BULK
+#pragma unroll 1
+    for (; w.used < w.filled; w.used++) {
+        exl2k_weights_wait(w, a);
+    }
+#else
+    exl2k_copy_wait<0>();
+    w.used = w.filled;
+#endif
 }
 
 /* ---- decoding ---- */

@@ -19,6 +19,7 @@
     X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
     X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
     X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
+    X(exl2k_gemm_order, "gemm.cu", exl2k_gemm_order_args, BUDGET)                            \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
@@ -28,6 +29,7 @@
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
     X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
+    X(exl2k_attend_order, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \

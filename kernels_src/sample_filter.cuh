@@ -124,13 +124,6 @@ EXL2K_FN void exl2k_keep_nucleus(u64 bins, u64 sum, u64 share, u64 least_weight)
 
 /* ---- draws: the first survivor, ascending by id, at which the running sum passes floor(random * sum / 2^64) ---- */
 
-EXL2K_FN void exl2k_segment(u32 count, u32 *begin, u32 *end)
-{
-    u32 each = (count + EXL2K_SAMPLE_THREADS - 1) / EXL2K_SAMPLE_THREADS;
-    *begin = exl2k_min(threadIdx.x * each, count);
-    *end = exl2k_min(*begin + each, count);
-}
-
 /* Key of an item of a list or of the row. */
 EXL2K_FN int exl2k_token_key(bool list, u32 i)
 {
@@ -284,7 +277,9 @@ EXL2K_FN u32 exl2k_draw_from(u64 random)
 {
     exl2k_items items = exl2k_w.items;
     u32 last = exl2k_w.view.vocab;
-    if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL) {
+    if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL && exl2k_w.last != EXL2K_ALL) {
+        last = exl2k_w.last;
+    } else if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL) {
         exl2k_collect(items.cut_key, items.cut_key, false);
         bool found = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
         last = found ? exl2k_w.ids[items.cut_ties - 1] : last;

@@ -58,6 +58,7 @@ typedef struct exl2k_sample_work {
     u32 alt_ids[EXL2K_ALTS_MAX];
     int alt_keys[EXL2K_ALTS_MAX];
     u32 counter, found;
+    u32 last; /* id of the last token of the cut that is in; EXL2K_ALL: not known */
 } exl2k_sample_work;
 
 static __shared__ exl2k_sample_work exl2k_w;
@@ -110,6 +111,14 @@ EXL2K_FN u64 exl2k_block_scan(u64 own, u64 *total)
         *total += exl2k_w.partial[0][i];
     }
     return before + sum - own;
+}
+
+/* The thread's run of `count` things. */
+EXL2K_FN void exl2k_segment(u32 count, u32 *begin, u32 *end)
+{
+    u32 each = (count + EXL2K_SAMPLE_THREADS - 1) / EXL2K_SAMPLE_THREADS;
+    *begin = exl2k_min(threadIdx.x * each, count);
+    *end = exl2k_min(*begin + each, count);
 }
 
 /* ---- items ---- */
@@ -348,6 +357,25 @@ EXL2K_FN void exl2k_search_step(exl2k_search *s, const u32 to[3])
     s->need -= passed;
 }
 
+/* Id of number `ties` of the list's tokens with this key. */
+EXL2K_FN void exl2k_find_last(int key, u32 ties)
+{
+    u32 begin, end, own = 0;
+    u64 all;
+    exl2k_segment(exl2k_w.items.count, &begin, &end);
+    for (u32 i = begin; i < end; i++) {
+        own += exl2k_w.keys[i] == key;
+    }
+    u32 before = (u32)exl2k_block_scan(own, &all);
+    for (u32 i = begin; i < end && before < ties; i++) {
+        before += exl2k_w.keys[i] == key;
+        if (exl2k_w.keys[i] == key && before == ties) {
+            exl2k_w.last = exl2k_w.ids[i];
+        }
+    }
+    __syncthreads();
+}
+
 /* A short list: every thread measures what comes before its own item in order. */
 EXL2K_FN void exl2k_prefix_short(u64 need)
 {
@@ -399,6 +427,7 @@ EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
         __syncthreads();
         if (threadIdx.x == 0) {
             exl2k_w.kept = all;
+            exl2k_w.last = EXL2K_ALL;
         }
         exl2k_narrow(&s);
         if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
@@ -430,6 +459,9 @@ EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
         __syncthreads();
     }
     if (all.kind == EXL2K_ITEMS_ROW) {
+        if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
+            exl2k_find_last((int)exl2k_w.found, exl2k_w.counter);
+        }
         exl2k_items_set(exl2k_w.kept);
     }
     exl2k_cut_set((int)exl2k_w.found, exl2k_w.counter);

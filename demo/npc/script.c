@@ -71,6 +71,21 @@ const char *script_line(script *s, tavern *t)
     return NULL;
 }
 
+void script_listen(script *s, tavern *t)
+{
+    uint32_t tokens;
+    size_t bytes = s->at ? strcspn(s->at, "\r\n") : 0;
+    char line[32];
+    if (bytes > 0 && bytes < sizeof line) {
+        memcpy(line, s->at, bytes);
+        line[bytes] = 0;
+        if (is_number_line(line, "hear", &tokens)) {
+            t->hear_tokens = tokens;
+            take_line(s);
+        }
+    }
+}
+
 void script_close(script *s)
 {
     free(s->text);

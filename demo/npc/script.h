@@ -1,6 +1,6 @@
 /* script.h: a text file that plays the visitor. script.txt shows all that it can say.
    takes: a file, the state of the tavern.
-   gives: script_read, script_line, script_close.
+   gives: script_read, script_line, script_listen, script_close.
    owns:  the text.
    next:  end_card.h */
 #ifndef NPC_SCRIPT_H
@@ -17,6 +17,7 @@ typedef struct script { /* zeroed: none */
 
 bool script_read(script *s, const char *path);        /* false: one sentence was printed to stderr */
 const char *script_line(script *s, tavern *t);        /* what the visitor does now, or NULL: nothing in this frame */
+void script_listen(script *s, tavern *t);             /* a "hear" right behind that line holds from the first word on */
 void script_close(script *s);
 
 #endif

@@ -404,8 +404,8 @@ static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* The same in memory of its own. On failure *tables is zeroed. */
-static exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
-                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                                   exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     *tables = (exl2__matrix_tables){ 0 };
     EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));

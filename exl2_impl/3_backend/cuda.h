@@ -113,12 +113,12 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
 /* Kernels, a few in a call; then the ring, memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
-    const exl2_parallel *parallel = &m->c->parallel;
     bool wanted[EXL2__KERNEL_COUNT];
+    uint32_t limit = m->c->parallel.run ? exl2__max32(m->c->parallel.width, 1) : 1;
     EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
     exl2__cuda_modules_of(m->plan ? 64u << exl2__cuda_head_class(m->plan->shape.head_dim) : 0, wanted);
-    exl2_result r = exl2__cuda_device_some_kernels(m->gpu, m->plan ? wanted : NULL,
-                                                   parallel->run ? exl2__max32(parallel->width, 1) : 1);
+    exl2_result r = m->plan ? exl2__cuda_device_some_kernels(m->gpu, wanted, limit)
+                            : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;
     }

@@ -23,8 +23,12 @@ typedef struct exl2__cuda_gemm_plan {
     uint64_t partial_bytes;  /* exl2k_gemm_args.partial */
 } exl2__cuda_gemm_plan;
 
-/* Of any plan: launches with splits, or a second sum, have at most one CTA for each multiprocessor. */
-static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms) { return (uint64_t)sms * 2 * 128 * 1024; }
+/* Of any plan: launches with splits, or a second sum, have at most one CTA for each multiprocessor. With both, each CTA
+   has two blocks, and each tile, of which there are half as many, one more. */
+static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms)
+{
+    return exl2__div_up((uint64_t)sms * 5, 2) * 128 * 1024;
+}
 static inline uint64_t exl2__cuda_gemm_tickets_max(uint32_t sms)
 {
     return (uint64_t)sms * EXL2K_GEMM_WARPS * sizeof(uint32_t);
@@ -52,13 +56,15 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 /* Fills in stages, slots and their sizes: as deep as the budget allows. Bytes of shared memory; 0: too few. */
 static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
-    static const uint8_t depths[][2] = { { 4, 3 }, { 3, 3 }, { 3, 2 }, { 2, 2 }, { 2, 1 } }; /* stages_log, slots */
+    static const uint8_t depths[][2] = { { 4, 2 }, { 3, 2 }, { 3, 1 }, { 2, 1 }, { 2, 0 } }; /* stages_log, slots_log */
     uint32_t result = exl2__min32(rows, 64) * EXL2K_GEMM_PITCH;
     a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
     for (uint32_t i = rows == 128 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
         a->stages_log = depths[i][0];
-        a->slots = depths[i][1];
-        a->ring_bytes = exl2__max32(a->slots * a->slot_bytes, result);
+        a->slots_log = depths[i][1];
+        a->stage_mask = (1u << a->stages_log) - 1;
+        a->slot_mask = (1u << a->slots_log) - 1;
+        a->ring_bytes = exl2__max32(a->slot_bytes << a->slots_log, result);
         uint32_t bytes = EXL2K_GEMM_BARRIERS + (rows / 8 * EXL2__CUDA_GEMM_TILE_BYTES << a->stages_log)
                          + EXL2K_GEMM_WARPS * a->ring_bytes;
         if (bytes <= budget) {

@@ -9,7 +9,7 @@
 #include "cuda_model.h"
 
 #ifndef EXL2__CUDA_MANY_ROWS
-#define EXL2__CUDA_MANY_ROWS 97u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
 #endif
 
 /* ---- data ---- */

@@ -139,8 +139,13 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
                              .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
+    exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_ORDER_PARTS, .threads = 256 };
+    exl2k_attend_args natural = *a;
+    bool ordered = !a->map || a->heads * a->dim > EXL2K_ORDER_MAX;
+    natural.map = ordered ? a->map : 0;
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
-    return exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, a);
+    EXL2__TRY(exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, &natural));
+    return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_order, order, a);
 }
 
 static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -186,7 +191,7 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
-        return exl2__cuda_many(m, layer->gate_up, EXL2__CUDA_ACT, many);
+        return exl2__cuda_many_act(m, layer->gate_up, many);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->pass.row_count);
 }

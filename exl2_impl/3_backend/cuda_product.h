@@ -111,6 +111,20 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
                                : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
 }
 
+/* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
+   a row fits into shared memory; scattered columns cost a third of the product. */
+static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args a)
+{
+    exl2k_gemm_order_args order = { .values = a.out, .map = a.map, .columns = m->plan->shape.inter,
+                                    .pitch = a.out_pitch };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
+                             .shared_bytes = 2 * order.columns };
+    bool apart = a.map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
+    a.map = apart ? 0 : a.map;
+    EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
+    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_order, grid, &order) : EXL2_OK;
+}
+
 /* Rows of the residual, normalised, as inputs of `reader`. */
 static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
                                    const exl2__matrix *reader)

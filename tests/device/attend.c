@@ -56,8 +56,9 @@ static void test_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
             attend_prefill(m, &s, r, 1);
             attend_same(&s, together, r, 1, "a row alone");
         }
+        s.scattered = true;
         attend_prefill(m, &s, 0, s.rows);
-        attend_same(&s, together, 0, s.rows, "again");
+        attend_same(&s, together, 0, s.rows, "again, scattered");
         free(together);
         attend_scene_free(&s);
     }

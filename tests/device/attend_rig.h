@@ -33,6 +33,7 @@ typedef struct attend_scene {
     uint16_t *map;
     uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
     float scale;
+    bool scattered;           /* prefill stores outputs in their order by itself */
     uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
 } attend_scene;
@@ -216,7 +217,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch, .qkv_half = (s->flags & ATTEND_HALF) != 0,
+        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
+        .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .scale = s->scale };
@@ -301,9 +303,15 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
                                          "exl2k_attend_prefill256" };
     exl2k_attend_args a = attend_args(s, 0, s->pages.address);
     uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
+    exl2k_attend_args natural = a;
+    bool ordered = a.map && !s->scattered;
+    natural.map = ordered ? 0 : a.map;
     attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
     attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
-                  EXL2K_ATTEND_THREADS, 0, &a);
+                  EXL2K_ATTEND_THREADS, 0, &natural);
+    if (ordered) {
+        attend_launch(&m->store, "exl2k_attend_order", tiles, EXL2K_ORDER_PARTS, 1, 256, 0, &a);
+    }
 }
 
 static void attend_prefill(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count)

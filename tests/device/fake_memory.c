@@ -32,7 +32,10 @@ static void execute(object *stream, op *o)
         }
         break;
     case OP_FILL:
-        for (uint64_t i = 0; to && i < o->bytes * o->unit; i++) {
+        if (to && o->unit == 1) {
+            memset(to, (int)o->value, (size_t)o->bytes);
+        }
+        for (uint64_t i = 0; to && o->unit > 1 && i < o->bytes * o->unit; i++) {
             to[i] = (uint8_t)(o->value >> i % o->unit * 8);
         }
         break;

@@ -1,6 +1,6 @@
 /* gemm_rig.h: launches of products of many rows, as the backend makes them.
    takes: rig.h, product_rig.h; kernels gemm.cu.
-   gives: gemm_scratch, gemm_prepare, gemm_run.
+   gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close.
    next:  gemm.c */
 #ifndef GEMM_RIG_H
@@ -46,6 +46,14 @@ static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl
 {
     const char *name = plan->rows == 32 ? "exl2k_gemm32" : plan->rows == 64 ? "exl2k_gemm64" : "exl2k_gemm128";
     rig_launch(gemm, name, plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
+}
+
+/* Element n of each row goes to map[n]. */
+static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, uint32_t rows, uint32_t columns,
+                       uint32_t pitch)
+{
+    exl2k_gemm_order_args a = { .values = values, .map = map, .columns = columns, .pitch = pitch };
+    rig_launch(gemm, "exl2k_gemm_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
 }
 
 #endif

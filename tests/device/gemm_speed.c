@@ -87,7 +87,6 @@ static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl
     a.kind = unit == QKV ? EXL2K_GEMM_STORE : unit == GATE_UP ? EXL2K_GEMM_ACT : EXL2K_GEMM_RESIDUAL;
     a.out = unit == QKV || unit == GATE_UP ? out.address : residual.address;
     a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
-    a.map = unit == GATE_UP ? map.address : 0;
     *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
     return a;
 }
@@ -108,6 +107,9 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows)
             exl2__cuda_gemm_plan plan;
             exl2k_gemm_args a = prepare(l, unit, rows, &plan);
             gemm_run(&gemm, &a, &plan);
+            if (unit == GATE_UP) {
+                gemm_order(&gemm, a.out, map.address, rows, INTER, INTER + 64);
+            }
         }
     }
     exl2__cuda_graph_exec *graph = rig_captured();
@@ -133,9 +135,10 @@ static void time_rows(uint32_t rows)
         double us = time_units(unit, unit, rows), columns = (double)m->part[0].columns + m->part[1].columns;
         columns += (double)m->part[2].columns;
         layer += 2e-6 * rows * m->rows * columns;
-        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   %u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n",
-               rows, unit_names[unit], us, 2e-6 * rows * m->rows * columns / us, plan.rows,
-               a.row_tiles, a.column_tiles, a.splits, plan.ctas, 1u << a.stages_log, a.slots, plan.shared_bytes);
+        printf("%5u rows %-8s %8.1f us %5.0f TFLOP/s   ", rows, unit_names[unit], us,
+               2e-6 * rows * m->rows * columns / us);
+        printf("%u a tile, %u x %u tiles, %u splits, %u CTAs, %u stages, %u slots, %u bytes\n", plan.rows, a.row_tiles,
+               a.column_tiles, a.splits, plan.ctas, a.stage_mask + 1, a.slot_mask + 1, plan.shared_bytes);
     }
     double us = time_units(QKV, DOWN, rows);
     printf("%5u rows layer    %8.1f us %5.0f TFLOP/s   32 layers: %.2f ms, %.0f rows/s\n", rows, us, layer / us,

@@ -230,7 +230,7 @@ static void test_rows(const rig_module *module)
 
 /* ---- rows that go on by themselves ---- */
 
-static void test_ahead(const rig_module *module)
+static void test_ahead(const rig_module *module, exl2__sampling sampling)
 {
     enum { PASSES = 24, SIZE = 8 };
     bench b = bench_open(module, 5000);
@@ -243,7 +243,7 @@ static void test_ahead(const rig_module *module)
     }
     rig_upload(b.device_logits, 0, b.logits, 2 * b.stride * 4ull);
     for (uint32_t r = 0; r < 2; r++) { /* by the CPU: every step penalises the last 8 tokens */
-        wanted_fill(&rows[r], b.vocab, 0, settings(0.9f, 0, 0.95f, 0, 1.5f));
+        wanted_fill(&rows[r], b.vocab, 0, sampling);
         rows[r].row.row = r;
         rows[r].row.history_count = 0;
         for (uint32_t pass = 0; pass < PASSES; pass++) {
@@ -352,7 +352,11 @@ int main(int argc, char **argv)
     printf("sample.cu: compiled in %.0f ms\n", module.compile_ms);
     if (test) {
         test_rows(&module);
-        test_ahead(&module);
+        exl2__sampling greedy = settings(1, 0, 1, 0, 1.5f);
+        greedy.greedy = true;
+        test_ahead(&module, settings(0.9f, 0, 0.95f, 0, 1.5f));
+        test_ahead(&module, settings(1.2f, 30, 0.9f, 0.01f, 1.3f));
+        test_ahead(&module, greedy);
     }
     if (time) {
         time_all(&module);

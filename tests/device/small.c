@@ -73,8 +73,8 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
         }
     }
     exl2k_step step = { .row_count = ROWS };
-    exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS }, { .token = 0 },
-                                 { .token = 3 } };
+    exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS },
+                                 { .token = 3, .flags = EXL2K_ROW_DONE }, { .token = 0 } };
     rig_buffer b[] = {
         rig_buffer_of(&step, sizeof step), rig_buffer_of(rows, sizeof rows),
         rig_buffer_of(value_bytes == 4 ? (void *)values : (void *)halves, (size_t)TOKENS * hidden * value_bytes),
@@ -91,6 +91,11 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
     uint16_t *out = downloaded(b[4]);
     for (uint32_t r = 0; r < ROWS; r++) {
         double square = 0;
+        if (rows[r].flags & EXL2K_ROW_DONE) {
+            CHECK(is_poison(&residual[r * pitch], pitch * 4) && is_poison(&out[r * pitch], pitch * 2));
+            CHECK(is_poison(&sums[r * SLOTS_PITCH], SLOTS * 4));
+            continue;
+        }
         for (uint32_t n = 0; n < hidden; n++) {
             float wanted = rows[r].token < TOKENS ? values[(size_t)rows[r].token * hidden + n] : 0;
             uint32_t place = permuted ? map[n] : n;

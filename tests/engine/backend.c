@@ -388,7 +388,7 @@ static void test_probe_failures(void)
         exl2_engine *e;
         exl2_error error;
         machine_make();
-        fake.devices[0].bytes_total = 64 << 20;
+        fake.devices[0].bytes_total = 8 << 20;
         exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
         CHECK_INT(exl2_open(&d, &e), EXL2_OK);
         fake.fail_at = at;

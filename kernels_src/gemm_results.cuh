@@ -1,0 +1,146 @@
+/* gemm_results.cuh: what becomes of the sums of a product of many rows.
+   takes: base.cuh, gemm_args.h.
+   gives: exl2k_passes, exl2k_sums, exl2k_column and what makes, stores and sums up columns, exl2k_gemm_results.
+   owns:  nothing.
+   next:  gemm.cu
+
+   A warp turns its sums around in shared memory, so that a lane has one column and a row of the warp is 128 bytes. */
+#ifndef EXL2K_GEMM_RESULTS_CUH
+#define EXL2K_GEMM_RESULTS_CUH
+
+#include "base.cuh"
+#include "gemm_args.h"
+
+/* ACT: gate, then up. */
+EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
+
+template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+    f32 v[2][NT][4];
+};
+
+/* ---- columns ---- */
+
+EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
+
+EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
+{
+    return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
+}
+
+/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
+typedef struct exl2k_column {
+    u64 to, with;              /* of the first row; with 0: nothing */
+    u32 to_step, with_step;    /* bytes from row to row */
+    f32 bias, with_bias;
+    u32 act, half;
+} exl2k_column;
+
+/* A column of a block of f32 [rows, 256]: sums of a split, or the gate's of ACT. */
+EXL2K_FN exl2k_column exl2k_column_block(u64 block)
+{
+    exl2k_column c = { block + threadIdx.x * 4, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
+    return c;
+}
+
+/* pass: ACT 0: the gate's, to the block `gates`, where pass 1 reads them. n: the lane's column. */
+EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
+{
+    const exl2k_part &p = a.matrix.part[part];
+    u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
+    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
+    if (act && pass == 0) {
+        return exl2k_column_block(gates);
+    }
+    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
+                       exl2k_bias(p, n), 0.0f, act, half };
+    c.with = act ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
+    c.with_step = act ? 1024 : c.to_step;
+    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
+    return c;
+}
+
+/* Stores up to 16 rows of the column, and goes on to the next. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
+{
+    f32 with[16];
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
+    }
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        f32 value = v[i] + c.bias;
+        value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
+        if (i < rows && c.half) {
+            exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
+        } else if (i < rows) {
+            exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+        }
+    }
+    c.to += 16ull * c.to_step;
+    c.with += c.with ? 16ull * c.with_step : 0;
+}
+
+/* The column, summed up over blocks in their order. */
+EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_bytes, u32 rows)
+{
+#pragma unroll 1
+    for (u32 row = 0; row < rows; row += 16) {
+        f32 v[16] = { 0 };
+        u64 from = block + row * 1024 + threadIdx.x * 4;
+#pragma unroll 1
+        for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
+            f32 more[4][16];
+#pragma unroll
+            for (u32 k = 0; k < 64; k++) {
+                more[k / 16][k % 16] = z + k / 16 < count ? exl2k_load_f32(from + k / 16 * block_bytes + k % 16 * 1024)
+                                                          : 0.0f;
+            }
+#pragma unroll
+            for (u32 k = 0; k < 64; k++) {
+                v[k % 16] += more[k / 16][k % 16];
+            }
+        }
+        exl2k_column_store(c, v, rows - row);
+    }
+}
+
+/* Bulk copies to the ring come after the results that were in it. */
+EXL2K_FN void exl2k_results_fence(void)
+{
+#if EXL2K_GEMM_BULK
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
+template <u32 NT>
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
+{
+    constexpr u32 each = NT < 8 ? NT : 8;
+    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+#pragma unroll
+    for (u32 first = 0; first < NT; first += each) {
+        __syncwarp();
+#pragma unroll
+        for (u32 k = 0; k < each * 8; k++) {
+            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
+            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                   sums.v[s][first + i][e]);
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 row = first * 8; there && row < rows && row < (first + each) * 8; row += 16) {
+            f32 v[16];
+#pragma unroll
+            for (u32 i = 0; i < 16; i++) {
+                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first * 8 + i) * EXL2K_GEMM_PITCH);
+            }
+            exl2k_column_store(c, v, rows - row);
+        }
+    }
+    exl2k_results_fence();
+    __syncwarp();
+}
+
+#endif

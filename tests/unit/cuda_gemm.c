@@ -1,0 +1,75 @@
+/* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are the same for a class of rows. */
+#include "../../exl2_impl/3_backend/cuda_gemm.h"
+#include "../check.h"
+
+static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)
+{
+    exl2k_matrix m = { .parts = parts, .rows = rows };
+    for (uint32_t i = 0; i < parts; i++) {
+        m.part[i].columns = columns;
+        m.part[i].strips = (uint32_t)exl2__div_up(columns, 16);
+        m.strips += m.part[i].strips;
+    }
+    return m;
+}
+
+static exl2k_gemm_args args_of(const exl2k_matrix *m, uint32_t kind, uint32_t rows)
+{
+    exl2k_gemm_args a = { .matrix = *m, .kind = kind, .rows = rows };
+    return a;
+}
+
+static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t chunk, uint32_t sms,
+                       uint32_t budget)
+{
+    exl2k_gemm_args a = args_of(m, kind, rows);
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, chunk, sms, budget);
+    uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32), strips = 0;
+    for (uint32_t i = 0; i < (kind == EXL2K_GEMM_ACT ? 1 : m->parts); i++) {
+        strips += (uint32_t)exl2__div_up(m->part[i].strips, EXL2K_GEMM_STRIPS);
+    }
+    CHECK(plan.rows == 32 || plan.rows == 64 || plan.rows == 128);
+    CHECK(plan.shared_bytes > 0 && plan.shared_bytes <= budget);
+    CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
+    CHECK_INT(a.column_tiles, strips);
+    CHECK(a.splits * a.halves >= halves && (a.splits - 1) * a.halves < halves);
+    CHECK(a.splits == 1 || a.halves % 2 == 0);
+    CHECK_INT(plan.ctas, a.splits > 1 ? a.row_tiles * a.column_tiles * a.splits
+                                      : exl2__min32(a.row_tiles * a.column_tiles, sms));
+    CHECK(a.splits == 1 || plan.ctas <= sms);
+    CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
+    CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+    CHECK(a.slot_bytes >= EXL2K_GEMM_ENTRY + 2 * chunk);
+    CHECK(a.ring_bytes >= a.slot_bytes << a.slots_log);
+    CHECK(a.ring_bytes >= exl2__min32(plan.rows, 64) * EXL2K_GEMM_PITCH);
+    CHECK(a.stages_log >= 2 && a.stage_mask == (1u << a.stages_log) - 1 && a.slot_mask == (1u << a.slots_log) - 1);
+    uint32_t places = (a.stage_mask + 1) * plan.rows * 64;
+    CHECK(plan.shared_bytes >= EXL2K_GEMM_BARRIERS + places + EXL2K_GEMM_WARPS * a.ring_bytes);
+    CHECK(8 * (a.stage_mask + 1) <= EXL2K_GEMM_TILE_BARRIERS / 2 && 8 * (a.slot_mask + 1) <= 32);
+    exl2k_gemm_args most = args_of(m, kind, exl2__cuda_gemm_class(rows) ? exl2__cuda_gemm_class(rows) : 100000);
+    exl2__cuda_gemm_plan of_class = exl2__cuda_gemm_plan_make(&most, chunk, sms, budget);
+    CHECK(of_class.rows == plan.rows && most.halves == a.halves);
+}
+
+int main(void)
+{
+    static const uint32_t rows[] = { 1, 9, 32, 33, 64, 65, 127, 128, 129, 256, 257, 500, 512, 513, 2048, 8192 };
+    static const uint32_t columns[] = { 16, 300, 4096, 28672 }, inputs[] = { 32, 96, 1000, 4096, 28672 };
+    static const uint32_t forms[][2] = { { 49152, 1088 }, { 49152, 2048 }, { 101376, 2112 }, { 232448, 2112 } };
+    static const uint32_t sms[] = { 1, 14, 132 };
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] * 4 * 5 * 4 * 3; i++) {
+        uint32_t k = i, r = rows[k % 16], n = columns[(k /= 16) % 4], in = inputs[(k /= 4) % 5], form = (k /= 5) % 4;
+        exl2k_matrix one = matrix_of(1, n, in), two = matrix_of(2, n, in), three = matrix_of(3, n, in);
+        uint32_t count = sms[k / 4 % 3], budget = forms[form][0], chunk = forms[form][1];
+        check_plan(&one, EXL2K_GEMM_RESIDUAL, r, chunk, count, budget);
+        check_plan(&two, EXL2K_GEMM_ACT, r, chunk, count, budget);
+        check_plan(&three, EXL2K_GEMM_STORE, r, chunk, count, budget);
+    }
+    exl2k_matrix m = matrix_of(1, 4096, 4096);
+    exl2k_gemm_args a = args_of(&m, EXL2K_GEMM_STORE, 100);
+    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 16384).rows, 0); /* no room for anything */
+    a = args_of(&m, EXL2K_GEMM_STORE, 16);
+    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 232448).rows, 32);
+    CHECK_INT(a.splits, 8); /* 16 tiles of columns on 132 multiprocessors */
+    return check_done();
+}
