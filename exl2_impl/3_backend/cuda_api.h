@@ -368,7 +368,7 @@ static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out
     }
     exl2__cuda_find(library, symbols, EXL2__COUNT(symbols), out, &missing);
     if (missing) {
-        exl2__format(why, cap, "the kernel compiler %s is too old: it has no %s", found, missing);
+        exl2__format(why, cap, "no kernel compiler: %s is too old, it has no %s", found, missing);
         exl2__platform_unload(library);
         *out = (exl2__cuda_nvrtc){ 0 };
         return EXL2_ERR_NO_COMPILER;

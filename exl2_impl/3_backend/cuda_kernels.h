@@ -95,7 +95,7 @@ static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
                      && exl2__cuda_nvrtc_open(k->nvrtc_path, &k->nvrtc, k->why, sizeof k->why) < 0;
         int result = k->refused ? 0 : k->nvrtc.version(&major, &minor);
         if (result != 0) {
-            exl2__format(k->why, sizeof k->why, "the kernel compiler (NVRTC) does not start (%d)", result);
+            exl2__format(k->why, sizeof k->why, "no kernel compiler: NVRTC does not start (%d)", result);
             k->refused = true;
         }
         k->version = k->refused ? 0 : (uint32_t)(major * 1000 + minor * 10);

@@ -10,6 +10,8 @@ fake_state fake;
 static object *objects, *stack[64];
 static uint64_t next_address;
 
+#define FIRST_ADDRESS ((uint64_t)0x5EA1 << 32) /* that no pair of small numbers looks like */
+
 /* ---- books ---- */
 
 void fake_misuse(const char *what)
@@ -25,7 +27,8 @@ int fake_call(const char *name, bool nvrtc)
     if (fake.lost && !nvrtc) {
         return fake.lost;
     }
-    if (fake.fail_at && --fake.fail_at == 0) {
+    bool counts = !fake.fail_name || strcmp(fake.fail_name, name) == 0;
+    if (counts && fake.fail_at && --fake.fail_at == 0) {
         int code = nvrtc ? fake.fail_nvrtc : fake.fail_code;
         snprintf(fake.failed, sizeof fake.failed, "%s", name);
         if (!nvrtc && exl2__cuda_sticky(code)) {
@@ -88,6 +91,34 @@ void fake_ops_free(op *first)
     }
 }
 
+/* Blocks of device memory that are free: sweeps want the same sizes again and again. They are reached by addresses
+   alone, which never come back. */
+static struct {
+    void *memory;
+    uint64_t bytes;
+} spare[16];
+
+void *fake_block(uint64_t bytes)
+{
+    for (size_t i = 0; i < EXL2__COUNT(spare); i++) {
+        if (spare[i].memory && spare[i].bytes == bytes) {
+            void *memory = spare[i].memory;
+            spare[i].memory = NULL;
+            return memory;
+        }
+    }
+    return malloc((size_t)bytes);
+}
+
+static void spare_block(void *memory, uint64_t bytes)
+{
+    static size_t turn;
+    size_t at = turn++ % EXL2__COUNT(spare);
+    free(spare[at].memory);
+    spare[at].memory = memory;
+    spare[at].bytes = bytes;
+}
+
 void fake_drop(object *dead)
 {
     object **at = &objects;
@@ -97,7 +128,11 @@ void fake_drop(object *dead)
     *at = dead->next;
     fake_ops_free(dead->first);
     fake_ops_free(dead->recorded);
-    free(dead->memory);
+    if (dead->kind == MEMORY) {
+        spare_block(dead->memory, dead->bytes);
+    } else {
+        free(dead->memory);
+    }
     free(dead);
 }
 
@@ -118,6 +153,19 @@ void *fake_memory(uint64_t address, uint64_t bytes)
         }
     }
     return NULL;
+}
+
+bool fake_stale(uint64_t number)
+{
+    if (number < FIRST_ADDRESS || number >= next_address) {
+        return false;
+    }
+    for (object *o = objects; o; o = o->next) {
+        if (o->kind == MEMORY && number >= o->address && number - o->address <= o->bytes) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool fake_pinned(const void *memory, size_t bytes)
@@ -175,7 +223,7 @@ void fake_reset(void)
     fake = (fake_state){ .device_count = 1, .driver_version = 13000, .nvrtc_version = 13000, .arch_count = 7,
                          .archs = { 75, 80, 86, 89, 90, 100, 120 } };
     fake.devices[0] = device;
-    next_address = (uint64_t)0x7F << 32;
+    next_address = FIRST_ADDRESS;
 }
 
 /* ---- the driver's functions ---- */

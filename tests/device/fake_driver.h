@@ -23,10 +23,11 @@ typedef struct fake_device {
 typedef struct fake_kernel { /* a row of kernels.def.h */
     const char *function, *module;
     size_t argument_bytes;
+    const char *dynamic; /* shared memory: NONE, BUDGET */
 } fake_kernel;
 
 /* The rows of the present EXL2__KERNELS, whose argument structs are known. */
-#define FAKE_KERNEL_ROW(function, module, arguments, shared) { #function, module, sizeof(arguments) },
+#define FAKE_KERNEL_ROW(function, module, arguments, shared) { #function, module, sizeof(arguments), #shared },
 
 typedef struct fake_state {
     /* the machine: fake_reset makes one device of 8.9, driver and NVRTC 13.0 */
@@ -36,13 +37,17 @@ typedef struct fake_state {
     const fake_kernel *kernels;
     size_t kernel_count;
     /* Called when a launch is executed; NULL: it does nothing. May read and write device memory. */
-    void (*run)(const char *function, const void *arguments, unsigned grid_x, unsigned grid_y);
+    void (*run)(const char *function, const void *arguments, const unsigned grid[3]);
+    bool eager;              /* the device does at once what is queued; else as late as it may */
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
+    const char *fail_name;   /* that counts calls of this name only; NULL: all */
     int fail_code;           /* with this; NVRTC's calls with fail_nvrtc */
     int fail_nvrtc;
     char failed[64];         /* the call that did */
     int lost;                /* a sticky result, which all later calls give */
+    uint32_t fault_at;       /* the n-th launch to be executed from now faults, and the device is lost; 0 = none */
+    int fault_code;
     /* books */
     uint32_t calls, launches, programs, compiles, module_loads;
     uint64_t allocated;      /* device bytes now */
@@ -59,12 +64,18 @@ exl2__cuda_nvrtc fake_nvrtc(void);
 /* Prints each thing that still lives or was misused; returns how many. */
 int fake_leaks(void);
 
+/* Whether the number lies where device memory was given out, but in none that lives. */
+bool fake_stale(uint64_t number);
+
 /* Where [address, address + bytes) lies; NULL when that is not inside of one allocation. */
 void *fake_memory(uint64_t address, uint64_t bytes);
 
 /* A context that the host made itself, current until fake_host_context_end. */
 void *fake_host_context(int device);
 void fake_host_context_end(void *context);
+
+/* Whether all of it lies in pinned memory. */
+bool fake_pinned(const void *memory, size_t bytes);
 
 /* For fake_nvrtc.c: counts a call; nonzero: it is the one that fails. Both print nothing. */
 int fake_call(const char *name, bool nvrtc);

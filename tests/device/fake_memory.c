@@ -18,8 +18,29 @@ static void *device_bytes(uint64_t address, uint64_t bytes)
     return memory;
 }
 
+/* Every address among the arguments must be of memory that lives. */
+static void launch(const op *o)
+{
+    const uint8_t *arguments = o->owned;
+    for (uint64_t at = 0, number; at + 8 <= o->bytes; at += 8) {
+        memcpy(&number, arguments + at, sizeof number);
+        if (fake_stale(number)) {
+            fake_misuse("a kernel with the address of memory that is gone");
+        }
+    }
+    if (fake.fault_at && --fake.fault_at == 0) {
+        fake.lost = fake.fault_code;
+    } else if (fake.run) {
+        fake.run(o->object->name, arguments, o->grid);
+    }
+}
+
+/* A lost device does nothing any more. */
 static void execute(object *stream, op *o)
 {
+    if (fake.lost) {
+        return;
+    }
     uint8_t *to = o->kind == OP_UP || o->kind == OP_COPY || o->kind == OP_FILL
                       ? device_bytes(o->to, o->bytes * (o->kind == OP_FILL ? o->unit : 1)) : o->target;
     const void *from = o->kind == OP_DOWN || o->kind == OP_COPY ? device_bytes(o->from, o->bytes) : o->source;
@@ -35,14 +56,12 @@ static void execute(object *stream, op *o)
         if (to && o->unit == 1) {
             memset(to, (int)o->value, (size_t)o->bytes);
         }
-        for (uint64_t i = 0; to && o->unit > 1 && i < o->bytes * o->unit; i++) {
-            to[i] = (uint8_t)(o->value >> i % o->unit * 8);
+        for (uint64_t i = 0; to && o->unit == 4 && i < o->bytes; i++) {
+            memcpy(to + 4 * i, &o->value, 4);
         }
         break;
     case OP_LAUNCH:
-        if (fake.run) {
-            fake.run(o->object->name, o->owned, o->grid_x, o->grid_y);
-        }
+        launch(o);
         break;
     case OP_RECORD:
         o->object->ms = (double)++clock_ticks * 0.01;
@@ -92,6 +111,9 @@ int fake_queue(exl2__cuda_stream *handle, op o)
         o.object->stream = stream;
         o.object->id = copy->id;
     }
+    if (fake.eager && !stream->capturing) {
+        fake_run_until(stream, UINT64_MAX);
+    }
     return 0;
 }
 
@@ -126,7 +148,7 @@ static int memory_alloc(uint64_t *address, size_t bytes)
     o->device = context->device;
     o->bytes = bytes;
     o->address = *address = fake_next_address(bytes);
-    o->memory = malloc(bytes);
+    o->memory = fake_block(bytes);
     memset(o->memory, 0xA5, bytes);
     d->bytes_used += bytes;
     fake.allocated += bytes;

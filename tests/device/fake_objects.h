@@ -24,7 +24,8 @@ typedef struct op { /* something queued on a stream */
     uint64_t id, to, from, bytes;
     const void *source;
     void *target;
-    uint32_t value, unit, grid_x, grid_y;
+    uint32_t value, unit;
+    unsigned grid[3];
     struct object *object; /* event or function */
     void *owned;           /* copy of arguments, or of pageable memory */
     struct op *next;
@@ -35,7 +36,8 @@ typedef struct object {
     struct object *next, *context, *stream; /* stream: where an event was recorded */
     int device;
     bool primary, capturing;
-    uint64_t address, bytes, id; /* id: of the op that records the event; of the stream's last op done */
+    uint64_t address, bytes;     /* function: bytes: 1: it takes dynamic shared memory */
+    uint64_t id; /* id: of the op that records the event; of the stream's last op done */
     void *memory;
     op *first, *last;       /* stream: queued; graph, exec: recorded */
     op *recorded, *recorded_last; /* stream: what is being captured */
@@ -71,8 +73,8 @@ void fake_finish(void);
 
 void fake_drop(object *dead);
 void fake_ops_free(op *first);
-bool fake_pinned(const void *memory, size_t bytes);
 uint64_t fake_next_address(uint64_t bytes);
+void *fake_block(uint64_t bytes); /* uninitialised memory of a MEMORY object */
 
 /* The members of the table that each part has. */
 void fake_fill_devices(exl2__cuda_driver *driver);

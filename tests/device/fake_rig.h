@@ -89,10 +89,9 @@ static void rig_line(void *user, exl2_log_level level, exl2_result code, const c
 }
 
 /* Does what the kernels of the list say: one: fills words; two and again: copy. */
-static void rig_run(const char *function, const void *arguments, unsigned grid_x, unsigned grid_y)
+static void rig_run(const char *function, const void *arguments, const unsigned grid[3])
 {
-    (void)grid_x;
-    (void)grid_y;
+    (void)grid;
     if (strcmp(function, "exl2k_one") == 0) {
         const fake_one_args *a = arguments;
         uint32_t *to = fake_memory(a->to, a->count * sizeof *to);

@@ -5,7 +5,7 @@
    next:  fake_nvrtc.c */
 #include "fake_objects.h"
 
-/* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv.cu" ---- */
+/* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv1.cu" ---- */
 
 /* What the driver says to an image for this target: machine code runs on the same major and an equal or higher minor
    architecture, an "a" variant on its own only; PTX must not be newer than the driver. */
@@ -83,6 +83,7 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
             snprintf(o->name, sizeof o->name, "%s", name);
             o->stream = owner;
             o->argument_bytes = k->argument_bytes;
+            o->bytes = strcmp(k->dynamic, "NONE") != 0;
             o->dynamic_max = 49152;
             *function = (exl2__cuda_function *)(void *)o;
             return 0;
@@ -131,13 +132,19 @@ static int queue_launch(exl2__cuda_function *function, const unsigned *grid, con
         return INVALID_HANDLE;
     }
     unsigned threads = block[0] * block[1] * block[2];
-    bool fits = grid[0] && grid[1] && grid[2] && threads && threads <= 1024 && (int)shared_bytes <= f->dynamic_max;
+    bool fits = grid[0] && grid[1] && grid[2] && grid[0] <= INT32_MAX && grid[1] <= 65535 && grid[2] <= 65535;
+    fits = fits && threads && threads <= 1024 && block[2] <= 64 && (int)shared_bytes <= f->dynamic_max;
     if (!fits || !arguments || !arguments[0]) {
         fake_misuse("a launch of no or too many threads, too much shared memory, or without arguments");
         return INVALID_VALUE;
     }
+    if (f->bytes == 0 && shared_bytes) {
+        fake_misuse("dynamic shared memory for a kernel that has none");
+        return INVALID_VALUE;
+    }
     fake.launches++;
-    op o = { .kind = OP_LAUNCH, .object = f, .grid_x = grid[0], .grid_y = grid[1], .bytes = f->argument_bytes };
+    op o = { .kind = OP_LAUNCH, .object = f, .grid = { grid[0], grid[1], grid[2] },
+             .bytes = f->argument_bytes };
     o.owned = memcpy(malloc(f->argument_bytes), arguments[0], f->argument_bytes);
     return fake_queue(stream, o);
 }
@@ -154,6 +161,13 @@ static int launch(exl2__cuda_function *function, unsigned grid_x, unsigned grid_
 static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function, void **arguments, void **extra)
 {
     CALL("cuLaunchKernelEx");
+    for (unsigned i = 0; i < l->attribute_count; i++) {
+        bool knows = l->attributes[i].id == EXL2__CUDA_LAUNCH_PROGRAMMATIC;
+        if (!knows || fake.devices[fake_current()->device].arch_major < 9) {
+            fake_misuse("an attribute of a launch that the device does not have");
+            return INVALID_VALUE;
+        }
+    }
     return extra ? INVALID_VALUE : queue_launch(function, l->grid, l->block, l->shared_bytes, l->stream, arguments);
 }
 

@@ -84,13 +84,13 @@ static void run_dense(const exl2k_shuffle_args *a, uint32_t grid_x)
     }
 }
 
-static void run(const char *function, const void *arguments, unsigned grid_x, unsigned grid_y)
+static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
     if (strcmp(function, "exl2k_shuffle_codes") == 0) {
-        run_codes(arguments, grid_x, grid_y);
+        run_codes(arguments, grid[0], grid[1]);
         launches++;
     } else if (strcmp(function, "exl2k_shuffle_dense") == 0) {
-        run_dense(arguments, grid_x);
+        run_dense(arguments, grid[0]);
         launches++;
     }
 }

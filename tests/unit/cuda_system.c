@@ -88,7 +88,7 @@ static void test_libraries(void)
     CHECK_TEXT(why, "the CUDA driver libm.so.6 is too old: it has no cuInit");
     CHECK(!driver.library && !driver.init);
     CHECK_INT(exl2__cuda_nvrtc_open("libm.so.6", &nvrtc, why, sizeof why), EXL2_ERR_NO_COMPILER);
-    CHECK_TEXT(why, "the kernel compiler libm.so.6 is too old: it has no nvrtcVersion");
+    CHECK_TEXT(why, "no kernel compiler: libm.so.6 is too old, it has no nvrtcVersion");
 #endif
 }
 

@@ -1,0 +1,149 @@
+/* fake_model.h: what the kernels do to histories, and nothing else: attention keeps (token, position) in the pages of
+   its rows, sampling draws a token that depends on every token that its row finds there. So a page that is missing,
+   stale, or of another session changes what is said.
+   takes: launches, as fake.run.
+   gives: fake_model_run, fake_model_say.
+   owns:  nothing; marks lie in the pages.
+   next:  fake_driver.h */
+#ifndef FAKE_MODEL_H
+#define FAKE_MODEL_H
+
+#include "fake_engine.h"
+
+#define FAKE_MODEL_FIRST 16u /* lower ids, ends of text among them, are never drawn */
+
+typedef struct fake_mark {
+    uint32_t token, position;
+} fake_mark;
+
+static struct fake_pages { /* of the layer whose attention ran last */
+    uint64_t address;
+    uint32_t page_bytes;
+} fake_pages;
+
+/* Device memory that a kernel needs; misuse when it is not there. */
+static void *fake_model_at(uint64_t address, uint64_t bytes)
+{
+    static uint64_t nothing[4096];
+    void *memory = fake_memory(address, bytes);
+    if (!memory) {
+        fake_misuse("a kernel reads or writes outside of device memory");
+    }
+    return memory || bytes > sizeof nothing ? memory : nothing;
+}
+
+/* Where the row's sequence keeps its token of a position. */
+static fake_mark *fake_model_mark(const exl2k_step *step, const exl2k_row *row, uint32_t position)
+{
+    uint64_t entry = (uint64_t)row->sequence * step->table_pitch + position / EXL2K_PAGE_TOKENS;
+    uint32_t page = *(uint32_t *)fake_model_at(step->tables + entry * sizeof page, sizeof page);
+    uint64_t slot = (uint64_t)position % EXL2K_PAGE_TOKENS * sizeof(fake_mark);
+    return fake_model_at(fake_pages.address + (uint64_t)page * fake_pages.page_bytes + slot, sizeof(fake_mark));
+}
+
+static void fake_model_attend(const exl2k_attend_args *a, uint32_t count)
+{
+    const exl2k_step *step = fake_model_at(a->step, sizeof *step);
+    fake_pages = (struct fake_pages){ a->pages, a->page_bytes };
+    for (uint32_t i = 0; i < count && i < step->row_count; i++) {
+        const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
+        if (!(row->flags & EXL2K_ROW_DONE)) {
+            *fake_model_mark(step, row, row->position) = (fake_mark){ row->token, row->position };
+        }
+    }
+}
+
+static void fake_model_copy(const exl2k_copy_args *a, uint32_t layers)
+{
+    for (uint32_t i = 0; i < a->count * layers; i++) {
+        const uint32_t *pair = fake_model_at(a->copies + i % a->count * 8, 8);
+        uint64_t layer = a->pages + (uint64_t)(i / a->count) * a->page_count * a->page_bytes;
+        const void *from = fake_memory(layer + (uint64_t)pair[0] * a->page_bytes, a->page_bytes);
+        void *to = fake_memory(layer + (uint64_t)pair[1] * a->page_bytes, a->page_bytes);
+        if (from && to) {
+            memcpy(to, from, a->page_bytes);
+        } else {
+            fake_misuse("a copy of a page that is not there");
+        }
+    }
+}
+
+/* One token more of what was said so far; `sum` is 0 before the first. */
+static inline uint32_t fake_model_hear(uint32_t sum, uint32_t token)
+{
+    return (sum ^ (token + 1)) * 16777619u + 12345u;
+}
+
+/* What follows. */
+static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
+{
+    return (exl2_token)(FAKE_MODEL_FIRST + (sum >> 7) % (vocab - FAKE_MODEL_FIRST));
+}
+
+static uint32_t fake_model_draw(const exl2k_step *step, const exl2k_row *row, uint32_t vocab)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i <= row->position; i++) {
+        const fake_mark *mark = fake_model_mark(step, row, i);
+        if (mark->position != i) {
+            fake_misuse("attention sees a page that holds something else");
+        }
+        sum = fake_model_hear(sum, mark->token);
+    }
+    return (uint32_t)fake_model_say(sum, vocab);
+}
+
+/* As exl2k_advance of sample.cu. */
+static void fake_model_advance(exl2k_row *row, exl2k_draw *draw, uint32_t token)
+{
+    if (draw->history_size > 0) {
+        *(uint32_t *)fake_model_at(draw->history + 4ull * draw->history_next, 4) = token;
+        draw->history_next = (draw->history_next + 1) % draw->history_size;
+        draw->history_count += draw->history_count < draw->history_size;
+    }
+    row->flags = draw->left <= 1 ? EXL2K_ROW_DONE : 0;
+    row->token = token;
+    row->position++;
+    draw->left--;
+    draw->position++;
+}
+
+static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
+{
+    exl2k_step *step = fake_model_at(a->step, sizeof *step);
+    exl2k_result *results = (exl2k_result *)(uintptr_t)a->results + (step->ticket & 1) * a->rows_max;
+    if (!fake_pinned((void *)(uintptr_t)a->results, 2 * a->rows_max * sizeof *results)) {
+        fake_misuse("results go to memory that is not pinned");
+        return;
+    }
+    for (uint32_t i = 0; i < rows && i < step->draw_count; i++) {
+        exl2k_draw *draw = fake_model_at(a->draws + i * sizeof *draw, sizeof *draw);
+        exl2k_row *row = fake_model_at(a->rows + draw->row * sizeof *row, sizeof *row);
+        uint32_t token = EXL2K_NO_TOKEN;
+        bool done = row->flags & EXL2K_ROW_DONE;
+        if (!done) {
+            token = draw->use == EXL2K_SCORE ? draw->target : fake_model_draw(step, row, a->vocab);
+        }
+        if (!done && draw->use == EXL2K_DRAW && (draw->flags & EXL2K_ADVANCE)) {
+            fake_model_advance(row, draw, token);
+        }
+        results[i] = (exl2k_result){ .sum = (uint64_t)1 << 40 };
+        results[i].stamp = token | (uint64_t)(step->ticket + 1) << 32;
+    }
+    step->ticket++;
+}
+
+static void fake_model_run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    if (strcmp(function, "exl2k_attend_store") == 0) {
+        fake_model_attend(arguments, grid[0]);
+    } else if (strncmp(function, "exl2k_attend_decode", 19) == 0) {
+        fake_model_attend(arguments, grid[2]);
+    } else if (strcmp(function, "exl2k_copy_pages") == 0) {
+        fake_model_copy(arguments, grid[1]);
+    } else if (strcmp(function, "exl2k_sample_draw") == 0) {
+        fake_model_sample(arguments, grid[1]);
+    }
+}
+
+#endif

@@ -1,0 +1,199 @@
+/* cuda_rig.h: what the fault tests over the fake driver share: jobs that must say what the fake model says, and a life
+   of an engine with all that goes through the driver.
+   takes: fake_model.h; the goldens.
+   gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use.
+   owns:  nothing.
+   next:  ../device/fake_model.h */
+#ifndef CUDA_RIG_H
+#define CUDA_RIG_H
+
+#define RIG_BACKEND EXL2_BACKEND_CUDA
+#include "../device/fake_model.h"
+#include "../engine/rig.h"
+
+#define CUDA_VOCAB 320u /* of exl2-mixed */
+
+static exl2_error cuda_error; /* of cuda_open */
+
+static const exl2_token cuda_prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
+
+/* An engine on the fake GPU, or NULL: cuda_error says why. */
+static inline exl2_engine *cuda_open(void)
+{
+    exl2_engine *e = NULL;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
+    cuda_error = (exl2_error){ EXL2_OK, 0, "" };
+    exl2_result r = exl2_open(&d, &e);
+    CHECK((e == NULL) == (r < 0) && cuda_error.code == r);
+    return e;
+}
+
+static inline exl2_result cuda_load(exl2_engine *e, exl2_model *out)
+{
+    exl2_model_desc d = { 0 };
+    d.path = rig_golden("exl2-mixed");
+    d.prefill_chunk = 32;
+    d.batch_max = 4;
+    d.cache.tokens = 16 * EXL2__PAGE_TOKENS;
+    return exl2_model_load(e, &d, out);
+}
+
+/* The history must be `count` tokens, all behind the first `given` as the fake model says. */
+static inline void cuda_expect_history(exl2_engine *e, exl2_session s, size_t given, size_t count)
+{
+    static exl2_token ids[256];
+    size_t need = 0;
+    uint32_t sum = 0, wrong = 0;
+    CHECK_INT(exl2_session_tokens(e, s, ids, EXL2__COUNT(ids), &need), EXL2_OK);
+    CHECK_INT(need, count);
+    for (size_t i = 0; i < need; i++) {
+        wrong += i >= given && ids[i] != fake_model_say(sum, CUDA_VOCAB);
+        sum = fake_model_hear(sum, (uint32_t)ids[i]);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+/* A job that goes on in `s`. */
+static inline exl2_job_desc cuda_job(exl2_session s, const exl2_token *ids, size_t count, uint32_t tokens,
+                                     rig_said *said)
+{
+    exl2_job_desc d = { 0 };
+    memset(said, 0, offsetof(rig_said, scores));
+    d.session = s;
+    d.tokens = ids;
+    d.token_count = count;
+    d.max_tokens = tokens;
+    d.sampler.preset = EXL2_PRESET_GREEDY;
+    d.on_event = rig_hear;
+    d.user = said;
+    return d;
+}
+
+/* Steps until nothing moves any more. late: no step waits; gpu_us: of device time a step, 0 = whole passes. */
+static inline void cuda_step_all(exl2_engine *e, bool late, uint32_t gpu_us)
+{
+    exl2_step_desc step = { .gpu_us = gpu_us, .wait = !late };
+    uint32_t steps = 0;
+    while (steps < 100000 && exl2_step(e, &step) != EXL2_IDLE) {
+        steps++;
+    }
+    CHECK(steps < 100000);
+}
+
+/* ---- a life ---- */
+
+typedef struct cuda_life {
+    exl2_engine *e;
+    exl2_model model;
+    exl2_session a, b, c;
+    bool late;       /* the device works as late as it may, so no step may wait for it */
+    bool unheard;    /* what failed came after the only job was cancelled */
+    exl2_error error; /* what failed */
+} cuda_life;
+
+static rig_said cuda_said[3];
+
+/* A call that may fail; what it said is kept. */
+static inline exl2_result cuda_try(cuda_life *l, exl2_result r)
+{
+    if (r < 0) {
+        exl2_last_error(l->e, &l->error);
+    }
+    return r;
+}
+
+static inline exl2_result cuda_keep(cuda_life *l, const rig_said *said)
+{
+    if (said->result < 0) {
+        l->error.code = said->result;
+        memcpy(l->error.text, said->error, sizeof l->error.text - 1);
+    }
+    return said->result;
+}
+
+/* Starts the jobs, steps until they are done; EXL2_OK, or the first one's failure. */
+static inline exl2_result cuda_run(cuda_life *l, const exl2_job_desc *d, uint32_t count)
+{
+    exl2_job job;
+    for (uint32_t i = 0; i < count; i++) {
+        EXL2__TRY(cuda_try(l, exl2_job_start(l->e, &d[i], &job)));
+    }
+    cuda_step_all(l->e, l->late, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        const rig_said *said = &cuda_said[i];
+        CHECK_INT(said->done_events, 1);
+        EXL2__TRY(cuda_keep(l, said));
+    }
+    return EXL2_OK;
+}
+
+/* One job alone: its prompt, then tokens one by one, ahead of the host. */
+static inline exl2_result cuda_use_alone(cuda_life *l)
+{
+    exl2_job_desc d = cuda_job(l->a, cuda_prompt, 8, 6, &cuda_said[0]);
+    EXL2__TRY(l->late ? cuda_run(l, &d, 1) : cuda_try(l, exl2_generate(l->e, &d)));
+    cuda_expect_history(l->e, l->a, 8, 14);
+    return EXL2_OK;
+}
+
+/* A fork beside its origin, pages copied; and a prompt over two pages, in pieces, scored. */
+static inline exl2_result cuda_use_beside(cuda_life *l)
+{
+    exl2_token longer[100];
+    for (uint32_t i = 0; i < EXL2__COUNT(longer); i++) {
+        longer[i] = (exl2_token)(20 + i * 7 % 200);
+    }
+    EXL2__TRY(cuda_try(l, exl2_session_fork(l->e, l->a, &l->b)));
+    exl2_job_desc d[3] = { cuda_job(l->a, cuda_prompt, 1, 5, &cuda_said[0]),
+                           cuda_job(l->b, cuda_prompt + 3, 2, 7, &cuda_said[1]),
+                           cuda_job(l->c, longer, 100, 3, &cuda_said[2]) };
+    d[1].sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .seed = 3, .repeat_penalty = 1.1f };
+    d[2].score_prompt = true;
+    EXL2__TRY(cuda_run(l, d, 3));
+    cuda_expect_history(l->e, l->a, 15, 20);
+    cuda_expect_history(l->e, l->b, 16, 23);
+    cuda_expect_history(l->e, l->c, 100, 103);
+    return EXL2_OK;
+}
+
+/* Unit by unit, beside a job that is cancelled on the way. */
+static inline exl2_result cuda_use_in_steps(cuda_life *l)
+{
+    exl2_job job;
+    exl2_step_desc step = { .gpu_us = 1 };
+    exl2_job_desc other = cuda_job(l->b, cuda_prompt, 4, 9, &cuda_said[1]);
+    exl2_job_desc d = cuda_job(l->a, cuda_prompt, 4, 3, &cuda_said[0]);
+    EXL2__TRY(cuda_try(l, exl2_session_rewind(l->e, l->a, 10)));
+    EXL2__TRY(cuda_try(l, exl2_job_start(l->e, &other, &job)));
+    for (uint32_t i = 0; i < 6; i++) {
+        exl2_step(l->e, &step);
+    }
+    if (cuda_said[1].done_events == 0) {
+        bool failed = fake.failed[0] != 0;
+        exl2_job_cancel(l->e, job);
+        cuda_step_all(l->e, l->late, 1);
+        l->unheard = !failed && fake.failed[0];
+    }
+    CHECK_INT(cuda_said[1].done_events, 1);
+    if (cuda_said[1].result != EXL2_ERR_CANCELLED) {
+        CHECK(cuda_said[1].result < 0);
+        return cuda_keep(l, &cuda_said[1]);
+    }
+    EXL2__TRY(cuda_run(l, &d, 1));
+    cuda_expect_history(l->e, l->a, 14, 17);
+    return EXL2_OK;
+}
+
+/* Load, and everything that jobs do; EXL2_OK, or what failed. Closes the model if it came to the end. */
+static inline exl2_result cuda_use(cuda_life *l)
+{
+    EXL2__TRY(cuda_try(l, cuda_load(l->e, &l->model)));
+    EXL2__TRY(cuda_try(l, exl2_session_open(l->e, l->model, &l->a)));
+    EXL2__TRY(cuda_try(l, exl2_session_open(l->e, l->model, &l->c)));
+    EXL2__TRY(cuda_use_alone(l));
+    EXL2__TRY(cuda_use_beside(l));
+    EXL2__TRY(cuda_use_in_steps(l));
+    return exl2_model_close(l->e, l->model);
+}
+
+#endif
