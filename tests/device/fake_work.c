@@ -92,11 +92,20 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
     return EXL2__CUDA_NOT_FOUND;
 }
 
+/* Static shared memory: about what kernels have; those of gemm take all that there is at launch. */
+static int static_bytes(const object *function)
+{
+    return strncmp(function->name, "exl2k_gemm", 10) == 0 ? 0 : 1024;
+}
+
 static int function_attribute(int *value, int attribute, exl2__cuda_function *function)
 {
     CALL("cuFuncGetAttribute");
-    *value = attribute == EXL2__CUDA_FUNCTION_SHARED_BYTES ? 1024 : 0;
-    return fake_good(function, FUNCTION) ? 0 : INVALID_HANDLE;
+    if (!fake_good(function, FUNCTION)) {
+        return INVALID_HANDLE;
+    }
+    *value = attribute == EXL2__CUDA_FUNCTION_SHARED_BYTES ? static_bytes((object *)(void *)function) : 0;
+    return 0;
 }
 
 static int function_set(exl2__cuda_function *function, int attribute, int value)
@@ -106,7 +115,8 @@ static int function_set(exl2__cuda_function *function, int attribute, int value)
         return INVALID_HANDLE;
     }
     if (attribute == EXL2__CUDA_FUNCTION_DYNAMIC_MAX) {
-        if (value < 0 || value + 1024 > fake.devices[fake_current()->device].shared_optin) {
+        int fixed = static_bytes((object *)(void *)function);
+        if (value < 0 || value + fixed > fake.devices[fake_current()->device].shared_optin) {
             return INVALID_VALUE;
         }
         ((object *)(void *)function)->dynamic_max = value;
