@@ -171,6 +171,9 @@ EXL2K_FN uint4 exl2k_load4(u64 at)
     return v;
 }
 
+/* Into L2. */
+EXL2K_FN void exl2k_prefetch(u64 at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 EXL2K_FN void exl2k_store(u64 at, u32 v)
 {
     exl2k_sleep(32);

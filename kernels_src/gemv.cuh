@@ -7,7 +7,7 @@
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
    its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
    the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
-   a chunk (256 rows: 32 registers) are read once a block. Sums of slices are taken in the order of slices: the same
+   a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
    bits in every run, and for a row alone or among others. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
@@ -65,47 +65,47 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
     for (u32 slice = 1; slice < ways; slice++) {
         total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
     }
-    return total * 16777216.0f; /* sums are in units of 2^-24 */
+    return total;
 }
 
 #include "gemv_out.cuh"
 
 /* ---- a warp's share of a block ---- */
 
-/* The task that the warp works on next, and where its partial sums go. */
+/* The task that the warp works on next. */
 typedef struct exl2k_work {
     exl2k_walk walk;
     exl2k_task task;
-    u32 before; /* strips of earlier parts in the block */
-    u32 sums;   /* of the walk's first strip */
-    bool any;
+    u32 row;  /* first of the chunk, in units of 32 */
+    u32 sums; /* where the partial sums of the walk's first strip go */
 } exl2k_work;
 
-/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry. Sums of a part are
-   cleared when it is entered: slices without chunks have sums too. */
+/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry; walk.reach 0:
+   there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
 template <u32 M>
 EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                               u32 sums, bool enter)
 {
     const exl2k_matrix &m = a.matrix;
-    while (enter || exl2k_walk_done(w.walk)) {
+    while (enter || exl2k_walk_done(w.walk, m, place)) {
         if (!enter && ++w.walk.part == m.parts) {
-            w.any = false;
+            w.walk.reach = 0;
             return;
         }
         enter = false;
+        const exl2k_part &p = m.part[w.walk.part];
         exl2k_span strips = exl2k_strips_of_part(m, w.walk.part, block);
         exl2k_walk_enter(w.walk, m, place, strips);
-        u32 strip = m.interleaved ? 2 * place.group + w.walk.part : w.before + place.group;
+        w.row = p.row[place.slice];
+        u32 strip = m.interleaved ? 2 * place.group + w.walk.part
+                                  : exl2k_first_strip(m, w.walk.part) + strips.begin - block.begin + place.group;
         u32 at = w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
         u32 hop = (place.groups << m.interleaved) * m.ways * exl2k_partial_bytes<M>();
         for (u32 left = w.walk.reach; left > 0; left -= exl2k_min(left, place.groups)) {
             exl2k_partial_clear<M>(at, place.lane);
             at += hop;
         }
-        w.before += strips.end - strips.begin;
     }
-    w.any = true;
     exl2k_task_load(w.task, m.part[w.walk.part], w.walk.chunk, place.lane);
 }
 
@@ -113,33 +113,35 @@ template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.walk.part = w.before = 0;
+    w.walk.part = 0;
     exl2k_work_find<M>(w, a, place, block, sums, true);
     return w;
 }
 
-/* `w` is the first task; one row: `ahead` has its inputs. Two strips at a time hide each other's waits. */
+/* `w` is the first task; one row: `ahead` has its inputs. Inputs and table entries are asked for one task ahead. */
 template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x)
 {
     u32 hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
-    while (w.any) {
+    while (w.walk.reach > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
         u32 to = w.sums, left = w.walk.reach;
         if constexpr (M == 1) {
-            inputs.mine = ahead;
-            exl2k_start(inputs.start, exl2k_raw_zeros(exl2k_task_width(task)), ahead);
+            exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
-            (void)ahead;
-            exl2k_load_inputs(inputs, x, task);
+            exl2k_load_inputs(inputs, x + w.row * 64, task);
         }
         w.walk.chunk++;
+        w.row += exl2k_task_halves(task);
         exl2k_work_find<M>(w, a, place, block, sums, false);
+        if constexpr (M == 1) {
+            ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
+        }
         while (left > 0) {
-            bool two = exl2k_stream_two<M>(s, place, left);
-            u32 at[2] = { s.at, s.at + a.slot_bytes };
+            bool two = exl2k_stream_two<M>(a, place, left);
+            u32 at[2] = { exl2k_stream_at(s, a), exl2k_stream_at(s, a) + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 f32 out[2];
@@ -157,16 +159,13 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             } else {
                 f32 sum[4];
                 exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
-                exl2k_partial_add_eight(to, sum);
                 __syncwarp();
                 exl2k_stream_fill<M>(s, a, place);
+                exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
             to += two ? 2 * hop : hop;
-            left -= exl2k_min(left, s.hop);
-        }
-        if constexpr (M == 1) {
-            ahead = w.any ? exl2k_load_input(x, w.task, place.lane) : ahead;
+            left -= exl2k_min(left, two ? 2 * place.groups : place.groups);
         }
     }
 }
@@ -180,28 +179,27 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
     exl2k_stream s = exl2k_stream_open(a, place, shared, small);
     for (u32 i = 0; i < a.stages; i++) {
         exl2k_stream_fill<M>(s, a, place);
         exl2k_stream_step(s, a);
     }
     s.parity = 0;
+    exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
+    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
-    if (M == 1 && work.any) {
-        ahead = exl2k_load_input(x, work.task, place.lane);
+    if (M == 1) {
+        ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
     }
-    exl2k_out out = exl2k_out_open<M>(a, small + 1024);
+    exl2k_out_begin<M>(out, a);
+    exl2k_out_read<M>(out, a, block);
     x += M == 1 ? 0 : (u64)exl2k_min(place.lane / 4, out.rows - 1) * a.x_pitch * 2;
     while (block.begin < block.end) {
-        exl2k_out_begin<M>(out, a, block);
         exl2k_gemv_block<M>(a, place, s, work, ahead, block, sums, x);
-        if (block.begin == exl2k_strips_of_cta(a).begin) {
-            exl2k_out_settle<M>(out);
-        }
+        exl2k_out_settle<M>(out, a);
         __syncthreads();
         exl2k_out_block<M>(out, a, block, sums);
         block = exl2k_block_at(a, block.end);
@@ -209,9 +207,11 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
             break;
         }
         __syncthreads();
+        exl2k_out_constants<M>(out, a, block);
+        exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
-        if (M == 1 && work.any) {
-            ahead = exl2k_load_input(x, work.task, place.lane);
+        if (M == 1) {
+            ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }
     }
     exl2k_out_close<M>(out, a);

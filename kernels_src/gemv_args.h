@@ -17,24 +17,22 @@
 
 #include "matrix_args.h"
 
-#ifndef EXL2K_GEMV_WARPS
+#define EXL2K_GEMV_THREADS 512
 #define EXL2K_GEMV_WARPS 16
-#endif
-#define EXL2K_GEMV_THREADS (EXL2K_GEMV_WARPS * 32)
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
-#define EXL2K_GEMV_SMALL_BYTES 2048 /* of shared memory besides ring and partial sums */
+#define EXL2K_GEMV_SMALL_BYTES 6144 /* of shared memory besides ring and partial sums */
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_HEAD };
 
 typedef struct exl2k_gemv_args {
     exl2k_matrix matrix;
     exl2k_u64 x;
-    exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows` */
+    exl2k_u64 rows_at;     /* u32 in device memory: rows of the step; 0: `rows`. One-row kernel: always 1 */
     exl2k_u64 out;         /* residual: y */
     exl2k_u64 map;         /* u16 [columns]; 0: identity */
-    exl2k_u64 residual;    /* f32 [rows, out_pitch] */
+    exl2k_u64 residual;    /* f32 [rows, residual_pitch]; rows begin at multiples of 16 bytes */
     exl2k_u64 weight;      /* f32 [columns] of the next norm */
-    exl2k_u64 sums_now;    /* f32 [rows, EXL2K_SLOTS_MAX]; 0: outputs are not scaled */
+    exl2k_u64 sums_now;    /* f32 [rows, EXL2K_SLOTS_MAX], at a multiple of 16; 0: outputs are not scaled */
     exl2k_u64 sums_before; /* the same, of the norm before; 0: rho_before = 1 */
     exl2k_u64 sums_out;    /* the same */
     exl2k_u64 best;        /* {f32 logit, u32 id} [rows, EXL2K_SLOTS_MAX] */

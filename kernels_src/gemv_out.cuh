@@ -1,13 +1,13 @@
 /* gemv_out.cuh: what becomes of the sums of a product of 1 to 8 rows; included by gemv.cuh only.
    takes: base.cuh, gemv_args.h, partial sums in shared memory.
-   gives: exl2k_out, _open, _begin, _settle, _block, _close.
+   gives: exl2k_out, _open, _begin, _read, _settle, _block, _close.
    owns:  nothing.
    next:  gemv.cuh
 
    Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
    the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
-   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2];
-   total of squares [8 rows]. */
+   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2]; total of squares [8 rows];
+   one row: residual of 512 items, slots now and before [2][256], both brought by asynchronous copies. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -19,13 +19,14 @@
 #define EXL2K_SMALL_SQUARES 512u
 #define EXL2K_SMALL_BEST 640u
 #define EXL2K_SMALL_TOTAL 896u
+#define EXL2K_SMALL_RESIDUAL 1024u
+#define EXL2K_SMALL_SLOTS 3072u
 
+/* One row: what the first item of this thread in a block needs; eight rows: the registers are needed for products. */
 typedef struct exl2k_out {
     u32 rows, small;
-    f32 now, before;            /* one row: slots that this lane has read */
-    f32 residual, weight, bias; /* residual: of the item of this block */
-    u32 place;
-    bool active;
+    f32 weight; /* residual only */
+    u32 place;  /* residual, act: where the result goes */
 } exl2k_out;
 
 /* This thread's first item; from the thread's number each time, as registers are few. */
@@ -44,24 +45,29 @@ EXL2K_FN f32 exl2k_slot(u64 sums, u32 row, u32 slot, u32 slots)
 EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 group, f32 value)
 {
     f32 sum = exl2k_warp_sum(value);
-    if ((threadIdx.x % EXL2K_WARP) == 0) {
+    if (threadIdx.x % EXL2K_WARP == 0) {
         exl2k_shared_store_f32(o.small + table + (row * 8 + group) * 4, sum);
     }
 }
 
-template <u32 M> EXL2K_FN void exl2k_slots_read(exl2k_out &o, const exl2k_gemv_args &a)
+/* One row: asks for slots, warp w < 8 for 32 w ...; eight rows: warp w sums half of row w / 2. */
+template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
+    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
     if (M == 1) {
-        if ((threadIdx.x / EXL2K_WARP) < 8) {
-            o.now = a.sums_now ? exl2k_slot(a.sums_now, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
-            o.before = a.sums_before ? exl2k_slot(a.sums_before, 0, (threadIdx.x / EXL2K_WARP) * 32 + (threadIdx.x % EXL2K_WARP), a.slots) : 0.0f;
+        u32 at = warp * 128 + lane % 8 * 16, to = o.small + EXL2K_SMALL_SLOTS + at;
+        if (warp < 8 && lane < 8 && a.sums_now) {
+            exl2k_copy16(to, a.sums_now + at);
+        }
+        if (warp < 8 && lane < 8 && a.sums_before) {
+            exl2k_copy16(to + 1024, a.sums_before + at);
         }
         return;
     }
-    u32 row = (threadIdx.x / EXL2K_WARP) / 2, first = (threadIdx.x / EXL2K_WARP) % 2 * 4;
+    u32 row = warp / 2, first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
     f32 now[4], before[4];
     for (u32 i = 0; i < 4; i++) {
-        u32 slot = (first + i) * 32 + (threadIdx.x % EXL2K_WARP), slots = row < o.rows ? a.slots : 0;
+        u32 slot = (first + i) * 32 + lane;
         now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
         before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
@@ -82,13 +88,45 @@ template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_arg
 
 /* ---- life ---- */
 
-template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, u32 small)
+/* Column of this thread's first item in the first part; outputs of the block end at *end. */
+template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k_span block, u32 *end)
+{
+    u32 pairs = a.kind == EXL2K_GEMV_ACT;
+    *end = exl2k_min((block.end >> pairs) * 16, a.matrix.part[0].columns);
+    return ((block.begin >> pairs) + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
+}
+
+/* Constants of a block: no kernel writes them. Eight rows: only brought near. */
+template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+{
+    if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
+        return;
+    }
+    u32 end, n = exl2k_first_column<M>(a, block, &end);
+    if (n < end && M == 1) {
+        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        if (a.kind == EXL2K_GEMV_RESIDUAL) {
+            o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+        }
+    } else if (n < end) {
+        if (a.kind == EXL2K_GEMV_RESIDUAL) {
+            exl2k_prefetch(a.weight + n * 4);
+        }
+        if (a.map) {
+            exl2k_prefetch(a.map + n * 2);
+        }
+    }
+}
+
+/* Before the wait for earlier kernels. */
+template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl2k_span block, u32 small)
 {
     exl2k_out o;
-    o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
     o.small = small;
-    o.now = o.before = 0.0f;
-    exl2k_slots_read<M>(o, a);
+    o.rows = 1;
+    o.place = 0;
+    o.weight = 0.0f;
+    exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
     }
@@ -99,34 +137,42 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, u32
     return o;
 }
 
-/* What the result of this thread in a block will be added to, and where it goes. */
-template <u32 M> EXL2K_FN void exl2k_out_residual_read(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+/* After it. */
+template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a)
 {
-    u32 n = (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
-    const exl2k_part &p = a.matrix.part[0];
-    o.active = block.begin + exl2k_item_strip<M>() < block.end && n < p.columns && exl2k_item_row<M>() < o.rows;
-    if (o.active) {
-        o.residual = exl2k_load_f32(a.residual + ((u64)exl2k_item_row<M>() * a.residual_pitch + n) * 4);
-        o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-        o.bias = p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    if (M > 1) {
+        o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
     }
+    exl2k_slots_read<M>(o, a);
 }
 
-/* Before the products of a block. With eight rows the registers are needed for the products. */
-template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
+/* One row: asks for what the results of a block will be added to, four columns a thread. */
+template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
-        exl2k_out_residual_read<M>(o, a, block);
+        u32 end, n = exl2k_first_column<M>(a, block, &end), inside = exl2k_item_column();
+        if (inside < 4 && n + inside * 3 < end) {
+            u32 to = o.small + EXL2K_SMALL_RESIDUAL + (threadIdx.x + inside * 3) * 4;
+            exl2k_copy16(to, a.residual + (n + inside * 3) * 4);
+        }
     }
+    exl2k_copy_commit();
 }
 
-/* Before the first barrier. */
-template <u32 M> EXL2K_FN void exl2k_out_settle(exl2k_out &o)
+/* Before a block's barrier. */
+template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (M == 1 && (threadIdx.x / EXL2K_WARP) < 8) {
-        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, (threadIdx.x / EXL2K_WARP), o.now);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, (threadIdx.x / EXL2K_WARP), o.before);
+    if (M > 1) {
+        return;
+    }
+    exl2k_copy_wait<0>();
+    if (threadIdx.x < EXL2K_SLOTS_MAX) {
+        u32 at = o.small + EXL2K_SMALL_SLOTS + threadIdx.x * 4;
+        __syncwarp();
+        f32 now = threadIdx.x < a.slots ? exl2k_shared_load_f32(at) : 0.0f;
+        f32 before = threadIdx.x < a.slots ? exl2k_shared_load_f32(at + 1024) : 0.0f;
+        exl2k_group_store(o, EXL2K_SMALL_NOW, 0, threadIdx.x / EXL2K_WARP, now);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, threadIdx.x / EXL2K_WARP, before);
     }
 }
 
@@ -144,19 +190,26 @@ template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_
 /* ---- kinds ---- */
 
 /* One item a thread: the host keeps blocks that small. */
-template <u32 M> EXL2K_FN void exl2k_out_residual(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+template <u32 M>
+EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     f32 square = 0.0f;
-    if (M > 1) {
-        exl2k_out_residual_read<M>(o, a, block);
-    }
-    if (o.active) {
-        u32 strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>(), n = (block.begin + strip) * 16 + exl2k_item_column();
-        f32 sum = exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row), rho = exl2k_rho_before<M>(o, a);
-        f32 r = o.residual + (sum + o.bias);
-        exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.weight * rho));
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + o.place) * 2, y);
+    u32 end, n = exl2k_first_column<M>(a, block, &end), strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>();
+    if (n < end && row < o.rows) {
+        u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
+        f32 r, weight = o.weight, bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
+        u32 place = o.place;
+        if (M == 1) {
+            r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
+        } else {
+            r = exl2k_load_f32(at);
+            weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+            place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        }
+        r += exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row) + bias;
+        exl2k_store_f32(at, r);
+        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
+        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, y);
         square = r * r;
     }
     square = exl2k_half_warp_sum(square);
@@ -181,14 +234,15 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
     f32 factor = exl2k_factor<M>(o, a);
-    for (u32 pair = exl2k_item_strip<M>(); pair < (block.end - block.begin) / 2; pair += EXL2K_GEMV_THREADS / (16 * M)) {
+    u32 pairs = (block.end - block.begin) / 2;
+    for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin / 2 + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
             f32 g = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair, column, row) * factor;
             f32 u = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair + 1, column, row) * factor;
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            u32 place = M == 1 && pair == exl2k_item_strip<M>() ? o.place : a.map ? exl2k_load_u16(a.map + n * 2) : n;
             exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(g) * u)));
         }
@@ -264,7 +318,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 /* After the barrier of a block. */
 template <u32 M>
-EXL2K_FN void exl2k_out_block(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
+EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     if (a.kind == EXL2K_GEMV_RESIDUAL) {
         exl2k_out_residual<M>(o, a, block, sums);
@@ -292,7 +346,7 @@ template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_ge
     }
 }
 
-template <u32 M> EXL2K_FN void exl2k_out_close(exl2k_out &o, const exl2k_gemv_args &a)
+template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (a.kind == EXL2K_GEMV_HEAD && a.best) {
         exl2k_out_best<M>(o, a);

@@ -54,7 +54,8 @@ typedef struct exl2k_part {
     exl2k_u32 columns;    /* real ones; a strip may have more, which are never stored */
     exl2k_u16 slice[EXL2K_WAYS_MAX + 2];
     exl2k_u32 unused;
-    exl2k_u32 first[EXL2K_WAYS_MAX]; /* place | bytes16 << 20 of the first chunk of each slice: copies start with no read */
+    exl2k_u16 row[EXL2K_WAYS_MAX];   /* of the first chunk of each slice, as exl2k_chunk.row */
+    exl2k_u32 first[EXL2K_WAYS_MAX]; /* place | bytes16 << 20 of that chunk: the first copies need no table */
 } exl2k_part;
 
 /* Parts one after the other, or (interleaved) strip i of part 0 before strip i of part 1. */

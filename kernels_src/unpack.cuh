@@ -1,6 +1,6 @@
 /* unpack.cuh: from the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_raw, exl2k_scale_pair, exl2k_dense_pair.
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_scale_pair, exl2k_dense_pair.
    owns:  nothing.
    next:  shuffle.cu
 
@@ -27,12 +27,7 @@
        16 bit  step j: w[4j], w[4j+1], w[4j+2], w[4j+3] (halves themselves)
 
    EXACTNESS. fp16 0x6400 is 1024 with one unit a mantissa step: (w & mask) | 0x6400 is 1024 + 2^p code in one
-   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127.
-
-   RAW. Without that second instruction: w & mask is, as fp16, the subnormal number 2^p code * 2^-24, which tensor cores
-   multiply exactly. What is summed is then 2^(p - 24) * code * x; the zero of the codes is taken away by a start of
-   -2^(b-1) * 2^(p - 24) * sum of x. Within a width, column g has p = 0 and column g + 8 has exl2k_raw_shift; steps
-   that have other p go to a sum of their own (exl2k_raw_apart), which exl2k_raw_low and _high bring to the same p. */
+   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127. */
 #ifndef EXL2K_UNPACK_CUH
 #define EXL2K_UNPACK_CUH
 
@@ -215,102 +210,6 @@ template <u32 W> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a[4])
     } else {
         exl2k_decode16(w, j, a);
     }
-}
-
-/* ---- raw steps ---- */
-
-/* The pair of fields at bit AT of both half-words. */
-template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_bits_at(u32 w)
-{
-    constexpr u32 mask = exl2k_twice(((1u << BITS) - 1) << AT);
-    return w & mask;
-}
-
-/* The pair of codes whose bit n is bit 15 of w[n], as a field at bit AT. */
-template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_tops_at(const u32 *w)
-{
-    u32 raised = w[0] >> (15 - AT) & exl2k_twice(1u << AT);
-#pragma unroll
-    for (u32 n = 1; n < BITS; n++) {
-        raised = exl2k_and_or(w[n] >> (15 - AT - n), exl2k_twice(1u << (AT + n)), raised);
-    }
-    return raised;
-}
-
-template <u32 W> EXL2K_FN void exl2k_raw(const u32 *w, u32 j, u32 a[4])
-{
-    if constexpr (W == EXL2K_W2) {
-        u32 v = w[j / 2], high = v >> 8;
-        a[0] = j % 2 ? exl2k_bits_at<2, 4>(v) : exl2k_bits_at<2, 0>(v);
-        a[1] = j % 2 ? exl2k_bits_at<2, 6>(v) : exl2k_bits_at<2, 2>(v);
-        a[2] = j % 2 ? exl2k_bits_at<2, 4>(high) : exl2k_bits_at<2, 0>(high);
-        a[3] = j % 2 ? exl2k_bits_at<2, 6>(high) : exl2k_bits_at<2, 2>(high);
-    } else if constexpr (W == EXL2K_W3) {
-        u32 v = w[j < 3 ? j : 0], high = v >> 9;
-        a[0] = j < 3 ? exl2k_bits_at<3, 0>(v) : exl2k_bits_at<3, 6>(w[0]);
-        a[1] = j < 3 ? exl2k_bits_at<3, 3>(v) : exl2k_bits_at<3, 6>(w[1]);
-        a[2] = j < 3 ? exl2k_bits_at<3, 0>(high) : exl2k_bits_at<3, 6>(w[2]);
-        a[3] = j < 3 ? exl2k_bits_at<3, 3>(high) : exl2k_tops_at<3, 6>(w);
-    } else if constexpr (W == EXL2K_W4) {
-        u32 high = w[j] >> 8;
-        a[0] = exl2k_bits_at<4, 0>(w[j]);
-        a[1] = exl2k_bits_at<4, 4>(w[j]);
-        a[2] = exl2k_bits_at<4, 0>(high);
-        a[3] = exl2k_bits_at<4, 4>(high);
-    } else if constexpr (W == EXL2K_W5) {
-        u32 first = j ? w[j + 1] : w[0], second = j ? w[2 * j - 2] : w[1], third = j == 1 || j == 2 ? w[2 * j - 1] : 0;
-        a[0] = exl2k_bits_at<5, 0>(first);
-        a[1] = j ? exl2k_bits_at<5, 5>(second) : exl2k_bits_at<5, 0>(first >> 10);
-        a[2] = exl2k_bits_at<5, 0>(j ? first >> 10 : second);
-        a[3] = j == 0 ? exl2k_bits_at<5, 0>(second >> 10) : j < 3 ? exl2k_bits_at<5, 5>(third) : exl2k_tops_at<5, 5>(w);
-    } else if constexpr (W == EXL2K_W6) {
-        u32 first = w[3 * (j / 2)], second = w[3 * (j / 2) + 1], third = w[3 * (j / 2) + 2];
-        if (j % 2 == 0) {
-            a[0] = exl2k_bits_at<6, 0>(first);
-            a[1] = exl2k_bits_at<6, 0>(first >> 6);
-            a[2] = exl2k_bits_at<6, 0>(second);
-            a[3] = exl2k_bits_at<6, 0>(second >> 6);
-        } else {
-            a[0] = exl2k_bits_at<6, 0>(third);
-            a[1] = exl2k_bits_at<6, 0>(third >> 6);
-            a[2] = exl2k_and_or(third >> 8, 0x00300030u, first >> 12 & 0x000F000Fu);
-            a[3] = exl2k_and_or(third >> 10, 0x00300030u, second >> 12 & 0x000F000Fu);
-        }
-    } else if constexpr (W == EXL2K_W8) {
-        a[0] = exl2k_bits_at<8, 0>(w[2 * j]);
-        a[1] = exl2k_bits_at<8, 0>(w[2 * j] >> 8);
-        a[2] = exl2k_bits_at<8, 0>(w[2 * j + 1]);
-        a[3] = exl2k_bits_at<8, 0>(w[2 * j + 1] >> 8);
-    } else {
-        exl2k_decode16(w, j, a);
-    }
-}
-
-/* Step j has a sum apart. */
-template <u32 W> EXL2K_FN constexpr bool exl2k_raw_apart(u32 j)
-{
-    return W == EXL2K_W2 ? j % 2 == 1 : W == EXL2K_W3 ? j == 3 : W == EXL2K_W5 ? j == 0 : false;
-}
-
-/* What a sum apart is multiplied by, for columns g and g + 8. */
-template <u32 W> EXL2K_FN constexpr f32 exl2k_raw_low(void)
-{
-    return W == EXL2K_W2 ? 1.0f / 16 : W == EXL2K_W3 ? 1.0f / 64 : 1.0f;
-}
-
-template <u32 W> EXL2K_FN constexpr f32 exl2k_raw_high(void)
-{
-    return W == EXL2K_W2 ? 1.0f / 16 : W == EXL2K_W3 ? 1.0f / 8 : 32.0f;
-}
-
-/* p of column g + 8. */
-EXL2K_FN u32 exl2k_raw_shift(u32 width) { return width <= EXL2K_W5 ? width + 2 : 0; }
-
-/* Operands A that take the zero away, for columns g and g + 8: -2^(b-1) * 2^(p - 24). */
-EXL2K_FN uint2 exl2k_raw_zeros(u32 width)
-{
-    u32 zero = width <= EXL2K_W6 ? 2u << width : width == EXL2K_W8 ? 128 : 0;
-    return make_uint2((0x8000u | zero) * 0x10001u, (0x8000u | zero << exl2k_raw_shift(width)) * 0x10001u);
 }
 
 /* ---- scales ---- */

@@ -1,7 +1,7 @@
 /* kernels.c: every kernel compiles for every architecture that we ship for, without spills, stack, local memory,
    warnings, or more than 48 KiB of static shared memory; no kernel is missing from the list, none is too many.
    takes: NVRTC: EXL2_NVRTC, or beside the nvcc on PATH; run in the root of the tree. By hand also a module and an
-          architecture: kernels gemv.cu 89, which prints what the assembler says.
+          architecture: kernels gemv1.cu 89, which prints what the assembler says.
    gives: exit code 77 without NVRTC.
    owns:  nothing that outlives the program.
    next:  ../kernels_src/kernels.def.h */

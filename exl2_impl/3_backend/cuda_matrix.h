@@ -19,9 +19,7 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_RINGS { 3, 2 }, { 2, 2 }, { 6, 1 }, { 4, 1 }, { 3, 1 }, { 2, 1 }, { 1, 1 } /* stages, side: best first */
-#define EXL2__CUDA_RECORD_COST 256u  /* of decoding a record, in bytes read meanwhile */
-#define EXL2__CUDA_CHUNK_COST 1024u  /* of going on to the next chunk, in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_COST 1536u  /* of going on to the next chunk, in bytes read meanwhile */
 
 /* What the device likes. */
 typedef struct exl2__cuda_form {
@@ -50,7 +48,8 @@ typedef struct exl2__cuda_layout {
     uint32_t chunk_bytes_max;   /* of the chunks there are */
     uint32_t widths;            /* bit EXL2K_Wn */
     uint16_t slice[EXL2K_WAYS_MAX + 2];
-    uint32_t first[EXL2K_WAYS_MAX]; /* of exl2k_part; where chunks are */
+    uint32_t first[EXL2K_WAYS_MAX]; /* first and row: of exl2k_part; where chunks are */
+    uint16_t row[EXL2K_WAYS_MAX];
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -158,10 +157,13 @@ static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region 
     }
 }
 
-/* Time that a record takes, in bytes: where memory is fast, decoding takes as long as reading. */
-static uint64_t exl2__cuda_record_cost(const exl2__cuda_region *region)
+/* Time that a record takes, in bytes: a warp waits for chunks one after the other, so that a small chunk takes nearly
+   as long as a large one. */
+static uint64_t exl2__cuda_record_cost(const exl2__cuda_layout *l, const exl2__cuda_region *region)
 {
-    return EXL2__CUDA_RECORD_COST + region->bits * 128u + (region->bits == 16 ? 0 : region->by_half ? 16u : 8u);
+    uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
+    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
+    return EXL2__CUDA_CHUNK_COST / fit + region->bits * 32u + (region->by_half ? 16u : 8u);
 }
 
 /* Deals the records to slices: a record goes where its middle lies when all costs are cut into `ways` equal runs. */
@@ -174,11 +176,11 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
     for (uint32_t i = 0; i < l->region_count; i++) {
-        total += l->regions[i].records * exl2__cuda_record_cost(&l->regions[i]);
+        total += l->regions[i].records * exl2__cuda_record_cost(l, &l->regions[i]);
     }
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
-        uint64_t cost = exl2__cuda_record_cost(region);
+        uint64_t cost = exl2__cuda_record_cost(l, region);
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
         for (uint32_t record = 0; record < region->records; record++) {
@@ -210,8 +212,11 @@ static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc
                               .group_of = group_of };
     exl2__cuda_layout_run_all(l);
     for (uint32_t i = 0; i < ways && chunks; i++) {
-        const exl2k_chunk *chunk = &chunks[l->slice[i]];
-        l->first[i] = l->slice[i] < l->slice[i + 1] ? chunk->place | (uint32_t)chunk->bytes16 << 20 : 0;
+        if (l->slice[i] < l->slice[i + 1]) {
+            const exl2k_chunk *chunk = &chunks[l->slice[i]];
+            l->first[i] = chunk->place | (uint32_t)chunk->bytes16 << 20;
+            l->row[i] = chunk->row;
+        }
     }
 }
 
@@ -267,27 +272,29 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
 }
 
 /* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
-   bytes: the stages of the ring that fit, then as many strips a block as there are; a residual has one output a thread
-   and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. It is more than half of the
-   budget, so that launches which overlap do not share an SM. */
+   bytes: the first ring that leaves room for all strips of a CTA in one block, else the first that fits. A residual has
+   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
-    static const struct { uint32_t stages, side; } rings[] = { EXL2__CUDA_RINGS };
+    static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
     uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
     uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
-    uint32_t wanted = exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most);
+    uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
     a->slot_bytes = chunk_bytes;
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
-    for (uint32_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
-        uint32_t taken = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes + EXL2K_GEMV_SMALL_BYTES;
-        if (taken + unit * strip <= budget && (rows == 1 || rings[i].side == 1)) {
-            a->stages = rings[i].stages;
-            a->side = rings[i].side;
-            a->block = exl2__min32((budget - taken) / strip, exl2__max32(wanted, unit)) / unit * unit;
-            return exl2__min32(budget, exl2__max32(taken + a->block * strip, budget / 2 + 2048));
+    for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
+        for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
+            uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
+            uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
+            if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
+                a->stages = rings[i].stages;
+                a->side = rings[i].side;
+                a->block = exl2__min32((budget - taken) / strip, wanted) / unit * unit;
+                return taken + a->block * strip;
+            }
         }
     }
     return 0;

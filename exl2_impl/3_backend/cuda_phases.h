@@ -57,7 +57,9 @@ static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__lay
                           .page_count = m->plan->pages, .page_bytes = m->b.page_bytes };
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(m->b.page_bytes, 16 * EXL2K_COPY_THREADS),
                              .y = m->plan->shape.layers, .threads = EXL2K_COPY_THREADS };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a);
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
+    m->pass.chained = false; /* attention reads pages early */
+    return EXL2_OK;
 }
 
 static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -158,7 +160,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
-                            .scale = s->attn_scale };
+                            .scale = s->attn_scale, .early = 1 };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
     if (m->pass.singles) {
         return exl2__cuda_decode(m, a, 0, m->pass.row_count);

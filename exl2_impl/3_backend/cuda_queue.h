@@ -131,7 +131,7 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
 
 /* ---- results ---- */
 
-#define EXL2__CUDA_DOZE_US 20u
+#define EXL2__CUDA_DOZE_NS 20000u /* at least */
 
 /* Every row's stamp, which the device writes last, is that of the mark. */
 static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint32_t mark)
@@ -144,22 +144,28 @@ static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint
     return true;
 }
 
-/* Looks at the stamps, between dozes, rather than into the driver, whose own waiting costs a thread. Most of the time
-   that the last wait took passes in one doze. */
+/* Time to sleep: three quarters of what is left of the time that the last wait took, then a small part of it. The pass
+   behind this one is queued already, so being late costs nothing. */
+static inline uint32_t exl2__cuda_doze_us(uint64_t last_ns, uint64_t waited_ns)
+{
+    uint64_t ns = waited_ns < last_ns ? (last_ns - waited_ns) * 3 / 4 : 0;
+    ns = exl2__max64(ns, exl2__max64(last_ns / 32, EXL2__CUDA_DOZE_NS));
+    return (uint32_t)(exl2__min64(ns, 500000000u) / 1000);
+}
+
+/* Looks at the stamps, between dozes, rather than into the driver, whose own waiting costs a thread. */
 static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
     exl2__cuda_event *mark = m->b.marks[m->marks_collected & 1];
     uint64_t begin_ns = exl2__platform_ns(), now = begin_ns;
-    uint32_t doze_us = (uint32_t)exl2__min64(m->waited_ns * 3 / 4000, 500000);
     while (count > 0 && !exl2__cuda_stamped(results, count, m->marks_collected)) {
         if (now - begin_ns > 2 * m->waited_ns + 1000000 && driver->event_query(mark) != EXL2__CUDA_NOT_READY) {
             break; /* a device that is lost stamps nothing */
         }
-        if (!exl2__platform_doze(exl2__max32(doze_us, EXL2__CUDA_DOZE_US))) {
+        if (!exl2__platform_doze(exl2__cuda_doze_us(m->waited_ns, now - begin_ns))) {
             break;
         }
-        doze_us = 0;
         now = exl2__platform_ns();
     }
     m->waited_ns = now - begin_ns;

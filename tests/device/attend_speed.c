@@ -28,7 +28,7 @@ typedef struct chain {
 enum { QKV, OUT, UNITS };
 
 static product_matrix model[LAYERS][UNITS];
-static rig_module gemv;
+static rig_module gemv[2]; /* of one row, of several */
 static rig_buffer x, residual, sums, weight;
 
 /* Random bytes as weights: only time counts. */
@@ -69,8 +69,6 @@ static void free_model(void)
 
 static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
 {
-    static const char *const names[2][UNITS] = { { "exl2k_gemv1_store", "exl2k_gemv1_residual" },
-                                                 { "exl2k_gemv8_store", "exl2k_gemv8_residual" } };
     const attend_scene *s = c->scene;
     uint32_t hidden = s->heads * s->dim, ctas = (uint32_t)rig.sm_count;
     exl2k_gemv_args a = { .matrix = model[layer][unit].device, .rows = c->rows, .slots = ctas, .eps = 1e-5f,
@@ -81,9 +79,11 @@ static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
     a.out = unit == QKV ? s->inputs.address : x.address;
     a.out_pitch = unit == QKV ? s->qkv_pitch : hidden + 64;
     a.sums_out = unit == QKV ? 0 : sums.address;
-    uint32_t shared = exl2__cuda_gemv_shared(&a, model[layer][unit].chunk_bytes, c->rows == 1 ? 1 : 8, unit == OUT,
-                                             ctas, (uint32_t)rig.shared_optin);
-    exl2__cuda_function *function = rig_function(&gemv, names[c->rows > 1][unit]);
+    a.kind = unit == QKV ? EXL2K_GEMV_STORE : EXL2K_GEMV_RESIDUAL;
+    uint32_t shared = exl2__cuda_gemv_shared(&a, model[layer][unit].chunk_bytes, c->rows == 1 ? 1 : 8, ctas,
+                                             (uint32_t)rig.shared_optin);
+    bool several = c->rows > 1;
+    exl2__cuda_function *function = rig_function(&gemv[several], several ? "exl2k_gemv8" : "exl2k_gemv1");
     rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, rig.shared_optin), "shared memory");
     rig_run(function, ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
 }
@@ -169,19 +169,20 @@ static void time_split(const shape *shapes, size_t count, uint32_t tokens)
     static const uint32_t contexts[] = { 128, 256, 512, 2048, 6144 };
     char options[96];
     attend_modules m[2];
-    rig_module products[2];
+    rig_module products[2][2]; /* by overlap, by rows */
     for (int overlap = 0; overlap < 2; overlap++) {
         snprintf(options, sizeof options, "-DEXL2K_PDL=%d -DEXL2K_SPLIT_TOKENS=%u", overlap, tokens);
         m[overlap] = attend_modules_load(options);
         snprintf(options, sizeof options, "-DEXL2K_PDL=%d", overlap);
-        products[overlap] = rig_load("gemv.cu", options);
+        products[overlap][0] = rig_load("gemv1.cu", options);
+        products[overlap][1] = rig_load("gemv8.cu", options);
     }
     for (size_t i = 0; i < count; i++) {
         make_model(&shapes[i]);
         for (size_t k = 0; k < EXL2__COUNT(contexts) * 2; k++) {
             uint32_t context = contexts[k / 2], rows = k % 2 ? 6 : 1;
             for (uint32_t mode = rows == 1 ? 0 : 2; mode < 3; mode++) {
-                gemv = products[mode > 0];
+                memcpy(gemv, products[mode > 0], sizeof gemv);
                 time_shape(&m[mode > 0], &shapes[i], tokens, context, rows, mode > 0, mode == 2);
             }
         }

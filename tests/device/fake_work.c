@@ -5,7 +5,7 @@
    next:  fake_nvrtc.c */
 #include "fake_objects.h"
 
-/* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv.cu" ---- */
+/* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv1.cu" ---- */
 
 /* What the driver says to an image for this target: machine code runs on the same major and an equal or higher minor
    architecture, an "a" variant on its own only; PTX must not be newer than the driver. */

@@ -128,7 +128,8 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
     }
 }
 
-/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
+/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..16 (below EXL2__CUDA_MANY_ROWS) | ..32 | ..64 | ..128
+   (exl2__cuda_gemm_class). */
 static void test_alone(void)
 {
     static const part one[] = { { 8, 40, 1 } };
@@ -138,7 +139,8 @@ static void test_alone(void)
     static const part near_prompt[] = { { 8, 40, 1 }, { 13, 0, 7 } };
     static const part nine[] = { { 8, 40, 1 },   { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 14, 9, 1 },
                                  { 12, 127, 1 }, { 15, 99, 1 }, { 13, 0, 1 }, { 7, 0, 1 } };
-    static const part prompts[] = { { 13, 0, 12 }, { 8, 40, 1 }, { 14, 9, 10 } };
+    static const part prompts[] = { { 13, 0, 6 }, { 8, 40, 1 }, { 14, 9, 5 } };
+    static const part twenty[] = { { 13, 0, 20 } }, more_rows[] = { { 14, 0, 5 }, { 13, 0, 20 }, { 8, 40, 1 } };
     static const part chunk[] = { { 13, 0, 33 } }, chunks[] = { { 14, 0, 5 }, { 13, 0, 33 }, { 8, 40, 1 } };
     static const part large[] = { { 13, 0, 97 } }, larger[] = { { 8, 40, 1 }, { 14, 0, 25 }, { 13, 0, 97 } };
     static const part before[] = { { 8, 0, 40 }, { 9, 0, 70 } }, more[] = { { 10, 0, 3 }, { 11, 0, 64 }, { 14, 0, 9 } };
@@ -152,6 +154,7 @@ static void test_alone(void)
     check_same(two, 2, eight, 8, 3);
     check_same(two, 2, near_prompt, 2, 0);
     check_same(nine, 9, prompts, 3, 1);
+    check_same(twenty, 1, more_rows, 3, 1);
     check_same(chunk, 1, chunks, 3, 1);
     check_same(large, 1, larger, 3, 2);
 }

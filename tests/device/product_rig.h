@@ -149,6 +149,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
         memcpy(d->slice, p->layout.slice, sizeof d->slice);
         memcpy(d->first, p->layout.first, sizeof d->first);
+        memcpy(d->row, p->layout.row, sizeof d->row);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;

@@ -1,5 +1,6 @@
 /* product_speed.c: how fast decode products are: all linear layers of a layer of four models, one after the other.
-   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring | options of the kernels ...]; a GPU.
+   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of kernels ...];
+          a GPU.
    gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
    owns:  nothing that outlives the program.
    next:  rig.h */
@@ -204,10 +205,8 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
                                       budget);
-    if (ring_stages) {
-        uint32_t ring = EXL2K_GEMV_WARPS * a->slot_bytes;
-        l.shared += ring * ring_stages * ring_side - ring * a->stages * a->side;
-        l.shared = exl2__min32(budget, exl2__max32(l.shared, 120 * 1024));
+    if (ring_stages && rows == 1) {
+        l.shared += (ring_stages * ring_side - a->stages * a->side) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
         a->side = ring_side;
     }

@@ -342,7 +342,9 @@ static const struct {
       { { { 5, 64, 64 }, { 4, 512, 64 } }, { { 5, 64, 64 }, { 4, 512, 64 } }, { { 6, 576, 128 } } }, true },
     { 2, { 320, 320 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 3680, 32 } }, { { 4, 4096, 32 } } }, false },
     { 2, { 96, 96 }, { 2, 2 }, { { { 3, 64, 64 }, { 2, 512, 64 } }, { { 3, 192, 64 }, { 2, 384, 64 } } }, true },
+    { 1, { 96 }, { 1 }, { { { 16, 4500, 0 } } }, false }, /* one slice: 71 chunks, more than a warp has lanes */
 };
+#define ONE_SLICE 12u
 
 int main(int argc, char **argv)
 {
@@ -359,7 +361,8 @@ int main(int argc, char **argv)
             product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
                               shapes[i].bias);
         }
-        case_open(&c, shapes[i].parts, i % 4 == 3 ? 16 : 0, small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
+        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : 0,
+                  small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
             uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 48 * 1024 : large;
             if (shapes[i].parts == 2) {

@@ -110,7 +110,8 @@ static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row 
     for (uint32_t i = 0; i < count; i++) {
         logits[i] = (exl2__logit_row){ .row = i, .use = EXL2__LOGIT_SCORE };
     }
-    exl2__step step = { rows, count, SEQUENCES, table_of, NULL, 0, logits, count };
+    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = SEQUENCES, .page_tables = table_of,
+                        .logits = logits, .logit_count = count };
     synth_layers(m, &step, items);
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)rows[i].sequence * LENGTH + rows[i].position;
