@@ -143,12 +143,15 @@
    5. STEPPING
 
    exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
-   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
-   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
-   it may queue, in ranges of layers whose time is learnt. One pass takes rows of all active jobs: a token of each that
-   decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody decodes,
-   prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once a model
-   is ready `allocations` stands still, but for conversations that render to more than 256 KiB.
+   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for
+   programs without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the
+   device's time it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and
+   where nobody waits the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token
+   a step. `wait` lets a step sleep until the device has finished a pass: for programs without frames. One pass takes
+   rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
+   than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
+   pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
+   render to more than 256 KiB.
 
    6. MODELS
 
