@@ -168,16 +168,22 @@
 #include "6_text/added.h"
 /* defines: byte-pair merging */
 #include "6_text/bpe.h"
+/* defines: text rewritten before it is cut */
+#include "6_text/normal.h"
 /* defines: text cut into words */
 #include "6_text/words.h"
 /* defines: the merges of tokenizer.json */
 #include "6_text/merges.h"
-/* defines: tokenizer_config.json */
-#include "6_text/vocab_names.h"
-/* defines: the components that tokenizer.json asks for */
-#include "6_text/vocab_rules.h"
 /* defines: a model's tokenizer in memory */
 #include "6_text/vocab.h"
+/* defines: tokenizer_config.json */
+#include "6_text/vocab_names.h"
+/* defines: the steps that tokenizer.json asks for */
+#include "6_text/vocab_steps.h"
+/* defines: its other components */
+#include "6_text/vocab_rules.h"
+/* defines: a tokenizer read from its files */
+#include "6_text/vocab_read.h"
 /* defines: text -> ids */
 #include "6_text/encode.h"
 /* defines: ids, one at a time -> whole code points */

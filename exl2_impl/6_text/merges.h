@@ -19,10 +19,16 @@ typedef struct exl2__merges_reader {
     char *buffer; /* room for two strings of the file */
 } exl2__merges_reader;
 
+/* Last bytes, a bit each, of the left sides of merges whose right side begins with a space: what is before a space
+   stays with it in a word when it ends in one of these, else nothing ever merges over the gap. */
+typedef struct exl2__merges_gaps {
+    uint32_t kept[8];
+} exl2__merges_gaps;
+
 /* The bytes of one merge: left, then right, in the reader's buffer. */
 typedef struct exl2__merges_sides {
     size_t left, both;
-    bool reachable; /* merging starts from byte characters; a side with others never comes about */
+    bool reachable; /* a side that merging cannot reach never comes about */
 } exl2__merges_sides;
 
 /* Where the right side begins in the buffer, and where it ends; 0 = malformed. */
@@ -47,24 +53,26 @@ static inline size_t exl2__merges_load(const exl2__merges_reader *r, uint32_t to
 static inline exl2_result exl2__merges_sides_of(const exl2__merges_reader *r, uint32_t token, uint32_t rank,
                                                 exl2__merges_sides *out)
 {
-    bool left_mapped, right_mapped;
+    uint8_t left_kind, right_kind;
     size_t left = 0, end = 0, begin = exl2__merges_load(r, token, &left, &end);
     if (begin == 0) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT,
                           EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two", rank);
     }
-    size_t right = exl2__pieces_unmap(r->buffer + begin, end - begin, &right_mapped);
-    out->left = exl2__pieces_unmap(r->buffer, left, &left_mapped);
+    size_t right = exl2__pieces_load(r->pieces, r->buffer + begin, end - begin, &right_kind);
+    out->left = exl2__pieces_load(r->pieces, r->buffer, left, &left_kind);
     memmove(r->buffer + out->left, r->buffer + begin, right);
     out->both = out->left + right;
-    out->reachable = left_mapped && right_mapped;
+    out->reachable = (left_kind & right_kind & EXL2__PIECES_BYTES) != 0;
     return EXL2_OK;
 }
 
-/* Fills `out`, which has room for every element of the list. `buffer` has room for any two strings of the file. */
+/* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
+   file. */
 static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t list, const exl2__pieces *pieces,
-                                     char *buffer, exl2__bpe *out)
+                                     char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
 {
+    *gaps = (exl2__merges_gaps){ { 0 } };
     exl2__merges_reader r = { c, j, pieces, buffer };
     uint32_t rank = 0;
     for (uint32_t item = exl2__json_first(j, list); item; item = exl2__json_next(j, list, item)) {
@@ -85,6 +93,10 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t
         }
         if (sides.reachable && !exl2__bpe_add(out, rank, merge)) {
             return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", rank);
+        }
+        if (sides.left && sides.both > sides.left && buffer[sides.left] == ' ') {
+            uint8_t last = (uint8_t)buffer[sides.left - 1];
+            gaps->kept[last >> 5] |= 1u << (last & 31);
         }
         rank++;
     }

@@ -1,6 +1,6 @@
 /* pieces.h: the bytes of every token id, and the way back from bytes to ids.
-   takes: token strings of tokenizer.json, in which each character stands for one byte.
-   gives: exl2__pieces, exl2__pieces_unmap, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
+   takes: token strings of tokenizer.json: each character stands for one byte, or U+2581 stands for a space.
+   gives: exl2__pieces, exl2__pieces_load, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
    owns:  nothing; the arrays come from the caller's arenas.
    next:  bpe.h */
 #ifndef EXL2__PIECES_H
@@ -13,10 +13,13 @@
 
 typedef enum exl2__pieces_flag {
     EXL2__PIECES_USED = 1,    /* the id has a piece */
-    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary and made of byte characters: merging can reach it */
+    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary, and merging can reach it */
     EXL2__PIECES_SPECIAL = 4,
-    EXL2__PIECES_PLANNED = 8  /* an added token's content may become the id's piece */
+    EXL2__PIECES_PLANNED = 8, /* an added token's content may become the id's piece */
+    EXL2__PIECES_RAW = 16     /* <0xE2>: one byte, joined with those of its neighbours */
 } exl2__pieces_flag;
+
+#define EXL2__PIECES_MARK "\xE2\x96\x81" /* U+2581, the space of SentencePiece */
 
 typedef struct exl2__pieces {
     char *text;          /* all pieces, in order of id */
@@ -25,6 +28,8 @@ typedef struct exl2__pieces {
     uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1; 0 = empty. NULL: no way back */
     uint32_t count, mask, longest;
     uint64_t probes;     /* steps that adding took beyond the first slot */
+    bool marked;         /* U+2581 is a space, as which it is kept and found; else characters stand for bytes */
+    bool raw_bytes;      /* marked: the decoder makes bytes of <0xHH> */
 } exl2__pieces;
 
 /* GPT-2's byte map, backwards: the byte that a character stands for, or UINT32_MAX. 'A' is 0x41, U+0120 is ' ',
@@ -60,6 +65,49 @@ static inline size_t exl2__pieces_unmap(char *text, size_t bytes, bool *mapped)
         text[used] = (char)exl2__pieces_byte(code);
     }
     return used;
+}
+
+/* The byte of a string like <0x0A>, or -1. */
+static inline int exl2__pieces_raw(const char *text, size_t bytes)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+        return -1;
+    }
+    const char *high = (const char *)memchr(digits, text[3], 16), *low = (const char *)memchr(digits, text[4], 16);
+    return high && low ? (int)(high - digits) << 4 | (int)(low - digits) : -1;
+}
+
+/* Replaces U+2581 by a space, in place; returns the size. */
+static inline size_t exl2__pieces_unmark(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < bytes; used++) {
+        bool mark = bytes - at >= 3 && memcmp(text + at, EXL2__PIECES_MARK, 3) == 0;
+        text[used] = mark ? ' ' : text[at];
+        at += mark ? 3 : 1;
+    }
+    return used;
+}
+
+/* Turns a token string into the bytes it decodes to, in place, and returns how many. *kind: EXL2__PIECES_BYTES when
+   merging can reach such a token (no real space, as text has none left when it comes to merging), EXL2__PIECES_RAW for
+   the byte of a <0xHH> that the decoder knows, else 0. */
+static inline size_t exl2__pieces_load(const exl2__pieces *p, char *text, size_t bytes, uint8_t *kind)
+{
+    bool mapped = true;
+    if (!p->marked) {
+        bytes = exl2__pieces_unmap(text, bytes, &mapped);
+    } else if (p->raw_bytes && exl2__pieces_raw(text, bytes) >= 0) {
+        text[0] = (char)exl2__pieces_raw(text, bytes);
+        *kind = EXL2__PIECES_RAW;
+        return 1;
+    } else {
+        mapped = bytes == 0 || memchr(text, ' ', bytes) == NULL;
+        bytes = exl2__pieces_unmark(text, bytes);
+    }
+    *kind = mapped ? EXL2__PIECES_BYTES : 0;
+    return bytes;
 }
 
 /* NULL for an id without a piece. */

@@ -1,7 +1,7 @@
 /* words.h: cuts text into the words that byte-pair merging works on; hand-written scanners in place of the regular
    expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
    takes: valid UTF-8, the rules that vocab_rules.h read.
-   gives: exl2__words_rules, exl2__words, exl2__words_next.
+   gives: exl2__words_rules, exl2__words, exl2__words_of, exl2__words_next.
    owns:  nothing; words point into the text.
    next:  pieces.h */
 #ifndef EXL2__WORDS_H
@@ -9,19 +9,49 @@
 
 #include "unicode.h"
 
-typedef enum exl2__words_split {
-    EXL2__WORDS_WHOLE,       /* no first step */
-    EXL2__WORDS_DIGITS,      /* Digits(individual_digits = true) */
-    EXL2__WORDS_DIGIT_RUNS,  /* Digits(individual_digits = false) */
-    EXL2__WORDS_CL100K       /* Split with one of the two patterns below, Isolated */
-} exl2__words_split;
+/* What a step looks for. */
+typedef enum exl2__words_kind {
+    EXL2__WORDS_GPT2,        /* GPT-2's pattern */
+    EXL2__WORDS_CL100K,      /* one of the patterns below; `value`: digits in a word */
+    EXL2__WORDS_CLASS,       /* one character of the classes `value` */
+    EXL2__WORDS_STRING,      /* text[0 .. value) */
+    EXL2__WORDS_MARKS        /* text before a space or U+2581, unless the byte before the gap is in `kept` */
+} exl2__words_kind;
 
-/* The pre-tokenizer: a first step makes pieces, ByteLevel works on each of them. */
+/* What becomes of matches and of the gaps between them. */
+typedef enum exl2__words_behavior {
+    EXL2__WORDS_ISOLATED,
+    EXL2__WORDS_REMOVED,
+    EXL2__WORDS_MERGED_WITH_PREVIOUS,
+    EXL2__WORDS_MERGED_WITH_NEXT,
+    EXL2__WORDS_CONTIGUOUS
+} exl2__words_behavior;
+
+typedef struct exl2__words_step {
+    exl2__words_kind kind;
+    exl2__words_behavior behavior;
+    bool invert;           /* gaps are matches, and matches gaps */
+    uint32_t value;
+    const char *text;
+    const uint32_t *kept;  /* MARKS: a bit per byte; NULL: none */
+} exl2__words_step;
+
+/* When a space that is not in the text comes before a piece that does not begin with one. */
+typedef enum exl2__words_prefix {
+    EXL2__WORDS_NO_PREFIX,
+    EXL2__WORDS_PREFIX,        /* always (ByteLevel) */
+    EXL2__WORDS_PREFIX_MARK,   /* always (Metaspace): U+2581 counts as a space */
+    EXL2__WORDS_PREFIX_FIRST   /* before the first piece of the whole text only (Metaspace) */
+} exl2__words_prefix;
+
+#define EXL2__WORDS_STEPS_MAX 12
+
+/* The pre-tokenizer: each step cuts the pieces of the one before; those of the last are words. */
 typedef struct exl2__words_rules {
-    exl2__words_split split;
-    uint32_t digits_max;  /* CL100K: digits in a word */
-    bool gpt2;            /* ByteLevel.use_regex: cut pieces with GPT-2's pattern, else a piece is a word */
-    bool prefix_space;    /* ByteLevel.add_prefix_space: put ' ' before a piece that does not begin with one */
+    exl2__words_step steps[EXL2__WORDS_STEPS_MAX];
+    uint32_t count;
+    exl2__words_prefix prefix;
+    uint32_t prefix_step;      /* the prefix comes before this step's pieces are cut; may be `count` */
 } exl2__words_rules;
 
 #define EXL2__WORDS_CL100K_HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
@@ -146,12 +176,98 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
     return exl2__words_space_end(p, end, false);
 }
 
+/* ---- matches ---- */
+
+/* 1 or 3 bytes of a space or U+2581 at p, or 0. */
+static inline uint32_t exl2__words_mark(const char *p, const char *end)
+{
+    return *p == ' ' ? 1 : end - p >= 3 && memcmp(p, "\xE2\x96\x81", 3) == 0 ? 3 : 0;
+}
+
+/* End of a stretch that begins at p with or without a mark, and goes on to the next mark that is not kept. */
+static inline const char *exl2__words_marks(const uint32_t *kept, const char *p, const char *end)
+{
+    uint32_t mark = exl2__words_mark(p, end);
+    uint8_t last = mark ? ' ' : (uint8_t)*p;
+    for (p += mark ? mark : 1; p < end; p += mark ? mark : 1) {
+        mark = (uint8_t)*p == 0xE2 || *p == ' ' ? exl2__words_mark(p, end) : 0;
+        if (mark && !(kept && kept[last >> 5] >> (last & 31) & 1)) {
+            break;
+        }
+        last = mark ? ' ' : (uint8_t)*p;
+    }
+    return p;
+}
+
+/* End of a match of the step at p, or p when there is none. */
+static inline const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
+{
+    uint32_t bytes;
+    switch (s->kind) {
+    case EXL2__WORDS_GPT2:
+        return exl2__words_gpt2(p, end, false);
+    case EXL2__WORDS_CL100K:
+        return exl2__words_cl100k(p, end, s->value);
+    case EXL2__WORDS_CLASS:
+        return exl2__words_class(p, end, &bytes) & s->value ? p + bytes : p;
+    case EXL2__WORDS_STRING:
+        return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
+    default:
+        return exl2__words_marks(s->kept, p, end);
+    }
+}
+
+/* End of the match or gap that begins at p; *match: which of them. */
+static inline const char *exl2__words_stretch(const exl2__words_step *s, const char *p, const char *end,
+                                              bool *match)
+{
+    const char *e = exl2__words_match(s, p, end);
+    *match = (e > p) != s->invert;
+    if (e > p) {
+        return e;
+    }
+    do {
+        uint32_t code;
+        p += exl2__unicode_next(p, (size_t)(end - p), &code);
+    } while (p < end && exl2__words_match(s, p, end) == p);
+    return p;
+}
+
+/* End of the piece that begins at p, which may be p when `lead`: then the space is a word of its own. *removed: it is
+   dropped. Each stretch is looked for at most twice. */
+static inline const char *exl2__words_piece(const exl2__words_step *s, const char *p, const char *end, bool lead,
+                                            bool *removed)
+{
+    bool match, other;
+    if (lead && s->kind == EXL2__WORDS_GPT2) {
+        *removed = false;
+        return exl2__words_gpt2(p, end, true);
+    }
+    const char *e = exl2__words_stretch(s, p, end, &match);
+    *removed = match && s->behavior == EXL2__WORDS_REMOVED;
+    while (s->behavior >= EXL2__WORDS_MERGED_WITH_PREVIOUS && e < end) {
+        const char *more = exl2__words_stretch(s, e, end, &other);
+        bool contiguous = s->behavior == EXL2__WORDS_CONTIGUOUS;
+        bool first = s->behavior == EXL2__WORDS_MERGED_WITH_NEXT; /* a gap that follows joins, else a match */
+        if (contiguous ? other != match : match != first || other == first) {
+            break;
+        }
+        e = more;
+        if (!contiguous) {
+            break;
+        }
+    }
+    return e;
+}
+
 /* ---- the walk ---- */
 
 typedef struct exl2__words {
     const exl2__words_rules *rules;
-    const char *at, *piece_end, *end;
-    bool lead;  /* the piece's first word gets a space that is not in the text */
+    const char *at[EXL2__WORDS_STEPS_MAX + 1], *end[EXL2__WORDS_STEPS_MAX + 1]; /* what each step has left to cut */
+    uint32_t level;
+    bool lead;  /* the next word gets a space that is not in the text */
+    const char *first; /* the beginning of all text, NULL: it came before */
 } exl2__words;
 
 typedef struct exl2__word {
@@ -160,43 +276,56 @@ typedef struct exl2__word {
     bool lead;  /* ' ' comes before text; bytes may then be 0 */
 } exl2__word;
 
-/* Zeroes of `bytes` give no words. */
-static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const char *text, size_t bytes)
+/* A piece for step `level`; level = rules->count: a word. */
+static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *p, const char *end)
 {
-    exl2__words w = { rules, text, text, text + bytes, false };
-    return w;
+    w->level = level;
+    w->at[level] = p;
+    w->end[level] = end;
+    if (level == w->rules->prefix_step && w->rules->prefix && p < end) {
+        bool space = w->rules->prefix == EXL2__WORDS_PREFIX ? *p == ' ' : exl2__words_mark(p, end) > 0;
+        w->lead = !space && (w->rules->prefix != EXL2__WORDS_PREFIX_FIRST || w->first == p);
+    }
 }
 
-static inline const char *exl2__words_piece_end(const exl2__words_rules *r, const char *p, const char *end)
+/* `first`: the text is the beginning of all. Zeroes of `bytes` give no words. */
+static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const char *text, size_t bytes, bool first)
 {
-    if (r->split == EXL2__WORDS_WHOLE) {
-        return end;
-    }
-    if (r->split == EXL2__WORDS_CL100K) {
-        return exl2__words_cl100k(p, end, r->digits_max);
-    }
-    uint32_t bytes;
-    if (!(exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS)) {
-        return exl2__words_run(p, end, ~(uint32_t)EXL2__UNICODE_NUMBERS);
-    }
-    return r->split == EXL2__WORDS_DIGITS ? p + bytes : exl2__words_run(p, end, EXL2__UNICODE_NUMBERS);
+    exl2__words w;
+    w.rules = rules;
+    w.lead = false;
+    w.first = first ? text : NULL;
+    exl2__words_push(&w, 0, text, text + bytes);
+    return w;
 }
 
 /* false behind the last word. */
 static inline bool exl2__words_next(exl2__words *w, exl2__word *out)
 {
-    if (w->at == w->end) {
-        return false;
+    for (;;) {
+        uint32_t level = w->level;
+        const char *p = w->at[level], *end = w->end[level];
+        bool word = level == w->rules->count;
+        if (p == end && !(word && w->lead)) {
+            if (level == 0) {
+                return false;
+            }
+            w->level--;
+            continue;
+        }
+        if (word) {
+            *out = (exl2__word){ p, (size_t)(end - p), w->lead };
+            w->at[level] = end;
+            w->lead = false;
+            return true;
+        }
+        bool removed;
+        const char *e = exl2__words_piece(&w->rules->steps[level], p, end, w->lead, &removed);
+        w->at[level] = e;
+        if (!removed) {
+            exl2__words_push(w, level + 1, p, e);
+        }
     }
-    if (w->at == w->piece_end) {
-        w->piece_end = exl2__words_piece_end(w->rules, w->at, w->end);
-        w->lead = w->rules->prefix_space && *w->at != ' ';
-    }
-    const char *begin = w->at;
-    w->at = w->rules->gpt2 ? exl2__words_gpt2(begin, w->piece_end, w->lead) : w->piece_end;
-    *out = (exl2__word){ begin, (size_t)(w->at - begin), w->lead };
-    w->lead = false;
-    return true;
 }
 
 #endif
