@@ -67,24 +67,39 @@ static inline exl2_result exl2__merges_sides_of(const exl2__merges_reader *r, ui
     return EXL2_OK;
 }
 
+/* Id of the piece that reads so; files list merges by what they make, so it often is `guess` or the id after it. */
+static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *text, size_t bytes, uint32_t guess)
+{
+    for (uint32_t id = guess; id < p->count && id <= guess + 1; id++) {
+        if ((p->flags[id] & EXL2__PIECES_BYTES) && p->starts[id + 1] - p->starts[id] == bytes &&
+            memcmp(p->text + p->starts[id], text, bytes) == 0) {
+            return id;
+        }
+    }
+    return exl2__pieces_find(p, text, bytes);
+}
+
 /* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
    file. */
-static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t list, const exl2__pieces *pieces,
-                                     char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
+static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
+                                     const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
 {
+    exl2__json_walk walk;
+    exl2__json_walk_begin(&walk, j, list);
+    exl2__merges_reader r = { c, &walk.view, pieces, buffer };
+    const exl2__json_token *t = &walk.tokens[1];
+    uint32_t rank = 0, guess = 0;
     *gaps = (exl2__merges_gaps){ { 0 } };
-    exl2__merges_reader r = { c, j, pieces, buffer };
-    uint32_t rank = 0;
-    for (uint32_t item = exl2__json_first(j, list); item; item = exl2__json_next(j, list, item)) {
-        const exl2__json_token *t = &j->tokens[item];
+    while (exl2__json_walk_next(&walk)) {
         exl2__merges_sides sides = { 0 };
         if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
             continue; /* a line of the text file that the list was made from */
         }
-        EXL2__TRY(exl2__merges_sides_of(&r, item, rank, &sides));
+        EXL2__TRY(exl2__merges_sides_of(&r, 1, rank, &sides));
         exl2__bpe_merge merge = { exl2__pieces_find(pieces, buffer, sides.left),
                                   exl2__pieces_find(pieces, buffer + sides.left, sides.both - sides.left),
-                                  exl2__pieces_find(pieces, buffer, sides.both) };
+                                  exl2__merges_result(pieces, buffer, sides.both, guess) };
+        guess = merge.id;
         bool sides_known = merge.left != EXL2__PIECES_NONE && merge.right != EXL2__PIECES_NONE;
         if (sides.reachable && (!sides_known || merge.id == EXL2__PIECES_NONE)) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
@@ -100,7 +115,7 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t
         }
         rank++;
     }
-    return EXL2_OK;
+    return exl2__json_walk_end(c, "tokenizer.json", &walk);
 }
 
 #endif

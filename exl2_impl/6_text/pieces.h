@@ -6,7 +6,7 @@
 #ifndef EXL2__PIECES_H
 #define EXL2__PIECES_H
 
-#include "../0_base/hash.h"
+#include "../0_base/arena.h"
 #include "unicode.h"
 
 #define EXL2__PIECES_NONE UINT32_MAX
@@ -25,7 +25,8 @@ typedef struct exl2__pieces {
     char *text;          /* all pieces, in order of id */
     uint32_t *starts;    /* [count + 1] piece i is text[starts[i] .. starts[i + 1]) */
     uint8_t *flags;      /* [count] exl2__pieces_flag */
-    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1; 0 = empty. NULL: no way back */
+    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 below 9 bits of the hash; 0 = empty.
+                            NULL: no way back */
     uint32_t count, mask, longest;
     uint64_t probes;     /* steps that adding took beyond the first slot */
     bool marked;         /* U+2581 is a space, as which it is kept and found; else characters stand for bytes */
@@ -83,7 +84,7 @@ static inline size_t exl2__pieces_unmark(char *text, size_t bytes)
 {
     size_t used = 0;
     for (size_t at = 0; at < bytes; used++) {
-        bool mark = bytes - at >= 3 && memcmp(text + at, EXL2__PIECES_MARK, 3) == 0;
+        bool mark = text[at] == EXL2__PIECES_MARK[0] && bytes - at >= 3 && memcmp(text + at, EXL2__PIECES_MARK, 3) == 0;
         text[used] = mark ? ' ' : text[at];
         at += mark ? 3 : 1;
     }
@@ -132,17 +133,37 @@ static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, 
     p->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *p->slots);
 }
 
-/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
-static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t *probes)
+/* Ids are below 2^22 (EXL2__VOCAB_RULES_IDS_MAX). */
+#define EXL2__PIECES_ID(slot) (((slot) & 0x7FFFFFu) - 1)
+#define EXL2__PIECES_TAG(hash) ((uint32_t)((hash) >> 55) << 23)
+
+static inline uint64_t exl2__pieces_hash(const char *text, size_t bytes)
 {
-    uint32_t at = (uint32_t)exl2__hash(text, bytes) & p->mask;
-    while (p->slots[at]) {
-        uint32_t id = p->slots[at] - 1;
-        if (p->starts[id + 1] - p->starts[id] == bytes && memcmp(p->text + p->starts[id], text, bytes) == 0) {
+    uint64_t h = bytes, word;
+    for (; bytes >= 8; text += 8, bytes -= 8) {
+        memcpy(&word, text, 8);
+        h = (h ^ word) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 29;
+    }
+    for (word = 0; bytes > 0; bytes--) {
+        word = word << 8 | (uint8_t)text[bytes - 1];
+    }
+    h = (h ^ word) * 0xBF58476D1CE4E5B9u;
+    h = (h ^ h >> 32) * 0x94D049BB133111EBu;
+    return h ^ h >> 29;
+}
+
+/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
+static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
+                                         uint64_t *probes)
+{
+    uint32_t at = (uint32_t)hash & p->mask, tag = EXL2__PIECES_TAG(hash);
+    for (uint32_t slot; (slot = p->slots[at]) != 0; at = (at + 1) & p->mask, (*probes)++) {
+        uint32_t id = EXL2__PIECES_ID(slot), start = p->starts[id];
+        if ((slot & ~0x7FFFFFu) == tag && p->starts[id + 1] - start == bytes &&
+            memcmp(p->text + start, text, bytes) == 0) {
             break;
         }
-        at = (at + 1) & p->mask;
-        (*probes)++;
     }
     return at;
 }
@@ -150,17 +171,24 @@ static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text
 /* Makes a piece findable. false: its text is taken, or the texts of the file were made to collide in the table. */
 static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
 {
-    uint32_t at = exl2__pieces_slot(p, p->text + p->starts[id], p->starts[id + 1] - p->starts[id], &p->probes);
+    const char *text = p->text + p->starts[id];
+    size_t bytes = p->starts[id + 1] - p->starts[id];
+    uint64_t hash = exl2__pieces_hash(text, bytes);
+    uint32_t at = exl2__pieces_slot(p, text, bytes, hash, &p->probes);
     bool taken = p->slots[at] != 0;
-    p->slots[at] = id + 1;
+    p->slots[at] = EXL2__PIECES_TAG(hash) | (id + 1);
     return !taken && p->probes <= 16u * (uint64_t)p->mask + 4096;
 }
 
 /* Id of the BYTES piece that reads so, or EXL2__PIECES_NONE. */
-static inline uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
+static uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
 {
     uint64_t probes = 0;
-    return bytes > p->longest ? EXL2__PIECES_NONE : p->slots[exl2__pieces_slot(p, text, bytes, &probes)] - 1;
+    if (bytes > p->longest) {
+        return EXL2__PIECES_NONE;
+    }
+    uint32_t slot = p->slots[exl2__pieces_slot(p, text, bytes, exl2__pieces_hash(text, bytes), &probes)];
+    return slot ? EXL2__PIECES_ID(slot) : EXL2__PIECES_NONE;
 }
 
 #endif

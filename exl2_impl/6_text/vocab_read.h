@@ -14,6 +14,12 @@
 
 #define EXL2__VOCAB_FILE_MAX ((uint64_t)1 << 28)
 
+typedef struct exl2__vocab_entry {
+    uint32_t begin, end; /* of its string in the file */
+    uint32_t id, bytes;  /* decoded */
+    uint8_t kind;
+} exl2__vocab_entry;
+
 typedef struct exl2__vocab_reader {
     exl2__ctx *c;
     exl2__vocab *v;
@@ -22,6 +28,7 @@ typedef struct exl2__vocab_reader {
     exl2__vocab_rules rules;
     exl2__arena scratch;
     char *buffer;         /* room for any two strings of the files, unescaped */
+    exl2__vocab_entry *entries; /* [vocab_count] of model.vocab, in scratch */
     char *pool;           /* strings of the rules, in the block */
     exl2__merges_gaps *gaps; /* in the block */
     exl2__normal_text normal[2];
@@ -31,18 +38,19 @@ typedef struct exl2__vocab_reader {
     uint32_t text_used;
 } exl2__vocab_reader;
 
-static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const char *what, uint32_t token, uint32_t *out)
+static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const exl2__json *j, const char *what,
+                                              uint32_t token, uint32_t *out)
 {
-    exl2__vocab_rules_reader rules = { .c = r->c, .j = &r->j };
+    exl2__vocab_rules_reader rules = { .c = r->c, .j = j };
     EXL2__TRY(exl2__vocab_rules_id(&rules, what, token, out));
     r->v->id_count = exl2__max32(r->v->id_count, *out + 1);
     return EXL2_OK;
 }
 
 /* A string of tokenizer.json as the bytes that it stands for, in r->buffer. */
-static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, uint32_t token, uint8_t *kind)
+static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__json *j, uint32_t token, uint8_t *kind)
 {
-    size_t bytes = exl2__json_text(&r->j, token, r->buffer, SIZE_MAX);
+    size_t bytes = exl2__json_text(j, token, r->buffer, SIZE_MAX);
     return exl2__pieces_load(&r->v->pieces, r->buffer, bytes, kind);
 }
 
@@ -72,7 +80,7 @@ static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item,
         if (*content == 0 || r->j.tokens[*content].kind != EXL2__JSON_STRING || id == 0) {
             return exl2__vocab_rules_malformed(&in, "an element of added_tokens", "an object with id and content");
         }
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of added_tokens", id, &out->id));
+        EXL2__TRY(exl2__vocab_read_id(r, &r->j, "an id of added_tokens", id, &out->id));
         EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "special", false, &out->special));
         EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "single_word", false, &out->single_word));
         EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "lstrip", false, &out->lstrip));
@@ -93,9 +101,10 @@ static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item,
 
 /* ---- first pass: sizes ---- */
 
+/* Of all strings, those of containers that stayed unread included. */
 static inline size_t exl2__vocab_longest_string(const exl2__json *j)
 {
-    size_t longest = 0;
+    size_t longest = exl2__max32(j->flat[0].longest, j->flat[1].longest);
     for (uint32_t i = 0; i < j->token_count; i++) {
         size_t bytes = j->tokens[i].end - j->tokens[i].begin;
         longest = j->tokens[i].kind == EXL2__JSON_STRING && bytes > longest ? bytes : longest;
@@ -112,15 +121,18 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
     exl2__pieces pieces = { 0 };
     exl2__arena_take(&dry, buffer_bytes);
     exl2__arena_take(&dry, r->rules.pool_bytes);
+    exl2__arena_take(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
     if (!r->keep_slots) {
-        exl2__pieces_make_slots(&pieces, &dry, r->vocab_count);
+        exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
     }
     EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
     r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes);
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, (char *)exl2__arena_take(&r->scratch, r->rules.pool_bytes),
                                      &r->rules));
+    r->entries = (exl2__vocab_entry *)exl2__arena_take(&r->scratch,
+                                                       (uint64_t)r->j.flat[0].members * sizeof *r->entries);
     if (!r->keep_slots) {
-        exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->vocab_count);
+        exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->j.flat[0].members);
     }
     return EXL2_OK;
 }
@@ -128,12 +140,17 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
 static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
 {
     uint8_t kind;
-    uint32_t vocab = r->rules.vocab;
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
-        uint32_t id;
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        r->text_bytes += exl2__vocab_read_bytes(r, key, &kind);
+    exl2__json_walk walk;
+    exl2__json_walk_begin(&walk, &r->j, &r->j.flat[0]);
+    while (exl2__json_walk_next(&walk)) {
+        exl2__vocab_entry *e = &r->entries[r->vocab_count++];
+        EXL2__TRY(exl2__vocab_read_id(r, &walk.view, "an id of model.vocab", 2, &e->id));
+        e->begin = walk.tokens[1].begin;
+        e->end = walk.tokens[1].end;
+        e->bytes = (uint32_t)exl2__vocab_read_bytes(r, &walk.view, 1, &e->kind);
+        r->text_bytes += e->bytes;
     }
+    EXL2__TRY(exl2__json_walk_end(r->c, EXL2__VOCAB_RULES_FILE, &walk));
     exl2__added_token token;
     for (uint32_t item = 0, content;;) {
         EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
@@ -144,7 +161,7 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
         exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
         EXL2__TRY(exl2__vocab_pattern(r, &token, &pattern));
         r->added_count++;
-        r->text_bytes += pattern.bytes + exl2__vocab_read_bytes(r, content, &kind);
+        r->text_bytes += pattern.bytes + exl2__vocab_read_bytes(r, &r->j, content, &kind);
     }
     for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
         uint32_t text = exl2__vocab_names_text(&r->config, (exl2__vocab_names_role)role);
@@ -170,7 +187,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     if (r->keep_slots) {
         exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);
     }
-    exl2__bpe_make(&v->bpe, arena, r->j.tokens[r->rules.merges].count);
+    exl2__bpe_make(&v->bpe, arena, r->j.flat[1].members);
     v->added.tokens = (exl2__added_token *)exl2__arena_take(arena, r->added_count * sizeof(exl2__added_token));
     v->added.text = v->pieces.text;
     v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
@@ -185,14 +202,12 @@ static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
 {
     exl2__pieces *p = &r->v->pieces;
     uint8_t kind;
-    uint32_t vocab = r->rules.vocab, id;
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        if (p->flags[id]) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.vocab has the id %u twice", id);
+    for (const exl2__vocab_entry *e = r->entries; e < r->entries + r->vocab_count; e++) {
+        if (p->flags[e->id]) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.vocab has the id %u twice", e->id);
         }
-        p->starts[id + 1] = (uint32_t)exl2__vocab_read_bytes(r, key, &kind);
-        p->flags[id] = (uint8_t)(EXL2__PIECES_USED | kind);
+        p->starts[e->id + 1] = e->bytes;
+        p->flags[e->id] = (uint8_t)(EXL2__PIECES_USED | e->kind);
     }
     exl2__added_token token;
     for (uint32_t item = 0, content;;) {
@@ -205,7 +220,7 @@ static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
                 return exl2__fail(r->c, EXL2_ERR_FORMAT,
                                   EXL2__VOCAB_RULES_FILE ": added_tokens has the id %u twice", token.id);
             }
-            p->starts[token.id + 1] = (uint32_t)exl2__vocab_read_bytes(r, content, &kind);
+            p->starts[token.id + 1] = (uint32_t)exl2__vocab_read_bytes(r, &r->j, content, &kind);
             p->flags[token.id] = (uint8_t)(EXL2__PIECES_PLANNED | (kind & EXL2__PIECES_RAW));
         }
     }
@@ -221,14 +236,17 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     exl2__pieces *p = &v->pieces;
-    uint32_t vocab = r->rules.vocab, id;
+    exl2__json_token string = { 0, 0, 0, 0, EXL2__JSON_STRING };
+    exl2__json view = { .text = r->file.data, .tokens = &string };
     memset(v->raw_ids, 0xFF, sizeof v->raw_ids);
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
+    for (const exl2__vocab_entry *e = r->entries; e < r->entries + r->vocab_count; e++) {
         uint8_t kind;
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        int raw = exl2__pieces_raw(r->buffer, exl2__json_text(&r->j, key, r->buffer, SIZE_MAX));
-        size_t bytes = exl2__vocab_read_bytes(r, key, &kind);
-        memcpy(p->text + p->starts[id], r->buffer, bytes);
+        uint32_t id = e->id;
+        string.begin = e->begin;
+        string.end = e->end;
+        exl2__vocab_read_bytes(r, &view, 0, &kind);
+        int raw = kind & EXL2__PIECES_RAW ? (uint8_t)r->buffer[0] : exl2__pieces_raw(r->buffer, e->bytes);
+        memcpy(p->text + p->starts[id], r->buffer, e->bytes);
         if (raw >= 0) {
             v->raw_ids[raw] = id;
         }
@@ -395,7 +413,8 @@ static exl2_result exl2__vocab_read_json(exl2__vocab_reader *r, const char *dir)
     if (!r->file.data) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__json_open(r->c, EXL2__VOCAB_RULES_FILE, r->file.data, (size_t)r->file.bytes, &r->j));
+    static const char *const unread[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
+    EXL2__TRY(exl2__json_open_flat(r->c, EXL2__VOCAB_RULES_FILE, r->file.data, (size_t)r->file.bytes, unread, &r->j));
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, NULL, &r->rules));
     r->v->pieces.marked = !r->rules.byte_level;
     r->v->pieces.raw_bytes = r->rules.raw_bytes;
@@ -418,7 +437,6 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     if (!r->file.data) {
         return EXL2_OK;
     }
-    r->vocab_count = r->j.tokens[r->rules.vocab].count;
     EXL2__TRY(exl2__vocab_open_scratch(r));
     EXL2__TRY(exl2__vocab_measure(r));
     exl2__arena dry = { 0 };
@@ -429,7 +447,7 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, r->pool, &r->rules));
     EXL2__TRY(exl2__vocab_fill_starts(r));
     EXL2__TRY(exl2__vocab_fill_pieces(r));
-    EXL2__TRY(exl2__merges_read(r->c, &r->j, r->rules.merges, &v->pieces, r->buffer, &v->bpe, r->gaps));
+    EXL2__TRY(exl2__merges_read(r->c, &r->j, &r->j.flat[1], &v->pieces, r->buffer, &v->bpe, r->gaps));
     exl2__vocab_fill_rules(r);
     EXL2__TRY(exl2__vocab_fill_added(r));
     exl2__vocab_fill_names(r);

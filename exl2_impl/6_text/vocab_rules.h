@@ -102,10 +102,12 @@ static inline exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, u
     r->out->unk_token = exl2__json_get(r->j, model, "unk_token");
     r->out->vocab = exl2__json_get(r->j, model, "vocab");
     r->out->merges = exl2__json_get(r->j, model, "merges");
-    if (r->out->vocab == 0 || r->j->tokens[r->out->vocab].kind != EXL2__JSON_OBJECT) {
+    if (r->out->vocab == 0 || r->j->tokens[r->out->vocab].kind != EXL2__JSON_OBJECT ||
+        r->j->tokens[r->out->vocab].begin != r->j->flat[0].begin) {
         return exl2__vocab_rules_malformed(r, "model.vocab", "an object");
     }
-    if (r->out->merges == 0 || r->j->tokens[r->out->merges].kind != EXL2__JSON_ARRAY) {
+    if (r->out->merges == 0 || r->j->tokens[r->out->merges].kind != EXL2__JSON_ARRAY ||
+        r->j->tokens[r->out->merges].begin != r->j->flat[1].begin) {
         return exl2__vocab_rules_malformed(r, "model.merges", "a list");
     }
     if (r->out->unk_token && r->j->tokens[r->out->unk_token].kind != EXL2__JSON_STRING) {
