@@ -168,6 +168,10 @@
 #include "6_text/added.h"
 /* defines: byte-pair merging */
 #include "6_text/bpe.h"
+/* defines: canonical decompositions */
+#include "6_text/nfc_table.h"
+/* defines: normal forms D and C */
+#include "6_text/nfc.h"
 /* defines: text rewritten before it is cut */
 #include "6_text/normal.h"
 /* defines: text cut into words */

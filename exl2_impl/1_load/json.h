@@ -1,6 +1,7 @@
 /* json.h: strict JSON text (RFC 8259) -> one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is, u64, i64, f64, bool to read values.
+   gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is,
+          u64, i64, f64, bool to read values.
    owns:  the token array, until exl2__json_close.
    next:  file.h */
 #ifndef EXL2__JSON_H
@@ -79,7 +80,8 @@ static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t
 }
 
 /* The next byte, 0..255, or -1 at the end. */
-static inline int exl2__json_bytes_next(exl2__json_bytes *b)
+EXL2__NOINLINE
+static int exl2__json_bytes_next(exl2__json_bytes *b)
 {
     if (b->taken < b->pieces) {
         return (uint8_t)b->piece[b->taken++];
@@ -113,7 +115,9 @@ static inline size_t exl2__json_text(const exl2__json *j, uint32_t token, char *
     const exl2__json_token *t = &j->tokens[token];
     if (t->end == t->begin || !memchr(j->text + t->begin, '\\', t->end - t->begin)) {
         used = t->end - t->begin;
-        memcpy(out, j->text + t->begin, used < cap ? used : cap);
+        if (cap) {
+            memcpy(out, j->text + t->begin, used < cap ? used : cap);
+        }
         return used;
     }
     exl2__json_bytes bytes = exl2__json_bytes_of(j, token);

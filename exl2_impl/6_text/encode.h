@@ -43,7 +43,8 @@ static inline uint32_t exl2__encode_character(const exl2__vocab *v, const char *
 
 /* First symbols of a word: one per byte, or per character where U+2581 is a space, of which one without a token becomes
    a symbol for each byte if those have tokens. Returns how many. */
-static inline uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
+EXL2__NOINLINE
+static uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
 {
     uint32_t count = 0, code, length = 1;
     bool unknown_before = false, lead = word->lead;

@@ -7,13 +7,17 @@
 #define EXL2__NORMAL_H
 
 #include "../0_base/alloc.h"
-#include "unicode.h"
+#include "../1_load/json.h"
+#include "nfc.h"
 
 #define EXL2__NORMAL_STEPS_MAX 8
+#define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
 
 typedef enum exl2__normal_kind {
     EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
     EXL2__NORMAL_REPLACE, /* `text` by `by` */
+    EXL2__NORMAL_NFC,
+    EXL2__NORMAL_NFD,
     EXL2__NORMAL_STRIP    /* white space at the ends */
 } exl2__normal_kind;
 
@@ -27,6 +31,8 @@ typedef struct exl2__normal_step {
 typedef struct exl2__normal_rules {
     exl2__normal_step steps[EXL2__NORMAL_STEPS_MAX];
     uint32_t count;
+    bool needs_nfc;
+    exl2__nfc nfc;
 } exl2__normal_rules;
 
 /* Zeroed: nothing. */
@@ -65,7 +71,8 @@ static inline exl2_result exl2__normal_reserve(exl2__ctx *c, exl2__normal_text *
     return EXL2_OK;
 }
 
-static inline void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
+EXL2__NOINLINE
+static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
 {
     for (size_t i = 0; i < bytes; i++, t->used++) {
         t->text[t->used] = text[i];
@@ -122,6 +129,55 @@ static inline void exl2__normal_replace(const exl2__normal_step *s, const exl2__
     }
 }
 
+/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_LONGEST code points for each byte. */
+static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
+                                 uint32_t *codes, exl2__normal_text *out)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t code;
+        at += exl2__unicode_next(text + at, bytes - at, &code);
+        count += exl2__nfc_decompose(n, code, codes + count);
+    }
+    exl2__nfc_order(n, codes, count, codes + count);
+    count = compose ? exl2__nfc_compose(n, codes, count) : count;
+    for (size_t i = 0; i < count; i++) {
+        char utf8[4];
+        exl2__normal_put(out, utf8, exl2__json_encode_utf8(codes[i], utf8), marked);
+    }
+}
+
+/* All text in normal form; `out` has room for EXL2__NORMAL_NFC_GROWTH times its size. */
+static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
+                                     exl2__normal_text *out)
+{
+    uint32_t near[64 * 2 * EXL2__NFC_LONGEST];
+    bool plain;
+    for (size_t at = 0, length; at < v->bytes; at += length) {
+        length = exl2__nfc_stretch(n, v->text + at, v->bytes - at, &plain);
+        if (plain) {
+            for (size_t i = at; i < at + length; i++) {
+                exl2__normal_put(out, v->text + i, 1, exl2__normal_marked(v, i));
+            }
+            continue;
+        }
+        bool marked = false;
+        for (size_t i = at; i < at + length; i++) {
+            marked = marked || exl2__normal_marked(v, i);
+        }
+        void *far = near;
+        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_LONGEST * sizeof near[0];
+        if (length > 64) {
+            EXL2__TRY(exl2__alloc(c, bytes, sizeof near[0], EXL2_MEM_GENERAL, &far));
+        }
+        exl2__normal_stretch(n, compose, v->text + at, length, marked, (uint32_t *)far, out);
+        if (far != near) {
+            exl2__free(c, far, bytes, EXL2_MEM_GENERAL);
+        }
+    }
+    return EXL2_OK;
+}
+
 /* Runs all steps over *v, which then views its own text or one of the two buffers. */
 static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
                                     exl2__normal_view *v)
@@ -134,9 +190,13 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
         }
         exl2__normal_text *out = &buffers[v->text == buffers[0].text];
         bool replace = s->kind == EXL2__NORMAL_REPLACE;
+        bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD;
         size_t hits = replace ? v->bytes / s->text_bytes : v->bytes > 0;
-        EXL2__TRY(exl2__normal_reserve(c, out, v->bytes + hits * s->by_bytes + 1));
-        if (replace) {
+        size_t room = form ? v->bytes * EXL2__NORMAL_NFC_GROWTH : v->bytes + hits * s->by_bytes;
+        EXL2__TRY(exl2__normal_reserve(c, out, room + 1));
+        if (form) {
+            EXL2__TRY(exl2__normal_form(c, &rules->nfc, s->kind == EXL2__NORMAL_NFC, v, out));
+        } else if (replace) {
             exl2__normal_replace(s, v, out);
         } else {
             exl2__normal_put(out, s->by, v->bytes ? s->by_bytes : 0, false);

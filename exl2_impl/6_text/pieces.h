@@ -181,6 +181,7 @@ static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
 }
 
 /* Id of the BYTES piece that reads so, or EXL2__PIECES_NONE. */
+EXL2__NOINLINE
 static uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
 {
     uint64_t probes = 0;

@@ -2,7 +2,7 @@
    takes: untrusted bytes, code points.
    gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class and masks over it.
    owns:  nothing.
-   next:  normal.h */
+   next:  nfc_table.h */
 #ifndef EXL2__UNICODE_H
 #define EXL2__UNICODE_H
 
@@ -14,16 +14,12 @@
 #define EXL2__UNICODE_CUT 0x110001u /* the beginning of a code point, then the end of the data */
 #define EXL2__UNICODE_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD, what stands for BAD, and for CUT at the end of a text */
 
-/* Length of the code point at text[0], or of the maximal invalid part (Unicode 3.9, U+FFFD substitution): F0 9F 99 41
-   is BAD of 3 bytes, C0 80 is BAD of 1, F0 9F is CUT of 2. `bytes` > 0; the result is 1..4. */
-static inline uint32_t exl2__unicode_next(const char *text, size_t bytes, uint32_t *code)
+/* exl2__unicode_next of what is not ASCII. */
+EXL2__NOINLINE
+static uint32_t exl2__unicode_long(const char *text, size_t bytes, uint32_t *code)
 {
     const uint8_t *p = (const uint8_t *)text;
     uint8_t lead = p[0];
-    if (lead < 0x80) {
-        *code = lead;
-        return 1;
-    }
     if (lead < 0xC2 || lead > 0xF4) {
         *code = EXL2__UNICODE_BAD;
         return 1;
@@ -48,6 +44,14 @@ static inline uint32_t exl2__unicode_next(const char *text, size_t bytes, uint32
     }
     *code = value;
     return length;
+}
+
+/* Length of the code point at text[0], or of the maximal invalid part (Unicode 3.9, U+FFFD substitution): F0 9F 99 41
+   is BAD of 3 bytes, C0 80 is BAD of 1, F0 9F is CUT of 2. `bytes` > 0; the result is 1..4. */
+static inline uint32_t exl2__unicode_next(const char *text, size_t bytes, uint32_t *code)
+{
+    *code = (uint8_t)*text;
+    return *code < 0x80 ? 1 : exl2__unicode_long(text, bytes, code);
 }
 
 static inline bool exl2__unicode_valid(const char *text, size_t bytes)
@@ -245,7 +249,8 @@ static const uint32_t exl2__unicode_runs[] = {
     0x180001, 0x189A58, 0x189A81, 0x191D80, 0x700804, 0x700F80,
 };
 
-static inline uint32_t exl2__unicode_class_search(uint32_t code)
+EXL2__NOINLINE
+static uint32_t exl2__unicode_class_search(uint32_t code)
 {
     uint32_t low = 0, high = (uint32_t)EXL2__COUNT(exl2__unicode_runs);
     while (high - low > 1) { /* runs[low] begins at or before code */

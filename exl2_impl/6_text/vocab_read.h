@@ -112,6 +112,14 @@ static inline size_t exl2__vocab_longest_string(const exl2__json *j)
     return longest;
 }
 
+/* With a dry arena it only counts. */
+static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *arena)
+{
+    if (r->rules.normal.needs_nfc) {
+        exl2__nfc_make(&r->rules.normal.nfc, arena);
+    }
+}
+
 /* Scratch for reading: the string buffer, and the way from bytes to ids unless encoding needs it too. */
 static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
 {
@@ -122,6 +130,7 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
     exl2__arena_take(&dry, buffer_bytes);
     exl2__arena_take(&dry, r->rules.pool_bytes);
     exl2__arena_take(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__vocab_make_nfc(r, &dry);
     if (!r->keep_slots) {
         exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
     }
@@ -131,6 +140,7 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
                                      &r->rules));
     r->entries = (exl2__vocab_entry *)exl2__arena_take(&r->scratch,
                                                        (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__vocab_make_nfc(r, &r->scratch);
     if (!r->keep_slots) {
         exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->j.flat[0].members);
     }
@@ -193,6 +203,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
     r->gaps = (exl2__merges_gaps *)exl2__arena_take(arena, sizeof *r->gaps);
     r->pool = (char *)exl2__arena_take(arena, r->rules.pool_bytes);
+    exl2__vocab_make_nfc(r, arena);
 }
 
 /* ---- second pass: contents ---- */
@@ -444,7 +455,9 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     EXL2__TRY(exl2__arena_open(r->c, &v->memory, dry.used, EXL2_MEM_GENERAL));
     exl2__vocab_layout(r, &v->memory);
     v->bytes = v->memory.size;
+    exl2__nfc nfc = r->rules.normal.nfc;
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, r->pool, &r->rules));
+    r->rules.normal.nfc = nfc;
     EXL2__TRY(exl2__vocab_fill_starts(r));
     EXL2__TRY(exl2__vocab_fill_pieces(r));
     EXL2__TRY(exl2__merges_read(r->c, &r->j, &r->j.flat[1], &v->pieces, r->buffer, &v->bpe, r->gaps));

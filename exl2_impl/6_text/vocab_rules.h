@@ -11,7 +11,8 @@
 /* ---- post_processor ---- */
 
 /* The special token of a template that comes before the text. */
-static inline exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
 {
     uint32_t tokens = exl2__json_get(r->j, processor, "special_tokens"), ids = 0;
     for (uint32_t m = tokens ? exl2__json_first(r->j, tokens) : 0; m && !ids; m = exl2__json_next(r->j, tokens, m)) {
@@ -32,7 +33,8 @@ static inline exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reade
 }
 
 /* A token before Sequence A is BOS; those behind it belong to add_eos_token and are not ours to add. */
-static inline exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     uint32_t single = exl2__json_get(r->j, processor, "single");
     bool text_seen = false;
@@ -53,7 +55,8 @@ static inline exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     if (processor == 0 || exl2__vocab_rules_is_type(r, processor, "ByteLevel")) {
         return EXL2_OK;
@@ -64,7 +67,8 @@ static inline exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *
     return exl2__vocab_rules_refuse(r, "post_processor", processor);
 }
 
-static inline exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r, uint32_t token)
 {
     return exl2__vocab_steps_each(r, "post_processor", token, "processors", exl2__vocab_rules_processor);
 }
@@ -72,7 +76,8 @@ static inline exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_rea
 /* ---- model ---- */
 
 /* Values that change how merging works and must be absent, null, false, 0 or "". */
-static inline exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
 {
     static const char *const keys[][2] = {
         { "dropout", "model.dropout" },
@@ -90,7 +95,8 @@ static inline exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reade
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t model)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t model)
 {
     EXL2__TRY(exl2__vocab_rules_unused(r, model));
     EXL2__TRY(exl2__vocab_rules_flag(r, model, "ignore_merges", false, &r->out->ignore_merges));

@@ -43,7 +43,8 @@ typedef struct exl2__vocab_rules_reader {
 /* ---- messages ---- */
 
 /* `token`: the component or value that we do not have; 0 = null. */
-static inline exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
+EXL2__COLD
+static exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
 {
     const exl2__json_token *t = &r->j->tokens[token];
     uint32_t type = exl2__json_get(r->j, token, "type");
@@ -57,7 +58,8 @@ static inline exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reade
                       (int)exl2__min32(t->end - t->begin, 120), r->j->text + t->begin);
 }
 
-static inline exl2_result exl2__vocab_rules_malformed(const exl2__vocab_rules_reader *r, const char *what,
+EXL2__COLD
+static exl2_result exl2__vocab_rules_malformed(const exl2__vocab_rules_reader *r, const char *what,
                                                       const char *wanted)
 {
     return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": %s is not %s", what, wanted);
@@ -77,7 +79,8 @@ static inline uint32_t exl2__vocab_rules_get(const exl2__vocab_rules_reader *r, 
 }
 
 /* Absent: `otherwise`. */
-static inline exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
+EXL2__COLD
+static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
                                                  bool otherwise, bool *out)
 {
     uint32_t token = exl2__json_get(r->j, object, key);
@@ -89,7 +92,8 @@ static inline exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader 
 }
 
 /* An id, checked against the limit. */
-static inline exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
+EXL2__COLD
+static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                                uint32_t *out)
 {
     uint64_t id;
@@ -118,6 +122,7 @@ static inline const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, ui
 typedef exl2_result (*exl2__vocab_steps_read)(exl2__vocab_rules_reader *r, uint32_t token);
 
 /* Reads the component, or each of a Sequence, which lists them under `key`. */
+EXL2__COLD
 static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                           const char *key, exl2__vocab_steps_read read)
 {
@@ -159,6 +164,9 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
         s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
         r->spaceless = r->spaceless || (exl2__json_is(r->j, string, " ") &&
                                         exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), EXL2__PIECES_MARK));
+    } else if (exl2__vocab_rules_is_type(r, token, "NFC") || exl2__vocab_rules_is_type(r, token, "NFD")) {
+        s->kind = exl2__vocab_rules_is_type(r, token, "NFC") ? EXL2__NORMAL_NFC : EXL2__NORMAL_NFD;
+        n->needs_nfc = true;
     } else if (exl2__vocab_rules_is_type(r, token, "Strip")) {
         s->kind = EXL2__NORMAL_STRIP;
         EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_left", true, &s->left));
@@ -183,7 +191,8 @@ static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, ui
     return -1;
 }
 
-static inline exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__COLD
+static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_rules *w = &r->out->words;
     bool regex, prefix;
@@ -197,7 +206,8 @@ static inline exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader 
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__COLD
+static exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const char *const schemes[] = { "never", "first", "always", NULL };
     exl2__words_rules *w = &r->out->words;
@@ -219,7 +229,8 @@ static inline exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__COLD
+static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_step *s = &r->out->words.steps[r->out->words.count];
     uint32_t pattern = exl2__json_get(r->j, token, "pattern"), regex = exl2__vocab_rules_get(r, pattern, "Regex");

@@ -70,7 +70,8 @@ static inline uint32_t exl2__words_class(const char *p, const char *end, uint32_
 }
 
 /* End of the longest run of code points whose class is in `mask`. */
-static inline const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
+EXL2__NOINLINE
+static const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
 {
     uint32_t bytes;
     while (p < end && (exl2__words_class(p, end, &bytes) & mask)) {
@@ -117,7 +118,8 @@ static inline uint32_t exl2__words_contraction(const char *p, const char *end, b
 }
 
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-static inline const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
+EXL2__NOINLINE
+static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
 {
     uint32_t contraction = lead ? 0 : exl2__words_contraction(p, end, false);
     if (contraction) {
@@ -200,7 +202,8 @@ static inline const char *exl2__words_marks(const uint32_t *kept, const char *p,
 }
 
 /* End of a match of the step at p, or p when there is none. */
-static inline const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
+EXL2__NOINLINE
+static const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
 {
     uint32_t bytes;
     switch (s->kind) {

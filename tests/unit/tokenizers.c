@@ -100,7 +100,8 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
 int main(int count, char **names)
 {
     static const char *const golden[] = { "prepend", "metaspace" };
-    static const char *const shared[] = { "gemma3", "llama2", "llama3", "smollm2", "mini_gpt2_prefix",
+    static const char *const shared[] = { "gemma3", "llama2", "llama3", "qwen3", "smollm2", "mini_digits_nfc",
+                                          "mini_gpt2_prefix",
                                           "mini_metaspace_always", "mini_metaspace_first",
                                           "mini_metaspace_never_split", "mini_no_byte_fallback", "mini_prepend_flags" };
     exl2__ctx c = rows_ctx();
@@ -117,7 +118,7 @@ int main(int count, char **names)
     }
     const char *root = check_shared("fixtures/tokenizers/README.md");
     for (size_t i = 0; i < EXL2__COUNT(shared); i++) {
-        snprintf(dir, sizeof dir, "%.*s/%s", (int)(strlen(root) - strlen("/README.md")), root, shared[i]);
+        snprintf(dir, sizeof dir, "%.*s/%s", (int)(strlen(root) - 10), root, shared[i]);
         check_tokenizer(&c, dir, 100);
     }
     return check_done();
