@@ -160,7 +160,9 @@
 
 /* ---- 6_text: text to ids and back, chat templates ---- */
 
-/* defines: code points and their classes */
+/* defines: the class of every code point, packed */
+#include "6_text/unicode_table.h"
+/* defines: UTF-8, and classes of code points */
 #include "6_text/unicode.h"
 /* defines: the bytes of every token */
 #include "6_text/pieces.h"

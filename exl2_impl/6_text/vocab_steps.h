@@ -241,11 +241,16 @@ static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t
         }
         s->kind = EXL2__WORDS_STRING;
         s->text = exl2__vocab_rules_text(r, string, &s->value);
-    } else if (exl2__json_is(r->j, regex, EXL2__WORDS_LLAMA3) || exl2__json_is(r->j, regex, EXL2__WORDS_QWEN2)) {
-        s->kind = EXL2__WORDS_CL100K;
-        s->value = exl2__json_is(r->j, regex, EXL2__WORDS_LLAMA3) ? 3 : 1;
     } else {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer Split with the pattern", regex ? regex : token);
+        uint32_t at = 0;
+        while (at < EXL2__COUNT(exl2__words_patterns) && !exl2__json_is(r->j, regex, exl2__words_patterns[at].text)) {
+            at++;
+        }
+        if (at == EXL2__COUNT(exl2__words_patterns)) {
+            return exl2__vocab_rules_refuse(r, "pre_tokenizer Split with the pattern", regex ? regex : token);
+        }
+        s->kind = exl2__words_patterns[at].kind;
+        s->value = exl2__words_patterns[at].value;
     }
     r->out->words.count++;
     return EXL2_OK;
@@ -254,7 +259,8 @@ static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t
 EXL2__COLD
 static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    static const char *const types[] = { "ByteLevel", "Metaspace", "Split", "Digits", NULL };
+    static const char *const types[] = { "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation",
+                                         "WhitespaceSplit", NULL };
     static const char *const behaviors[] = { "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
                                              "Contiguous", NULL };
     exl2__words_rules *w = &r->out->words;
@@ -281,11 +287,16 @@ static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, 
     if (type == 2) {
         return exl2__vocab_steps_split(r, token);
     }
-    bool individual;
-    EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
     s->kind = EXL2__WORDS_CLASS;
-    s->value = EXL2__UNICODE_NUMBERS;
-    s->behavior = individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS;
+    s->value = type == 4 ? 1u << 16 | EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR : EXL2__UNICODE_SPACE;
+    if (type == 3) {
+        bool individual;
+        EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
+        s->value = EXL2__UNICODE_NUMBERS;
+        s->behavior = individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS;
+    } else if (type == 5) {
+        s->behavior = EXL2__WORDS_REMOVED;
+    }
     w->count++;
     return EXL2_OK;
 }

@@ -13,7 +13,11 @@
 typedef enum exl2__words_kind {
     EXL2__WORDS_GPT2,        /* GPT-2's pattern */
     EXL2__WORDS_CL100K,      /* one of the patterns below; `value`: digits in a word */
-    EXL2__WORDS_CLASS,       /* one character of the classes `value` */
+    EXL2__WORDS_CASED,       /* tekken; `value`: digits in a word, 16 more for o200k's contractions */
+    EXL2__WORDS_SPACED,      /* \s?X+ with X of the classes `value` */
+    EXL2__WORDS_EASTERN,     /* a run of Chinese, Japanese or Korean, in the wide sense of DeepSeek */
+    EXL2__WORDS_NEWLINE,     /* \r or \n */
+    EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: and signs of ASCII */
     EXL2__WORDS_STRING,      /* text[0 .. value) */
     EXL2__WORDS_MARKS        /* text before a space or U+2581, unless the byte before the gap is in `kept` */
 } exl2__words_kind;
@@ -54,10 +58,32 @@ typedef struct exl2__words_rules {
     uint32_t prefix_step;      /* the prefix comes before this step's pieces are cut; may be `count` */
 } exl2__words_rules;
 
-#define EXL2__WORDS_CL100K_HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define EXL2__WORDS_CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define EXL2__WORDS_LLAMA3 EXL2__WORDS_CL100K_HEAD "\\p{N}{1,3}" EXL2__WORDS_CL100K_TAIL /* digits_max 3 */
-#define EXL2__WORDS_QWEN2 EXL2__WORDS_CL100K_HEAD "\\p{N}" EXL2__WORDS_CL100K_TAIL       /* digits_max 1 */
+#define EXL2__WORDS_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define EXL2__WORDS_TAIL "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define EXL2__WORDS_CL100K_HEAD EXL2__WORDS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define EXL2__WORDS_CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" EXL2__WORDS_TAIL
+#define EXL2__WORDS_CASED_HEAD "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define EXL2__WORDS_CASED_WORDS(behind) EXL2__WORDS_CASED_HEAD "*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" behind "|" \
+    EXL2__WORDS_CASED_HEAD "+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" behind "|"
+#define EXL2__WORDS_CASED_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" EXL2__WORDS_TAIL
+
+/* Regular expressions of published files that we scan by hand. */
+static const struct exl2__words_pattern {
+    const char *text;
+    exl2__words_kind kind;
+    uint32_t value;
+} exl2__words_patterns[] = {
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", EXL2__WORDS_GPT2, 0 },
+    { EXL2__WORDS_CL100K_HEAD "\\p{N}{1,3}" EXL2__WORDS_CL100K_TAIL, EXL2__WORDS_CL100K, 3 }, /* Llama 3 */
+    { EXL2__WORDS_CL100K_HEAD "\\p{N}" EXL2__WORDS_CL100K_TAIL, EXL2__WORDS_CL100K, 1 },      /* Qwen 2, 3 */
+    { EXL2__WORDS_CASED_WORDS("") "\\p{N}" EXL2__WORDS_CASED_TAIL, EXL2__WORDS_CASED, 1 },    /* tekken */
+    { EXL2__WORDS_CASED_WORDS(EXL2__WORDS_CONTRACTIONS "?") "\\p{N}{1,3}" EXL2__WORDS_CASED_TAIL, EXL2__WORDS_CASED,
+      16 + 3 },                                                                               /* o200k */
+    { "\\s?\\p{L}+", EXL2__WORDS_SPACED, EXL2__UNICODE_LETTER },                              /* DeepSeek */
+    { "\\s?\\p{P}+", EXL2__WORDS_SPACED, EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+", EXL2__WORDS_EASTERN, 0 },
+    { "[\r\n]", EXL2__WORDS_NEWLINE, 0 }
+};
 
 /* ---- scanning; p..end is valid UTF-8 ---- */
 
@@ -76,14 +102,6 @@ static const char *exl2__words_run(const char *p, const char *end, uint32_t mask
     uint32_t bytes;
     while (p < end && (exl2__words_class(p, end, &bytes) & mask)) {
         p += bytes;
-    }
-    return p;
-}
-
-static inline const char *exl2__words_newlines(const char *p, const char *end)
-{
-    while (p < end && (*p == '\r' || *p == '\n')) {
-        p++;
     }
     return p;
 }
@@ -137,17 +155,11 @@ static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
     return exl2__words_space_end(p, end, lead);
 }
 
-static inline const char *exl2__words_cl100k(const char *p, const char *end, uint32_t digits_max)
+/* \p{N}{1,digits_max}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at what is no letter; slash: [\r\n/]* */
+static const char *exl2__words_rest(const char *p, const char *end, uint32_t digits_max, bool slash)
 {
-    uint32_t contraction = exl2__words_contraction(p, end, true);
-    if (contraction) {
-        return p + contraction;
-    }
-    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
-    if (kind == EXL2__UNICODE_LETTER) {
-        return exl2__words_run(p, end, EXL2__UNICODE_LETTER);
-    }
-    if (kind & EXL2__UNICODE_NUMBERS) {
+    uint32_t bytes;
+    if (exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS) {
         for (uint32_t n = 0; n < digits_max && p < end; n++) {
             if (!(exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS)) {
                 break;
@@ -156,17 +168,13 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
         }
         return p;
     }
-    bool newline = *p == '\r' || *p == '\n';
-    if (!newline && p + bytes < end) {
-        uint32_t next_bytes;
-        if (exl2__words_class(p + bytes, end, &next_bytes) == EXL2__UNICODE_LETTER) {
-            return exl2__words_run(p + bytes, end, EXL2__UNICODE_LETTER);
-        }
-    }
     const char *q = *p == ' ' ? p + 1 : p;
     const char *signs = exl2__words_run(q, end, EXL2__UNICODE_SIGNS);
     if (signs > q) {
-        return exl2__words_newlines(signs, end);
+        while (signs < end && (*signs == '\r' || *signs == '\n' || (slash && *signs == '/'))) {
+            signs++;
+        }
+        return signs;
     }
     /* \s*[\r\n]+ ends behind the last newline of the whitespace */
     const char *spaces = exl2__words_run(p, end, EXL2__UNICODE_SPACE);
@@ -176,6 +184,79 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
         }
     }
     return exl2__words_space_end(p, end, false);
+}
+
+static inline const char *exl2__words_cl100k(const char *p, const char *end, uint32_t digits_max)
+{
+    uint32_t contraction = exl2__words_contraction(p, end, true);
+    if (contraction) {
+        return p + contraction;
+    }
+    uint32_t bytes, next_bytes, kind = exl2__words_class(p, end, &bytes);
+    if (kind & EXL2__UNICODE_LETTER) {
+        return exl2__words_run(p, end, EXL2__UNICODE_LETTER);
+    }
+    if (!(kind & EXL2__UNICODE_NUMBERS) && *p != '\r' && *p != '\n' && p + bytes < end &&
+        (exl2__words_class(p + bytes, end, &next_bytes) & EXL2__UNICODE_LETTER)) {
+        return exl2__words_run(p + bytes, end, EXL2__UNICODE_LETTER);
+    }
+    return exl2__words_rest(p, end, digits_max, false);
+}
+
+/* The letters at q of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+ or, `upper`, of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; q: none. */
+static const char *exl2__words_case(const char *q, const char *end, bool upper)
+{
+    const uint32_t lower = EXL2__UNICODE_LOWER | EXL2__UNICODE_MODIFIER | EXL2__UNICODE_CASELESS | EXL2__UNICODE_MARK;
+    uint32_t bytes;
+    const char *e = exl2__words_run(q, end, (lower ^ EXL2__UNICODE_LOWER) | EXL2__UNICODE_UPPER | EXL2__UNICODE_TITLE);
+    if (upper) {
+        return e > q ? exl2__words_run(e, end, lower) : q;
+    }
+    const char *more = exl2__words_run(e, end, lower);
+    while (more == e && e > q) { /* the first part gives back what the second can have */
+        const char *last = q + exl2__unicode_before(q, (size_t)(e - q));
+        if (exl2__words_class(last, end, &bytes) & lower) {
+            return last + bytes;
+        }
+        more = e = last;
+    }
+    return more;
+}
+
+/* The patterns of tekken and, with contractions behind words, o200k. */
+static inline const char *exl2__words_cased(const char *p, const char *end, uint32_t digits_max, bool contractions)
+{
+    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
+    bool prefix = !(kind & (EXL2__UNICODE_LETTER | EXL2__UNICODE_NUMBERS)) && *p != '\r' && *p != '\n';
+    for (uint32_t i = 0; i < 4; i++) { /* lower with and without a prefix, then upper */
+        const char *q = i & 1 ? p : p + bytes;
+        const char *e = i & 1 || prefix ? exl2__words_case(q, end, i >= 2) : q;
+        if (e > q) {
+            return e + (contractions ? exl2__words_contraction(e, end, true) : 0);
+        }
+    }
+    return exl2__words_rest(p, end, digits_max, true);
+}
+
+/* \s?X+ where X is a class of the mask. */
+static inline const char *exl2__words_spaced(const char *p, const char *end, uint32_t mask)
+{
+    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
+    const char *q = kind == EXL2__UNICODE_SPACE ? p + bytes : p;
+    const char *e = exl2__words_run(q, end, mask);
+    return e > q ? e : p;
+}
+
+/* DeepSeek's [\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+ */
+static inline const char *exl2__words_eastern(const char *p, const char *end)
+{
+    for (uint32_t code, bytes; p < end; p += bytes) {
+        bytes = exl2__unicode_next(p, (size_t)(end - p), &code);
+        if (code < 0x800 || (code > 0x9FA5 && code < 0xAC00) || code > 0xD7FF) {
+            break;
+        }
+    }
+    return p;
 }
 
 /* ---- matches ---- */
@@ -205,14 +286,25 @@ static inline const char *exl2__words_marks(const uint32_t *kept, const char *p,
 EXL2__NOINLINE
 static const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
 {
-    uint32_t bytes;
+    uint32_t bytes, kind;
+    bool ascii_sign;
     switch (s->kind) {
     case EXL2__WORDS_GPT2:
         return exl2__words_gpt2(p, end, false);
     case EXL2__WORDS_CL100K:
         return exl2__words_cl100k(p, end, s->value);
+    case EXL2__WORDS_CASED:
+        return exl2__words_cased(p, end, s->value & 15, s->value >= 16);
+    case EXL2__WORDS_SPACED:
+        return exl2__words_spaced(p, end, s->value);
+    case EXL2__WORDS_EASTERN:
+        return exl2__words_eastern(p, end);
+    case EXL2__WORDS_NEWLINE:
+        return p + (*p == '\r' || *p == '\n');
     case EXL2__WORDS_CLASS:
-        return exl2__words_class(p, end, &bytes) & s->value ? p + bytes : p;
+        kind = exl2__words_class(p, end, &bytes);
+        ascii_sign = s->value >> 16 && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
+        return (kind & s->value) || ascii_sign ? p + bytes : p;
     case EXL2__WORDS_STRING:
         return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
     default:
