@@ -63,7 +63,7 @@
 
    Of GPUs it uses NVIDIA's, one for an engine: compute capability 7.5 (RTX 20) or higher, with a driver of CUDA 12.0
    or newer. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in
-   config.json, llama3 RoPE scaling included); others are refused by name. It reads byte-level BPE tokenizers
+   config.json, llama3 RoPE scaling included); others are refused by name. It reads BPE tokenizers
    (tokenizer.json), and chat templates as far as their constructs are known; what it does not know it refuses by name,
    and the rest of the model goes on working. No training, no server, no downloads, no GGUF at run time (import it to
    EXL2 once: section 12), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64 with AVX2 or AVX-512 and
