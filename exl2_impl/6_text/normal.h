@@ -151,7 +151,7 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
 static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
                                      exl2__normal_text *out)
 {
-    uint32_t near[64 * 2 * EXL2__NFC_LONGEST];
+    uint32_t own[64 * 2 * EXL2__NFC_LONGEST];
     bool plain;
     for (size_t at = 0, length; at < v->bytes; at += length) {
         length = exl2__nfc_stretch(n, v->text + at, v->bytes - at, &plain);
@@ -165,14 +165,14 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
         for (size_t i = at; i < at + length; i++) {
             marked = marked || exl2__normal_marked(v, i);
         }
-        void *far = near;
-        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_LONGEST * sizeof near[0];
+        void *codes = own;
+        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_LONGEST * sizeof own[0];
         if (length > 64) {
-            EXL2__TRY(exl2__alloc(c, bytes, sizeof near[0], EXL2_MEM_GENERAL, &far));
+            EXL2__TRY(exl2__alloc(c, bytes, sizeof own[0], EXL2_MEM_GENERAL, &codes));
         }
-        exl2__normal_stretch(n, compose, v->text + at, length, marked, (uint32_t *)far, out);
-        if (far != near) {
-            exl2__free(c, far, bytes, EXL2_MEM_GENERAL);
+        exl2__normal_stretch(n, compose, v->text + at, length, marked, (uint32_t *)codes, out);
+        if (codes != own) {
+            exl2__free(c, codes, bytes, EXL2_MEM_GENERAL);
         }
     }
     return EXL2_OK;
