@@ -159,11 +159,12 @@
    A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
    tokenizer_config.json (the chat template; or chat_template.jinja), generation_config.json. Without a tokenizer the
    model still loads: jobs take ids.
-   exl2_model_measure reads headers only and says what loading will take: weight_bytes + cache_bytes + scratch_bytes is
-   the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open begins a load that exl2_step
-   carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a millisecond for 1,000 tokens of
-   vocabulary; so is compiling one module of kernels, up to a second, where the cache has none); exl2_model_load does
-   both and waits. exl2_model_get: the same figures later, and state. exl2_model_close ends its jobs and sessions.
+   exl2_model_measure reads headers (for a GPU group tables, too) and says what loading will take: weight_bytes +
+   cache_bytes + scratch_bytes is the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open
+   begins a load that exl2_step carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a
+   millisecond for 1,000 tokens of vocabulary; so is compiling one module of kernels, up to a second, where the cache
+   has none); exl2_model_load does both and waits. exl2_model_get: the same figures later, and state. exl2_model_close
+   ends its jobs and sessions.
    text_only opens the tokenizer and the template alone.
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
    a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits
@@ -546,8 +547,9 @@ typedef struct exl2_model_info {
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;
 
-/* [E wait] Reads headers only and says what the model is and what loading it would take. The default cache shrinks to
-   what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT, UNSUPPORTED for its files. */
+/* [E wait] Reads headers (for a GPU group tables, too) and says what the model is and what loading it would take. The
+   default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT,
+   UNSUPPORTED for its files. */
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
 /* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);

@@ -350,6 +350,10 @@ EXL2K_FN uint4 exl2k_ldmatrix4_transposed(u32 at)
     return v;
 }
 
+/* ---- activation ---- */
+
+EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+
 /* ---- programmatic dependent launch ---- */
 
 /* Before it only weights and constant tables may be read, and nothing written. Every CTA calls it. */

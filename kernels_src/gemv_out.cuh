@@ -227,8 +227,6 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     }
 }
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
-
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];

@@ -66,6 +66,32 @@ static void *product_take(size_t count, size_t size)
     return memory;
 }
 
+/* Halves in [-1, 1), on the device. */
+static inline rig_buffer product_random_halves(size_t count)
+{
+    uint16_t *values = product_take(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = exl2__f32_to_f16(product_uniform());
+    }
+    rig_buffer b = rig_buffer_of(values, count * 2);
+    free(values);
+    return b;
+}
+
+/* A permutation of 0 .. count - 1, u16, on the device. */
+static inline rig_buffer product_random_map(uint32_t count)
+{
+    uint16_t *map = product_take(count, 2);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t k = product_random() % (i + 1);
+        map[i] = map[k];
+        map[k] = (uint16_t)i;
+    }
+    rig_buffer b = rig_buffer_of(map, count * 2);
+    free(map);
+    return b;
+}
+
 /* Tables and codes of one part: everything random, scales so that weights are about 0.02. */
 static void product_part_make(product_part *p, const product_run *runs, uint32_t run_count, uint32_t out, bool bias)
 {
