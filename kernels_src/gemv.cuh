@@ -72,48 +72,51 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
 
 /* ---- a warp's share of a block ---- */
 
-/* The task that the warp works on next. */
+/* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
+   block. */
 typedef struct exl2k_work {
-    exl2k_walk walk;
+    u32 part, chunk, end; /* chunks of the slice: up to `end` */
+    u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
     exl2k_task task;
     u32 row;  /* first of the chunk, in units of 32 */
-    u32 sums; /* where the partial sums of the walk's first strip go */
+    u32 sums; /* where the partial sums of the first strip go */
 } exl2k_work;
 
-/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry; walk.reach 0:
-   there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
+/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; reach 0: there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
 template <u32 M>
 EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                               u32 sums, bool enter)
 {
     const exl2k_matrix &m = a.matrix;
-    while (enter || exl2k_walk_done(w.walk, m, place)) {
-        if (!enter && ++w.walk.part == m.parts) {
-            w.walk.reach = 0;
+    while (enter || w.chunk >= w.end || w.reach == 0) {
+        if (!enter && ++w.part == m.parts) {
+            w.reach = 0;
             return;
         }
         enter = false;
-        const exl2k_part &p = m.part[w.walk.part];
-        exl2k_span strips = exl2k_strips_of_part(m, w.walk.part, block);
-        exl2k_walk_enter(w.walk, m, place, strips);
-        w.row = p.row[place.slice];
-        u32 strip = m.interleaved ? 2 * place.group + w.walk.part
-                                  : exl2k_first_strip(m, w.walk.part) + strips.begin - block.begin + place.group;
+        const exl2k_share &share = m.part[w.part].share[place.slice];
+        exl2k_span strips = exl2k_strips_of_part(m, w.part, block);
+        w.chunk = share.chunk;
+        w.end = share.chunk + share.count;
+        w.row = share.row;
+        w.reach = exl2k_reach(place, strips);
+        u32 strip = m.interleaved ? 2 * place.group + w.part
+                                  : exl2k_first_strip(m, w.part) + strips.begin - block.begin + place.group;
         u32 at = w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
         u32 hop = (place.groups << m.interleaved) * m.ways * exl2k_partial_bytes<M>();
-        for (u32 left = w.walk.reach; left > 0; left -= exl2k_min(left, place.groups)) {
+        for (u32 left = w.reach; left > 0; left -= exl2k_min(left, place.groups)) {
             exl2k_partial_clear<M>(at, place.lane);
             at += hop;
         }
     }
-    exl2k_task_load(w.task, m.part[w.walk.part], w.walk.chunk, place.lane);
+    exl2k_task_load(w.task, m.part[w.part], w.chunk, place.lane);
 }
 
 template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.walk.part = 0;
+    w.part = 0;
     exl2k_work_find<M>(w, a, place, block, sums, true);
     return w;
 }
@@ -124,16 +127,16 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                                uint4 ahead, exl2k_span block, u32 sums, u64 x)
 {
     u32 hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
-    while (w.walk.reach > 0) {
+    while (w.reach > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.walk.reach;
+        u32 to = w.sums, left = w.reach;
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
             exl2k_load_inputs(inputs, x + w.row * 64, task);
         }
-        w.walk.chunk++;
+        w.chunk++;
         w.row += exl2k_task_halves(task);
         exl2k_work_find<M>(w, a, place, block, sums, false);
         if constexpr (M == 1) {
@@ -141,7 +144,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         }
         while (left > 0) {
             bool two = exl2k_stream_two<M>(a, place, left);
-            u32 at[2] = { exl2k_stream_at(s, a), exl2k_stream_at(s, a) + a.slot_bytes };
+            u32 at[2] = { s.at, s.at + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 f32 out[2];
@@ -151,7 +154,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                     exl2k_chunks_one<1>(out, at, inputs, task, place.lane);
                 }
                 __syncwarp();
-                exl2k_stream_fill<M>(s, a, place);
+                exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_one(to, out[0], place.lane);
                 if (two) {
                     exl2k_partial_add_one(to + hop, out[1], place.lane);
@@ -160,7 +163,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 f32 sum[4];
                 exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
                 __syncwarp();
-                exl2k_stream_fill<M>(s, a, place);
+                exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
@@ -179,12 +182,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_stream s = exl2k_stream_open(a, place, shared, small);
-    for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill<M>(s, a, place);
-        exl2k_stream_step(s, a);
-    }
-    s.parity = 0;
+    exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
     exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
     exl2k_dependency_release();

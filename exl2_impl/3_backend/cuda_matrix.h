@@ -47,9 +47,8 @@ typedef struct exl2__cuda_layout {
     uint64_t slice_bytes_max;
     uint32_t chunk_bytes_max;   /* of the chunks there are */
     uint32_t widths;            /* bit EXL2K_Wn */
-    uint16_t slice[EXL2K_WAYS_MAX + 2];
-    uint32_t first[EXL2K_WAYS_MAX]; /* first and row: of exl2k_part; where chunks are */
-    uint16_t row[EXL2K_WAYS_MAX];
+    uint16_t slice[EXL2K_WAYS_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
+    exl2k_share share[EXL2K_WAYS_MAX];  /* of exl2k_part; where chunks are */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -212,10 +211,16 @@ static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc
                               .group_of = group_of };
     exl2__cuda_layout_run_all(l);
     for (uint32_t i = 0; i < ways && chunks; i++) {
-        if (l->slice[i] < l->slice[i + 1]) {
-            const exl2k_chunk *chunk = &chunks[l->slice[i]];
-            l->first[i] = chunk->place | (uint32_t)chunk->bytes16 << 20;
-            l->row[i] = chunk->row;
+        exl2k_share *share = &l->share[i];
+        const exl2k_chunk *chunk = &chunks[l->slice[i]];
+        share->chunk = l->slice[i];
+        share->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
+        for (uint32_t k = 0; k < share->count && k < 4; k++) {
+            share->sizes |= (uint32_t)chunk[k].bytes16 << 8 * k;
+        }
+        if (share->count > 0) {
+            share->place = chunk->place;
+            share->row = chunk->row;
         }
     }
 }

@@ -245,9 +245,8 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->strips = exl2__cuda_strips(&parts[i]);
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
-        memcpy(part->slice, l[i].slice, sizeof part->slice);
-        memcpy(part->first, l[i].first, sizeof part->first);
-        memcpy(part->row, l[i].row, sizeof part->row);
+        part->chunk_count = l[i].count;
+        memcpy(part->share, l[i].share, sizeof part->share);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
         out->device.strips += part->strips;

@@ -147,9 +147,8 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->columns = p->desc.out;
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
-        memcpy(d->slice, p->layout.slice, sizeof d->slice);
-        memcpy(d->first, p->layout.first, sizeof d->first);
-        memcpy(d->row, p->layout.row, sizeof d->row);
+        d->chunk_count = p->layout.count;
+        memcpy(d->share, p->layout.share, sizeof d->share);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;
