@@ -1,5 +1,6 @@
 /* gemv.cuh: products of 1 to 8 rows with one matrix: what a decode step is made of.
-   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
+   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh; EXL2K_WAIT_EARLY (0 or
+          1, default 1): inputs are asked for before the rest of the beginning, else after it.
    gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu and gemv8.cu.
    next:  gemv1.cu
@@ -17,6 +18,10 @@
 #include "gemv_args.h"
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
+
+#ifndef EXL2K_WAIT_EARLY
+#define EXL2K_WAIT_EARLY 1
+#endif
 
 /* ---- partial sums of slices: [strip of the block][slice][16 columns], with 8 rows [lane][4] instead ---- */
 
@@ -82,42 +87,64 @@ typedef struct exl2k_work {
     u32 sums; /* where the partial sums of the first strip go */
 } exl2k_work;
 
-/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; reach 0: there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
+/* Clears the sums of the part: slices without chunks have sums too. */
 template <u32 M>
-EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
-                              u32 sums, bool enter)
+EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
+{
+    u32 at = w.sums, hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
+    for (u32 left = w.reach; left > 0; left -= exl2k_min(left, place.groups)) {
+        exl2k_partial_clear<M>(at, place.lane);
+        at += hop;
+    }
+}
+
+/* Goes to the first chunk of w.part. */
+template <u32 M>
+EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
+                               u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
-    while (enter || w.chunk >= w.end || w.reach == 0) {
-        if (!enter && ++w.part == m.parts) {
+    const exl2k_share &share = m.part[w.part].share[place.slice];
+    exl2k_span strips = exl2k_strips_of_part(m, w.part, block);
+    w.chunk = share.chunk;
+    w.end = share.chunk + share.count;
+    w.row = share.row;
+    w.reach = exl2k_reach(place, strips);
+    u32 strip = m.interleaved ? 2 * place.group + w.part
+                              : exl2k_first_strip(m, w.part) + strips.begin - block.begin + place.group;
+    w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
+}
+
+EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.reach == 0; }
+
+/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; reach 0: there is none.
+ */
+template <u32 M>
+EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
+                              u32 sums)
+{
+    while (exl2k_work_none(w)) {
+        if (++w.part == a.matrix.parts) {
             w.reach = 0;
             return;
         }
-        enter = false;
-        const exl2k_share &share = m.part[w.part].share[place.slice];
-        exl2k_span strips = exl2k_strips_of_part(m, w.part, block);
-        w.chunk = share.chunk;
-        w.end = share.chunk + share.count;
-        w.row = share.row;
-        w.reach = exl2k_reach(place, strips);
-        u32 strip = m.interleaved ? 2 * place.group + w.part
-                                  : exl2k_first_strip(m, w.part) + strips.begin - block.begin + place.group;
-        u32 at = w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
-        u32 hop = (place.groups << m.interleaved) * m.ways * exl2k_partial_bytes<M>();
-        for (u32 left = w.reach; left > 0; left -= exl2k_min(left, place.groups)) {
-            exl2k_partial_clear<M>(at, place.lane);
-            at += hop;
-        }
+        exl2k_work_enter<M>(w, a, place, block, sums);
+        exl2k_work_clear<M>(w, a, place);
     }
-    exl2k_task_load(w.task, m.part[w.part], w.chunk, place.lane);
+    exl2k_task_load(w.task, a.matrix.part[w.part], w.chunk, place.lane);
 }
 
+/* The first of a block; exl2k_work_clear comes next. */
 template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
     w.part = 0;
-    exl2k_work_find<M>(w, a, place, block, sums, true);
+    exl2k_work_enter<M>(w, a, place, block, sums);
+    if (exl2k_work_none(w)) { /* its sums are left behind */
+        exl2k_work_clear<M>(w, a, place);
+    }
+    exl2k_work_find<M>(w, a, place, block, sums);
     return w;
 }
 
@@ -138,7 +165,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         }
         w.chunk++;
         w.row += exl2k_task_halves(task);
-        exl2k_work_find<M>(w, a, place, block, sums, false);
+        exl2k_work_find<M>(w, a, place, block, sums);
         if constexpr (M == 1) {
             ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
@@ -184,13 +211,22 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
-    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
+    exl2k_out out;
+    if (!EXL2K_WAIT_EARLY) {
+        out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
+    }
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
     if (M == 1) {
         ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
+    }
+    if (EXL2K_WAIT_EARLY) {
+        __syncwarp(); /* or the assembler moves that behind the rest */
+        out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
     }
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
@@ -208,6 +244,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
+        exl2k_work_clear<M>(work, a, place);
         if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }
