@@ -5,8 +5,7 @@
    next:  ../../kernels_src/matrix_args.h
 
    kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
-   (runs of one width), regions become records, records are dealt to slices by cost, and a slice's records of one
-   region become chunks. */
+   (runs of one width), regions become records, records of one region become chunks, and chunks are dealt to slices. */
 #ifndef EXL2__CUDA_MATRIX_H
 #define EXL2__CUDA_MATRIX_H
 
@@ -19,7 +18,8 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_CHUNK_COST 1536u  /* of going on to the next chunk, in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* what going on to the next chunk takes, in records, */
+#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes read meanwhile */
 
 /* What the device likes. */
 typedef struct exl2__cuda_form {
@@ -143,61 +143,68 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
     l->count++;
 }
 
-/* Records [first, first + count) of a region, all of one slice, as chunks of nearly equal size. */
-static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first, uint32_t count)
+/* Records of a region that fit a chunk. */
+static inline uint32_t exl2__cuda_records_max(const exl2__cuda_layout *l, const exl2__cuda_region *region)
 {
     uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
-    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
-    for (uint32_t pieces = (uint32_t)exl2__div_up(count, fit); pieces > 0; pieces--) {
-        uint32_t records = (uint32_t)exl2__div_up(count, pieces);
-        exl2__cuda_layout_chunk(l, region, first, records);
-        first += records;
-        count -= records;
+    return exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
+}
+
+/* Chunks of a region when none has more than `most` records. */
+static inline uint32_t exl2__cuda_pieces(const exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t most)
+{
+    return (uint32_t)exl2__div_up(region->records, exl2__min32(most, exl2__cuda_records_max(l, region)));
+}
+
+static uint32_t exl2__cuda_pieces_all(const exl2__cuda_layout *l, uint32_t most)
+{
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        pieces += exl2__cuda_pieces(l, &l->regions[i], most);
     }
+    return pieces;
 }
 
-/* Time that a record takes, in bytes: a warp waits for chunks one after the other, so that a small chunk takes nearly
-   as long as a large one. */
-static uint64_t exl2__cuda_record_cost(const exl2__cuda_layout *l, const exl2__cuda_region *region)
+/* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
+static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
 {
-    uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
-    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
-    return EXL2__CUDA_CHUNK_COST / fit + region->bits * 32u + (region->by_half ? 16u : 8u);
+    uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
+    for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
+        uint32_t chunks = (uint32_t)exl2__div_up(exl2__cuda_pieces_all(l, most), l->ways);
+        uint32_t load = chunks * (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
+        if (load < least) {
+            least = load;
+            best = most;
+        }
+    }
+    return best;
 }
 
-/* Deals the records to slices: a record goes where its middle lies when all costs are cut into `ways` equal runs. */
+/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices: a warp waits for chunks one after the
+   other, so that a small one takes nearly as long as a large one, and no slice must have more of them than others. */
 static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
 {
-    uint64_t total = 0, before = 0, begun = 0;
+    uint64_t begun = 0;
     uint32_t slice = 0;
     exl2__cuda_layout_regions(l);
     l->count = l->group = l->widths = l->chunk_bytes_max = 0;
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
-    for (uint32_t i = 0; i < l->region_count; i++) {
-        total += l->regions[i].records * exl2__cuda_record_cost(l, &l->regions[i]);
-    }
+    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most);
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
-        uint64_t cost = exl2__cuda_record_cost(l, region);
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
-        for (uint32_t record = 0; record < region->records; record++) {
-            uint32_t mine = (uint32_t)((before + cost / 2) * l->ways / total);
-            if (mine != slice) {
-                exl2__cuda_layout_run(l, region, first, record - first);
-                first = record;
-                l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
-                begun = l->bytes;
-                while (slice < mine) {
-                    l->slice[++slice] = (uint16_t)l->count;
-                }
+        for (uint32_t pieces = exl2__cuda_pieces(l, region, most); pieces > 0; pieces--) {
+            uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
+            for (; slice < l->count * l->ways / all; begun = l->bytes) {
+                l->slice[++slice] = (uint16_t)l->count;
             }
-            before += cost;
+            exl2__cuda_layout_chunk(l, region, first, records);
+            l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+            first += records;
         }
-        exl2__cuda_layout_run(l, region, first, region->records - first);
     }
-    l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
     while (slice < EXL2K_WAYS_MAX + 1) {
         l->slice[++slice] = (uint16_t)l->count;
     }
@@ -251,7 +258,8 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], ways, form->chunk_bytes, NULL, NULL);
-            uint64_t load = l.slice_bytes_max * turns + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
+            uint64_t stages = exl2__div_up(l.count, ways) * exl2__div_up(turns, 2);
+            uint64_t load = l.slice_bytes_max * turns + EXL2__CUDA_CHUNK_COST * stages;
             busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
         }
         if (busiest < least) {
