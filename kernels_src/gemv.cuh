@@ -27,11 +27,14 @@
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M == 1 ? 64 : 512; }
 
+/* Partial sums of a strip. */
+EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.ways + m.rest; }
+
 /* Where this lane adds: one row: lanes t = 0 and 1 have a column each. */
-template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, u32 ways, u32 strip, const exl2k_place &place)
+template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_place &place)
 {
     u32 t = place.lane & 3, inside = M == 1 ? (t * 8 + place.lane / 4) * 4 : place.lane * 16;
-    return sums + (strip * ways + place.slice) * exl2k_partial_bytes<M>() + inside;
+    return sums + (strip * exl2k_partials(m) + place.slot) * exl2k_partial_bytes<M>() + inside;
 }
 
 template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
@@ -61,13 +64,13 @@ EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4])
 }
 
 /* All slices of one output of one row, slice 0 first. */
-template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip, u32 column, u32 row)
+template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
-    u32 at = sums + strip * ways * exl2k_partial_bytes<M>() + inside * 4;
+    u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
 #pragma unroll 5
-    for (u32 slice = 1; slice < ways; slice++) {
+    for (u32 slice = 1; slice < slots; slice++) {
         total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
     }
     return total;
@@ -80,39 +83,49 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
 /* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
    block. */
 typedef struct exl2k_work {
-    u32 part, chunk, end; /* chunks of the slice: up to `end` */
+    u32 piece, chunk, end; /* chunks of the slice: up to `end` */
+    u32 groups;
     u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
     exl2k_task task;
     u32 row;  /* first of the chunk, in units of 32 */
     u32 sums; /* where the partial sums of the first strip go */
 } exl2k_work;
 
-/* Clears the sums of the part: slices without chunks have sums too. */
+/* From the sums of one strip of the warp to those of its next. */
+template <u32 M> EXL2K_FN u32 exl2k_work_hop(const exl2k_work &w, const exl2k_gemv_args &a)
+{
+    return (w.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+}
+
+/* Clears the sums of the piece: slices without chunks have sums too. */
 template <u32 M>
 EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
 {
-    u32 at = w.sums, hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
-    for (u32 left = w.reach; left > 0; left -= exl2k_min(left, place.groups)) {
+    u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
+    for (u32 left = w.reach; left > 0; left -= exl2k_min(left, w.groups)) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
     }
 }
 
-/* Goes to the first chunk of w.part. */
+/* Goes to the first chunk of w.piece. */
 template <u32 M>
 EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                                u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
-    const exl2k_share &share = m.part[w.part].share[place.slice];
-    exl2k_span strips = exl2k_strips_of_part(m, w.part, block);
+    u32 part = exl2k_piece_part(m, w.piece);
+    exl2k_place in = exl2k_place_in_piece(m, place, w.piece);
+    const exl2k_share &share = m.part[part].share[in.slice];
+    exl2k_span strips = exl2k_strips_of_part(m, part, block);
+    w.groups = in.groups;
     w.chunk = share.chunk;
     w.end = share.chunk + share.count;
     w.row = share.row;
-    w.reach = exl2k_reach(place, strips);
-    u32 strip = m.interleaved ? 2 * place.group + w.part
-                              : exl2k_first_strip(m, w.part) + strips.begin - block.begin + place.group;
-    w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
+    w.reach = exl2k_reach(in, strips);
+    u32 strip = m.interleaved ? 2 * in.group + part
+                              : exl2k_first_strip(m, part) + strips.begin - block.begin + in.group;
+    w.sums = exl2k_partial_at<M>(sums, m, strip, in);
 }
 
 EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.reach == 0; }
@@ -124,14 +137,14 @@ EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl
                               u32 sums)
 {
     while (exl2k_work_none(w)) {
-        if (++w.part == a.matrix.parts) {
+        if (++w.piece == exl2k_pieces(a.matrix)) {
             w.reach = 0;
             return;
         }
         exl2k_work_enter<M>(w, a, place, block, sums);
         exl2k_work_clear<M>(w, a, place);
     }
-    exl2k_task_load(w.task, a.matrix.part[w.part], w.chunk, place.lane);
+    exl2k_task_load(w.task, a.matrix.part[exl2k_piece_part(a.matrix, w.piece)], w.chunk, place.lane);
 }
 
 /* The first of a block; exl2k_work_clear comes next. */
@@ -139,7 +152,7 @@ template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.part = 0;
+    w.piece = 0;
     exl2k_work_enter<M>(w, a, place, block, sums);
     if (exl2k_work_none(w)) { /* its sums are left behind */
         exl2k_work_clear<M>(w, a, place);
@@ -153,11 +166,10 @@ template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x)
 {
-    u32 hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
     while (w.reach > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.reach;
+        u32 to = w.sums, left = w.reach, groups = w.groups, hop = exl2k_work_hop<M>(w, a);
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
@@ -170,7 +182,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
         while (left > 0) {
-            bool two = exl2k_stream_two<M>(a, place, left);
+            bool two = exl2k_stream_two<M>(a, groups, left);
             u32 at[2] = { s.at, s.at + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
@@ -195,7 +207,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             }
             exl2k_stream_step(s, a);
             to += two ? 2 * hop : hop;
-            left -= exl2k_min(left, two ? 2 * place.groups : place.groups);
+            left -= exl2k_min(left, two ? 2 * groups : groups);
         }
     }
 }
@@ -207,7 +219,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
-    u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
+    u32 small = sums + a.block * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);

@@ -49,8 +49,8 @@ EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_
 }
 
 /* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
-   without work. */
-typedef struct exl2k_place { u32 slice, group, groups, lane, warp; } exl2k_place;
+   without work. slot: of the partial sums of a strip. */
+typedef struct exl2k_place { u32 slice, slot, group, groups, lane, warp; } exl2k_place;
 
 /* ways_inverse = 256 / ways + 1 divides 0..16 by the ways. */
 EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
@@ -60,9 +60,27 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
     p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     p.group = p.warp * a.ways_inverse >> 8;
     p.groups = EXL2K_GEMV_WARPS * a.ways_inverse >> 8;
-    p.slice = p.warp - p.group * a.matrix.ways;
+    p.slice = p.slot = p.warp - p.group * a.matrix.ways;
     if (p.group >= p.groups) { /* the warps are no multiple of the ways */
         p.group = 0xFFFF;
+    }
+    return p;
+}
+
+/* ---- which part of them ---- */
+
+/* A piece: the slices of a part, or its chunks that are left. */
+EXL2K_FN u32 exl2k_pieces(const exl2k_matrix &m) { return m.parts << m.rest; }
+EXL2K_FN u32 exl2k_piece_part(const exl2k_matrix &m, u32 piece) { return piece >> m.rest; }
+
+EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_place &place, u32 piece)
+{
+    exl2k_place p = place;
+    if (piece & m.rest) {
+        p.slice = EXL2K_WAYS_MAX;
+        p.slot = m.ways;
+        p.group = place.warp;
+        p.groups = EXL2K_GEMV_WARPS;
     }
     return p;
 }
@@ -93,9 +111,9 @@ EXL2K_FN u32 exl2k_reach(const exl2k_place &place, exl2k_span strips)
 }
 
 /* Of `left` strips two fit the slot. Eight rows: never, as registers are few. */
-template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, const exl2k_place &place, u32 left)
+template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, u32 groups, u32 left)
 {
-    return M == 1 && a.side == 2 && left > place.groups;
+    return M == 1 && a.side == 2 && left > groups;
 }
 
 /* The lane's of the jobs from s.job on. Nothing waits for the table. */
@@ -104,17 +122,20 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
 {
     const exl2k_matrix &m = a.matrix;
     exl2k_span all = exl2k_strips_of_cta(a);
-    u32 each = M == 1 && a.side == 2 ? 2 * place.groups : place.groups, left = s.job + place.lane, seen = 0;
+    u32 left = s.job + place.lane, seen = 0;
     s.from = 0;
     s.bytes = s.hop = s.late.x = s.late.y = 0;
 #pragma unroll 1
     for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
 #pragma unroll 1
-        for (u32 part = 0; part < m.parts; part++) {
+        for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
+            u32 part = exl2k_piece_part(m, piece);
+            exl2k_place in = exl2k_place_in_piece(m, place, piece);
             const exl2k_part &p = m.part[part];
-            const exl2k_share &share = p.share[place.slice];
+            const exl2k_share &share = p.share[in.slice];
             exl2k_span strips = exl2k_strips_of_part(m, part, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
-            u32 reach = exl2k_reach(place, strips), turns = exl2k_divide(reach + each - 1, each);
+            u32 each = M == 1 && a.side == 2 ? 2 * in.groups : in.groups;
+            u32 reach = exl2k_reach(in, strips), turns = exl2k_divide(reach + each - 1, each);
             u32 jobs = turns * share.count;
             seen += jobs;
             if (left < jobs) {
@@ -125,8 +146,8 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
                     s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
                     place16 = 0;
                 }
-                s.from = p.base + (u64)(strips.begin + place.group + turn * each) * p.pitch + place16 * 16;
-                s.hop = exl2k_stream_two<M>(a, place, reach - turn * each) ? place.groups * p.pitch : 0;
+                s.from = p.base + (u64)(strips.begin + in.group + turn * each) * p.pitch + place16 * 16;
+                s.hop = exl2k_stream_two<M>(a, in.groups, reach - turn * each) ? in.groups * p.pitch : 0;
                 left = ~0u;
             } else {
                 left -= jobs;
@@ -235,7 +256,7 @@ EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, cons
     if (place.lane == 0) {
         s.from = p.base + (u64)(first + place.group) * p.pitch + share.place * 16;
         s.bytes = (share.sizes & 255) * 16;
-        s.hop = exl2k_stream_two<M>(a, place, reach) ? place.groups * p.pitch : 0;
+        s.hop = exl2k_stream_two<M>(a, place.groups, reach) ? place.groups * p.pitch : 0;
         exl2k_stream_copy(s, a, s.at, 0);
     }
     return true;
