@@ -170,6 +170,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
         u32 to = w.sums, left = w.reach, groups = w.groups, hop = exl2k_work_hop<M>(w, a);
+        u32 each = M == 1 && a.side == 2 ? 2 * groups : groups, skip = M == 1 && a.side == 2 ? 2 * hop : hop;
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
@@ -182,7 +183,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
         while (left > 0) {
-            bool two = exl2k_stream_two<M>(a, groups, left);
+            bool two = M == 1 && exl2k_min(left, each) > groups;
             u32 at[2] = { s.at, s.at + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
@@ -206,8 +207,8 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
-            to += two ? 2 * hop : hop;
-            left -= exl2k_min(left, two ? 2 * groups : groups);
+            to += skip;
+            left = exl2k_max(left, each) - each;
         }
     }
 }
