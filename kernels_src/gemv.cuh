@@ -69,7 +69,7 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
-#pragma unroll 5
+#pragma unroll 15 /* EXL2K_WAYS_MAX - 1: all are asked for at once */
     for (u32 slice = 1; slice < slots; slice++) {
         total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
     }

@@ -216,7 +216,11 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     if (exl2k_item_column() == 0) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
-    __syncthreads();
+    if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all of one warp */
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
     if (threadIdx.x < M) {
         u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
         f32 all = exl2k_shared_load_f32(total);
@@ -227,7 +231,7 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     }
 }
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
