@@ -138,7 +138,9 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
     d->bias = bias ? p->bias : NULL;
 }
 
-/* Descriptor, chunk tables and room for strips on the device. Parts have been made. */
+#define PRODUCT_REST 32u /* added to ways: chunks that are left go by strips */
+
+/* Descriptor, chunk tables and room for strips on the device. Parts have been made. ways 0: the best. */
 static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32_t chunk_bytes)
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
@@ -150,14 +152,16 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = m->part[i].desc;
     }
-    ways = ways ? ways : exl2__cuda_layout_ways(descs, count, &form);
-    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = ways, .rows = m->in };
+    exl2__cuda_cut cut = { ways % PRODUCT_REST, ways / PRODUCT_REST };
+    cut = ways ? cut : exl2__cuda_layout_cut(descs, count, &form);
+    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways, .rest = cut.rest,
+                                .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {
         product_part *p = &m->part[i];
         uint32_t most = exl2__cuda_layout_chunks_max(&p->desc);
         p->chunks = product_take(most, sizeof *p->chunks);
         p->group_of = product_take(most, sizeof *p->group_of);
-        exl2__cuda_layout_part(&p->layout, &p->desc, ways, chunk_bytes, p->chunks, p->group_of);
+        exl2__cuda_layout_part(&p->layout, &p->desc, cut, chunk_bytes, p->chunks, p->group_of);
         CHECK(p->layout.count <= most);
         m->chunk_bytes = exl2__max32(m->chunk_bytes, p->layout.chunk_bytes_max);
         pair += p->layout.bytes;
@@ -173,9 +177,8 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->columns = p->desc.out;
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
-        memcpy(d->slice, p->layout.slice, sizeof d->slice);
-        memcpy(d->first, p->layout.first, sizeof d->first);
-        memcpy(d->row, p->layout.row, sizeof d->row);
+        d->chunk_count = p->layout.count;
+        memcpy(d->share, p->layout.share, sizeof d->share);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;
