@@ -188,9 +188,15 @@
 
    9. SAMPLING
 
-   A token is drawn so: repeat penalty, bias, temperature, top-k, top-p, min-p, draw. In exl2_sampler_desc 0 keeps the
-   preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what
-   generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the seed
+   A token is drawn so: penalties (repeat, presence, frequency), bias and ban, DRY, allow; temperature and smoothing;
+   top-k, top-p, top-a, min-p, tail-free, typical, mirostat; dynamic temperature, or the temperature if it comes last;
+   XTC; the draw, skewed or not. Each step sees what the one before it left, as shares of 1, and leaves one token at
+   least. In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off; exl2_sampler_resolve shows
+   what a desc comes to. Presets: MODEL (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY; what
+   they do not name is off in all of them. Lists are ids; those of a job, its biases and its stops share 8 KiB.
+   A GPU draws with repeat penalty, bias, ban, DRY, temperature, top-k, top-p and min-p. With anything else the row's
+   logits are copied to the host and drawn from there, some 0.2 ms a token, counted in host_draws: the same token. DRY
+   and mirostat look at each token before the next one is begun, so the GPU does not run ahead. The random number is a function of the seed
    and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
    alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused. From the
    same logits a GPU draws the same token as the processor; its logits differ from the processor's in the last digits.
@@ -506,6 +512,7 @@ typedef struct exl2_engine_stats {
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
+    uint64_t host_draws;                                  /* of them, by the host for a model on a GPU (section 9) */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
 
@@ -637,10 +644,35 @@ typedef struct exl2_sampler_desc {
     float temperature;         /* logits are divided by it */
     float top_p;               /* keep the likeliest that together reach this probability */
     float min_p;               /* keep those at least this share of the likeliest */
+    float top_a;               /* keep those at least this times the square of the likeliest's probability */
+    float tail_free;           /* cut where the curve of probabilities has made this share of its bends */
+    float typical;             /* keep those whose surprise is nearest to the mean, up to this probability */
+    float smoothing;           /* logits fall by this times the square of their distance to the top */
+    float skew;                /* below 0: draws lean to likely tokens; above: to unlikely ones */
+    bool temperature_last;     /* behind the filters, in place of before them */
+    float dynamic_min, dynamic_max; /* temperature behind the filters, by the entropy; on if max > min */
+    float dynamic_exponent;    /* 1 */
     float repeat_penalty;      /* logits of tokens seen: divided by it if positive, else multiplied */
+    float frequency_penalty;   /* subtracted for each time seen */
+    float presence_penalty;    /* subtracted if seen */
     int32_t penalty_range;     /* tokens looked back; -1 = all */
+    int32_t penalty_decay;     /* tokens behind the range over which penalties fade */
+    float dry_multiplier;      /* DRY: what a token pays that goes on with an earlier text of dry_allowed tokens; */
+    float dry_base;            /* 1.75: times this for each token more */
+    int32_t dry_allowed;       /* 2 */
+    int32_t dry_range;         /* tokens looked back; -1 = all */
+    int32_t dry_match_max;     /* 20: longer matches count as so many tokens */
+    const char *const *dry_breakers; /* tokens with such a text break matches; none given: . , ! ? < > [ ] ( ) { } " */
+    uint32_t dry_breaker_count;      /* newline and tab, and added tokens */
+    float xtc_probability;     /* how often all tokens of at least xtc_threshold go but the least likely of them */
+    float xtc_threshold;       /* 0.1 */
+    const exl2_token *xtc_keep; /* which never go; none given: those with a newline, and added tokens */
+    uint32_t xtc_keep_count;
+    float mirostat_tau;        /* mirostat 2: the surprise to steer to, in bits */
+    float mirostat_eta;        /* 0.1: how fast */
     const exl2_bias *bias;
-    uint32_t bias_count;
+    const exl2_token *allow, *ban; /* nothing but these; never these */
+    uint32_t bias_count, allow_count, ban_count; /* allow_count 0 = all */
 } exl2_sampler_desc;
 
 /* [E nb] What a job with these settings would use: no field is 0, presets are resolved. ARG: out of range. */

@@ -75,10 +75,16 @@
 #include "3_backend/cpu_phases.h"
 /* defines: the integer arithmetic of sampling */
 #include "3_backend/cpu_weight.h"
+/* defines: which tokens of a row are still in */
+#include "3_backend/cpu_sample_list.h"
+/* defines: top-a, tail-free, typical, mirostat, XTC, skew */
+#include "3_backend/cpu_sample_shape.h"
 /* defines: a row of logits -> a token, or log-probabilities */
 #include "3_backend/cpu_sample.h"
 /* defines: one model on the CPU, and how its work is spread over threads */
 #include "3_backend/cpu_device.h"
+/* defines: rows of logits on the processor */
+#include "3_backend/cpu_draw.h"
 /* defines: K and V into pages, attention over them */
 #include "3_backend/cpu_attend.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
@@ -149,6 +155,8 @@
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
+/* defines: the penalty on repeating what was said */
+#include "5_generate/dry.h"
 /* defines: presets and sampler settings, resolved */
 #include "5_generate/sampler.h"
 /* defines: what scheduling knows about a job */

@@ -205,7 +205,7 @@ static bool read_prompt(generation *g)
 
 int cli_generate(int argc, char **argv)
 {
-    generate_options o = { .sampling = SAMPLING_DEFAULTS };
+    generate_options o = { .sampling = sampling_defaults() };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
@@ -214,7 +214,9 @@ int cli_generate(int argc, char **argv)
         { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
-        SAMPLING_ARGS(o.sampling),
+#define SAMPLING_OF o.sampling
+        SAMPLING_ARGS,
+#undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },

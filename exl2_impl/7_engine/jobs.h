@@ -244,6 +244,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         job->stats.prefill_ns = job->first_ns - job->active_ns;
     }
     exl2__table_append(s->table, &m->pages, result->token);
+    float mu = s->sampling.mirostat_mu + s->sampling.mirostat_eta * (s->sampling.mirostat_tau - result->surprise);
+    s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
     e->stats.tokens_out++;
     bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
     bool full = s->table->tokens - s->prompt_end >= job->max_tokens;

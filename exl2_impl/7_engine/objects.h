@@ -93,6 +93,10 @@ typedef struct exl2__job {
     void *user;
     exl2__stream stream;
     exl2__stops stops;
+    exl2__stops breakers;        /* dry_breakers */
+    const exl2_token *xtc_keep;
+    uint32_t xtc_keep_count;
+    const exl2__vocab *vocab;    /* of its model */
     const exl2_token *stop_tokens;
     uint32_t stop_token_count;
     uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */

@@ -258,13 +258,118 @@ static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, ex
     return EXL2_OK;
 }
 
+/* ---- what penalties and XTC leave alone ---- */
+
+static bool exl2__starting_in_list(const exl2_token *list, uint32_t count, exl2_token token)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the token's text has one of these characters, or it is an added token. */
+static bool exl2__starting_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(v, token, &bytes, &special);
+    for (uint32_t i = 0; i < v->added.count; i++) {
+        special |= v->added.tokens[i].id == (uint32_t)token;
+    }
+    for (size_t i = 0; text && i < bytes && !special; i++) {
+        special = text[i] && strchr(characters, text[i]);
+    }
+    return special;
+}
+
+static bool exl2__starting_breaks(const void *user, exl2_token token)
+{
+    const exl2__job *job = (const exl2__job *)user;
+    if (job->breakers.count == 0) {
+        return exl2__starting_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
+    }
+    size_t bytes, settled, at;
+    bool special;
+    const char *text = exl2__vocab_piece(job->vocab, token, &bytes, &special);
+    return text && exl2__stops_match(&job->breakers, text, bytes, &settled, &at);
+}
+
+static bool exl2__starting_keeps(const void *user, exl2_token token)
+{
+    const exl2__job *job = (const exl2__job *)user;
+    return job->xtc_keep_count ? exl2__starting_in_list(job->xtc_keep, job->xtc_keep_count, token)
+                               : exl2__starting_has_any(job->vocab, token, "\n");
+}
+
+/* A copy of ids that the vocabulary has. */
+static exl2_result exl2__starting_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
+                                      uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
+{
+    EXL2__TRY(exl2__starting_check_ids(e, m, ids, count, what));
+    exl2_token *copy = (exl2_token *)exl2__starting_take(job, used, count * sizeof *copy);
+    if (!copy) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        copy[i] = ids[i];
+    }
+    *out = copy;
+    return EXL2_OK;
+}
+
+/* Strings into the job's text memory. */
+static exl2_result exl2__starting_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
+                                          const char *what, uint32_t *used, exl2__stops *out)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!strings[i] || !strings[i][0]) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %u is empty", what, i);
+        }
+        bytes += strlen(strings[i]);
+    }
+    void *memory = bytes > EXL2__JOB_TEXT_BYTES ? NULL
+                                                : exl2__starting_take(job, used, exl2__stops_bytes(count, bytes));
+    if (!memory) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings take more than %d bytes", EXL2__JOB_TEXT_BYTES);
+    }
+    exl2__stops_make(out, strings, count, memory);
+    return EXL2_OK;
+}
+
+/* What DRY and XTC ask about tokens. */
+static exl2_result exl2__starting_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                         const exl2_sampler_desc *d, uint32_t *used)
+{
+    exl2__sequence *s = &job->sequence;
+    job->vocab = &m->vocab;
+    job->xtc_keep_count = d->xtc_keep_count;
+    EXL2__TRY(exl2__starting_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
+    if (d->dry_breaker_count && !m->vocab.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
+    }
+    EXL2__TRY(exl2__starting_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used,
+                                     &job->breakers));
+    s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__starting_keeps : NULL;
+    s->sampling.xtc_user = job;
+    s->dry.breaks = m->vocab.present ? exl2__starting_breaks : NULL;
+    s->dry.user = job;
+    return EXL2_OK;
+}
+
 static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                           uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     exl2_sampler_desc resolved;
     EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
-    exl2_bias *bias = (exl2_bias *)exl2__starting_take(job, used, resolved.bias_count * sizeof *bias);
+    uint32_t biases = resolved.bias_count + resolved.ban_count;
+    bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
+    exl2_bias *bias = few ? (exl2_bias *)exl2__starting_take(job, used, biases * sizeof *bias) : NULL;
     if (!bias) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
@@ -273,10 +378,21 @@ static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, 
         bias[i] = d->sampler.bias[i];
         EXL2__TRY(exl2__starting_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
     }
+    EXL2__TRY(exl2__starting_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
+    for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
+        bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__bits_float(0xFF800000u) };
+    }
+    EXL2__TRY(exl2__starting_ids(e, m, job, d->sampler.allow, resolved.allow_count, "allowed token", used,
+                                 &resolved.allow));
+    resolved.bias_count = biases;
     resolved.bias = bias;
     job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
     exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
     s->penalty_range = exl2__sampler_penalty_range(&resolved);
+    exl2__sampler_dry(&resolved, &s->dry);
+    EXL2__TRY(exl2__starting_askers(e, m, job, &d->sampler, used));
+    s->on_host = m->backend->draws && !m->backend->draws(&s->sampling);
+    s->waits = s->on_host || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0;
     return EXL2_OK;
 }
 

@@ -137,6 +137,9 @@ static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
         if (s->live && s->active && !s->held && s->rows == 0) {
             return false;
         }
+        if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
+            return false;
+        }
         more |= s->live && s->rows && s->table->tokens + 1 < s->tokens_end;
     }
     return more && (active >= m->plan.sequences_max || !exl2__schedule_next(m->sequences, count, &m->pages));
@@ -167,6 +170,21 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
     }
 }
 
+/* A row that the backend does not draw. */
+static inline void exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+{
+    float *logits;
+    const exl2__logit_row *wanted = &m->forward.step.logits[m->forward.logit0 + row];
+    exl2_result r = m->backend->logits(m->device, row, &logits);
+    r = r < 0 ? r : m->backend->draw(m->device, logits, wanted, &m->forward.results[row]);
+    e->stats.host_draws += m->backend->queue != NULL;
+    if (r < 0) {
+        exl2_error error;
+        exl2_last_error(e, &error);
+        exl2__jobs_end(job, EXL2_STOP_ERROR, r, error.text);
+    }
+}
+
 /* Hands out the results of a group of logit rows. false: an event found no room; go on in a later step. */
 static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
 {
@@ -187,7 +205,12 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
             }
         } else if (ours) {
             exl2__jobs_tell_progress(e, job);
-            exl2__jobs_accept(e, job, f->results + first);
+            if (rows[first].use == EXL2__LOGIT_HOST) {
+                exl2__step_draw(e, m, job, first);
+            }
+            if (!job->ending) {
+                exl2__jobs_accept(e, job, f->results + first);
+            }
             if (!job->progress_due) {
                 exl2__jobs_release(e, job);
             }
