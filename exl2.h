@@ -192,14 +192,15 @@
    top-k, top-p, top-a, min-p, tail-free, typical, mirostat; dynamic temperature, or the temperature if it comes last;
    XTC; the draw, skewed or not. Each step sees what the one before it left, as shares of 1, and leaves one token at
    least. In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off; exl2_sampler_resolve shows
-   what a desc comes to. Presets: MODEL (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY; what
-   they do not name is off in all of them. Lists are ids; those of a job, its biases and its stops share 8 KiB.
+   what a desc comes to. Presets: MODEL (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY;
+   what they do not name is off in all of them. Lists are ids; those of a job, its biases and its stops share 8 KiB.
    A GPU draws with repeat penalty, bias, ban, DRY, temperature, top-k, top-p and min-p. With anything else the row's
    logits are copied to the host and drawn from there, some 0.2 ms a token, counted in host_draws: the same token. DRY
-   and mirostat look at each token before the next one is begun, so the GPU does not run ahead. The random number is a function of the seed
-   and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
-   alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused. From the
-   same logits a GPU draws the same token as the processor; its logits differ from the processor's in the last digits.
+   and mirostat look at each token before the next one is begun, so the GPU does not run ahead.
+   The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
+   integers: the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a session
+   that was forked, rewound or paused. From the same logits a GPU draws the same token as the processor; its logits
+   differ from the processor's in the last digits.
 
    10. JOBS
 

@@ -8,6 +8,8 @@
 
 static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 
+#define N .preset = EXL2_PRESET_NEUTRAL
+
 static rig_said said, other;
 static exl2_alt best[RIG_TOKENS]; /* the likeliest token at each place */
 static uint32_t best_count;
@@ -47,7 +49,7 @@ static void expect_refused(const rig *r, exl2_sampler_desc sampler, exl2_result 
 static void lists(const rig *r)
 {
     const exl2_token few[] = { 30, 31, 32, 33 }, two[] = { 31, 33 }, outside[] = { 4, 100000 };
-    exl2_sampler_desc s = { .preset = EXL2_PRESET_NEUTRAL, .allow = few, .allow_count = 4 };
+    exl2_sampler_desc s = { N, .allow = few, .allow_count = 4 };
     uint32_t seen[4] = { 0 };
     run(r, s, 60, &said);
     CHECK_INT(said.count, 60);
@@ -71,9 +73,12 @@ static void lists(const rig *r)
     exl2_job_desc d = rig_job(r, prompt, EXL2__COUNT(prompt), 4, &said);
     d.sampler = s;
     CHECK_INT(exl2_generate(r->engine, &d), EXL2_ERR_ARG);
-    expect_refused(r, (exl2_sampler_desc){ .ban = outside, .ban_count = 2 }, EXL2_ERR_ARG, "banned token 1 is id 100000");
-    expect_refused(r, (exl2_sampler_desc){ .allow = outside, .allow_count = 2 }, EXL2_ERR_ARG, "allowed token 1 is id");
-    expect_refused(r, (exl2_sampler_desc){ .xtc_keep = outside, .xtc_keep_count = 2 }, EXL2_ERR_ARG, "xtc_keep 1 is id");
+    expect_refused(r, (exl2_sampler_desc){ .ban = outside, .ban_count = 2 }, EXL2_ERR_ARG,
+                   "banned token 1 is id 100000");
+    expect_refused(r, (exl2_sampler_desc){ .allow = outside, .allow_count = 2 }, EXL2_ERR_ARG,
+                   "allowed token 1 is id");
+    expect_refused(r, (exl2_sampler_desc){ .xtc_keep = outside, .xtc_keep_count = 2 }, EXL2_ERR_ARG,
+                   "xtc_keep 1 is id");
     expect_refused(r, (exl2_sampler_desc){ .ban_count = 2 }, EXL2_ERR_ARG, "ban is NULL");
     expect_refused(r, (exl2_sampler_desc){ .ban = few, .ban_count = 0xFFFFFFFF }, EXL2_ERR_BUDGET, "more than");
     const char *const breakers[] = { "." };
@@ -125,15 +130,15 @@ static void penalties(const rig *r)
 static void settings(const rig *r)
 {
     const exl2_sampler_desc all[] = {
-        { .preset = EXL2_PRESET_NEUTRAL, .typical = 0.5f },          { .preset = EXL2_PRESET_NEUTRAL, .tail_free = 0.5f },
-        { .preset = EXL2_PRESET_NEUTRAL, .top_a = 0.5f },            { .preset = EXL2_PRESET_NEUTRAL, .smoothing = 0.5f },
-        { .preset = EXL2_PRESET_NEUTRAL, .skew = -1 },               { .preset = EXL2_PRESET_NEUTRAL, .mirostat_tau = 2 },
-        { .preset = EXL2_PRESET_NEUTRAL, .temperature = 1.5f, .temperature_last = true, .top_k = 20 },
-        { .preset = EXL2_PRESET_NEUTRAL, .dynamic_min = 0.2f, .dynamic_max = 2 },
-        { .preset = EXL2_PRESET_NEUTRAL, .xtc_probability = 1, .xtc_threshold = 0.001f },
-        { .preset = EXL2_PRESET_NEUTRAL, .repeat_penalty = 1.3f, .penalty_range = 4, .penalty_decay = 8 },
+        { N, .typical = 0.5f },          { N, .tail_free = 0.5f },
+        { N, .top_a = 0.5f },            { N, .smoothing = 0.5f },
+        { N, .skew = -1 },               { N, .mirostat_tau = 2 },
+        { N, .temperature = 1.5f, .temperature_last = true, .top_k = 20 },
+        { N, .dynamic_min = 0.2f, .dynamic_max = 2 },
+        { N, .xtc_probability = 1, .xtc_threshold = 0.001f },
+        { N, .repeat_penalty = 1.3f, .penalty_range = 4, .penalty_decay = 8 },
     };
-    run(r, (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL }, 40, &other);
+    run(r, (exl2_sampler_desc){ N }, 40, &other);
     static exl2_token neutral[40];
     memcpy(neutral, other.ids, sizeof neutral);
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
@@ -161,7 +166,7 @@ static void mirostat(const rig *r)
 {
     double means[2];
     for (int i = 0; i < 2; i++) {
-        run(r, (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .mirostat_tau = i ? 5 : 1, .mirostat_eta = 0.3f }, 80,
+        run(r, (exl2_sampler_desc){ N, .mirostat_tau = i ? 5 : 1, .mirostat_eta = 0.3f }, 80,
             &said);
         means[i] = 0;
         for (uint32_t k = 0; k < said.count; k++) {
