@@ -10,7 +10,6 @@
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
 #define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u
-#define EXL2__GRAMMAR_MASK_TEXT_GROUPS EXL2__GRAMMAR_VOCAB_CONTROL
 
 /* Where one text stands. It is listed in the grammar while joined, as its state's number changes when room is made. */
 typedef struct exl2__grammar_mask_place {
@@ -36,17 +35,25 @@ typedef struct exl2__grammar_mask {
 
 /* ---- text from a state on ---- */
 
-/* What becomes of characters that strings hold as they are. whole[g]: each text as long as group g's tokens may be goes
-   on; then least and most are over the states that such texts lead to. */
+/* Where texts of single characters lead, as long as all of them go on: characters that strings hold as they are. */
 typedef struct exl2__grammar_mask_text {
     uint32_t seen[EXL2__GRAMMAR_MASK_TEXTS_MAX], count;
-    uint32_t least, most;
-    bool failed, full;
+    uint32_t level; /* where states of this length begin */
+    uint32_t least, most; /* tokens that states seen so far need */
+    bool dead, alive;     /* of the characters of this length: one leads nowhere; one leads on */
+    bool again, full;     /* a state was reached by a longer text too; no room */
 } exl2__grammar_mask_text;
 
+typedef enum exl2__grammar_mask_verdict {
+    EXL2__GRAMMAR_MASK_WALK, /* look at each */
+    EXL2__GRAMMAR_MASK_ALL,
+    EXL2__GRAMMAR_MASK_NONE
+} exl2__grammar_mask_verdict;
+
+/* What is known of TEXT tokens by length, and of CONTROL tokens. */
 typedef struct exl2__grammar_mask_groups {
-    bool whole[EXL2__GRAMMAR_MASK_TEXT_GROUPS];
-    uint32_t least[EXL2__GRAMMAR_MASK_TEXT_GROUPS], most[EXL2__GRAMMAR_MASK_TEXT_GROUPS];
+    uint8_t verdicts[EXL2__GRAMMAR_VOCAB_LENGTHS];
+    uint32_t most[EXL2__GRAMMAR_VOCAB_LENGTHS];
     bool no_control; /* no control character within 16 characters */
 } exl2__grammar_mask_groups;
 
@@ -55,11 +62,13 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
     uint32_t tokens = m->states.states[state].tokens;
     for (uint32_t i = 0; i < t->count; i++) {
         if (t->seen[i] == state) {
+            t->again = t->again || i < t->level;
             return;
         }
     }
-    t->failed = t->failed || t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX;
-    if (!t->failed) {
+    if (t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX) { /* too many: as if it led nowhere */
+        t->dead = true;
+    } else {
         t->seen[t->count++] = state;
         t->least = exl2__min32(t->least, tokens);
         t->most = exl2__max32(t->most, tokens);
@@ -74,14 +83,17 @@ static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_t
     const uint32_t *row = exl2__grammar_state_row(&m->states, state);
     t->full = t->full || !row;
     uint32_t before = EXL2__GRAMMAR_STATE_FULL;
-    for (uint32_t k = class_of[low]; k <= class_of[high] && !t->full && !t->failed; k++) {
+    for (uint32_t k = class_of[low]; !t->full && !(t->dead && t->alive) && k <= class_of[high]; k++) {
         if (row[k] == before) {
             continue;
         }
         before = row[k];
+        t->dead = t->dead || before == EXL2__GRAMMAR_STATE_DEAD;
+        t->alive = t->alive || before != EXL2__GRAMMAR_STATE_DEAD;
         if (before == EXL2__GRAMMAR_STATE_DEAD) {
-            t->failed = true;
-        } else if (more) {
+            continue;
+        }
+        if (more) {
             exl2__grammar_mask_bytes(m, t, before, 0x80, 0xBF, more - 1);
         } else {
             exl2__grammar_mask_reach(m, t, before);
@@ -100,15 +112,16 @@ static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_m
     exl2__grammar_mask_bytes(m, t, state, 0x20, 0x21, 0);
     exl2__grammar_mask_bytes(m, t, state, 0x23, 0x5B, 0);
     exl2__grammar_mask_bytes(m, t, state, 0x5D, 0x7F, 0);
-    for (size_t i = 0; i < EXL2__COUNT(parts) && !t->failed && !t->full; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(parts) && !(t->dead && t->alive) && !t->full; i++) {
         const uint32_t *row = exl2__grammar_state_row(&m->states, state);
         const uint8_t *class_of = m->states.link->class_of;
         uint32_t before = EXL2__GRAMMAR_STATE_FULL;
-        for (uint32_t k = class_of[parts[i][0]]; row && k <= class_of[parts[i][1]] && !t->failed; k++) {
+        for (uint32_t k = class_of[parts[i][0]]; row && k <= class_of[parts[i][1]]; k++) {
             if (row[k] == EXL2__GRAMMAR_STATE_DEAD) {
-                t->failed = true;
+                t->dead = true;
             } else if (row[k] != before) {
                 before = row[k];
+                t->alive = true;
                 exl2__grammar_mask_bytes(m, t, before, parts[i][2], parts[i][3], parts[i][4]);
             }
         }
@@ -126,32 +139,37 @@ static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
     return false;
 }
 
-/* false: full. */
-static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, exl2__grammar_mask_groups *g)
+/* `left`: tokens that may come after the next one. false: full. */
+static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
+                                       exl2__grammar_mask_groups *g)
 {
-    static const uint32_t lengths[] = { 4, 8, 16 };
-    exl2__grammar_mask_text t = { { 0 }, 0, EXL2__GRAMMAR_LINK_NEVER, 0, false, false };
-    uint32_t begin = 0, length = 0, group = 0;
-    *g = (exl2__grammar_mask_groups){ 0 };
-    while (length <= 16 && !t.failed && !t.full && group < EXL2__GRAMMAR_MASK_TEXT_GROUPS) {
+    exl2__grammar_mask_text t = { { 0 }, 0, 0, EXL2__GRAMMAR_LINK_NEVER, 0, false, false, false, false };
+    uint32_t begin = 0, length = 0;
+    bool closed = false; /* longer texts lead nowhere new */
+    *g = (exl2__grammar_mask_groups){ { 0 }, { 0 }, false };
+    for (; length < EXL2__GRAMMAR_VOCAB_LENGTHS && !t.dead && !t.full; length++) {
         uint32_t end = t.count;
+        t.alive = false;
+        t.level = end;
         if (length == 0) {
             exl2__grammar_mask_characters(m, &t, state);
         }
-        for (uint32_t i = begin; i < end && !t.failed && !t.full; i++) {
+        for (uint32_t i = begin; i < end && !(t.dead && t.alive) && !t.full; i++) {
             exl2__grammar_mask_characters(m, &t, t.seen[i]);
         }
         begin = end;
-        length++;
-        bool closed = !t.failed && !t.full && t.count == end; /* longer texts lead nowhere else */
-        while (!t.failed && !t.full && group < EXL2__GRAMMAR_MASK_TEXT_GROUPS
-               && (closed || (group < EXL2__COUNT(lengths) && length == lengths[group]))) {
-            g->whole[group] = true;
-            g->least[group] = t.least;
-            g->most[group++] = t.most;
+        closed = !t.dead && !t.full && t.count == end;
+        if (!t.dead && (closed || length + 1 < EXL2__GRAMMAR_VOCAB_LENGTHS)) {
+            g->verdicts[length] = t.most <= left ? EXL2__GRAMMAR_MASK_ALL
+                : t.least > left ? EXL2__GRAMMAR_MASK_NONE : EXL2__GRAMMAR_MASK_WALK;
+            g->most[length] = t.most;
         }
     }
-    g->no_control = g->whole[EXL2__GRAMMAR_VOCAB_TEXT16] && !exl2__grammar_mask_controls(m, state);
+    bool ended = t.dead && !t.alive && !t.again; /* no text of this length goes on */
+    for (uint32_t i = length - 1; ended && i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        g->verdicts[i] = EXL2__GRAMMAR_MASK_NONE;
+    }
+    g->no_control = (!t.dead || ended) && !t.full && !exl2__grammar_mask_controls(m, state);
     for (uint32_t i = 0; i < t.count && g->no_control; i++) {
         g->no_control = !exl2__grammar_mask_controls(m, t.seen[i]);
     }
@@ -203,6 +221,33 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
     return true;
 }
 
+/* TEXT tokens; false: full. Longer texts need no fewer tokens in all, so ALL comes before the other verdicts. */
+static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t state,
+                                     uint32_t left, uint32_t *bits, uint32_t *needs)
+{
+    static const uint8_t ends[] = { 4, 8, 16, EXL2__GRAMMAR_VOCAB_LENGTHS }; /* of groups */
+    uint32_t all = 0;
+    while (all < EXL2__GRAMMAR_VOCAB_LENGTHS && g->verdicts[all] == EXL2__GRAMMAR_MASK_ALL) {
+        all++;
+    }
+    if (all) {
+        memcpy(bits, m->vocab->masks[all - 1], (size_t)m->vocab->words * 4);
+        *needs = g->most[all - 1];
+    }
+    for (uint32_t i = all, group = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        while (i >= ends[group]) {
+            group++;
+        }
+        if (g->verdicts[i] == EXL2__GRAMMAR_MASK_WALK) {
+            if (!exl2__grammar_mask_walk(m, group, state, left, bits, needs)) {
+                return false;
+            }
+            i = ends[group] - 1u;
+        }
+    }
+    return true;
+}
+
 /* The mask of a state into bits; false: full. */
 static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint32_t left, uint32_t *bits,
                                     uint32_t *needs)
@@ -210,27 +255,13 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint3
     exl2__grammar_mask_groups g;
     *needs = 0;
     memset(bits, 0, (size_t)m->vocab->words * 4);
-    if (!exl2__grammar_mask_explore(m, state, &g)) {
-        return false;
+    bool made = exl2__grammar_mask_explore(m, state, left, &g);
+    made = made && exl2__grammar_mask_texts(m, &g, state, left, bits, needs);
+    if (made && !g.no_control) {
+        made = exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_CONTROL, state, left, bits, needs);
     }
     m->walks++;
-    for (uint32_t group = 0; group < EXL2__GRAMMAR_VOCAB_GROUPS; group++) {
-        bool text = group < EXL2__GRAMMAR_MASK_TEXT_GROUPS;
-        if (text && g.whole[group] && g.most[group] <= left) {
-            const uint32_t *whole = m->vocab->masks[group];
-            for (uint32_t i = 0; i < m->vocab->words; i++) {
-                bits[i] |= whole[i];
-            }
-            *needs = exl2__max32(*needs, g.most[group]);
-            continue;
-        }
-        bool none = text ? g.whole[group] && g.least[group] > left
-            : group == EXL2__GRAMMAR_VOCAB_CONTROL && g.no_control;
-        if (!none && !exl2__grammar_mask_walk(m, group, state, left, bits, needs)) {
-            return false;
-        }
-    }
-    return true;
+    return made && exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
 }
 
 /* Forgets all states but those of the places. */

@@ -12,6 +12,7 @@
 #define EXL2__GRAMMAR_VOCAB_NONE UINT32_MAX
 #define EXL2__GRAMMAR_VOCAB_BYTES_MAX 255u /* longer tokens are never allowed */
 #define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* longest token that _find knows */
+#define EXL2__GRAMMAR_VOCAB_LENGTHS 17u    /* of TEXT, in characters; the last stands for all longer ones */
 
 /* TEXT: whole characters that JSON strings hold as they are, by count; most of a vocabulary. CONTROL: such characters,
    then a control character. OTHER: quotes, backslashes, parts of characters. */
@@ -36,7 +37,7 @@ typedef struct exl2__grammar_vocab {
     const exl2__vocab *vocab;
     exl2__grammar_vocab_node *nodes;
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
-    uint32_t *masks[EXL2__GRAMMAR_VOCAB_CONTROL]; /* [words] the tokens of each TEXT group */
+    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens of up to 1, 2 ... 16, any characters */
     uint32_t *slots, slot_mask;                   /* tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* of a mask: one bit per id, 32 a word */
     bool alone[256];                              /* the byte is a token */
@@ -47,10 +48,11 @@ typedef struct exl2__grammar_vocab_item {
     uint64_t prefix; /* first eight bytes, first byte highest */
     const char *text;
     uint32_t id;
-    uint8_t bytes, group;
+    uint8_t bytes, group, length; /* length: characters, of TEXT */
 } exl2__grammar_vocab_item;
 
-static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes)
+/* *length: characters; LENGTHS if there are more. */
+static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
 {
     uint32_t count = 0, code;
     for (size_t at = 0; at < bytes; count++) {
@@ -62,6 +64,7 @@ static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes)
             return count < 16 ? EXL2__GRAMMAR_VOCAB_CONTROL : EXL2__GRAMMAR_VOCAB_OTHER;
         }
     }
+    *length = (uint8_t)exl2__min32(count, EXL2__GRAMMAR_VOCAB_LENGTHS);
     return count <= 4 ? EXL2__GRAMMAR_VOCAB_TEXT4 : count <= 8 ? EXL2__GRAMMAR_VOCAB_TEXT8
         : count <= 16 ? EXL2__GRAMMAR_VOCAB_TEXT16 : EXL2__GRAMMAR_VOCAB_TEXT;
 }
@@ -162,7 +165,7 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
         }
         v->nodes[node - 1].token = item->id;
         if (item->group < EXL2__GRAMMAR_VOCAB_CONTROL) {
-            v->masks[item->group][item->id / 32] |= 1u << item->id % 32;
+            v->masks[item->length - 1][item->id / 32] |= 1u << item->id % 32;
         }
         if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
             exl2__grammar_vocab_remember(v, item);
@@ -173,6 +176,11 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
     for (; group < EXL2__GRAMMAR_VOCAB_GROUPS; group++) {
         v->begin[group + 1] = node;
     }
+    for (uint32_t i = 1; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        for (uint32_t k = 0; k < v->words; k++) {
+            v->masks[i][k] |= v->masks[i - 1][k];
+        }
+    }
 }
 
 /* With a dry arena it only counts. */
@@ -180,7 +188,7 @@ static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, u
 {
     v->nodes = (exl2__grammar_vocab_node *)exl2__arena_take(a, (uint64_t)nodes * sizeof *v->nodes);
     v->slots = (uint32_t *)exl2__arena_take_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
-    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_CONTROL; i++) {
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
         v->masks[i] = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
     }
 }
@@ -203,7 +211,7 @@ static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v
         item->text = text;
         item->id = id;
         item->bytes = (uint8_t)bytes;
-        item->group = exl2__grammar_vocab_group_of(text, bytes);
+        item->group = exl2__grammar_vocab_group_of(text, bytes, &item->length);
     }
     exl2__sort_items order = { items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
     exl2__sort(&order, count);
