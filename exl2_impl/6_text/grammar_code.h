@@ -367,7 +367,7 @@ static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code
     }
 }
 
-/* One character of the class as UTF-8, which it tidies; surrogates are no characters. An empty class matches nothing. */
+/* One character of the class as UTF-8; tidies it. Surrogates are no characters. An empty class matches nothing. */
 static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
 {
     static const struct { uint32_t from, to, length; } parts[] = {

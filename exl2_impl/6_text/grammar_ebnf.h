@@ -1,6 +1,6 @@
 /* grammar_ebnf.h: grammars in GBNF or EBNF, and lists of choices -> an automaton.
-   takes: untrusted UTF-8. Rules are `name ::= ...` of "text" 'text' [class] . name (group) | * + ? {m,n} and # comments;
-   the root is the rule `root`, or else the first.
+   takes: untrusted UTF-8. Rules are `name ::= ...` of "text" 'text' [class] . name (group) | * + ? {m,n}, with #
+   comments; the root is the rule `root`, or else the first.
    gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices.
    owns:  nothing that outlives the call.
    next:  grammar_number.h */

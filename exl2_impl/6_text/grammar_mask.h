@@ -10,6 +10,7 @@
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
 #define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u
+#define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema takes about 600 states a mask */
 
 /* Where one text stands. It is listed in the grammar while joined, as its state's number changes when room is made. */
 typedef struct exl2__grammar_mask_place {
@@ -29,7 +30,7 @@ typedef struct exl2__grammar_mask {
     uint32_t slot_count, slot_next;
     uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX]; /* their states */
     uint32_t place_count;
-    uint64_t hits, walks, nodes; /* masks from the cache; made; nodes of tries visited */
+    uint64_t hits, walks, nodes, collections; /* masks from the cache; made; nodes of tries visited; room was made */
     exl2__arena memory;
 } exl2__grammar_mask;
 
@@ -270,6 +271,7 @@ static void exl2__grammar_mask_collect(exl2__grammar_mask *m)
 {
     exl2__grammar_state_collect(&m->states, m->places, m->place_count);
     memset(m->slots, 0, m->slot_count * sizeof *m->slots);
+    m->collections++;
 }
 
 static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
@@ -390,7 +392,7 @@ static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
     *m = (exl2__grammar_mask){ 0 };
 }
 
-/* `cache_bytes` for states and masks, half each; a little more is taken if that is less than the least. */
+/* `cache_bytes` for states and masks, half each, or CACHE_MIN if that is more. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
                                            const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
@@ -398,6 +400,7 @@ static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_lin
 {
     *m = (exl2__grammar_mask){ 0 };
     m->vocab = vocab;
+    cache_bytes = exl2__max64(cache_bytes, EXL2__GRAMMAR_MASK_CACHE_MIN);
     uint64_t words = vocab->words, each = words * 4 + sizeof *m->slots;
     m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
     uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 1) * words * 4 + 64;

@@ -80,7 +80,7 @@ typedef struct exl2__grammar_number_maker {
     const exl2__grammar_number_bound *low, *high;
     uint32_t end;      /* where numbers lead */
     bool integer;
-    uint32_t free[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* any fraction of up to so many digits, or 0 = not made */
+    uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* any fraction of up to so many digits, or 0 = not made */
 } exl2__grammar_number_maker;
 
 static uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t a, uint32_t b)
@@ -135,8 +135,8 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
     if (m->integer || room == 0) {
         return end;
     }
-    if (!is_low && !is_high && m->free[room]) {
-        return m->free[room];
+    if (!is_low && !is_high && m->loose[room]) {
+        return m->loose[room];
     }
     for (uint32_t digits = room + 1; digits-- > 0;) { /* `digits` are written: from the last place to the first */
         uint32_t here[2][2] = { { 0 } };
@@ -157,7 +157,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
     uint32_t point = exl2__grammar_number_digit(m, '.', '.', first);
     uint32_t node = exl2__grammar_number_or(m, point, end);
     if (!is_low && !is_high) {
-        m->free[room] = node;
+        m->loose[room] = node;
     }
     return node;
 }

@@ -6,7 +6,7 @@
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 
-#include "grammar_value.h"
+#include "grammar_keys.h"
 
 /* ---- keys ---- */
 
@@ -53,135 +53,6 @@ static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__gram
         }
     }
     return true;
-}
-
-/* ---- keys that no property names ---- */
-
-typedef struct exl2__grammar_object_key {
-    const char *text;
-    size_t bytes;
-} exl2__grammar_object_key;
-
-static bool exl2__grammar_object_key_less(const void *items, uint32_t left, uint32_t right)
-{
-    const exl2__grammar_object_key *a = (const exl2__grammar_object_key *)items + left;
-    const exl2__grammar_object_key *b = (const exl2__grammar_object_key *)items + right;
-    int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
-    return order ? order < 0 : a->bytes < b->bytes;
-}
-
-static void exl2__grammar_object_key_swap(void *items, uint32_t a, uint32_t b)
-{
-    exl2__grammar_object_key *list = (exl2__grammar_object_key *)items, item = list[a];
-    list[a] = list[b];
-    list[b] = item;
-}
-
-/* Keys first..end share their first `shared` bytes, which have been written when `place`, a JUMP, is reached. */
-typedef struct exl2__grammar_object_fork {
-    uint32_t first, end, place;
-    size_t shared;
-} exl2__grammar_object_fork;
-
-/* One place: characters that no key goes on with lead to `rest`, where any may follow; a quote ends what is no key.
-   Adds the places behind the others to `forks`. */
-static void exl2__grammar_object_fork_keys(exl2__grammar_code *g, const exl2__grammar_object_key *keys,
-                                           exl2__grammar_object_fork *forks, uint32_t *count, uint32_t rest,
-                                           uint32_t end)
-{
-    exl2__grammar_object_fork fork = forks[--*count];
-    exl2__grammar_code_class others = { 0 };
-    exl2__grammar_code_piece list = { 0, 0 };
-    uint32_t i = fork.first, code;
-    bool is_key = keys[i].bytes == fork.shared;
-    exl2__grammar_code_class_add(&others, 0, 0x1F);
-    exl2__grammar_code_class_add(&others, '"', '"');
-    exl2__grammar_code_class_add(&others, '\\', '\\');
-    for (i += is_key; i < fork.end;) {
-        const char *text = keys[i].text + fork.shared;
-        size_t bytes = exl2__unicode_next(text, keys[i].bytes - fork.shared, &code);
-        exl2__grammar_object_fork next = { i, i + 1, 0, fork.shared + bytes };
-        while (next.end < fork.end && keys[next.end].bytes >= next.shared
-               && memcmp(keys[next.end].text + fork.shared, text, bytes) == 0) {
-            next.end++;
-        }
-        i = next.end;
-        if (!exl2__grammar_code_class_add(&others, code, code)) {
-            g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s: too many properties beside additional ones",
-                                   g->label);
-        }
-        if (code >= 0x20 && code != '"' && code != '\\') { /* others are written as escapes: never like a key */
-            exl2__grammar_code_piece same = exl2__grammar_code_text(g, text, bytes);
-            next.place = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
-            exl2__grammar_code_join(g, same.last, next.place);
-            same.last = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0); /* its end lies elsewhere */
-            exl2__grammar_code_or(g, &list, same);
-            forks[(*count)++] = next;
-        }
-    }
-    exl2__grammar_code_class_negate(&others);
-    exl2__grammar_code_piece other = exl2__grammar_code_one_of(g, &others);
-    exl2__grammar_code_join(g, other.last, rest);
-    uint32_t node = list.first ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, other.first, list.first)
-        : other.first;
-    node = is_key ? node : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, node, end);
-    exl2__grammar_code_join(g, fork.place, node);
-}
-
-/* A quoted key that no part's properties name, without escapes. */
-static exl2__grammar_code_piece exl2__grammar_object_other_key(exl2__grammar_schema *s,
-                                                               const exl2__grammar_schema_set *set)
-{
-    exl2__grammar_code *g = s->g;
-    uint32_t total = 0, count = 0, forks = 0;
-    size_t used = 0;
-    void *memory;
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
-        total += list ? s->j.tokens[list].count : 0;
-    }
-    exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\""), close = exl2__grammar_code_word(g, "\"");
-    exl2__grammar_code_piece rest = exl2__grammar_code_star(g, exl2__grammar_value_regex(g, "[^\"\\\\\\x00-\\x1F]"),
-                                                            true);
-    exl2__grammar_code_join(g, rest.last, close.first);
-    uint64_t each = sizeof(exl2__grammar_object_key) + sizeof(exl2__grammar_object_fork);
-    g->result = g->result < 0 ? g->result : exl2__alloc(g->c, (total + 1) * each, 8, EXL2_MEM_GENERAL, &memory);
-    if (g->result < 0) {
-        return open;
-    }
-    exl2__grammar_object_key *keys = (exl2__grammar_object_key *)memory;
-    exl2__grammar_object_fork *list = (exl2__grammar_object_fork *)(void *)(keys + total + 1);
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t object = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
-        for (uint32_t k = object ? exl2__json_first(&s->j, object) : 0; k; k = exl2__json_next(&s->j, object, k)) {
-            keys[count].text = s->buffer + used;
-            keys[count].bytes = exl2__json_text(&s->j, k, s->buffer + used, SIZE_MAX);
-            used += keys[count++].bytes;
-        }
-    }
-    exl2__sort_items order = { keys, exl2__grammar_object_key_less, exl2__grammar_object_key_swap };
-    exl2__sort(&order, count);
-    uint32_t distinct = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bool twice = distinct && keys[distinct - 1].bytes == keys[i].bytes
-            && memcmp(keys[distinct - 1].text, keys[i].text, keys[i].bytes) == 0;
-        keys[distinct] = keys[i];
-        distinct += !twice;
-    }
-    if (distinct) {
-        list[forks].first = 0;
-        list[forks].end = distinct;
-        list[forks].shared = 0;
-        list[forks++].place = open.last;
-    } else {
-        exl2__grammar_code_join(g, open.last, rest.first);
-    }
-    while (forks && g->result == EXL2_OK) {
-        exl2__grammar_object_fork_keys(g, keys, list, &forks, rest.first, close.first);
-    }
-    exl2__free(g->c, memory, (total + 1) * each, EXL2_MEM_GENERAL);
-    open.last = close.last;
-    return open;
 }
 
 /* ---- objects ---- */
@@ -305,7 +176,8 @@ static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema 
     exl2__grammar_schema_set value;
     if (g->result == EXL2_OK && exl2__grammar_object_rest(s, set, &value)) {
         uint32_t rule = exl2__grammar_code_rule(g); /* a pair; the list of them is the last member */
-        exl2__grammar_code_define(g, rule, exl2__grammar_object_pair(s, exl2__grammar_object_other_key(s, set), &value));
+        exl2__grammar_code_piece key = exl2__grammar_keys_other(s, set);
+        exl2__grammar_code_define(g, rule, exl2__grammar_object_pair(s, key, &value));
         exl2__grammar_code_piece more =
             exl2__grammar_code_cat(g, exl2__grammar_value_mark(g, ','), exl2__grammar_code_call(g, rule));
         more = exl2__grammar_code_cat(g, exl2__grammar_code_call(g, rule), exl2__grammar_code_star(g, more, true));
@@ -399,7 +271,17 @@ static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_sche
                                             "a required property");
             }
         }
-        exl2__grammar_schema_set branch = *set;
+        exl2__grammar_schema_set branch = { { k * 4 }, 1, false };
+        exl2__grammar_schema_expand(s, &branch);
+        for (uint32_t i = 0; i < branch.count; i++) {
+            for (uint32_t o = 0; o < set->count; o++) {
+                if (set->parts[o] / 4 == branch.parts[i] / 4 && (set->parts[o] / 4 == part / 4 || set->parts[o] % 4)) {
+                    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
+                                                "a schema that refers to itself with no value in between");
+                }
+            }
+        }
+        branch = *set;
         exl2__grammar_schema_add(s, &branch, part | chosen);
         exl2__grammar_schema_add(s, &branch, k * 4);
         exl2__grammar_code_or(s->g, &all, exl2__grammar_code_call(s->g, exl2__grammar_schema_rule(s, &branch)));

@@ -159,7 +159,8 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
     }
     const char *name = c ? strchr(names, c) : NULL;
     bool letter = (uint8_t)((c | 32) - 'a') < 26 || (uint8_t)(c - '0') < 10;
-    if ((letter && !name) || !c || (uint8_t)c >= 0x80 || (c == '0' && (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10)) {
+    bool octal = c == '0' && (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10;
+    if ((letter && !name) || !c || (uint8_t)c >= 0x80 || octal) {
         r->at -= c != 0;
         exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "an escape that is not supported");
         return 0;

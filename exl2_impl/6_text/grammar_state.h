@@ -14,7 +14,7 @@
 #define EXL2__GRAMMAR_STATE_READINGS_MAX 4096u /* steps to close a set; further readings are dropped */
 #define EXL2__GRAMMAR_STATE_SEEN 16384u
 
-/* What follows when a call or a loop's body ends. Frames are made once: equal ones are the same frame, below is lower. */
+/* What follows when a call or a loop's body ends. Equal ones are the same frame; the one below has a lower number. */
 typedef struct exl2__grammar_state_frame {
     uint32_t node, count; /* CALL; REPEAT with the number of bodies begun */
     uint32_t below;       /* 0 = the root's end */

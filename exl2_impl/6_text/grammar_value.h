@@ -2,7 +2,7 @@
    takes: expanded sets of subschemas.
    gives: exl2__grammar_value_shared, _call, _text, _constants, _number, _string, _array.
    owns:  nothing.
-   next:  grammar_object.h */
+   next:  grammar_keys.h */
 #ifndef EXL2__GRAMMAR_VALUE_H
 #define EXL2__GRAMMAR_VALUE_H
 
