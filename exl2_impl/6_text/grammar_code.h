@@ -89,6 +89,7 @@ static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_
     return true;
 }
 
+EXL2__COLD
 static uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code_kind kind, uint32_t next,
                                        uint32_t other)
 {
@@ -313,6 +314,7 @@ static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
 }
 
 /* low..high, which have `length` bytes in UTF-8: ranges of byte strings, cut where a lower byte is not full. */
+EXL2__COLD
 static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_piece *list, uint32_t low,
                                     uint32_t high, uint32_t length)
 {
@@ -368,6 +370,7 @@ static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code
 }
 
 /* One character of the class as UTF-8; tidies it. Surrogates are no characters. An empty class matches nothing. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
 {
     static const struct { uint32_t from, to, length; } parts[] = {

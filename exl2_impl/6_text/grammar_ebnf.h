@@ -94,6 +94,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
 
 /* One part, or an empty piece and *more false where a sequence ends. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
 {
     exl2__grammar_regex *r = &e->r;
@@ -132,6 +133,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, b
     return exl2__grammar_code_empty(r->g);
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
 {
     exl2__grammar_code *g = e->r.g;
@@ -208,6 +210,7 @@ static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, siz
 
 /* Adds a text to a tree of texts. Nodes of the tree are splits that lead to a byte or to the next split of the same
    place; `*top` is the place before the first byte. */
+EXL2__COLD
 static void exl2__grammar_ebnf_add_choice(exl2__grammar_code *g, uint32_t top, const char *text, size_t bytes)
 {
     uint32_t place = top; /* a JUMP whose next is the first alternative: a SPLIT (next: a byte, other: the rest) */

@@ -36,6 +36,7 @@ typedef struct exl2__grammar_keys_fork {
 
 /* One place: characters that no key goes on with lead to `rest`, where any may follow; a quote ends what is no key.
    Adds the places behind the others to `forks`. */
+EXL2__COLD
 static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
                                            exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest,
                                            uint32_t end)
@@ -80,6 +81,7 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
 }
 
 /* A quoted key that no part's properties name, without escapes. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
                                                                const exl2__grammar_schema_set *set)
 {

@@ -240,6 +240,7 @@ static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
     }
 }
 
+EXL2__COLD
 static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *values, bool depth)
 {
     s->values = values;
@@ -320,6 +321,7 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
 
 /* Left recursion: rules that can be entered from rule to rule without a byte, in a circle. Rules are their first
    nodes. Peels off the rules that no other rule enters, until none is left, or only circles. */
+EXL2__COLD
 static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     exl2__arena a;

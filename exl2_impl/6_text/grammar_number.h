@@ -100,6 +100,7 @@ static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int lo
 }
 
 /* A digit between low (if is_low) and high (if is_high), and on to the entries of the next place. */
+EXL2__COLD
 static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low, bool is_high,
                                            uint32_t next[2][2])
 {
@@ -128,6 +129,7 @@ static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bo
 }
 
 /* After the whole part: the end, or a point and digits, `room` at most. */
+EXL2__COLD
 static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t room)
 {
     uint32_t next[2][2] = { { 0 } }, first = 0;
@@ -163,6 +165,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
 }
 
 /* Numbers whose whole part has `digits` digits. */
+EXL2__COLD
 static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
 {
     bool low_tight = digits == m->low->digits, high_tight = m->high->present && digits == m->high->digits;
@@ -192,6 +195,7 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
 }
 
 /* 0 when there is no such number. */
+EXL2__COLD
 static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
                                           const exl2__grammar_number_bound *high, bool integer, uint32_t end)
 {
@@ -205,6 +209,7 @@ static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__gra
 
 /* Numbers from low to high (both may be absent), with at most 15 digits and no exponent; an automaton without a way
    through if there are none. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
                                                            exl2__grammar_number_bound high, bool integer)
 {

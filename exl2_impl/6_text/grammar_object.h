@@ -118,6 +118,7 @@ static exl2__grammar_code_piece exl2__grammar_object_key_piece(exl2__grammar_sch
 }
 
 /* The members that the list of names or properties declares, unless an earlier part did. */
+EXL2__COLD
 static void exl2__grammar_object_members(exl2__grammar_object_maker *m, const exl2__grammar_schema_set *set,
                                          uint32_t part, const char *name, bool *never)
 {
@@ -150,6 +151,7 @@ static void exl2__grammar_object_members(exl2__grammar_object_maker *m, const ex
     }
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
@@ -222,6 +224,7 @@ static bool exl2__grammar_object_tags(exl2__grammar_schema *s, const exl2__gramm
     return false;
 }
 
+EXL2__COLD
 static bool exl2__grammar_object_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
 {
     exl2__grammar_schema_set a = { { left * 4 }, 1, false }, b = { { right * 4 }, 1, false };
@@ -251,6 +254,7 @@ static bool exl2__grammar_object_disjoint(exl2__grammar_schema *s, uint32_t left
 /* ---- all kinds of values ---- */
 
 /* The set with each branch of a list, `chosen` marking that this list is dealt with. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_schema *s,
                                                               const exl2__grammar_schema_set *set, uint32_t part,
                                                               uint32_t list, uint32_t chosen)
@@ -289,6 +293,7 @@ static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_sche
     return all;
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_body(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;

@@ -123,6 +123,7 @@ static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, 
 }
 
 /* One character, escaped or not; `letters`: those of classes are an error here. */
+EXL2__COLD
 static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 {
     static const char names[] = "nrtfv0abe", codes[] = "\n\r\t\f\v\0\a\b\x1B";
@@ -251,6 +252,7 @@ static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
 }
 
 /* What follows a part: nothing, * + ? or {m} {m,} {m,n}, in any number. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
 {
     for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
@@ -285,6 +287,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
 static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
 
 /* At '('; ends behind ')'. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
 {
     r->at++;
@@ -312,6 +315,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r
     return inner;
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
 {
     char c = exl2__grammar_regex_peek(r, 0);
@@ -349,6 +353,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
     return exl2__grammar_regex_one(r->g, exl2__grammar_regex_char(r));
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex *r)
 {
     exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
@@ -373,6 +378,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *
 }
 
 /* Texts that match as a whole, or, if not `whole`, that hold a match: then ^ and $ say where one must begin and end. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                                          bool whole)
 {

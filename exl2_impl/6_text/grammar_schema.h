@@ -139,6 +139,7 @@ static bool exl2__grammar_schema_step_is(const exl2__grammar_schema *s, uint32_t
 }
 
 /* What "#/$defs/x" names, or UINT32_MAX. */
+EXL2__COLD
 static uint32_t exl2__grammar_schema_target(exl2__grammar_schema *s, uint32_t ref)
 {
     uint32_t bytes = (uint32_t)exl2__json_text(&s->j, ref, s->buffer, SIZE_MAX), at = 0;
@@ -177,6 +178,7 @@ static uint32_t exl2__grammar_schema_target(exl2__grammar_schema *s, uint32_t re
 
 /* ---- sets ---- */
 
+EXL2__COLD
 static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t part)
 {
     uint32_t at = 0;
@@ -211,6 +213,7 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
 }
 
 /* Follows $ref and allOf, and drops parts that say nothing, until the set holds all that it stands for. */
+EXL2__COLD
 static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_set done = { { 0 }, 0, set->never };
@@ -253,6 +256,7 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
 /* ---- rules ---- */
 
 /* The rule of a set, which is expanded here; it is built later, if it is new. */
+EXL2__COLD
 static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_expand(s, set);
@@ -319,6 +323,7 @@ static uint32_t exl2__grammar_schema_type_of(const exl2__grammar_schema *s, uint
 }
 
 /* Types that a value of the expanded set may have. Without `type`, keywords about some types allow just these. */
+EXL2__COLD
 static uint32_t exl2__grammar_schema_types(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;

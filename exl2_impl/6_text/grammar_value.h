@@ -30,6 +30,7 @@ static exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, 
 static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s, exl2__grammar_schema_shared which);
 
 /* open (item (, item)*) close; min counts items. */
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, char open, char close, uint32_t rule,
                                                          uint32_t min, uint32_t max)
 {
@@ -55,6 +56,7 @@ static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
 }
 
 /* Rules that many schemas need: made when first asked for. */
+EXL2__COLD
 static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
 {
     exl2__grammar_code *g = s->g;
@@ -137,6 +139,7 @@ static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t
 }
 
 /* A value as text: containers with one space after , and :. Fits where six times the source fits. */
+EXL2__COLD
 static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     const exl2__json *j = &s->j;
@@ -219,6 +222,7 @@ static void exl2__grammar_value_constant(exl2__grammar_schema *s, const exl2__gr
 }
 
 /* Values that const or enum list; false: the set lists none. */
+EXL2__COLD
 static bool exl2__grammar_value_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                           exl2__grammar_code_piece *out)
 {
@@ -351,6 +355,7 @@ static const char *exl2__grammar_value_format(const exl2__grammar_schema *s, uin
     return NULL;
 }
 
+EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_value_string(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;

@@ -146,6 +146,7 @@ static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path
     }
 }
 
+EXL2__COLD
 static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *items, uint32_t count)
 {
     uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX], depth = 0, node = 0, group = 0;
@@ -193,6 +194,7 @@ static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, u
     }
 }
 
+EXL2__COLD
 static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v, exl2__grammar_vocab_item *items)
 {
     uint32_t count = 0, nodes = 0;

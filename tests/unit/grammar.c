@@ -330,6 +330,43 @@ static void check_small_block(void)
     printf("room was made %llu times\n", (unsigned long long)collections);
 }
 
+/* ---- memory ---- */
+
+static uint32_t allocations_left;
+
+static void *scarce_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    exl2_allocator plain = exl2__platform_allocator();
+    (void)user;
+    return allocations_left-- > 0 ? plain.alloc_fn(plain.user, bytes, align, tag) : NULL;
+}
+
+/* The n-th allocation fails, for every n: a refusal, and nothing is kept. */
+static void check_memory(void)
+{
+    static const struct { exl2__grammar_kind kind; const char *source; } sources[] = {
+        { EXL2__GRAMMAR_JSON_SCHEMA, npc_schema }, { EXL2__GRAMMAR_EBNF, "root ::= \"a\" root | [b-z]{2,3}" },
+        { EXL2__GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"a\":{}},\"additionalProperties\":true}" },
+    };
+    exl2_allocator plain = context.allocator;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        exl2_result result = EXL2_ERR_MEMORY;
+        uint64_t before = context.host_bytes;
+        for (uint32_t n = 0; result < 0 && n < 100; n++) {
+            exl2__grammar g;
+            context.allocator.alloc_fn = scarce_alloc;
+            allocations_left = n;
+            result = exl2__grammar_open(&context, sources[i].kind, sources[i].source, strlen(sources[i].source),
+                                        &table, 0, &g);
+            context.allocator = plain;
+            CHECK(result == EXL2_OK || result == EXL2_ERR_MEMORY);
+            exl2__grammar_close(&context, &g);
+            CHECK_INT(context.host_bytes, before);
+        }
+        CHECK(result == EXL2_OK);
+    }
+}
+
 /* ---- Python's judgement ---- */
 
 static const char judge[] =
@@ -401,6 +438,7 @@ int main(int argc, char **argv)
     check_refusals();
     check_masks();
     check_small_block();
+    check_memory();
     check_judged(argc > 1 ? argv[1] : ".");
     exl2__grammar_vocab_close(&context, &table);
     exl2__vocab_close(&context, &vocab);
