@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/grammar.h"
+#include "../../exl2_impl/6_text/vocab_read.h"
 #include <unistd.h>
 
 static exl2__ctx context;
