@@ -66,7 +66,7 @@
    config.json, llama3 RoPE scaling included); others are refused by name. It reads BPE tokenizers
    (tokenizer.json), and chat templates as far as their constructs are known; what it does not know it refuses by name,
    and the rest of the model goes on working. No training, no server, no downloads, no GGUF at run time (import it to
-   EXL2 once: section 12), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64 with AVX2 or AVX-512 and
+   EXL2 once: section 12), no LoRA, images or speculative decoding. SIMD needs x86-64 with AVX2 or AVX-512 and
    gcc or clang; other processors and compilers run plain C with the same meaning, slower.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
@@ -186,14 +186,34 @@
    exl2_session_get counts it, exl2_session_close ends it. After a job the history holds its prompt and the tokens that
    were delivered: the end token included, those of a cut stop string not; after a cancel, what was heard.
 
-   9. SAMPLING
+   9. SAMPLING AND GRAMMARS
 
-   A token is drawn so: repeat penalty, bias, temperature, top-k, top-p, min-p, draw. In exl2_sampler_desc 0 keeps the
-   preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what
-   generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the seed
-   and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
+   A token is drawn so: grammar, repeat penalty, bias, temperature, top-k, top-p, min-p, draw. In exl2_sampler_desc 0
+   keeps the preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL
+   (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the
+   seed and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
    alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused. From the
    same logits a GPU draws the same token as the processor; its logits differ from the processor's in the last digits.
+
+   A grammar says what a job's text can be, byte by byte, whatever the tokens: exl2_grammar_make compiles it, the job's
+   desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out,
+   at any temperature; and early enough before max_tokens only those stay that lead to its end. Where the text may end,
+   the model's end tokens and the job's stop tokens may come; where nothing can follow, the job ends with
+   EXL2_STOP_GRAMMAR. (Stop strings cut it wherever they come, and a cancelled job's text is a part.) A schema of a few
+   hundred bytes compiles in about a millisecond, so make one of the game as it is each turn, and close it after
+   exl2_job_start: the people who are present as an enum, what they hold as an enum; what is not listed cannot be said.
+   Put what a player waits for, the words, first; members come in the schema's order. The first grammar of a model makes
+   a table of its tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close
+   lets go of it after its last job. On a GPU a job with a grammar does not run ahead: its next mask needs its token.
+   JSON schema: type (also several), enum, const, properties (in this order; those not in `required` may be left out),
+   additionalProperties (absent: none, but anything where there are no properties), items, minItems, maxItems,
+   minLength, maxLength (code points), pattern (unanchored), format (date-time, uuid, email), minimum, maximum,
+   exclusiveMinimum, exclusiveMaximum, anyOf, oneOf (branches that differ by type, or by a const or enum of a required
+   property), allOf, $ref and $defs; title, description, default, examples, $schema, $id, $comment, deprecated mean
+   nothing; any other keyword is refused by name. One space may follow ':' and ','. Numbers have at most 15 digits, no
+   exponent in a range.
+   Regular expressions: what JavaScript and Python agree on, but look-around, references, \b, and ^ $ inside. EBNF, as
+   llama.cpp has it: name ::= "text" [class] (a | b)* {2,5} # comment; no left recursion.
 
    10. JOBS
 
@@ -276,6 +296,7 @@ typedef struct exl2_engine exl2_engine;                     /* opaque root objec
 typedef struct exl2_model { uint32_t id; } exl2_model;      /* handles: 0 = none. Slot and generation, so that */
 typedef struct exl2_session { uint32_t id; } exl2_session;  /* a closed one is reported as EXL2_ERR_STALE and */
 typedef struct exl2_job { uint32_t id; } exl2_job;          /* never followed. */
+typedef struct exl2_grammar { uint32_t id; } exl2_grammar;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {
@@ -455,6 +476,7 @@ typedef enum exl2_stop {
     EXL2_STOP_STRING,    /* one of the job's stop strings */
     EXL2_STOP_TOKEN,     /* one of the job's stop tokens */
     EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job */
+    EXL2_STOP_GRAMMAR,   /* the text is whole, and nothing may follow it */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
     EXL2_STOP_ERROR
@@ -529,6 +551,7 @@ typedef struct exl2_model_desc {
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
     bool text_only;            /* tokenizer and template files only: no weights, no jobs */
     uint32_t prefill_chunk, batch_max; /* tokens and sequences per forward pass; 0 = 1024, 16 */
+    bool grammars;             /* make what grammars need of the vocabulary now, not with the first grammar */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
@@ -647,6 +670,34 @@ typedef struct exl2_sampler_desc {
 EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 
+typedef enum exl2_grammar_kind {
+    EXL2_GRAMMAR_JSON,         /* any JSON value; source is not looked at */
+    EXL2_GRAMMAR_JSON_SCHEMA,
+    EXL2_GRAMMAR_REGEX,        /* the whole text matches */
+    EXL2_GRAMMAR_EBNF,         /* GBNF, name ::= ...: the rule root, or else the first */
+    EXL2_GRAMMAR_CHOICES,      /* one of the lines of source */
+    EXL2_GRAMMAR_CUSTOM        /* asks allow before each token */
+} exl2_grammar_kind;
+
+typedef struct exl2_grammar_desc {
+    exl2_model model;
+    exl2_grammar_kind kind;
+    const char *source;
+    size_t source_bytes;       /* 0 = NUL-terminated */
+    uint32_t cache_bytes;      /* of states and masks, allocated now and never in a step; 0 = 4 MiB */
+    /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may come after the n that the job has said; all
+       are 0 before. false: the text ends here. */
+    bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
+    void *user;
+    uint32_t _end_canary;
+} exl2_grammar_desc;
+
+/* [E nb] Compiles a grammar, for any number of jobs of its model. FORMAT, UNSUPPORTED with line and column of the
+   source; STATE while the tokenizer is not there; BUDGET: too large, or max_sessions grammars are open. */
+EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out);
+/* [E nb] The handle is stale at once; the grammar is freed after its last job. */
+EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
+
 /* ---- 10. jobs: one generation --------------------------------------------------------------------------------- */
 
 typedef struct exl2_job_desc {
@@ -665,6 +716,7 @@ typedef struct exl2_job_desc {
     bool show_markers;         /* special tokens appear in the text */
     exl2_chat_desc chat;       /* how messages are rendered */
     exl2_sampler_desc sampler;
+    exl2_grammar grammar;      /* what the text must be; id 0 = anything */
     const char *const *stop_strings;
     const exl2_token *stop_tokens;
     uint32_t stop_string_count, stop_token_count;
@@ -686,8 +738,8 @@ typedef struct exl2_job_info {
 } exl2_job_info;
 
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
-   session; CONTEXT_FULL, BUDGET when it can never fit; UNSUPPORTED from the chat template. After a failure nothing has
-   changed. out may be NULL. */
+   session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; UNSUPPORTED from the
+   chat template. After a failure nothing has changed. out may be NULL. */
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
 /* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. */
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);

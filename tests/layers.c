@@ -56,12 +56,6 @@ static void check_system_include(const source_file *file, int line, const char *
     require(allowed, file, line, "this system header belongs into platform.h", name);
 }
 
-/* Grammars are not part of the engine yet: only tests include them. */
-static bool is_of_tests(const char *path)
-{
-    return strncmp(path, "exl2_impl/6_text/grammar", 24) == 0;
-}
-
 /* What the CUDA backend includes from outside: headers shared with kernels, and the sources that embed.c made. */
 static bool is_of_kernels(const char *target)
 {
@@ -138,7 +132,7 @@ static void check_list(void)
         for (size_t k = 0; k < seen.count; k++) {
             times += strcmp(seen.paths[k], files[i].path) == 0;
         }
-        bool listed = !is_template(&files[i]) && !is_of_tests(files[i].path);
+        bool listed = !is_template(&files[i]);
         require(times == listed, &files[i], 1, "must be in exl2_impl.h, once", files[i].path);
     }
 }

@@ -97,6 +97,7 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     exl2_token target;              /* SCORE: the token whose log-probability is wanted */
     uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
     const exl2__sampling *sampling; /* DRAW */
+    const uint32_t *mask;           /* DRAW: [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
     uint64_t draw_position;         /* DRAW: absolute position of the new token in its session */
     const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */
     uint32_t history_count;

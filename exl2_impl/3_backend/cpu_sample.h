@@ -10,6 +10,7 @@
 #include "cpu_weight.h"
 
 /* The chain of a drawn row. Order of tokens is always: logit descending, then id ascending.
+   0. mask: what it does not hold becomes -infinity
    1. repeat penalty: each token of the history, once: x * (1 / r) if x > 0, else x * r
    2. bias: x + add, in the order of the list
    3. greedy: the first token in order. Or:
@@ -241,7 +242,15 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
     result->alt_count = list->count;
 }
 
-/* ---- steps 1 and 2 ---- */
+/* ---- steps 0 to 2 ---- */
+
+static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
+{
+    float none = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
+    for (uint32_t i = 0; i < vocab; i++) {
+        logits[i] = mask[i / 32] >> (i & 31) & 1 ? logits[i] : none;
+    }
+}
 
 /* Notes that logits[token] is about to change; true the first time. */
 static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
@@ -262,6 +271,9 @@ static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const ex
     const exl2__sampling *s = row->sampling;
     bool penalty = s->repeat_penalty != 1.0f && row->history_count > 0;
     memset(w->touched, 0, (size_t)exl2__div_up(w->vocab, 32) * sizeof *w->touched);
+    if (row->mask) {
+        exl2__sample_mask(logits, w->vocab, row->mask);
+    }
     if (penalty) {
         float inverse = (float)(1.0 / (double)s->repeat_penalty);
         for (uint32_t i = 0; i < row->history_count; i++) {
@@ -278,7 +290,7 @@ static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const ex
             logits[token] += s->bias[i].add;
         }
     }
-    if (!penalty && s->bias_count == 0) {
+    if (!penalty && s->bias_count == 0 && !row->mask) {
         return top_key;
     }
     w->slope = 0;

@@ -14,6 +14,7 @@ typedef struct exl2__cuda_lists {
     uint64_t history; /* u32 [history_size], filled from 0 on */
     uint64_t bias;    /* exl2k_bias [bias_count] */
     uint64_t stops;   /* u32 [stop_count] */
+    uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
     uint32_t history_size, stop_count;
 } exl2__cuda_lists;
 
@@ -53,6 +54,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.bias_count = s->bias_count;
     d.stops = lists->stops;
     d.stop_count = lists->stop_count;
+    d.mask = lists->mask;
     return d;
 }
 

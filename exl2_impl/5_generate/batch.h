@@ -17,8 +17,15 @@ typedef struct exl2__batch {
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for repeat penalties */
     exl2__page_copy *copies;       /* [pages] */
-    uint32_t copy_count, logit_count, pages_per_table, context_max;
+    uint32_t *masks;               /* [sequences_max, mask words] for sequences that have one */
+    uint32_t copy_count, logit_count, pages_per_table, context_max, mask_words;
 } exl2__batch;
+
+/* Of one bit a token. */
+static inline uint32_t exl2__batch_mask_words(uint32_t vocab)
+{
+    return vocab / 32 + (vocab % 32 > 0);
+}
 
 static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan)
 {
@@ -35,6 +42,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->history =
         (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
     b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
+    b->mask_words = exl2__batch_mask_words(plan->shape.vocab);
+    b->masks = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->mask_words * sizeof *b->masks);
 }
 
 /* The newest tokens that the repeat penalty looks at, into the sequence's place of b->history. */
@@ -77,6 +86,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             } else if (last && !s->prefill_only) {
                 logit.use = EXL2__LOGIT_DRAW;
                 logit.sampling = &s->sampling;
+                logit.mask = s->mask;
                 logit.draw_position = s->table->tokens;
                 logit.left = s->tokens_end - s->table->tokens;
                 exl2__batch_history(b, s, pages, sequences, &logit);

@@ -28,6 +28,7 @@ typedef struct exl2__sequence {
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
+    const uint32_t *mask;         /* of that pass: a bit for each token that may be drawn; NULL = all may */
 } exl2__sequence;
 
 /* Higher priority first, then the earlier one. */

@@ -1,5 +1,5 @@
 /* grammar.h: a grammar of any kind, ready to say which tokens may come next.
-   takes: the source; a model's table of tokens (grammar_vocab.h), which must outlive the grammar.
+   takes: the source, of a kind that is compiled; a model's table of tokens, which must outlive the grammar.
    gives: exl2__grammar, exl2__grammar_open, exl2__grammar_close.
    owns:  the automaton, its states and masks, from open to close.
    next:  template.h */
@@ -11,14 +11,6 @@
 
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
-
-typedef enum exl2__grammar_kind {
-    EXL2__GRAMMAR_JSON, /* any JSON value; a source is ignored */
-    EXL2__GRAMMAR_JSON_SCHEMA,
-    EXL2__GRAMMAR_REGEX,
-    EXL2__GRAMMAR_EBNF,
-    EXL2__GRAMMAR_CHOICES
-} exl2__grammar_kind;
 
 /* mask is what jobs use: exl2__grammar_mask_join, _get, _take, _shortest, _leave. */
 typedef struct exl2__grammar {
@@ -32,20 +24,20 @@ static void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
     exl2__grammar_link_close(c, &g->link);
 }
 
-static void exl2__grammar_read(exl2__grammar_code *g, exl2__grammar_kind kind, const char *source, size_t bytes)
+static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes)
 {
     switch (kind) {
-    case EXL2__GRAMMAR_JSON:
+    case EXL2_GRAMMAR_JSON:
         exl2__grammar_object_read(g, "{}", 2);
         break;
-    case EXL2__GRAMMAR_JSON_SCHEMA:
+    case EXL2_GRAMMAR_JSON_SCHEMA:
         exl2__grammar_object_read(g, source, bytes);
         break;
-    case EXL2__GRAMMAR_REGEX:
+    case EXL2_GRAMMAR_REGEX:
         exl2__grammar_code_rule(g);
         exl2__grammar_code_define(g, 0, exl2__grammar_regex_read(g, source, bytes, true));
         break;
-    case EXL2__GRAMMAR_EBNF:
+    case EXL2_GRAMMAR_EBNF:
         exl2__grammar_ebnf_read(g, source, bytes);
         break;
     default:
@@ -56,7 +48,7 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2__grammar_kind kind, c
 
 /* *g must not move while it is open. cache_bytes 0: CACHE_BYTES. */
 EXL2__COLD
-static exl2_result exl2__grammar_open(exl2__ctx *c, exl2__grammar_kind kind, const char *source, size_t bytes,
+static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
                                       const exl2__grammar_vocab *vocab, uint64_t cache_bytes, exl2__grammar *g)
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };

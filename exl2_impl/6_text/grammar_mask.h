@@ -351,6 +351,17 @@ static inline uint32_t exl2__grammar_mask_shortest(const exl2__grammar_mask *m, 
     return m->states.states[place->state].tokens;
 }
 
+/* Nothing may follow here. */
+static inline bool exl2__grammar_mask_is_whole(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->states.states[place->state].count == 0;
+}
+
+static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->states.states[place->state].may_end;
+}
+
 /* ---- places, opening ---- */
 
 /* A text that begins. It must not move until it leaves. */

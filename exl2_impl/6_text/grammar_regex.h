@@ -41,11 +41,9 @@ EXL2__COLD
 static void exl2__grammar_regex_refuse(exl2__grammar_regex *r, exl2_result code, const char *what)
 {
     if (r->g->result == EXL2_OK) {
-        uint32_t line = 1;
-        for (size_t i = 0; i < r->at && i < r->bytes; i++) {
-            line += r->text[i] == '\n';
-        }
-        r->g->result = exl2__fail(r->g->c, code, "%s: %s, at byte %zu (line %u)", r->g->label, what, r->at, line);
+        uint32_t line, column;
+        exl2__unicode_place(r->text, r->at, &line, &column);
+        r->g->result = exl2__fail(r->g->c, code, "%s line %u, column %u: %s", r->g->label, line, column, what);
     }
 }
 

@@ -82,8 +82,10 @@ static void exl2__grammar_schema_refuse(exl2__grammar_schema *s, exl2_result cod
         const exl2__json_token *t = &s->j.tokens[token];
         uint32_t bytes = t->end - t->begin;
         bytes = bytes > 60 ? (uint32_t)exl2__utf8_cut(s->j.text + t->begin, 60) : bytes;
-        s->g->result = exl2__fail(s->g->c, code, "%s: %s: %.*s (line %u)", s->g->label, what, (int)bytes,
-                                  s->j.text + t->begin, exl2__json_line(s->j.text, t->begin));
+        uint32_t line, column;
+        exl2__unicode_place(s->j.text, t->begin, &line, &column);
+        s->g->result = exl2__fail(s->g->c, code, "%s line %u, column %u: %s: %.*s", s->g->label, line, column, what,
+                                  (int)bytes, s->j.text + t->begin);
     }
 }
 

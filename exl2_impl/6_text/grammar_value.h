@@ -395,7 +395,7 @@ static exl2__grammar_code_piece exl2__grammar_value_string(exl2__grammar_schema 
         bytes = strlen(text);
     }
     const char *label = g->label;
-    g->label = pattern ? "schema, in a pattern" : label;
+    g->label = pattern ? "schema: pattern" : label;
     g->json = true;
     exl2__grammar_code_piece piece = exl2__grammar_regex_read(g, text, bytes, !pattern);
     g->json = false;

@@ -6,7 +6,7 @@
 #ifndef EXL2__JOBS_H
 #define EXL2__JOBS_H
 
-#include "objects.h"
+#include "grammars.h"
 
 /* ---- delivery ---- */
 
@@ -63,6 +63,16 @@ static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result re
     }
 }
 
+/* After a call that failed. */
+EXL2__COLD
+static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
+{
+    exl2_error error;
+    exl2_last_error(e, &error);
+    exl2__jobs_end(job, EXL2_STOP_ERROR, result, error.text);
+    job->error.native = job->result == result ? error.native : 0;
+}
+
 /* After what the callback answered. */
 static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flow)
 {
@@ -108,6 +118,7 @@ static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         e->watched_result = job->result;
         e->watched_error = job->error;
     }
+    exl2__grammars_leave(e, job);
     session->job = 0;
     if (session->closing || session->one_shot) {
         exl2__objects_free_session(e, session);
@@ -236,7 +247,9 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     exl2__model *m = &e->models[job->model];
     exl2__sequence *s = &job->sequence;
     if (result->token < 0) {
-        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG, "no token is allowed: the biases ban the whole vocabulary");
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
+                       job->grammar ? "no token is allowed: the biases ban all that the grammar allows here"
+                                    : "no token is allowed: the biases ban the whole vocabulary");
         return;
     }
     if (!job->first_ns) {
@@ -246,8 +259,14 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     exl2__table_append(s->table, &m->pages, result->token);
     e->stats.tokens_out++;
     bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
-    bool full = s->table->tokens - s->prompt_end >= job->max_tokens;
-    exl2__jobs_hold(m, job, result, eos || stop_token || full);
+    bool full = s->table->tokens - s->prompt_end >= job->max_tokens, whole = false;
+    bool stop = eos || stop_token;
+    exl2_result followed = exl2__grammars_accept(e, job, result->token, &stop, &whole);
+    if (followed < 0) {
+        exl2__jobs_fail(e, job, followed);
+        return;
+    }
+    exl2__jobs_hold(m, job, result, stop || whole || full);
 
     size_t settled, stop_at;
     if (exl2__stops_match(&job->stops, job->block->hold, job->hold_bytes, &settled, &stop_at)) {
@@ -258,11 +277,24 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     if (job->held_count == job->held_max) { /* hundreds of tokens without text inside what might be a stop string */
         settled = job->hold_bytes;
     }
-    if (eos || stop_token || full) {
+    if (stop || whole || full) {
         settled = job->hold_bytes;
-        exl2__jobs_end(job, stop_token ? EXL2_STOP_TOKEN : eos ? EXL2_STOP_EOS : EXL2_STOP_LENGTH, EXL2_OK, NULL);
+        exl2__jobs_end(job, stop && stop_token ? EXL2_STOP_TOKEN : stop ? EXL2_STOP_EOS
+                                : whole ? EXL2_STOP_GRAMMAR : EXL2_STOP_LENGTH, EXL2_OK, NULL);
     }
     exl2__jobs_due(job, settled);
+}
+
+/* The grammar lets no further token come: what is held is due. */
+EXL2__COLD
+static void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
+{
+    if (m->vocab.present) {
+        job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, job->block->hold + job->hold_bytes,
+                                                        EXL2__JOB_HOLD_BYTES - job->hold_bytes);
+    }
+    exl2__jobs_due(job, job->hold_bytes);
+    exl2__jobs_end(job, EXL2_STOP_GRAMMAR, EXL2_OK, NULL);
 }
 
 /* Share of the prompt that is in the KV cache. */

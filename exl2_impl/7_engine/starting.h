@@ -298,6 +298,7 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     EXL2__TRY(exl2__starting_length(e, m, job, d));
     EXL2__TRY(exl2__starting_stops(e, m, job, d, &used));
     EXL2__TRY(exl2__starting_sampler(e, m, job, d, &used));
+    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
     exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
     job->on_event = d->on_event;

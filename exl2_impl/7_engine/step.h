@@ -96,6 +96,35 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
+/* What grammars allow each row that draws. Jobs whose text ends here leave the pass; returns the rows that stay. */
+static inline uint32_t exl2__step_masks(exl2_engine *e, exl2__model *m)
+{
+    uint32_t rows = 0, masks = 0;
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
+        exl2__job *job = &e->jobs[i];
+        exl2__sequence *s = &job->sequence;
+        if (!s->live || &e->models[job->model] != m || s->rows == 0) {
+            continue;
+        }
+        s->mask = NULL;
+        if (job->grammar && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
+            uint32_t *bits = m->batch.masks + (size_t)masks * m->batch.mask_words;
+            bool over;
+            exl2_result r = exl2__grammars_mask(e, job, bits, &over);
+            if (r < 0) {
+                exl2__jobs_fail(e, job, r);
+            } else if (over) {
+                exl2__jobs_end_text(job, m);
+            }
+            s->rows = r < 0 || over ? 0 : s->rows;
+            s->mask = bits;
+            masks += s->rows > 0;
+        }
+        rows += s->rows;
+    }
+    return rows;
+}
+
 /* The repeated pass, if one was queued and a job still wants it, is the next one. */
 static inline bool exl2__step_go_on(exl2__model *m)
 {
@@ -118,6 +147,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     exl2__step_admit(e, m, count, active);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
+    rows = rows ? exl2__step_masks(e, m) : 0;
     if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
         return EXL2_OK;
     }
@@ -127,14 +157,14 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
 }
 
 /* The rows of the pass that is going on may go on before their tokens are known here: some have tokens left to draw,
-   and nobody else waits to be in the next pass. */
+   and nobody else waits to be in the next pass. A mask is made of the token before. */
 static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     bool more = false;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__sequence *s = m->sequences[i];
-        if (s->live && s->active && !s->held && s->rows == 0) {
+        if (s->live && s->active && !s->held && (s->rows == 0 || s->mask)) {
             return false;
         }
         more |= s->live && s->rows && s->table->tokens + 1 < s->tokens_end;
@@ -207,10 +237,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = 0;
         if (result < 0) {
-            exl2_error error;
-            exl2_last_error(e, &error);
-            exl2__jobs_end(job, EXL2_STOP_ERROR, result, error.text);
-            job->error.native = job->result == result ? error.native : 0;
+            exl2__jobs_fail(e, job, result);
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -269,6 +296,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         if (!m->forward.active) {
             r = exl2__step_begin(e, m, unit_ns);
             if (r >= 0 && !m->forward.active) {
+                exl2__step_tend_all(e, m, progress); /* a grammar may have ended the last job */
                 return;
             }
         }
