@@ -33,7 +33,7 @@ EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f
 
 EXL2K_FN bool exl2k_is_adjusted(const exl2k_draw *d)
 {
-    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0);
+    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0 || d->mask != 0);
 }
 
 /* Does the draw need the sum of all weights at its own temperature? */
@@ -137,6 +137,13 @@ EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
     }
 }
 
+/* Four bits: which of the thread's n-th four tokens may be drawn. */
+EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_draw *d, u32 n)
+{
+    u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+    return d->mask && id < a->vocab ? exl2k_load(d->mask + id / 32 * 4ull) >> (id & 31) : 15;
+}
+
 /* Penalty and bias on the chunk in shared memory. A token that the bias list names twice gets its sums in the order of
    the list: by one thread. */
 EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w)
@@ -188,8 +195,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     }
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 allowed = exl2k_allowed(&a, &d, n);
         for (u32 i = 0; i < 4; i++) {
-            w.logits[exl2k_place(n) + i] = __uint_as_float(bits[n][i]);
+            w.logits[exl2k_place(n) + i] = __uint_as_float(allowed >> i & 1 ? bits[n][i] : EXL2K_BITS_NONE);
         }
     }
     __syncthreads();

@@ -76,7 +76,7 @@ typedef struct exl2k_draw {
     exl2k_u64 history;               /* u32 [history_size] */
     exl2k_u64 bias;                  /* exl2k_bias [bias_count] */
     exl2k_u64 stops;                 /* u32 [stop_count] */
-    exl2k_u64 unused_address;
+    exl2k_u64 mask;                  /* u32 [ceil(vocab / 32)]: a bit for each token that may be drawn; 0 = all may */
 } exl2k_draw;
 
 typedef struct exl2k_result_alt {

@@ -88,8 +88,6 @@ typedef struct exl2__sampling {
     const exl2_bias *bias;
     uint32_t bias_count;
     /* What not every backend draws with (exl2__backend.draws). 0 = off: */
-    const exl2_token *allow; /* nothing but these */
-    uint32_t allow_count;
     float frequency_penalty, presence_penalty;
     uint32_t penalty_range, penalty_decay; /* decay: tokens behind the range over which penalties fade */
     bool temperature_last;
@@ -112,6 +110,7 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     exl2_token target;              /* SCORE: the token whose log-probability is wanted */
     uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
     const exl2__sampling *sampling; /* DRAW, HOST, and so on with what follows */
+    const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
     uint64_t draw_position;         /* DRAW: absolute position of the new token in its session; */
     uint32_t attempt;               /* and how often that position was taken back */
     const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */

@@ -9,9 +9,10 @@
 #include "cpu_sample_shape.h"
 
 /* The chain of a drawn row. Order of tokens is always: logit descending, then id ascending.
+   0. mask: what it does not hold becomes -infinity
    1. penalties: for each token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each time
       that it occurs x - frequency
-   2. bias: x + add, in the order of the list; then the row's own list; what is not in `allow` is out
+   2. bias: x + add, in the order of the list; then the row's own list
    3. greedy: the first token in order. Or:
    4. weights 2^40 * exp((x - top) / T), T = 1 if the temperature comes last; smoothing: exp(-f (x - top)^2 / T); NaN
       and -infinity are never drawn; +infinity shares all among its tokens
@@ -92,7 +93,15 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
     result->alt_count = list->count;
 }
 
-/* ---- steps 1 and 2 ---- */
+/* ---- steps 0 to 2 ---- */
+
+static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
+{
+    float none = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
+    for (uint32_t i = 0; i < vocab; i++) {
+        logits[i] = mask[i / 32] >> (i & 31) & 1 ? logits[i] : none;
+    }
+}
 
 /* Notes that logits[token] is about to change; true the first time. */
 static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
@@ -142,38 +151,21 @@ static void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bia
     }
 }
 
-/* Leaves the logits of `allow`. */
-static void exl2__sample_allow(exl2__sample_work *w, float *logits, const exl2_token *allow, uint32_t count)
-{
-    float *kept = (float *)(void *)w->list.keys; /* [vocab]; the list is not made yet */
-    uint32_t used = exl2__min32(count, w->vocab);
-    for (uint32_t i = 0; i < used; i++) {
-        kept[i] = (uint32_t)allow[i] < w->vocab ? logits[allow[i]] : 0;
-    }
-    for (uint32_t i = 0; i < w->vocab; i++) {
-        logits[i] = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
-    }
-    for (uint32_t i = 0; i < used; i++) {
-        if ((uint32_t)allow[i] < w->vocab) {
-            logits[allow[i]] = kept[i];
-        }
-    }
-}
-
 /* Returns the largest key. */
 static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row, int32_t top_key)
 {
     const exl2__sampling *s = row->sampling;
     bool penalty = row->history_count > 0 && (s->repeat_penalty != 1.0f || exl2__sample_is_penalized(s));
     memset(w->touched, 0, (size_t)exl2__div_up(w->vocab, 32) * sizeof *w->touched);
+    if (row->mask) {
+        exl2__sample_mask(logits, w->vocab, row->mask);
+    }
     if (penalty) {
         exl2__sample_penalize(w, logits, row);
     }
     exl2__sample_add(w, logits, s->bias, s->bias_count);
     exl2__sample_add(w, logits, row->extras, row->extra_count);
-    if (s->allow_count > 0) {
-        exl2__sample_allow(w, logits, s->allow, s->allow_count);
-    } else if (!penalty && s->bias_count + row->extra_count == 0) {
+    if (!penalty && s->bias_count + row->extra_count == 0 && !row->mask) {
         return top_key;
     }
     w->slope = 0;

@@ -87,7 +87,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_draw);
     bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
-    return exl2__align_up(bytes + 64 + sequences * 2 * 16, EXL2__CUDA_ALIGN);
+    bytes += sequences * exl2__div_up(p->shape.vocab, 32) * sizeof(uint32_t); /* masks */
+    return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
 /* sms: of the device. */

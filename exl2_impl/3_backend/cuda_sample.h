@@ -14,6 +14,7 @@ typedef struct exl2__cuda_lists {
     uint64_t history; /* u32 [history_size], filled from 0 on */
     uint64_t bias;    /* exl2k_bias [bias_count] */
     uint64_t stops;   /* u32 [stop_count] */
+    uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
     uint32_t history_size, stop_count;
 } exl2__cuda_lists;
 
@@ -22,11 +23,10 @@ static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
     return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
 }
 
-/* The kernels have the plain chain: repeat penalty, biases, temperature, top-k, top-p, min-p. */
+/* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
 static bool exl2__cuda_sample_can(const exl2__sampling *s)
 {
-    return s->greedy ? s->allow_count == 0 && !exl2__sample_is_penalized(s)
-                     : s->allow_count == 0 && !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
+    return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
 /* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
@@ -60,6 +60,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.bias_count = s->bias_count + row->extra_count;
     d.stops = lists->stops;
     d.stop_count = lists->stop_count;
+    d.mask = lists->mask;
     return d;
 }
 

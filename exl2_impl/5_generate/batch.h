@@ -18,8 +18,15 @@ typedef struct exl2__batch {
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
     exl2_bias *extras;             /* [sequences_max, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
-    uint32_t copy_count, logit_count, pages_per_table, context_max;
+    uint32_t *masks;               /* [sequences_max, mask words] for sequences that have one */
+    uint32_t copy_count, logit_count, pages_per_table, context_max, mask_words;
 } exl2__batch;
+
+/* Of one bit a token. */
+static inline uint32_t exl2__batch_mask_words(uint32_t vocab)
+{
+    return vocab / 32 + (vocab % 32 > 0);
+}
 
 static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan)
 {
@@ -38,6 +45,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     uint64_t extras = (uint64_t)plan->sequences_max * EXL2__LOGIT_EXTRAS_MAX;
     b->extras = (exl2_bias *)exl2__arena_take(arena, extras * sizeof *b->extras);
     b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
+    b->mask_words = exl2__batch_mask_words(plan->shape.vocab);
+    b->masks = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->mask_words * sizeof *b->masks);
 }
 
 /* What is added to the row's logits besides biases: DRY, then end tokens that would come too soon, and tokens that were
@@ -101,6 +110,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             } else if (last && !s->prefill_only) {
                 logit.use = s->on_host ? EXL2__LOGIT_HOST : EXL2__LOGIT_DRAW;
                 logit.sampling = &s->sampling;
+                logit.mask = s->mask;
                 logit.draw_position = s->table->tokens;
                 logit.left = s->tokens_end - s->table->tokens;
                 exl2__batch_history(b, s, pages, sequences, &logit);

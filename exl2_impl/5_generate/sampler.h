@@ -287,8 +287,6 @@ static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed,
     out->seed = seed;
     out->bias = resolved->bias;
     out->bias_count = resolved->bias_count;
-    out->allow = resolved->allow;
-    out->allow_count = resolved->allow_count;
     if (looks_back) {
         out->frequency_penalty = exl2__sampler_or_0(resolved->frequency_penalty);
         out->presence_penalty = exl2__sampler_or_0(resolved->presence_penalty);

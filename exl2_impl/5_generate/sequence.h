@@ -40,6 +40,7 @@ typedef struct exl2__sequence {
     uint32_t tried_count, tried_at;
     uint32_t attempt;             /* how often the history was taken back */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
+    const uint32_t *mask;         /* of that pass: a bit for each token that may be drawn; NULL = all may */
 } exl2__sequence;
 
 /* Higher priority first, then the earlier one. */

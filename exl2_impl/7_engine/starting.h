@@ -6,7 +6,7 @@
 #ifndef EXL2__STARTING_H
 #define EXL2__STARTING_H
 
-#include "jobs.h"
+#include "choices.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
 
@@ -154,23 +154,26 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     return EXL2_OK;
 }
 
-static exl2_result exl2__starting_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
-                                            const char *what)
+/* The last token of the prompt goes, and the first one to be drawn begins as it did: where it has text of its own, and
+   something is left to go on from. */
+static inline void exl2__starting_heal(const exl2__model *m, exl2__job *job)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i],
-                              m->plan.shape.vocab);
-        }
+    exl2__sequence *s = &job->sequence;
+    size_t bytes;
+    bool special = true;
+    exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
+    const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
+    if (text && !special && bytes > 0 && exl2__unicode_valid(text, bytes) && s->keep + s->prompt_count > 1) {
+        s->prompt_count--;
+        job->healed = last;
     }
-    return EXL2_OK;
 }
 
 /* Sets how many tokens may come, and with it how long the history may grow. */
 static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
-    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count;
+    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
     uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
     if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
@@ -188,211 +191,17 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
     }
     s->tokens_end = (uint32_t)(prompt_end + new_tokens);
     job->max_tokens = (uint32_t)new_tokens;
+    s->min_end = (uint32_t)exl2__min64(prompt_end + d->min_tokens, UINT32_MAX);
+    if (d->min_tokens > new_tokens) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but only %llu tokens may come", d->min_tokens,
+                          (unsigned long long)new_tokens);
+    }
     uint32_t pages = exl2__pages_for(s->tokens_end);
     if (pages > m->pages.count) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
                           pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
     }
-    return EXL2_OK;
-}
-
-/* ---- what must be copied ---- */
-
-/* A piece of the job's text memory, aligned for any id or float, or NULL. */
-static inline void *exl2__starting_take(exl2__job *job, uint32_t *used, size_t bytes)
-{
-    uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
-    if (end > EXL2__JOB_TEXT_BYTES) {
-        return NULL;
-    }
-    void *memory = (uint8_t *)job->block->text + *used;
-    *used = (uint32_t)end;
-    return memory;
-}
-
-static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                        uint32_t *used)
-{
-    size_t bytes = 0, longest = 0;
-    for (uint32_t i = 0; i < d->stop_string_count; i++) {
-        if (!d->stop_strings[i] || !d->stop_strings[i][0]) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is empty", i);
-        }
-        size_t length = strlen(d->stop_strings[i]);
-        if (!exl2__unicode_valid(d->stop_strings[i], length)) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is not valid UTF-8: no text can contain it", i);
-        }
-        longest = length > longest ? length : longest;
-        bytes += length;
-    }
-    if (longest > EXL2__JOB_STOP_BYTES_MAX) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a stop string has %zu bytes, at most %d are allowed", longest,
-                          EXL2__JOB_STOP_BYTES_MAX);
-    }
-    EXL2__TRY(exl2__starting_check_ids(e, m, d->stop_tokens, d->stop_token_count, "stop token"));
-    size_t stop_bytes = exl2__stops_bytes(d->stop_string_count, bytes);
-    void *stops = exl2__starting_take(job, used, stop_bytes);
-    exl2_token *tokens = (exl2_token *)exl2__starting_take(job, used, d->stop_token_count * sizeof *tokens);
-    if (!stops || !tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's stop strings and stop tokens take more than %d bytes",
-                          EXL2__JOB_TEXT_BYTES);
-    }
-    exl2__stops_make(&job->stops, d->stop_strings, d->stop_string_count, stops);
-    for (uint32_t i = 0; i < d->stop_token_count; i++) {
-        tokens[i] = d->stop_tokens[i];
-    }
-    job->stop_tokens = tokens;
-    job->stop_token_count = d->stop_token_count;
-    uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
-    job->held_max = EXL2__JOB_HELD_TOKENS;
-    if (d->alts_per_token) {
-        job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
-    }
-    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
-                          d->alts_per_token,
-                          (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
-    }
-    return EXL2_OK;
-}
-
-/* ---- what penalties and XTC leave alone ---- */
-
-static bool exl2__starting_in_list(const exl2_token *list, uint32_t count, exl2_token token)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i] == token) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether the token's text has one of these characters, or it is an added token. */
-static bool exl2__starting_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
-{
-    size_t bytes;
-    bool special;
-    const char *text = exl2__vocab_piece(v, token, &bytes, &special);
-    for (uint32_t i = 0; i < v->added.count; i++) {
-        special |= v->added.tokens[i].id == (uint32_t)token;
-    }
-    for (size_t i = 0; text && i < bytes && !special; i++) {
-        special = text[i] && strchr(characters, text[i]);
-    }
-    return special;
-}
-
-static bool exl2__starting_breaks(const void *user, exl2_token token)
-{
-    const exl2__job *job = (const exl2__job *)user;
-    if (job->breakers.count == 0) {
-        return exl2__starting_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
-    }
-    size_t bytes, settled, at;
-    bool special;
-    const char *text = exl2__vocab_piece(job->vocab, token, &bytes, &special);
-    return text && exl2__stops_match(&job->breakers, text, bytes, &settled, &at);
-}
-
-static bool exl2__starting_keeps(const void *user, exl2_token token)
-{
-    const exl2__job *job = (const exl2__job *)user;
-    return job->xtc_keep_count ? exl2__starting_in_list(job->xtc_keep, job->xtc_keep_count, token)
-                               : exl2__starting_has_any(job->vocab, token, "\n");
-}
-
-/* A copy of ids that the vocabulary has. */
-static exl2_result exl2__starting_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
-                                      uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
-{
-    EXL2__TRY(exl2__starting_check_ids(e, m, ids, count, what));
-    exl2_token *copy = (exl2_token *)exl2__starting_take(job, used, count * sizeof *copy);
-    if (!copy) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
-                          EXL2__JOB_TEXT_BYTES);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        copy[i] = ids[i];
-    }
-    *out = copy;
-    return EXL2_OK;
-}
-
-/* Strings into the job's text memory. */
-static exl2_result exl2__starting_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
-                                          const char *what, uint32_t *used, exl2__stops *out)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!strings[i] || !strings[i][0]) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %u is empty", what, i);
-        }
-        bytes += strlen(strings[i]);
-    }
-    void *memory = bytes > EXL2__JOB_TEXT_BYTES ? NULL
-                                                : exl2__starting_take(job, used, exl2__stops_bytes(count, bytes));
-    if (!memory) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings take more than %d bytes", EXL2__JOB_TEXT_BYTES);
-    }
-    exl2__stops_make(out, strings, count, memory);
-    return EXL2_OK;
-}
-
-/* What DRY and XTC ask about tokens. */
-static exl2_result exl2__starting_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
-                                         const exl2_sampler_desc *d, uint32_t *used)
-{
-    exl2__sequence *s = &job->sequence;
-    job->vocab = &m->vocab;
-    job->xtc_keep_count = d->xtc_keep_count;
-    EXL2__TRY(exl2__starting_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
-    if (d->dry_breaker_count && !m->vocab.present) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
-    }
-    EXL2__TRY(exl2__starting_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used,
-                                     &job->breakers));
-    s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__starting_keeps : NULL;
-    s->sampling.xtc_user = job;
-    s->dry.breaks = m->vocab.present ? exl2__starting_breaks : NULL;
-    s->dry.user = job;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                          uint32_t *used)
-{
-    exl2__sequence *s = &job->sequence;
-    exl2_sampler_desc resolved;
-    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
-    uint32_t biases = resolved.bias_count + resolved.ban_count;
-    bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
-    exl2_bias *bias = few ? (exl2_bias *)exl2__starting_take(job, used, biases * sizeof *bias) : NULL;
-    if (!bias) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
-                          EXL2__JOB_TEXT_BYTES);
-    }
-    for (uint32_t i = 0; i < resolved.bias_count; i++) {
-        bias[i] = d->sampler.bias[i];
-        EXL2__TRY(exl2__starting_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
-    }
-    EXL2__TRY(exl2__starting_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
-    for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
-        bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__bits_float(0xFF800000u) };
-    }
-    EXL2__TRY(exl2__starting_ids(e, m, job, d->sampler.allow, resolved.allow_count, "allowed token", used,
-                                 &resolved.allow));
-    resolved.bias_count = biases;
-    resolved.bias = bias;
-    job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
-    exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
-    s->penalty_range = exl2__sampler_penalty_range(&resolved);
-    exl2__sampler_dry(&resolved, &s->dry);
-    EXL2__TRY(exl2__starting_askers(e, m, job, &d->sampler, used));
-    s->on_host = m->backend->draws && !m->backend->draws(&s->sampling);
-    s->waits = s->on_host || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0;
     return EXL2_OK;
 }
 
@@ -410,13 +219,19 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     s->score_prompt = d->score_prompt;
     s->alts = d->alts_per_token;
     EXL2__TRY(exl2__starting_prompt(e, m, job, d, &session->table));
-    EXL2__TRY(exl2__starting_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    EXL2__TRY(exl2__choices_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    job->healed = -1;
+    if (d->heal_prompt && !d->prefill_only) {
+        exl2__starting_heal(m, job);
+    }
     EXL2__TRY(exl2__starting_length(e, m, job, d));
-    EXL2__TRY(exl2__starting_stops(e, m, job, d, &used));
-    EXL2__TRY(exl2__starting_sampler(e, m, job, d, &used));
+    EXL2__TRY(exl2__choices_stops(e, m, job, d, &used));
+    EXL2__TRY(exl2__choices_sampler(e, m, job, d, &used));
+    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
     exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
     job->on_event = d->on_event;
+    job->on_logits = d->on_logits;
     job->user = d->user;
     job->start_ns = exl2__platform_ns();
     return EXL2_OK;

@@ -96,6 +96,83 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
+/* Leaves of `bits` what is on the job's list. */
+static inline void exl2__step_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        kept[i / 32] |= (bits[token / 32] >> (token & 31) & 1) << (i & 31);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        bits[token / 32] |= (kept[i / 32] >> (i & 31) & 1) << (token & 31);
+    }
+}
+
+/* Tokens that begin as the prompt's last one did, which the first drawn token replaces. */
+static inline void exl2__step_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    size_t bytes, prefix_bytes;
+    bool special;
+    const char *prefix = exl2__vocab_piece(&m->vocab, job->healed, &prefix_bytes, &special);
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
+        const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
+        bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        bits[id / 32] |= (uint32_t)begins << (id & 31);
+    }
+}
+
+/* What may be drawn: of a healed token, by the grammar (*over: it lets nothing come), by the list. */
+static inline exl2_result exl2__step_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+{
+    uint32_t words = m->batch.mask_words;
+    *over = false;
+    if (exl2__jobs_heals(job)) {
+        exl2__step_heal(m, job, bits, words);
+    } else if (job->grammar) {
+        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+    } else {
+        memset(bits, 0xFF, words * sizeof *bits);
+    }
+    if (job->allow_count) {
+        exl2__step_allow(job, bits, words);
+    }
+    return EXL2_OK;
+}
+
+/* What each row that draws is allowed. Jobs whose text ends here leave the pass; returns the rows that stay. */
+static inline uint32_t exl2__step_masks(exl2_engine *e, exl2__model *m)
+{
+    uint32_t rows = 0, masks = 0;
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
+        exl2__job *job = &e->jobs[i];
+        exl2__sequence *s = &job->sequence;
+        if (!s->live || &e->models[job->model] != m || s->rows == 0) {
+            continue;
+        }
+        bool masked = job->grammar || job->allow_count || exl2__jobs_heals(job);
+        s->mask = NULL;
+        if (masked && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
+            uint32_t *bits = m->batch.masks + (size_t)masks * m->batch.mask_words;
+            bool over;
+            exl2_result r = exl2__step_mask(e, m, job, bits, &over);
+            if (r < 0) {
+                exl2__jobs_fail(e, job, r);
+            } else if (over) {
+                exl2__jobs_end_text(job, m);
+            }
+            s->rows = r < 0 || over ? 0 : s->rows;
+            s->mask = bits;
+            masks += s->rows > 0;
+        }
+        rows += s->rows;
+    }
+    return rows;
+}
+
 /* The repeated pass, if one was queued and a job still wants it, is the next one. */
 static inline bool exl2__step_go_on(exl2__model *m)
 {
@@ -118,6 +195,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     exl2__step_admit(e, m, count, active);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
+    rows = rows ? exl2__step_masks(e, m) : 0;
     if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
         return EXL2_OK;
     }
@@ -127,14 +205,14 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
 }
 
 /* The rows of the pass that is going on may go on before their tokens are known here: some have tokens left to draw,
-   and nobody else waits to be in the next pass. */
+   and nobody else waits to be in the next pass. A mask is made of the token before. */
 static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     bool more = false;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__sequence *s = m->sequences[i];
-        if (s->live && s->active && !s->held && s->rows == 0) {
+        if (s->live && s->active && !s->held && (s->rows == 0 || s->mask)) {
             return false;
         }
         if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
@@ -159,7 +237,7 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
         if (!s->live || &e->models[job->model] != m || s->rows == 0) {
             continue;
         }
-        if (!exl2__sequence_decodes(s)) {
+        if (!exl2__sequence_decodes(s) && s->attempt == 0) {
             e->stats.tokens_in += s->rows;
             job->progress_due = !s->score_prompt;
         }
@@ -176,12 +254,16 @@ static inline void exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *jo
     float *logits;
     const exl2__logit_row *wanted = &m->forward.step.logits[m->forward.logit0 + row];
     exl2_result r = m->backend->logits(m->device, row, &logits);
+    if (r >= 0 && job->on_logits) {
+        exl2_job handle = { job->id };
+        e->in_callback++;
+        job->on_logits(job->user, handle, logits, m->plan.shape.vocab);
+        e->in_callback--;
+    }
     r = r < 0 ? r : m->backend->draw(m->device, logits, wanted, &m->forward.results[row]);
     e->stats.host_draws += m->backend->queue != NULL;
     if (r < 0) {
-        exl2_error error;
-        exl2_last_error(e, &error);
-        exl2__jobs_end(job, EXL2_STOP_ERROR, r, error.text);
+        exl2__jobs_fail(e, job, r);
     }
 }
 
@@ -230,10 +312,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = 0;
         if (result < 0) {
-            exl2_error error;
-            exl2_last_error(e, &error);
-            exl2__jobs_end(job, EXL2_STOP_ERROR, result, error.text);
-            job->error.native = job->result == result ? error.native : 0;
+            exl2__jobs_fail(e, job, result);
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -292,6 +371,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         if (!m->forward.active) {
             r = exl2__step_begin(e, m, unit_ns);
             if (r >= 0 && !m->forward.active) {
+                exl2__step_tend_all(e, m, progress); /* a grammar may have ended the last job */
                 return;
             }
         }
