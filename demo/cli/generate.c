@@ -218,6 +218,9 @@ int cli_generate(int argc, char **argv)
         SAMPLING_ARGS,
 #undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
+        { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
+        { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
+        { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };

@@ -84,6 +84,8 @@ static void ban(const rig *r, const char *const *bans, uint32_t count, uint32_t 
     d.session = s;
     d.ban_strings = bans;
     d.ban_string_count = count;
+    d.sampler.bias = &(exl2_bias){ model.byte_ids[0], -3e38f }; /* a text without zero bytes is easier to look at */
+    d.sampler.bias_count = prompt_tokens > EXL2__COUNT(text_prompt);
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK(said.stats.bans_avoided >= avoided_least);
     CHECK_INT(said.stats.bans_shown, 0);
