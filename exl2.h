@@ -151,8 +151,8 @@
    rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
    than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
    pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
-   render to more than 256 KiB, and for a moment where a tokenizer rewrites text before it cuts it (Llama 2, Gemma,
-   Qwen).
+   render to more than 256 KiB, for jobs with guidance, and for a moment where a tokenizer rewrites text before it cuts
+   it (Llama 2, Gemma, Qwen).
 
    6. MODELS
 
@@ -238,7 +238,11 @@
    may become a longer one that begins as it does, so that a prompt may end within a word; the text that comes goes on
    behind the prompt's, the new token is in the history in place of the old one, and does not count. It takes two
    tokens, and not a marker. on_logits sees the logits before anything else does and may edit them. None of ban_strings
-   and heal_prompt goes with a grammar.
+   and heal_prompt goes with a grammar. guidance draws from s log p + (1 - s) log n, where p are the prompt's
+   probabilities and n those of a negative prompt, which goes on with the same tokens in a session of its own: away from
+   it above 1, towards it below. That takes two jobs' places, two sequences of a pass, the memory of a row of logits,
+   allocated at the start, and the host draws. Log-probabilities and alternatives are of what guidance and on_logits
+   leave.
 
    11. KERNELS
 
@@ -768,6 +772,12 @@ typedef struct exl2_job_desc {
     const exl2_token *stop_tokens;
     uint32_t stop_string_count, ban_string_count, stop_token_count;
     uint32_t alts_per_token;   /* at most EXL2_ALTS_MAX */
+    float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
+    exl2_session negative;     /* goes on with the same tokens, busy until DONE; 0 = one of the job's own; */
+    const char *negative_prompt; /* appended to it; */
+    size_t negative_bytes;     /* 0 = NUL-terminated */
+    const exl2_message *negative_messages; /* or a conversation */
+    size_t negative_message_count;
     int32_t priority;          /* higher first; ties in order of start */
     exl2_logits_fn on_logits;  /* before each draw */
     exl2_event_fn on_event;    /* NULL: exl2_next_event */

@@ -21,10 +21,11 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system;
-    bool chat, json;
-    uint32_t max_tokens;
-    arg_texts stops;
+    const char *path, *prompt, *prompt_file, *ids, *system, *negative;
+    bool chat, json, heal;
+    uint32_t max_tokens, min_tokens;
+    float guidance;
+    arg_texts stops, bans;
     sampling_options sampling;
     host_options host;
 } generate_options;
@@ -76,10 +77,14 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (o->system && !o->chat) {
         return args_wrong(d, "--system goes with --chat");
     }
-    for (uint32_t i = 0; i < o->stops.count; i++) {
-        if (!o->stops.items[i][0]) {
-            return args_wrong(d, "--stop takes a text that is not empty");
+    for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
+        bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
+        if (stop || ban) {
+            return args_wrong(d, "%s takes a text that is not empty", stop ? "--stop" : "--ban-text");
         }
+    }
+    if (!o->negative != !(o->guidance < 0 || o->guidance > 0)) {
+        return args_wrong(d, "--guidance and --negative go together");
     }
     return ARGS_OK;
 }
@@ -87,7 +92,7 @@ static args_result check(const args_desc *d, const generate_options *o)
 static void print_json(const generation *g, const exl2_token *history, size_t count)
 {
     const exl2_job_stats *stats = &g->end.stats;
-    size_t prompt = stats->prompt_tokens < count ? stats->prompt_tokens : count;
+    size_t prompt = count - (stats->new_tokens < count ? stats->new_tokens : count);
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
     json_out_ids(&j, "prompt_ids", history, prompt);
@@ -164,9 +169,19 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     const generate_options *o = g->options;
     exl2_job job;
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
-                        .stop_string_count = o->stops.count, .on_event = on_event, .user = g };
-    if (o->stops.count && !g->host->info.has_tokenizer) {
-        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet --stop\n", o->path);
+                        .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
+                        .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
+                        .guidance = o->guidance, .on_event = on_event, .user = g };
+    const exl2_message negative = { "user", o->negative };
+    if (o->negative && o->chat) {
+        d.negative_messages = &negative;
+        d.negative_message_count = 1;
+    } else {
+        d.negative_prompt = o->negative;
+    }
+    if (o->stops.count + o->bans.count && !g->host->info.has_tokenizer) {
+        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet %s\n", o->path,
+                o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
     if (exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
@@ -221,6 +236,8 @@ int cli_generate(int argc, char **argv)
         { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
         { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
+        { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
+        { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };

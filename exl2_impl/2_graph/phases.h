@@ -110,6 +110,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     exl2_token target;              /* SCORE: the token whose log-probability is wanted */
     uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
     const exl2__sampling *sampling; /* DRAW, HOST, and so on with what follows */
+    const float *negative;          /* HOST: logits [vocab] of guidance, NULL = none; */
+    float guidance;                 /* how far from those */
     const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
     uint64_t draw_position;         /* DRAW: absolute position of the new token in its session; */
     uint32_t attempt;               /* and how often that position was taken back */

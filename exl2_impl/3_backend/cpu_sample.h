@@ -8,7 +8,8 @@
 
 #include "cpu_sample_shape.h"
 
-/* The chain of a drawn row. Order of tokens is always: logit descending, then id ascending.
+/* The chain of a drawn row; with guidance, of what it makes of two. Order of tokens is always: logit descending, then id
+   ascending.
    0. mask: what it does not hold becomes -infinity
    1. penalties: for each token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each time
       that it occurs x - frequency
@@ -94,6 +95,32 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
 }
 
 /* ---- steps 0 to 2 ---- */
+
+/* Natural logarithm of what all tokens weigh; some are allowed. */
+static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
+{
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
+    return (double)curve.top + exl2__weight_log(exl2__weight_sums(&curve, logits, w->vocab, w->block_sums));
+}
+
+/* log p + (guidance - 1) (log p - log n), n: shares of row->negative. What either of them never says stays out, where
+   ExLlamaV2 has NaN. */
+static void exl2__sample_guide(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+{
+    int32_t top = exl2__weight_maxima(logits, w->vocab, w->block_keys);
+    int32_t other = exl2__weight_maxima(row->negative, w->vocab, w->block_keys);
+    if (top == EXL2__WEIGHT_KEY_NONE || other == EXL2__WEIGHT_KEY_NONE) {
+        return;
+    }
+    float sum = (float)exl2__sample_logsumexp(w, logits, top);
+    float other_sum = (float)exl2__sample_logsumexp(w, row->negative, other), away = row->guidance - 1;
+    for (uint32_t i = 0; i < w->vocab; i++) {
+        float p = logits[i] - sum, n = row->negative[i] - other_sum;
+        bool out = exl2__weight_key(logits[i]) == EXL2__WEIGHT_KEY_NONE
+                || exl2__weight_key(row->negative[i]) == EXL2__WEIGHT_KEY_NONE;
+        logits[i] = out ? exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE) : p + away * (p - n);
+    }
+}
 
 static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
 {
@@ -329,6 +356,9 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
     result->surprise = 0;
     result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     exl2__sample_softmax raw;
+    if (row->negative) {
+        exl2__sample_guide(&w, logits, row);
+    }
     raw.top_key = exl2__weight_maxima(logits, vocab, w.block_keys);
     if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {
         return EXL2_OK;

@@ -14,7 +14,9 @@
 
 /* A sequence is waiting (for pages), then active. While active, the tokens of its history that have no K and V yet
    are its pending rows: many during prefill, one per decoded token. */
-typedef struct exl2__sequence {
+typedef struct exl2__sequence exl2__sequence;
+
+struct exl2__sequence {
     bool live;                    /* false: an empty slot */
     bool active;                  /* pages are reserved and the prompt is in the history */
     bool held;                    /* paused, or its events have no room: no rows for now */
@@ -39,9 +41,11 @@ typedef struct exl2__sequence {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX]; /* [tried_count] not drawn at position tried_at */
     uint32_t tried_count, tried_at;
     uint32_t attempt;             /* how often the history was taken back */
+    exl2__sequence *partner;      /* guidance: starts with this one, and draws in the same passes; */
+    bool follows;                 /* it is the partner that decides when */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
     const uint32_t *mask;         /* of that pass: a bit for each token that may be drawn; NULL = all may */
-} exl2__sequence;
+};
 
 /* Higher priority first, then the earlier one. */
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)

@@ -85,12 +85,34 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
     }
 }
 
+/* Gives back the job's pages, session and slot. */
+static inline void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
+{
+    exl2__model *m = &e->models[job->model];
+    exl2__session *session = &e->sessions[job->session];
+    uint32_t slot = (job->id & 0xFFFF) - 1;
+    if (job->sequence.rows) {
+        exl2__batch_forget(&m->batch, slot);
+    }
+    if (job->sequence.active) {
+        exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
+    }
+    session->job = 0;
+    if (session->closing || session->one_shot) {
+        exl2__objects_free_session(e, session);
+    }
+    exl2__free(&e->ctx, job->guide, m->plan.shape.vocab * sizeof *job->guide, EXL2_MEM_SCRATCH);
+    exl2__lock(&e->lock);
+    job->sequence.live = false;
+    job->cancel = job->pause = 0;
+    exl2__pool_give(&e->job_ids, slot);
+    exl2__unlock(&e->lock);
+}
+
 /* Gives up everything that the job holds and tells the host. Before the callback runs the handle is stale and the
    session is free, so that the host can start the next job from inside it. false: the ring is full. */
 static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
-    exl2__model *m = &e->models[job->model];
-    exl2__session *session = &e->sessions[job->session];
     uint64_t now = exl2__platform_ns();
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_DONE);
     job->stats.new_tokens = job->delivered;
@@ -106,28 +128,16 @@ static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     }
     exl2_event_fn on_event = job->on_event;
     void *user = job->user;
-    uint32_t slot = (job->id & 0xFFFF) - 1;
-    if (job->sequence.rows) {
-        exl2__batch_forget(&m->batch, slot);
-    }
-    if (job->sequence.active) {
-        exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + job->delivered);
-    }
     if (e->watched == job->id) {
         e->watched = 0;
         e->watched_result = job->result;
         e->watched_error = job->error;
     }
     exl2__grammars_leave(e, job);
-    session->job = 0;
-    if (session->closing || session->one_shot) {
-        exl2__objects_free_session(e, session);
+    if (job->twin) {
+        exl2__jobs_give_up(e, job->twin, job->delivered);
     }
-    exl2__lock(&e->lock);
-    job->sequence.live = false;
-    job->cancel = job->pause = 0;
-    exl2__pool_give(&e->job_ids, slot);
-    exl2__unlock(&e->lock);
+    exl2__jobs_give_up(e, job, job->delivered);
     if (on_event) {
         exl2_flow ignored;
         exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
@@ -261,6 +271,13 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     job->held_count++;
 }
 
+/* Without its last tokens; the one before them is computed again, for its logits. */
+static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
+{
+    t->tokens -= tokens;
+    t->cached = exl2__min32(t->cached, t->tokens - 1);
+}
+
 /* Takes the history back to where the token begins that the banned text at `at` begins in: another one is drawn there.
    false: too many were tried; the text has to stand. */
 static inline bool exl2__jobs_take_back(exl2__job *job, size_t at)
@@ -286,8 +303,11 @@ static inline bool exl2__jobs_take_back(exl2__job *job, size_t at)
     s->sampling.mirostat_mu = held->mu;
     job->held_count = first;
     job->hold_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&job->stream) : 0;
-    s->table->tokens = position;
-    s->table->cached = exl2__min32(s->table->cached, position - 1); /* the token before it again, for its logits */
+    uint32_t back = s->table->tokens - position;
+    exl2__jobs_shorten(s->table, back);
+    if (job->twin) {
+        exl2__jobs_shorten(job->twin->sequence.table, back);
+    }
     return true;
 }
 
@@ -308,6 +328,9 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         job->stats.prefill_ns = job->first_ns - job->active_ns;
     }
     exl2__table_append(s->table, &m->pages, result->token);
+    if (job->twin) {
+        exl2__table_append(job->twin->sequence.table, &m->pages, result->token);
+    }
     e->stats.tokens_out++;
     bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
     bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0), whole = false;

@@ -95,7 +95,9 @@ typedef struct exl2__grammar_slot {
     void *user;                  /* which asks these */
 } exl2__grammar_slot;
 
-typedef struct exl2__job {
+typedef struct exl2__job exl2__job;
+
+struct exl2__job {
     uint32_t id, model, session; /* model, session: slots */
     exl2__sequence sequence;
     exl2__job_block *block;
@@ -110,6 +112,11 @@ typedef struct exl2__job {
     uint32_t taken_back;         /* times since text was delivered */
     exl2_token healed;           /* of the prompt, replaced by the first drawn token; -1 = none */
     exl2_logits_fn on_logits;
+    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; and back */
+    float guidance;
+    float *guide;                /* [vocab] logits of whichever of the two came first, until the other one comes */
+    bool guide_waits;
+    uint32_t guide_row;          /* of the leader, in the step */
     exl2__stops breakers;        /* dry_breakers */
     const exl2_token *xtc_keep, *allow;
     uint32_t xtc_keep_count, allow_count;
@@ -129,7 +136,7 @@ typedef struct exl2__job {
     /* Under the engine's lock: */
     uint32_t cancel, pause;      /* id of the job when asked for */
     exl2_job_info published;
-} exl2__job;
+};
 
 struct exl2_engine {
     exl2__ctx ctx;
@@ -191,7 +198,9 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 {
     exl2_job handle = { s->job };
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
-    return job && job->sequence.active ? job->sequence.prompt_end + job->delivered : s->table.tokens;
+    bool twin = job && s != &e->sessions[job->session];
+    const exl2__sequence *q = twin ? &job->twin->sequence : job ? &job->sequence : NULL;
+    return q && q->active ? q->prompt_end + job->delivered : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -240,7 +249,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->max_jobs; i++) {
-        if (e->jobs[i].sequence.live) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].leader) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

@@ -237,24 +237,25 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     return EXL2_OK;
 }
 
-/* Queues the job. On failure nothing has changed. */
-EXL2__COLD
-static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+/* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
+static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+                                        exl2__model **model)
 {
-    exl2__session *session = NULL;
     exl2__model *m;
+    *session = NULL;
     if (d->session.id) {
-        session = exl2__objects_session(e, d->session);
-        if (!session) {
+        exl2__session *s = exl2__objects_session(e, d->session);
+        if (!s) {
             return exl2__objects_stale(e, "session", d->session.id);
         }
-        if (session->job) {
-            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", session->job);
+        if (s->job) {
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", s->job);
         }
-        m = &e->models[session->model];
+        m = &e->models[s->model];
         if (d->model.id && d->model.id != m->id) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names a session of one model and another model");
         }
+        *session = s;
     } else if (!(m = exl2__objects_model(e, d->model))) {
         return exl2__objects_stale(e, "model", d->model.id);
     }
@@ -265,6 +266,18 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
     if (m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
     }
+    *model = m;
+    return EXL2_OK;
+}
+
+/* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
+   changed. */
+static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint32_t of,
+                                      exl2__job **out)
+{
+    exl2__session *session;
+    exl2__model *m = NULL;
+    EXL2__TRY(exl2__starting_place(e, d, &session, &m));
     uint32_t job_id = exl2__pool_take(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
@@ -292,12 +305,84 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
         }
         return r;
     }
-    session->job = job_id;
+    session->job = of ? of : job_id;
     session->one_shot = one_shot;
+    *out = job;
+    return EXL2_OK;
+}
+
+/* The job of the negative prompt beside `leader`. */
+static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
+{
+    exl2__model *m = &e->models[leader->model];
+    exl2_job_desc other = { .session = d->negative, .prompt = d->negative_prompt, .prompt_bytes = d->negative_bytes,
+                            .messages = d->negative_messages, .message_count = d->negative_message_count,
+                            .text_flags = d->text_flags, .chat = d->chat, .max_tokens = leader->max_tokens,
+                            .heal_prompt = d->heal_prompt, .prefill_only = d->prefill_only,
+                            .priority = d->priority };
+    other.model.id = m->id;
+    void *guide;
+    EXL2__TRY(exl2__starting_one(e, &other, true, leader->id, twin));
+    exl2__job *job = *twin;
+    uint32_t pages = exl2__pages_for(leader->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
+    exl2_result r = EXL2_OK;
+    if (m->plan.sequences_max < 2 || pages > m->pages.count) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
+                       "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
+    } else if (job->healed != leader->healed) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance: both prompts must end with the same token");
+    } else {
+        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof *job->guide, 64, EXL2_MEM_SCRATCH, &guide);
+    }
+    if (r < 0) {
+        exl2__jobs_give_up(e, job, 0);
+        return r;
+    }
+    leader->guide = (float *)guide;
+    leader->guidance = d->guidance;
+    leader->twin = job;
+    job->leader = leader;
+    leader->sequence.partner = &job->sequence;
+    job->sequence.partner = &leader->sequence;
+    job->sequence.follows = true;
+    leader->sequence.on_host = leader->sequence.waits = true;
+    job->sequence.on_host = job->sequence.waits = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_desc *d)
+{
+    bool negative = d->negative.id || d->negative_prompt || d->negative_messages;
+    if (!exl2__sampler_fits(d->guidance, -100, 100)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
+    }
+    if (negative != (d->guidance < 0 || d->guidance > 0)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"
+                                                          : "guidance needs a negative prompt or session");
+    }
+    return EXL2_OK;
+}
+
+/* Queues the job. On failure nothing has changed. */
+EXL2__COLD
+static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+{
+    exl2__job *job, *twin = NULL;
+    EXL2__TRY(exl2__starting_check_guidance(e, d));
+    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, &job));
+    if (d->guidance < 0 || d->guidance > 0) {
+        exl2_result r = exl2__starting_twin(e, d, job, &twin);
+        if (r < 0) {
+            exl2__grammars_leave(e, job);
+            exl2__jobs_give_up(e, job, 0);
+            return r;
+        }
+        twin->sequence.live = true;
+    }
     job->sequence.live = true;
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);
-    out->id = job_id;
+    out->id = job->id;
     return EXL2_OK;
 }
 

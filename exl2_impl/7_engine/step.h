@@ -45,6 +45,9 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
     progress->anything |= was_due && clear;
     if (job->id == id && job->sequence.live) {
         job->sequence.held = paused || !clear || job->ending;
+        if (job->twin) {
+            job->twin->sequence.held = job->sequence.held;
+        }
         exl2__jobs_publish(e, job);
     }
 }
@@ -53,7 +56,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
 static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (uint32_t i = 0; i < e->max_jobs; i++) {
-        if (e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].leader && &e->models[e->jobs[i].model] == m) {
             exl2__step_tend(e, &e->jobs[i], progress);
         }
     }
@@ -78,10 +81,14 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
 {
     while (active < m->plan.sequences_max) {
         exl2__sequence *next = exl2__schedule_next(m->sequences, count, &m->pages);
-        if (!next) {
+        if (!next || (next->partner && active + 2 > m->plan.sequences_max)) {
             return;
         }
         exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+        if (next->partner) {
+            exl2__schedule_start(next->partner, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+            active++;
+        }
         for (uint32_t i = 0; i < e->max_jobs; i++) {
             exl2__job *job = &e->jobs[i];
             if (&job->sequence == next) {
@@ -239,7 +246,7 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
             e->stats.tokens_in += s->rows;
-            job->progress_due = !s->score_prompt;
+            job->progress_due = !s->score_prompt && !job->leader;
         }
         s->table->cached += s->rows;
         if (s->prefill_only && s->table->cached == s->table->tokens) {
@@ -248,23 +255,38 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* A row that the backend does not draw. */
-static inline void exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+/* A row that the backend does not draw; false: the other row of the pair is not there yet, or it failed. */
+static inline bool exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
 {
+    exl2__job *leader = job->leader ? job->leader : job;
+    uint32_t at = m->forward.logit0 + row, vocab = m->plan.shape.vocab;
     float *logits;
-    const exl2__logit_row *wanted = &m->forward.step.logits[m->forward.logit0 + row];
     exl2_result r = m->backend->logits(m->device, row, &logits);
-    if (r >= 0 && job->on_logits) {
-        exl2_job handle = { job->id };
+    leader->guide_row = job == leader ? at : leader->guide_row;
+    if (r >= 0 && leader->twin && !leader->guide_waits) {
+        memcpy(leader->guide, logits, vocab * sizeof *logits);
+        leader->guide_waits = true;
+        return false;
+    }
+    exl2__logit_row wanted = m->forward.step.logits[leader->guide_row];
+    if (leader->twin) {
+        wanted.guidance = leader->guidance;
+        wanted.negative = job == leader ? leader->guide : logits;
+        logits = job == leader ? logits : leader->guide;
+        leader->guide_waits = false;
+    }
+    if (r >= 0 && leader->on_logits) {
+        exl2_job handle = { leader->id };
         e->in_callback++;
-        job->on_logits(job->user, handle, logits, m->plan.shape.vocab);
+        leader->on_logits(leader->user, handle, logits, vocab);
         e->in_callback--;
     }
-    r = r < 0 ? r : m->backend->draw(m->device, logits, wanted, &m->forward.results[row]);
+    r = r < 0 ? r : m->backend->draw(m->device, logits, &wanted, &m->forward.results[row]);
     e->stats.host_draws += m->backend->queue != NULL;
     if (r < 0) {
-        exl2__jobs_fail(e, job, r);
+        exl2__jobs_fail(e, leader, r);
     }
+    return r >= 0;
 }
 
 /* Hands out the results of a group of logit rows. false: an event found no room; go on in a later step. */
@@ -276,7 +298,9 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
     while (m->next_result < f->result_count) {
         uint32_t first = m->next_result, count = 1;
         exl2__job *job = &e->jobs[owners[first]];
-        bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m && !job->ending;
+        bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
+        exl2__job *leader = ours && job->leader ? job->leader : job;
+        ours = ours && !leader->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
             while (first + count < f->result_count && owners[first + count] == owners[first]
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
@@ -286,15 +310,13 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
                 return false;
             }
         } else if (ours) {
-            exl2__jobs_tell_progress(e, job);
-            if (rows[first].use == EXL2__LOGIT_HOST) {
-                exl2__step_draw(e, m, job, first);
+            exl2__jobs_tell_progress(e, leader);
+            bool drawn = rows[first].use != EXL2__LOGIT_HOST || exl2__step_draw(e, m, job, first);
+            if (drawn && !leader->ending) {
+                exl2__jobs_accept(e, leader, f->results + first);
             }
-            if (!job->ending) {
-                exl2__jobs_accept(e, job, f->results + first);
-            }
-            if (!job->progress_due) {
-                exl2__jobs_release(e, job);
+            if (!leader->progress_due) {
+                exl2__jobs_release(e, leader);
             }
         }
         m->next_result += count;
@@ -312,7 +334,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = 0;
         if (result < 0) {
-            exl2__jobs_fail(e, job, result);
+            exl2__jobs_fail(e, job->leader ? job->leader : job, result);
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
