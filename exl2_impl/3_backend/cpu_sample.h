@@ -8,8 +8,8 @@
 
 #include "cpu_sample_shape.h"
 
-/* The chain of a drawn row; with guidance, of what it makes of two. Order of tokens is always: logit descending, then id
-   ascending.
+/* The chain of a drawn row; with guidance, of what it makes of two. Order of tokens is always: logit descending,
+   then id ascending.
    0. mask: what it does not hold becomes -infinity
    1. penalties: for each token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each time
       that it occurs x - frequency

@@ -78,6 +78,7 @@ static void exl2__sample_keep_share(exl2__sample_list *list, double weight)
 
 /* Tokens in order of weight; |w[i] - 2 w[i+1] + w[i+2]| is the curvature behind token i. Keeps one token more than
    those whose curvatures make at most z of all. Shares below 1e-8 do not count, nor do they stay. */
+EXL2__COLD
 static void exl2__sample_tail_free(exl2__sample_work *w, float z)
 {
     exl2__sample_list *list = &w->list;
@@ -188,6 +189,7 @@ static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve 
 
 /* With probability q all tokens of at least the threshold go, but the least likely of them and those that are kept in
    any case. Drawing that and then a token is drawing from this mixture. */
+EXL2__COLD
 static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
 {
     double sum = (double)exl2__sample_list_sum(list), least = (double)s->xtc_threshold * sum, gone = 0;
@@ -245,6 +247,7 @@ static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, co
 
 /* Tokens lie on a line from the likeliest to the least likely; the random number u of 0..1 becomes u^exp(-skew). Shares
    that are the same float are taken by lowest id. */
+EXL2__COLD
 static uint32_t exl2__sample_draw_skewed(exl2__sample_work *w, float skew, uint64_t random)
 {
     exl2__sample_list *list = &w->list;

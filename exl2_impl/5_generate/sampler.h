@@ -273,6 +273,7 @@ static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resol
 }
 
 /* *out: the same for a backend; it points to the lists of `resolved`. Whether XTC keeps a token is not settled here. */
+EXL2__COLD
 static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
 {
     const float off = EXL2_OFF;

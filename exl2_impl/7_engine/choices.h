@@ -35,6 +35,7 @@ static inline void *exl2__choices_take(exl2__job *job, uint32_t *used, size_t by
 }
 
 /* A copy of ids that the vocabulary has. */
+EXL2__COLD
 static exl2_result exl2__choices_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
                                       uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
 {
@@ -52,6 +53,7 @@ static exl2_result exl2__choices_ids(exl2_engine *e, const exl2__model *m, exl2_
 }
 
 /* Strings into the job's text memory; *longest grows to the longest. */
+EXL2__COLD
 static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
                                          const char *what, uint32_t *used, size_t *longest, exl2__stops *out)
 {
@@ -81,6 +83,7 @@ static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const c
 }
 
 /* End tokens that a minimum length bans. */
+EXL2__COLD
 static exl2_result exl2__choices_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                       uint32_t *used)
 {
@@ -101,6 +104,7 @@ static exl2_result exl2__choices_ends(exl2_engine *e, const exl2__model *m, exl2
 }
 
 /* Everything that ends a text, or may not be in it. */
+EXL2__COLD
 static exl2_result exl2__choices_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                        uint32_t *used)
 {
@@ -180,6 +184,7 @@ static bool exl2__choices_keeps(const void *user, exl2_token token)
 }
 
 /* What DRY and XTC ask about tokens. */
+EXL2__COLD
 static exl2_result exl2__choices_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                          const exl2_sampler_desc *d, uint32_t *used)
 {
@@ -200,6 +205,7 @@ static exl2_result exl2__choices_askers(exl2_engine *e, const exl2__model *m, ex
     return EXL2_OK;
 }
 
+EXL2__COLD
 static exl2_result exl2__choices_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                           uint32_t *used)
 {

@@ -86,7 +86,8 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
 }
 
 /* Gives back the job's pages, session and slot. */
-static inline void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
+EXL2__COLD
+static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
 {
     exl2__model *m = &e->models[job->model];
     exl2__session *session = &e->sessions[job->session];
@@ -280,7 +281,8 @@ static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
 
 /* Takes the history back to where the token begins that the banned text at `at` begins in: another one is drawn there.
    false: too many were tried; the text has to stand. */
-static inline bool exl2__jobs_take_back(exl2__job *job, size_t at)
+EXL2__COLD
+static bool exl2__jobs_take_back(exl2__job *job, size_t at)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t first = 0;

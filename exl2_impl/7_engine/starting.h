@@ -107,6 +107,7 @@ static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *
 }
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
+EXL2__COLD
 static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                          const exl2__table *t)
 {
@@ -238,6 +239,7 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
 }
 
 /* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
+EXL2__COLD
 static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
                                         exl2__model **model)
 {
@@ -272,6 +274,7 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
 
 /* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
    changed. */
+EXL2__COLD
 static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint32_t of,
                                       exl2__job **out)
 {
@@ -312,6 +315,7 @@ static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bo
 }
 
 /* The job of the negative prompt beside `leader`. */
+EXL2__COLD
 static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
 {
     exl2__model *m = &e->models[leader->model];

@@ -104,7 +104,8 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
 }
 
 /* Leaves of `bits` what is on the job's list. */
-static inline void exl2__step_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+EXL2__COLD
+static void exl2__step_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
 {
     uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
     for (uint32_t i = 0; i < job->allow_count; i++) {
@@ -119,7 +120,8 @@ static inline void exl2__step_allow(const exl2__job *job, uint32_t *bits, uint32
 }
 
 /* Tokens that begin as the prompt's last one did, which the first drawn token replaces. */
-static inline void exl2__step_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+EXL2__COLD
+static void exl2__step_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
 {
     size_t bytes, prefix_bytes;
     bool special;
@@ -133,7 +135,8 @@ static inline void exl2__step_heal(const exl2__model *m, const exl2__job *job, u
 }
 
 /* What may be drawn: of a healed token, by the grammar (*over: it lets nothing come), by the list. */
-static inline exl2_result exl2__step_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+EXL2__COLD
+static exl2_result exl2__step_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
 {
     uint32_t words = m->batch.mask_words;
     *over = false;
@@ -256,7 +259,8 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
 }
 
 /* A row that the backend does not draw; false: the other row of the pair is not there yet, or it failed. */
-static inline bool exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+EXL2__COLD
+static bool exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
 {
     exl2__job *leader = job->leader ? job->leader : job;
     uint32_t at = m->forward.logit0 + row, vocab = m->plan.shape.vocab;
