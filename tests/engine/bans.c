@@ -70,7 +70,8 @@ static void check_cache(const rig *r, exl2_session s)
     CHECK(memcmp(other.ids, wanted, sizeof wanted) == 0);
 }
 
-static void ban(const rig *r, const char *const *bans, uint32_t count, uint32_t prompt_tokens, uint32_t avoided_least)
+/* Returns how often something was taken back. */
+static uint32_t ban(const rig *r, const char *const *bans, uint32_t count, uint32_t prompt_tokens)
 {
     static exl2_token prompt[200];
     exl2_session s;
@@ -87,7 +88,6 @@ static void ban(const rig *r, const char *const *bans, uint32_t count, uint32_t 
     d.sampler.bias = &(exl2_bias){ model.byte_ids[0], -3e38f }; /* a text without zero bytes is easier to look at */
     d.sampler.bias_count = prompt_tokens > EXL2__COUNT(text_prompt);
     CHECK_INT(run(r, &d, &said), EXL2_OK);
-    CHECK(said.stats.bans_avoided >= avoided_least);
     CHECK_INT(said.stats.bans_shown, 0);
     for (uint32_t i = 0; i < count; i++) {
         CHECK(!find(said.text, bans[i]));
@@ -95,6 +95,7 @@ static void ban(const rig *r, const char *const *bans, uint32_t count, uint32_t 
     check_told(r, s, prompt_tokens);
     check_cache(r, s);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+    return said.stats.bans_avoided;
 }
 
 static void bans(const rig *r)
@@ -102,13 +103,15 @@ static void bans(const rig *r)
     static const char *const one[] = { "FOX" }, *const across[] = { "stop" }, *const smile[] = { "\xF0\x9F\x98\x80" };
     static const char *const many[] = { "fox", "o", "e", " n", "aab", "\xC3\xA9", "t", "is" };
     static const char *const never[] = { "qqqq" };
-    ban(r, one, 1, EXL2__COUNT(text_prompt), 1);
-    ban(r, across, 1, EXL2__COUNT(text_prompt), 1); /* of three tokens */
-    ban(r, smile, 1, EXL2__COUNT(text_prompt), 1);  /* a code point of three tokens */
-    ban(r, many, 8, EXL2__COUNT(text_prompt), 3);
+    uint32_t avoided = 0;
+    CHECK(ban(r, one, 1, EXL2__COUNT(text_prompt)) >= 1);
+    CHECK(ban(r, across, 1, EXL2__COUNT(text_prompt)) >= 1); /* of three tokens */
+    CHECK(ban(r, smile, 1, EXL2__COUNT(text_prompt)) >= 1);  /* a code point of three tokens */
+    CHECK(ban(r, many, 8, EXL2__COUNT(text_prompt)) >= 3);
     for (uint32_t prompt = 58; prompt < 66; prompt++) { /* over the border of a page */
-        ban(r, many, 8, prompt, 1);
+        avoided += ban(r, many, 8, prompt);
     }
+    CHECK(avoided >= 8);
     exl2_job_desc d = text_job(r, &model, 16, &said);
     d.ban_strings = never;
     d.ban_string_count = 1;
