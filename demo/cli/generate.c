@@ -22,6 +22,7 @@
 
 typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system;
+    const char *schema, *grammar, *regex, *choices;
     bool chat, json;
     uint32_t max_tokens;
     arg_texts stops;
@@ -33,6 +34,8 @@ typedef struct generation {
     const generate_options *options;
     host *host;
     char *file_text; /* of --prompt-file */
+    char *grammar_text; /* of --schema, --grammar or --choices */
+    exl2_grammar_desc grammar;
     const char *prompt;
     size_t prompt_bytes;
     ids prompt_ids; /* of --ids */
@@ -75,6 +78,9 @@ static args_result check(const args_desc *d, const generate_options *o)
     }
     if (o->system && !o->chat) {
         return args_wrong(d, "--system goes with --chat");
+    }
+    if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
+        return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
     }
     for (uint32_t i = 0; i < o->stops.count; i++) {
         if (!o->stops.items[i][0]) {
@@ -169,7 +175,9 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
         fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet --stop\n", o->path);
         return 1;
     }
-    if (exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
+    g->grammar.model = g->host->model;
+    bool good = !g->grammar.source || exl2_grammar_make(g->host->engine, &g->grammar, &d.grammar) >= 0;
+    if (!good || exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
         return host_failed(g->host);
     }
     d.session = g->session;
@@ -203,6 +211,21 @@ static bool read_prompt(generation *g)
     return true;
 }
 
+/* What the text must be; the files of the flags are read. */
+static bool read_grammar(generation *g)
+{
+    const generate_options *o = g->options;
+    const char *path = o->schema ? o->schema : o->grammar ? o->grammar : o->choices;
+    g->grammar.kind = o->schema ? EXL2_GRAMMAR_JSON_SCHEMA : o->grammar ? EXL2_GRAMMAR_EBNF
+                    : o->choices ? EXL2_GRAMMAR_CHOICES : EXL2_GRAMMAR_REGEX;
+    g->grammar.source = o->regex;
+    if (path) {
+        g->grammar_text = text_file_read(path, &g->grammar.source_bytes);
+        g->grammar.source = g->grammar_text;
+    }
+    return !path || g->grammar_text;
+}
+
 int cli_generate(int argc, char **argv)
 {
     generate_options o = { .sampling = SAMPLING_DEFAULTS };
@@ -216,6 +239,10 @@ int cli_generate(int argc, char **argv)
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
         SAMPLING_ARGS(o.sampling),
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
+        { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
+        { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
+        { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
+        { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
@@ -240,12 +267,13 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
-    } else if (read_prompt(&g) && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
+    } else if (read_prompt(&g) && read_grammar(&g) && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);
     free(g.prompt_ids.items);
     free(g.file_text);
+    free(g.grammar_text);
     free(g.text.data);
     return code;
 }
