@@ -21,7 +21,8 @@ static void require(bool holds)
 /* A token for each byte, and some that cross the borders of marks and characters. */
 static void open_vocab(void)
 {
-    static const char *const more[] = { "{\\\"", "\\\":", "\\\",", "\\\"}", "true", "null", "ab", "abc", "\\u00c3\\u00a9",
+    static const char *const more[] = { "{\\\"", "\\\":", "\\\",", "\\\"}", "true", "null", "ab", "abc",
+                                        "\\u00c3\\u00a9",
                                         "\\u0120\\\"", "\\\\\\\\u", "12", "]}" };
     static char text[8192];
     size_t used = (size_t)snprintf(text, sizeof text, "{");

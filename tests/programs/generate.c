@@ -1,5 +1,6 @@
 /* generate.c: texts of the program exl2 under --schema, --grammar, --regex and --choices; its sentences about them.
-   takes: generate PROGRAM FOLDER: the program, a folder to write to.
+   And turns of npc by a model of random weights.
+   takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
    gives: exit code 0 or 1.
    owns:  FOLDER.
    next:  npc.c */
@@ -50,8 +51,8 @@ static void check_grammars(const char *model)
 int main(int argc, char **argv)
 {
     char model[1100];
-    if (argc != 3) {
-        printf("generate PROGRAM FOLDER\n");
+    if (argc != 4) {
+        printf("generate PROGRAM FOLDER NPC\n");
         return 1;
     }
     program_set(argv[1], argv[2]);
@@ -61,6 +62,14 @@ int main(int argc, char **argv)
     program_sentence(program_run("generate m --prompt a --regex a --choices f"), 2, "give one of --schema");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/none'", model, folder), 1,
                      "none: No such file");
+    snprintf(program, sizeof program, "%s", argv[3]);
+    CHECK_INT(program_run("--model '%s' --turns 6 --threads 2 --cpu-us 100000 --json '%s/npc.json'", model, folder), 0);
+    char *text = program_read("npc.json");
+    json_value *report = program_parse(text, strlen(text));
+    CHECK_INT(program_number(report, "turns"), 6);
+    CHECK_INT(program_number(report, "invalid_turns"), 0);
+    json_free(report);
+    free(text);
     program_set(argv[1], argv[2]); /* the model is large */
     return check_done();
 }
