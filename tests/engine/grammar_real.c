@@ -6,8 +6,8 @@
 #include "../grammar_judge.h"
 
 static const char *const schemas[] = {
-    "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":\"string\","
-    "\"maxLength\":100},\"act\":{\"enum\":[\"none\",\"give_key\",\"leave\"]},\"target\":{\"enum\":[\"Tom\",\"Ann\"]},"
+    "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":"
+    "\"string\",\"maxLength\":100},\"act\":{\"enum\":[\"none\",\"give_key\",\"leave\"]},\"target\":{\"enum\":[\"Tom\",\"Ann\"]},"
     "\"trust\":{\"type\":\"integer\",\"minimum\":-2,\"maximum\":2}},\"required\":[\"mood\",\"say\",\"act\",\"target\","
     "\"trust\"]}",
     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"pattern\":"

@@ -1,6 +1,6 @@
-/* npc.c: the program npc from outside: its sentences when something is missing; on the real model one evening twice, with
-   other budgets and another number of threads, which must be told in the same words; and many turns, each of which must
-   be one that the game allows.
+/* npc.c: the program npc from outside: its sentences when something is missing; on the real model one evening twice,
+   with other budgets and another number of threads, which must be told in the same words; and many turns, each of which
+   must be one that the game allows.
    takes: npc CASE PROGRAM FOLDER: "sentences", "script" or "turns", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER.
