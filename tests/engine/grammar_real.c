@@ -1,5 +1,5 @@
-/* grammar_real.c: the real model at temperature 1.5 says values of schemas: Python's jsonschema judges 100 of them, or as
-   many as $EXL2_GRAMMAR_VALUES says; and what a mask takes of a token's time. On a GPU with EXL2_BACKEND_CUDA. */
+/* grammar_real.c: the real model at temperature 1.5 says values of schemas: Python's jsonschema judges 100 of them, or
+   as many as $EXL2_GRAMMAR_VALUES says; and what a mask takes of a token's time. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "rig.h"
 
@@ -7,9 +7,9 @@
 
 static const char *const schemas[] = {
     "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":"
-    "\"string\",\"maxLength\":100},\"act\":{\"enum\":[\"none\",\"give_key\",\"leave\"]},\"target\":{\"enum\":[\"Tom\",\"Ann\"]},"
-    "\"trust\":{\"type\":\"integer\",\"minimum\":-2,\"maximum\":2}},\"required\":[\"mood\",\"say\",\"act\",\"target\","
-    "\"trust\"]}",
+    "\"string\",\"maxLength\":100},\"act\":{\"enum\":[\"none\",\"give_key\",\"leave\"]},\"target\":{\"enum\":[\"Tom\","
+    "\"Ann\"]},\"trust\":{\"type\":\"integer\",\"minimum\":-2,\"maximum\":2}},\"required\":[\"mood\",\"say\",\"act\","
+    "\"target\",\"trust\"]}",
     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"pattern\":"
     "\"^[A-Z][a-z]+$\"},\"price\":{\"type\":\"number\",\"minimum\":0,\"maximum\":99.5},\"when\":{\"type\":\"string\","
     "\"format\":\"date-time\"}},\"required\":[\"name\",\"price\"]},\"minItems\":1,\"maxItems\":4}",
