@@ -27,7 +27,6 @@
     X(exl2k_join, "gather.cu", exl2k_join_args, NONE)                                        \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
-    X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_order, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
