@@ -16,6 +16,9 @@
    A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
    are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
    when it stores the up's: their records begin at different rows. */
+#ifndef EXL2K_LEAD
+#define EXL2K_LEAD 1
+#endif
 #include "base.cuh"
 #include "gemm_results.cuh"
 #include "gemm_weights.cuh"
@@ -58,15 +61,16 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 }
 
 EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
+EXL2K_FN u32 exl2k_tile_bytes(const exl2k_gemm_args &a) { return a.row_blocks * 2048; }
 
 /* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last
    are the last, and are never stored. */
-template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
+EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
 #pragma unroll 1
     for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
         u32 place = exl2k_tile_place(a, s.fill), lane = threadIdx.x % EXL2K_WARP;
-        u32 to = s.at + place * (NT * 512) + lane * 16;
+        u32 to = s.at + place * exl2k_tile_bytes(a) + lane * 16;
         uint4 home = exl2k_shared_load4(s.home);
         u32 row = home.z + lane / 4;
         u64 from = exl2k_first(home) + (u64)(s.fill - s.base) * 64 + lane % 4 * 16;
@@ -78,7 +82,7 @@ template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gem
         }
 #endif
 #pragma unroll 4
-        for (u32 i = 0; i < NT; i++) {
+        for (u32 i = 0; i < a.row_blocks * 4; i++) {
             exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, home.w) * (a.x_pitch * 2));
         }
 #if __CUDA_ARCH__ >= 800
@@ -108,13 +112,13 @@ EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 #endif
 }
 
-/* The warp will not read the tile again. */
-EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+/* The warp will not read these 1 or 2 tiles again. */
+EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 count, u32 lane)
 {
     __syncwarp();
 #if __CUDA_ARCH__ >= 800
-    if (lane == 0) {
-        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
+    if (lane < count) {
+        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile + lane) * 8;
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
     }
 #endif
@@ -124,44 +128,61 @@ EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
 {
     exl2k_tiles_wait(s, a, tile, 0);
-    exl2k_tiles_done(s, a, tile, lane);
+    exl2k_tiles_done(s, a, tile, 1, lane);
 }
 
 /* ---- sums ---- */
 
-/* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
-template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
+/* A lane's inputs of 32 rows and one tile. */
+EXL2K_FN void exl2k_inputs(uint4 x[4], u32 at)
 {
-    uint4 x[2][2];
-    x[0][0] = exl2k_shared_load4(at);
-    x[0][1] = exl2k_shared_load4(at + 512);
+    for (u32 i = 0; i < 4; i++) {
+        x[i] = exl2k_shared_load4(at + i * 512);
+    }
+}
+
+/* The two strips' operands of steps j, j + 1 against 32 rows. */
+EXL2K_FN void exl2k_half_product(exl2k_sums &sums, const exl2k_operand a[2], u32 j, u32 block, const uint4 x[4])
+{
+    for (u32 k = 0; k < 8; k++) {
+        exl2k_mma(sums.v[k % 2][block * 4 + k / 2], a[k % 2][j], x[k / 2].x, x[k / 2].y);
+    }
+    for (u32 k = 0; k < 8; k++) {
+        exl2k_mma(sums.v[k % 2][block * 4 + k / 2], a[k % 2][j + 1], x[k / 2].z, x[k / 2].w);
+    }
+}
+
+/* The two strips' operands against all rows. low, high: the lane's inputs of the record's halves. Blocks of rows are
+   blocks of code: the compiler would load the inputs of all first, and have no registers left. */
+EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low, u32 high, u32 row_blocks)
+{
+    uint4 x[2][4];
+    exl2k_inputs(x[0], low);
 #pragma unroll
-    for (u32 p = 0; p < NT / 2; p++) {
-        if (p + 1 < NT / 2) {
-            x[(p + 1) % 2][0] = exl2k_shared_load4(at + p * 1024 + 1024);
-            x[(p + 1) % 2][1] = exl2k_shared_load4(at + p * 1024 + 1536);
+    for (u32 b = 0; b < 4; b++) {
+        if (b > 0 && b >= row_blocks) {
+            break;
         }
-        for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
+        exl2k_inputs(x[1], high + b * 2048);
+        exl2k_half_product(sums, a, 0, b, x[0]);
+        if (b < 3 && b + 1 < row_blocks) {
+            exl2k_inputs(x[0], low + b * 2048 + 2048);
         }
-        for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j + 1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
-        }
+        exl2k_half_product(sums, a, 2, b, x[1]);
     }
 }
 
 /* sums = W x over the chunks of w, records that begin in the halves [low, high). */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask - 1, half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask > 3 ? a.stage_mask - EXL2K_LEAD : 3, half = low;
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
-    for (u32 k = 0; k < 2 * NT * 4; k++) {
-        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
+    for (u32 k = 0; k < 128; k++) {
+        sums.v[k / 64][k / 4 % 16][k % 4] = 0.0f;
     }
-    exl2k_tiles_fill<NT>(s, a, s.base + lead);
+    exl2k_tiles_fill(s, a, s.base + lead);
 #pragma unroll 1
     while (half < high) {
         u32 slot = exl2k_slot(w, a, w.used);
@@ -188,14 +209,14 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
             r.codes = slot + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
             exl2k_tiles_wait(s, a, tile, arrived[0]);
-            exl2k_tiles_fill<NT>(s, a, tile + lead + 1);
-            exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
-            exl2k_tiles_done(s, a, tile, lane);
             if (two) {
                 exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
-                exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
-                exl2k_tiles_done(s, a, tile + 1, lane);
             }
+            exl2k_tiles_fill(s, a, tile + lead + 1);
+            u32 at = from + exl2k_tile_place(a, tile) * exl2k_tile_bytes(a);
+            u32 other = from + exl2k_tile_place(a, tile + two) * exl2k_tile_bytes(a); /* zeros meet any finite inputs */
+            exl2k_product(sums, operand, at, other, a.row_blocks);
+            exl2k_tiles_done(s, a, tile, 1 + two, lane);
             half += 1 + two;
         }
         w.used++;
@@ -213,11 +234,11 @@ typedef struct exl2k_spot {
     u32 row, low, high;
 } exl2k_spot;
 
-template <u32 NT> EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
+EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
 {
     const exl2k_matrix &m = a.matrix;
     u32 tile = work / a.splits, split = work % a.splits, column = tile / a.row_tiles;
-    exl2k_spot p = { 0, 0, tile % a.row_tiles * (NT * 8), split * a.halves, 0 };
+    exl2k_spot p = { 0, 0, tile % a.row_tiles * (a.row_blocks * 32), split * a.halves, 0 };
     p.high = exl2k_min(p.low + a.halves, (m.rows + 31) / 32);
     for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && exl2k_passes(a) == 1; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
@@ -283,33 +304,32 @@ EXL2K_FN bool exl2k_last(const exl2k_gemm_args &a, u32 ticket)
 
 /* Tile work / splits, split work % splits. What is needed after the sums waits in shared memory: they need the
    registers. All lanes store and load the same. */
-template <u32 NT>
 EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work, u32 pass)
 {
-    exl2k_sums<NT> sums;
-    exl2k_spot p = exl2k_spot_of<NT>(a, work);
+    exl2k_sums sums;
+    exl2k_spot p = exl2k_spot_of(a, work);
     if (!exl2k_gemm_begin(a, w, s, p, pass)) {
         return;
     }
-    exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
+    exl2k_gemm_sum(sums, a, w, s, p.low, p.high);
     work = exl2k_shared_load(w.home + 80);
     pass = exl2k_shared_load(w.home + 84);
-    p = exl2k_spot_of<NT>(a, work);
+    p = exl2k_spot_of(a, work);
     u32 passes = exl2k_passes(a), n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
-    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8), tile = work / a.splits;
-    u64 bytes = NT * 8192, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
+    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, a.row_blocks * 32), tile = work / a.splits;
+    u64 bytes = a.row_blocks * 32768, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
     bool there = n < a.matrix.part[p.part + pass].columns;
     u64 block = a.partial + (work * passes + pass) * bytes;
     exl2k_column c = a.splits > 1 ? exl2k_column_block(block)
                                   : exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
-    exl2k_gemm_results<NT>(sums, c, there, rows, w.ring);
+    exl2k_gemm_results(sums, c, there, rows, w.ring);
     if (a.splits > 1 && exl2k_last(a, tile * passes + pass) && there) {
         c = exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
         exl2k_column_sum(c, block - work % a.splits * passes * bytes, a.splits, passes * bytes, rows);
     }
 }
 
-template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     u32 shared = exl2k_shared(exl2k_dynamic);
@@ -317,8 +337,8 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     exl2k_weights w = { 0 };
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
-    s.fill = threadIdx.x / EXL2K_WARP;
-    w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    s.fill = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0); /* the same for all lanes: barriers ask for it */
+    w.ring = s.at + (exl2k_tile_bytes(a) << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
     w.home = shared + EXL2K_GEMM_TILE_BARRIERS + threadIdx.x / EXL2K_WARP * EXL2K_GEMM_HOME;
     s.home = w.home + 64;
     exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
@@ -327,9 +347,13 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
     while (work < tiles) {
-        exl2k_shared_store(w.home + 80, work);
-        exl2k_shared_store(w.home + 84, pass);
-        exl2k_gemm_tile<NT>(a, w, s, work, pass);
+        __syncwarp();
+        if (threadIdx.x % EXL2K_WARP == 0) {
+            exl2k_shared_store(w.home + 80, work);
+            exl2k_shared_store(w.home + 84, pass);
+        }
+        __syncwarp();
+        exl2k_gemm_tile(a, w, s, work, pass);
         work = exl2k_shared_load(w.home + 80);
         pass = exl2k_shared_load(w.home + 84) + 1;
         if (pass == exl2k_passes(a)) {
@@ -366,16 +390,11 @@ EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
 
 /* ---- the kernels ---- */
 
-#define EXL2K_GEMM(name, NT)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
-    name(const __grid_constant__ exl2k_gemm_args a)                                                                 \
-    {                                                                                                               \
-        exl2k_gemm<NT>(a);                                                                                          \
-    }
-
-EXL2K_GEMM(exl2k_gemm32, 4)
-EXL2K_GEMM(exl2k_gemm64, 8)
-EXL2K_GEMM(exl2k_gemm128, 16)
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)
+exl2k_gemm(const __grid_constant__ exl2k_gemm_args a)
+{
+    exl2k_products(a);
+}
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
 exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)

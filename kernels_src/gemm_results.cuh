@@ -14,9 +14,9 @@
 /* ACT: gate, then up. */
 EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
-template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
-    f32 v[2][NT][4];
-};
+typedef struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+    f32 v[2][16][4];
+} exl2k_sums;
 
 /* ---- columns ---- */
 
@@ -60,22 +60,40 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
     return c;
 }
 
-/* Stores up to 16 rows of the column, and goes on to the next. */
+/* Stores up to 16 rows of the column, and goes on to the next. What is the same for all rows is asked once: 16 silus
+   side by side take as long as two one after the other. */
 EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
 {
-    f32 with[16];
+    f32 with[16], value[16];
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
         with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
     }
+    if (c.act) {
 #pragma unroll
-    for (u32 i = 0; i < 16; i++) {
-        f32 value = v[i] + c.bias;
-        value = c.act ? exl2k_silu_quick(with[i] + c.with_bias) * value : with[i] + value;
-        if (i < rows && c.half) {
-            exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-        } else if (i < rows) {
-            exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+        for (u32 i = 0; i < 16; i++) {
+            value[i] = exl2k_silu_quick(with[i] + c.with_bias) * (v[i] + c.bias);
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            value[i] = with[i] + (v[i] + c.bias);
+        }
+    }
+    if (c.half) {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value[i]));
+            if (i < rows) {
+                exl2k_store_u16(c.to + (u64)i * c.to_step, half);
+            }
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            if (i < rows) {
+                exl2k_store_f32(c.to + (u64)i * c.to_step, value[i]);
+            }
         }
     }
     c.to += 16ull * c.to_step;
@@ -114,28 +132,29 @@ EXL2K_FN void exl2k_results_fence(void)
 #endif
 }
 
-/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
+/* Turns the warp's sums into rows in its ring, 32 at a time, and stores those. */
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
 {
-    constexpr u32 each = NT < 8 ? NT : 8;
     u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-#pragma unroll
-    for (u32 first = 0; first < NT; first += each) {
+#pragma unroll 1
+    for (u32 first = 0; first < rows; first += 32) {
         __syncwarp();
 #pragma unroll
-        for (u32 k = 0; k < each * 8; k++) {
-            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
-            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
-                                   sums.v[s][first + i][e]);
+        for (u32 k = 0; k < 128; k++) {
+            u32 i = k / 8 % 4, s = k / 4 % 2, e = k % 4;
+            if (first == k / 32 * 32) {
+                exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                       sums.v[s][k / 8][e]);
+            }
         }
         __syncwarp();
+        u32 end = exl2k_min(rows, first + 32);
 #pragma unroll 1
-        for (u32 row = first * 8; there && row < rows && row < (first + each) * 8; row += 16) {
+        for (u32 row = first; there && row < end; row += 16) {
             f32 v[16];
 #pragma unroll
             for (u32 i = 0; i < 16; i++) {
-                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first * 8 + i) * EXL2K_GEMM_PITCH);
+                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first + i) * EXL2K_GEMM_PITCH);
             }
             exl2k_column_store(c, v, rows - row);
         }
