@@ -16,9 +16,6 @@
    A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
    are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
    when it stores the up's: their records begin at different rows. */
-#ifndef EXL2K_LEAD
-#define EXL2K_LEAD 1
-#endif
 #include "base.cuh"
 #include "gemm_results.cuh"
 #include "gemm_weights.cuh"
@@ -48,14 +45,15 @@ EXL2K_FN u32 exl2k_arrived(u32 barrier, u32 parity)
 }
 #endif
 
-/* Barrier i: the copies to place i have arrived; barrier 16 + i: all warps have read it. */
+/* Barrier i: the copies to place i have arrived; barrier 16 + i: all threads have read it. Each tells for itself, which
+   costs no more than one of a warp after __syncwarp, and racecheck sees it. */
 EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
     if (threadIdx.x < places) {
         u32 full = barriers + threadIdx.x * 8, empty = full + EXL2K_GEMM_TILE_BARRIERS / 2;
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(full), "r"(EXL2K_WARP) : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_WARPS) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_THREADS) : "memory");
     }
 #endif
 }
@@ -112,23 +110,20 @@ EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 #endif
 }
 
-/* The warp will not read these 1 or 2 tiles again. */
-EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 count, u32 lane)
+/* This thread will not read the tile again. */
+EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
 {
-    __syncwarp();
 #if __CUDA_ARCH__ >= 800
-    if (lane < count) {
-        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile + lane) * 8;
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
-    }
+    u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
 #endif
 }
 
 /* Waits for a tile and leaves it. */
-EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
 {
     exl2k_tiles_wait(s, a, tile, 0);
-    exl2k_tiles_done(s, a, tile, 1, lane);
+    exl2k_tiles_done(s, a, tile);
 }
 
 /* ---- sums ---- */
@@ -152,23 +147,27 @@ EXL2K_FN void exl2k_half_product(exl2k_sums &sums, const exl2k_operand a[2], u32
     }
 }
 
-/* The two strips' operands against all rows. low, high: the lane's inputs of the record's halves. Blocks of rows are
-   blocks of code: the compiler would load the inputs of all first, and have no registers left. */
+/* The two strips' operands against all rows. low, high: the lane's inputs of the record's halves. Ends after 32, 64 or
+   128 rows are also what keeps the compiler from loading all inputs first: it would have no registers left. */
 EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low, u32 high, u32 row_blocks)
 {
     uint4 x[2][4];
     exl2k_inputs(x[0], low);
+    exl2k_inputs(x[1], high);
 #pragma unroll
     for (u32 b = 0; b < 4; b++) {
-        if (b > 0 && b >= row_blocks) {
-            break;
-        }
-        exl2k_inputs(x[1], high + b * 2048);
+        bool more = b == 2 || (b < 2 && b + 1 < row_blocks);
         exl2k_half_product(sums, a, 0, b, x[0]);
-        if (b < 3 && b + 1 < row_blocks) {
+        if (more) {
             exl2k_inputs(x[0], low + b * 2048 + 2048);
         }
         exl2k_half_product(sums, a, 2, b, x[1]);
+        if (more) {
+            exl2k_inputs(x[1], high + b * 2048 + 2048);
+        }
+        if (b < 2 && !more) {
+            break;
+        }
     }
 }
 
@@ -176,7 +175,7 @@ EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low,
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask > 3 ? a.stage_mask - EXL2K_LEAD : 3, half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, lead = exl2k_max(a.stage_mask - 3, 3), half = low;
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 128; k++) {
@@ -195,7 +194,7 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_w
         u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
         u32 i = row < low ? (low - row + 1) / 2 : 0;
         if (row + 2 * i > half) { /* the record before this split has the first half */
-            exl2k_tiles_skip(s, a, s.base, lane);
+            exl2k_tiles_skip(s, a, s.base);
         }
         half = row + 2 * i;
 #pragma unroll 1
@@ -216,13 +215,16 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_w
             u32 at = from + exl2k_tile_place(a, tile) * exl2k_tile_bytes(a);
             u32 other = from + exl2k_tile_place(a, tile + two) * exl2k_tile_bytes(a); /* zeros meet any finite inputs */
             exl2k_product(sums, operand, at, other, a.row_blocks);
-            exl2k_tiles_done(s, a, tile, 1 + two, lane);
+            exl2k_tiles_done(s, a, tile);
+            if (two) {
+                exl2k_tiles_done(s, a, tile + 1);
+            }
             half += 1 + two;
         }
         w.used++;
     }
     if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
-        exl2k_tiles_skip(s, a, s.end - 1, lane);
+        exl2k_tiles_skip(s, a, s.end - 1);
     }
 }
 
@@ -337,7 +339,7 @@ EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
     exl2k_weights w = { 0 };
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
-    s.fill = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0); /* the same for all lanes: barriers ask for it */
+    s.fill = threadIdx.x / EXL2K_WARP;
     w.ring = s.at + (exl2k_tile_bytes(a) << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
     w.home = shared + EXL2K_GEMM_TILE_BARRIERS + threadIdx.x / EXL2K_WARP * EXL2K_GEMM_HOME;
     s.home = w.home + 64;

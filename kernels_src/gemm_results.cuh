@@ -60,15 +60,21 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
     return c;
 }
 
-/* Stores up to 16 rows of the column, and goes on to the next. What is the same for all rows is asked once: 16 silus
-   side by side take as long as two one after the other. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
+/* Begins to read what the column's next 16 rows meet, of which `rows` are there. */
+EXL2K_FN void exl2k_column_meet(exl2k_column &c, f32 with[16], u32 rows)
 {
-    f32 with[16], value[16];
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
         with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
     }
+    c.with += c.with ? 16ull * c.with_step : 0;
+}
+
+/* Stores the column's next 16 rows, of which `rows` are there. What is the same for all rows is asked once: 16 silus
+   side by side take as long as two, one after the other. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 with[16], u32 rows)
+{
+    f32 value[16];
     if (c.act) {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
@@ -97,7 +103,6 @@ EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
         }
     }
     c.to += 16ull * c.to_step;
-    c.with += c.with ? 16ull * c.with_step : 0;
 }
 
 /* The column, summed up over blocks in their order. */
@@ -105,7 +110,8 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
 {
 #pragma unroll 1
     for (u32 row = 0; row < rows; row += 16) {
-        f32 v[16] = { 0 };
+        f32 v[16] = { 0 }, with[16];
+        exl2k_column_meet(c, with, rows - row);
         u64 from = block + row * 1024 + threadIdx.x * 4;
 #pragma unroll 1
         for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
@@ -120,7 +126,7 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
                 v[k % 16] += more[k / 16][k % 16];
             }
         }
-        exl2k_column_store(c, v, rows - row);
+        exl2k_column_store(c, v, with, rows - row);
     }
 }
 
@@ -132,31 +138,39 @@ EXL2K_FN void exl2k_results_fence(void)
 #endif
 }
 
-/* Turns the warp's sums into rows in its ring, 32 at a time, and stores those. */
+/* Turns the warp's sums into rows in its ring, 32 at a time, and stores those. there: the lane has a column. */
 EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+    u32 left = there ? rows : 0;
+    f32 with[16], next[16];
+    exl2k_column_meet(c, with, left);
 #pragma unroll 1
-    for (u32 first = 0; first < rows; first += 32) {
-        __syncwarp();
+    for (u32 row = 0; row < rows; row += 16) {
+        f32 v[16];
+        if (row % 32 == 0) {
+            __syncwarp();
 #pragma unroll
-        for (u32 k = 0; k < 128; k++) {
-            u32 i = k / 8 % 4, s = k / 4 % 2, e = k % 4;
-            if (first == k / 32 * 32) {
-                exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
-                                       sums.v[s][k / 8][e]);
+            for (u32 k = 0; k < 128; k++) {
+                u32 i = k / 8 % 4, s = k / 4 % 2, e = k % 4;
+                if (row == k / 32 * 32) {
+                    exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                           sums.v[s][k / 8][e]);
+                }
             }
+            __syncwarp();
         }
-        __syncwarp();
-        u32 end = exl2k_min(rows, first + 32);
-#pragma unroll 1
-        for (u32 row = first; there && row < end; row += 16) {
-            f32 v[16];
 #pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first + i) * EXL2K_GEMM_PITCH);
-            }
-            exl2k_column_store(c, v, rows - row);
+        for (u32 i = 0; i < 16; i++) {
+            v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row % 32 + i) * EXL2K_GEMM_PITCH);
+        }
+        u32 now = left;
+        left -= exl2k_min(left, 16);
+        exl2k_column_meet(c, next, left);
+        exl2k_column_store(c, v, with, now);
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            with[i] = next[i];
         }
     }
     exl2k_results_fence();
