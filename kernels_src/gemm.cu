@@ -1,17 +1,20 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
-   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128, exl2k_gemm_order.
+   gives: exl2k_gemm, exl2k_gemm_order.
    owns:  nothing.
    next:  gemm_weights.cuh
 
+   One kernel for the three sizes: it decodes seven widths, and each size of its own would compile for a second more.
    Eight warps of two strips each. Every weight is decoded once, by the warp that uses it for all rows, and multiplied
    by its fp16 scale: fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other
    rows. Inputs are shared: tiles of 32 inputs x all rows, handed over by arrivals (mbarrier, sm_80 on), not by barriers
-   of the CTA: of the two warps of a scheduler one may decode while the other multiplies.
+   of the CTA.
 
    What a record (64 inputs) of 128 rows takes of a scheduler: 256 HMMA of 6.5 clocks, 1664 in all, and 2 x 350 other
-   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,650: 320 to 360 TFLOP/s; warps
-   that wait for their own instructions before the next product cost the rest.
+   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,450: 340 to 370 TFLOP/s. Both
+   warps multiply at the same time and decode at the same time, and turns by barriers do not help: a warp alone does not
+   keep the tensor cores busy, and two are what there are registers for. Of a warp's time products are 55 %, decoding
+   12 %, tiles that are waited for and filled 10 %, results 7 %.
 
    A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
    are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
@@ -175,7 +178,8 @@ EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low,
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = exl2k_max(a.stage_mask - 3, 3), half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, half = low;
+    u32 lead = exl2k_max(a.stage_mask - 3, 3); /* tiles under way: both of the next record before this one's are waited for */
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 128; k++) {
@@ -212,9 +216,9 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_w
                 exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
             }
             exl2k_tiles_fill(s, a, tile + lead + 1);
-            u32 at = from + exl2k_tile_place(a, tile) * exl2k_tile_bytes(a);
-            u32 other = from + exl2k_tile_place(a, tile + two) * exl2k_tile_bytes(a); /* zeros meet any finite inputs */
-            exl2k_product(sums, operand, at, other, a.row_blocks);
+            /* a half that is not there: zeros, for which any finite inputs do */
+            exl2k_product(sums, operand, from + exl2k_tile_place(a, tile) * exl2k_tile_bytes(a),
+                          from + exl2k_tile_place(a, tile + two) * exl2k_tile_bytes(a), a.row_blocks);
             exl2k_tiles_done(s, a, tile);
             if (two) {
                 exl2k_tiles_done(s, a, tile + 1);
@@ -319,7 +323,8 @@ EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_
     p = exl2k_spot_of(a, work);
     u32 passes = exl2k_passes(a), n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
     u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, a.row_blocks * 32), tile = work / a.splits;
-    u64 bytes = a.row_blocks * 32768, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
+    u64 bytes = a.row_blocks * 32768;
+    u64 gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
     bool there = n < a.matrix.part[p.part + pass].columns;
     u64 block = a.partial + (work * passes + pass) * bytes;
     exl2k_column c = a.splits > 1 ? exl2k_column_block(block)
