@@ -179,7 +179,9 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_w
                              u32 high)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, half = low;
-    u32 lead = exl2k_max(a.stage_mask - 3, 3); /* tiles under way: both of the next record before this one's are waited for */
+    /* Tiles are filled so far ahead: at least the next record's two, which must not wait for this warp to get there; no
+       further than leaves warps room to be apart. */
+    u32 lead = exl2k_max(a.stage_mask - 3, 3);
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
     for (u32 k = 0; k < 128; k++) {
