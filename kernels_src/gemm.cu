@@ -11,7 +11,7 @@
    of the CTA.
 
    What a record (64 inputs) of 128 rows takes of a scheduler: 256 HMMA of 6.5 clocks, 1664 in all, and 2 x 350 other
-   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,450: 340 to 370 TFLOP/s. Both
+   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,500: 335 to 365 TFLOP/s. Both
    warps multiply at the same time and decode at the same time, and turns by barriers do not help: a warp alone does not
    keep the tensor cores busy, and two are what there are registers for. Of a warp's time products are 55 %, decoding
    12 %, tiles that are waited for and filled 10 %, results 7 %.
