@@ -217,7 +217,7 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
         square = r * r;
     }
     square = exl2k_half_warp_sum(square);
-    if (exl2k_item_column() == 0) {
+    if (exl2k_item_column() == 0 && threadIdx.x / 16 < (block.end - block.begin) * M) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
     if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all of one warp */
