@@ -259,7 +259,12 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 
 /* A CTA with little to do is quicker with half of the warps, and leaves room for the attention kernel beside it, which
    so begins early (tinyllama on an H200: qkv 4.4 us -> 3.7, out 3.9 -> 3.2). */
+#ifndef EXL2__CUDA_FEW_RECORDS
 #define EXL2__CUDA_FEW_RECORDS 64u
+#endif
+#ifndef FEW_PAIRS
+#define FEW_PAIRS 0
+#endif
 
 /* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
    strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
@@ -275,7 +280,7 @@ static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
                         : (uint32_t)exl2__div_up(strips, form->ctas);
     uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
-    uint32_t warps = count != 2 && strips * records <= EXL2__CUDA_FEW_RECORDS ? EXL2K_GEMV_WARPS / 2 : EXL2K_GEMV_WARPS;
+    uint32_t warps = (count != 2 || FEW_PAIRS) && strips * records <= EXL2__CUDA_FEW_RECORDS ? EXL2K_GEMV_WARPS / 2 : EXL2K_GEMV_WARPS;
     uint32_t rings = warps * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t ways = exl2__max32(1, exl2__min32(room, warps)), each = count == 2 ? strips / 2 : strips;
