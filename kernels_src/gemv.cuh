@@ -63,15 +63,27 @@ EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4])
     exl2k_shared_store4(at, v);
 }
 
-/* All slices of one output of one row, slice 0 first. Not inlined at the four places that need it: it is long. */
-template <u32 M> static __device__ __noinline__ f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
+/* All slices of one output of one row, slice 0 first. */
+template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
+    if constexpr (M == 1) {
 #pragma unroll 15 /* EXL2K_WAYS_MAX - 1: all are asked for at once */
-    for (u32 slice = 1; slice < slots; slice++) {
-        total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
+        for (u32 slice = 1; slice < slots; slice++) {
+            total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
+        }
+    } else {
+        f32 more[EXL2K_WAYS_MAX];
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) { /* the same, in less code */
+            more[i] = exl2k_shared_load_f32(at + exl2k_min(i + 1, slots - 1) * exl2k_partial_bytes<M>());
+        }
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) {
+            total = i + 1 < slots ? total + more[i] : total;
+        }
     }
     return total;
 }
@@ -102,6 +114,7 @@ template <u32 M>
 EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
 {
     u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
+#pragma unroll 1
     for (u32 left = w.reach; left > 0; left -= exl2k_min(left, w.groups)) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
@@ -147,13 +160,16 @@ EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl
     exl2k_task_load(w.task, a.matrix.part[exl2k_piece_part(a.matrix, w.piece)], w.chunk, place.lane);
 }
 
-/* The first of a block. */
+/* The first of a block; exl2k_work_clear comes next. */
 template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.piece = ~0u;
-    w.chunk = w.end = w.reach = 0;
+    w.piece = 0;
+    exl2k_work_enter<M>(w, a, place, block, sums);
+    if (exl2k_work_none(w)) { /* its sums are left behind */
+        exl2k_work_clear<M>(w, a, place);
+    }
     exl2k_work_find<M>(w, a, place, block, sums);
     return w;
 }
@@ -198,7 +214,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 }
             } else {
                 f32 sum[4];
-                exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
+                exl2k_chunks_eight<M>(sum, at[0], inputs, task, place.lane);
                 __syncwarp();
                 exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);
@@ -224,6 +240,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     exl2k_out out;
     if (!EXL2K_WAIT_EARLY) {
         out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
     }
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -235,6 +252,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     if (EXL2K_WAIT_EARLY) {
         __syncwarp(); /* or the assembler moves that behind the rest */
         out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
     }
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
@@ -252,6 +270,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
+        exl2k_work_clear<M>(work, a, place);
         if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }
