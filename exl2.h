@@ -528,7 +528,8 @@ typedef struct exl2_model_desc {
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
     bool text_only;            /* tokenizer and template files only: no weights, no jobs */
-    uint32_t prefill_chunk, batch_max; /* tokens and sequences per forward pass; 0 = 1024, 16 */
+    uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
+    uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;

@@ -16,9 +16,7 @@
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
-    X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
-    X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
-    X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
+    X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                                        \
     X(exl2k_gemm_order, "gemm.cu", exl2k_gemm_order_args, BUDGET)                            \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \

@@ -58,6 +58,12 @@ extern int nanosleep(const struct timespec *time, struct timespec *left);
 #endif
 #endif
 
+#if defined(_WIN32)
+#define EXL2__PLATFORM_DOZES 0
+#else
+#define EXL2__PLATFORM_DOZES 1
+#endif
+
 /* Nanoseconds of a clock that never goes back. */
 static inline uint64_t exl2__platform_ns(void)
 {
@@ -89,16 +95,14 @@ static inline void exl2__platform_nap(void)
 #endif
 }
 
-/* Sleeps for `us` microseconds and some, below a million. false: this system cannot sleep so shortly; it did not. */
-static inline bool exl2__platform_doze(uint32_t us)
+/* Sleeps for `us` microseconds and some, below a million; where EXL2__PLATFORM_DOZES is 0 there are no such sleeps. */
+static inline void exl2__platform_doze(uint32_t us)
 {
-#if defined(_WIN32)
-    (void)us;
-    return false;
-#else
+#if EXL2__PLATFORM_DOZES
     struct timespec time = { 0, (long)us * 1000 };
     nanosleep(&time, NULL);
-    return true;
+#else
+    (void)us;
 #endif
 }
 

@@ -70,7 +70,7 @@ typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     uint32_t layers_per_unit;       /* of fixed passes */
     bool whole;                     /* fixed passes may be queued as one graph */
     uint64_t layer_bytes, head_bytes; /* of weights, about */
-    uint64_t waited_ns;             /* for the last mark that was waited for */
+    uint64_t row_ns[EXL2__CUDA_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
     exl2__cuda_graphs graphs;
     exl2__cuda_pace pace;
 } exl2__cuda_model;
@@ -274,7 +274,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
-    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways,
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .warps = cut.warps, .ways = cut.ways,
                                   .rest = cut.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);

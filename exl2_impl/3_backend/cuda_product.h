@@ -81,7 +81,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
-        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
+        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = 32 * a.matrix.warps, .shared_bytes = shared };
         exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
         EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);
@@ -107,8 +107,7 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
-                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, &a);
 }
 
 /* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if

@@ -165,8 +165,11 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
     device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
-    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
-                    m->desc.batch_max);
+    uint32_t chunk = m->desc.prefill_chunk;
+    if (chunk == 0 && m->backend->prefill_chunk) {
+        chunk = m->backend->prefill_chunk(m->load.weight_bytes);
+    }
+    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->info.context_max =
         m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {
