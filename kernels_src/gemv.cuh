@@ -7,9 +7,9 @@
 
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
    its group (8 or 16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier
-   but the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
-   a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
-   bits in every run, and for a row alone or among others. */
+   but the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs
+   of a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same bits in every
+   run, and for a row alone or among others. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
