@@ -1,6 +1,6 @@
 /* sample_filter.cuh: which tokens of a row survive the filters, and which of them a number draws, by one CTA.
    takes: sample_bins.cuh; the row's sums of blocks, and its bins.
-   gives: exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
+   gives: exl2k_least_key, exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
    owns:  nothing.
    next:  sample.cu */
 #ifndef EXL2K_SAMPLE_FILTER_CUH
@@ -135,8 +135,8 @@ EXL2K_FN void exl2k_keep_nucleus(u64 bins, u64 sum, u64 share, u64 least_weight)
     if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
         exl2k_prefix(need);
     } else {
-        u32 top = (u32)exl2k_w.view.curve.top_key, low = top - (u32)most, high = top - (u32)(weighty > least ? weighty : least);
-        exl2k_prefix_within(need - cut.weight_before, low, high, cut.count);
+        u32 top = (u32)exl2k_w.view.curve.top_key, last = top - (u32)(weighty > least ? weighty : least);
+        exl2k_prefix_within(need - cut.weight_before, top - (u32)most, last, cut.count);
     }
 }
 

@@ -286,6 +286,7 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, u32 span, u32 limit, u32 
         while (open) {
             u32 ids[EXL2K_WALK];
             uint4 four[EXL2K_WALK];
+            int left = __popc(open);
 #pragma unroll
             for (u32 j = 0; j < EXL2K_WALK; j++) {
                 u32 index = open ? base + (u32)__ffs((int)open) - 1 : 0;
@@ -294,12 +295,15 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, u32 span, u32 limit, u32 
                 four[j] = exl2k_load4(logits + 4ull * (ids[j] < vocab ? ids[j] : 0));
             }
 #pragma unroll 1
-            for (u32 half = 0; half < 2; half++) {
+            for (left = left < (int)EXL2K_WALK ? left : (int)EXL2K_WALK; left > 0; left -= 2) {
 #pragma unroll
-                for (u32 j = 0; j < EXL2K_WALK / 2; j++) {
-                    at = exl2k_list_pair(ids[j], four[j], least, span, limit, at);
-                    ids[j] = ids[j + EXL2K_WALK / 2];
-                    four[j] = four[j + EXL2K_WALK / 2];
+                for (u32 j = 0; j < EXL2K_WALK; j++) { /* the next two come first */
+                    if (j < 2) {
+                        at = exl2k_list_pair(ids[j], four[j], least, span, limit, at);
+                    } else {
+                        ids[j - 2] = ids[j];
+                        four[j - 2] = four[j];
+                    }
                 }
             }
         }
