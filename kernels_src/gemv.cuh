@@ -1,15 +1,15 @@
 /* gemv.cuh: products of 1 to 8 rows with one matrix: what a decode step is made of.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh; EXL2K_WAIT_EARLY (0 or
           1, default 1): inputs are asked for before the rest of the beginning, else after it.
-   gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), 32 matrix.warps threads.
+   gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu and gemv8.cu.
    next:  gemv1.cu
 
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
-   its group (8 or 16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier
-   but the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs
-   of a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same bits in every
-   run, and for a row alone or among others. */
+   its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
+   the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
+   a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
+   bits in every run, and for a row alone or among others. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
@@ -232,7 +232,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
-    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + a.matrix.warps * a.stages * a.side * a.slot_bytes;
+    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + a.block * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);

@@ -50,12 +50,11 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
     }
 }
 
-/* One row: asks for slots, warp w < 8 for 32 w ...; eight rows: warp w sums half of row w / 2, and of
-   those further on. */
+/* One row: asks for slots, warp w < 8 for 32 w ...; eight rows: warp w sums half of row w / 2. */
 template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
-    if constexpr (M == 1) {
+    if (M == 1) {
         u32 at = warp * 128 + lane % 8 * 16, to = o.small + EXL2K_SMALL_SLOTS + at;
         if (warp < 8 && lane < 8 && a.sums_now) {
             exl2k_copy16(to, a.sums_now + at);
@@ -63,21 +62,18 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
         if (warp < 8 && lane < 8 && a.sums_before) {
             exl2k_copy16(to + 1024, a.sums_before + at);
         }
-    } else {
-#pragma unroll 1
-        for (u32 row = warp / 2; row < M; row += a.matrix.warps / 2) {
-            u32 first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
-            f32 now[4], before[4];
-            for (u32 i = 0; i < 4; i++) {
-                u32 slot = (first + i) * 32 + lane;
-                now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
-                before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
-            }
-            for (u32 i = 0; i < 4; i++) {
-                exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
-                exl2k_group_store(o, EXL2K_SMALL_BEFORE, row, first + i, before[i]);
-            }
-        }
+        return;
+    }
+    u32 row = warp / 2, first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
+    f32 now[4], before[4];
+    for (u32 i = 0; i < 4; i++) {
+        u32 slot = (first + i) * 32 + lane;
+        now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
+        before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
+    }
+    for (u32 i = 0; i < 4; i++) {
+        exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
+        exl2k_group_store(o, EXL2K_SMALL_BEFORE, row, first + i, before[i]);
     }
 }
 
@@ -243,7 +239,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = (block.end - block.begin) / 2;
 #pragma unroll 1
-    for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += 2 * a.matrix.warps / M) {
+    for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin / 2 + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
             f32 g = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair, column, row) * factor;
@@ -301,7 +297,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column(), best_id = 0;
     f32 factor = exl2k_factor<M>(o, a), best = __uint_as_float(0xFF800000u);
 #pragma unroll 1
-    for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += 2 * a.matrix.warps / M) {
+    for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, column, &part);
         const exl2k_part &p = a.matrix.part[part];
         if (n >= p.columns || row >= o.rows) {
@@ -347,7 +343,7 @@ template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_ge
         f32 best = exl2k_shared_load_f32(table + threadIdx.x * 8);
         u32 id = exl2k_shared_load(table + threadIdx.x * 8 + 4);
 #pragma unroll 1
-        for (u32 i = threadIdx.x + M; i < 2 * a.matrix.warps; i += M) {
+        for (u32 i = threadIdx.x + M; i < EXL2K_GEMV_THREADS / 16; i += M) {
             exl2k_better(best, id, exl2k_shared_load_f32(table + i * 8), exl2k_shared_load(table + i * 8 + 4));
         }
         u64 at = a.best + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 8;

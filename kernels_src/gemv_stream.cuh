@@ -59,7 +59,7 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
     p.lane = threadIdx.x % EXL2K_WARP;
     p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     p.group = p.warp * a.ways_inverse >> 8;
-    p.groups = a.matrix.warps * a.ways_inverse >> 8;
+    p.groups = EXL2K_GEMV_WARPS * a.ways_inverse >> 8;
     p.slice = p.slot = p.warp - p.group * a.matrix.ways;
     if (p.group >= p.groups) { /* the warps are no multiple of the ways */
         p.group = 0xFFFF;
@@ -80,7 +80,7 @@ EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_pla
         p.slice = EXL2K_WAYS_MAX;
         p.slot = m.ways;
         p.group = place.warp;
-        p.groups = m.warps;
+        p.groups = EXL2K_GEMV_WARPS;
     }
     return p;
 }

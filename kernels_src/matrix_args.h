@@ -75,7 +75,7 @@ typedef struct exl2k_matrix {
     exl2k_u32 rest;       /* 1: a part may have chunks that are left */
     exl2k_u32 rows;       /* packed rows of real inputs */
     exl2k_u32 widths;     /* bit EXL2K_Wn: chunks of this width occur */
-    exl2k_u32 warps;      /* of a CTA of a decode product: EXL2K_GEMV_WARPS, or half of them */
+    exl2k_u32 unused;
 } exl2k_matrix;
 
 #endif

@@ -38,7 +38,6 @@ typedef struct exl2__cuda_region {
 
 /* How strips are shared out. */
 typedef struct exl2__cuda_cut {
-    uint32_t warps; /* of a CTA */
     uint32_t ways;
     uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
 } exl2__cuda_cut;
@@ -257,22 +256,13 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
     return (desc->dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
 }
 
-/* A CTA with little to do is quicker with half of the warps, and leaves room for the attention kernel beside it, which
-   so begins early (tinyllama on an H200: qkv 4.4 us -> 3.7, out 3.9 -> 3.2). */
-#ifndef EXL2__CUDA_FEW_RECORDS
-#define EXL2__CUDA_FEW_RECORDS 64u
-#endif
-#ifndef FEW_PAIRS
-#define FEW_PAIRS 0
-#endif
-
 /* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
    strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
 static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint32_t count,
                                             const exl2__cuda_form *form)
 {
-    exl2__cuda_cut best = { 0 };
-    uint32_t strips = 0, records = (uint32_t)exl2__div_up(parts->in, EXL2__CUDA_RECORD_ROWS);
+    exl2__cuda_cut best = { 1, 0 };
+    uint32_t strips = 0;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         strips += exl2__cuda_strips(&parts[i]);
@@ -280,13 +270,12 @@ static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
                         : (uint32_t)exl2__div_up(strips, form->ctas);
     uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
-    uint32_t warps = (count != 2 || FEW_PAIRS) && strips * records <= EXL2__CUDA_FEW_RECORDS ? EXL2K_GEMV_WARPS / 2 : EXL2K_GEMV_WARPS;
-    uint32_t rings = warps * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
+    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
-    uint32_t ways = exl2__max32(1, exl2__min32(room, warps)), each = count == 2 ? strips / 2 : strips;
-    for (exl2__cuda_cut cut = { warps, ways, 0 }; cut.ways > 0; cut.ways -= cut.rest, cut.rest ^= 1) {
-        uint64_t busiest = 0, turns = exl2__div_up(each, warps / cut.ways);
-        uint64_t last = exl2__div_up(each, warps); /* strips that a warp has of what is left */
+    uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)), each = count == 2 ? strips / 2 : strips;
+    for (exl2__cuda_cut cut = { ways, 0 }; cut.ways > 0; cut.ways -= cut.rest, cut.rest ^= 1) {
+        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.ways);
+        uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], cut, form->chunk_bytes, NULL, NULL);
@@ -326,7 +315,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
 {
     static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
     uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = (a->matrix.ways + a->matrix.rest) * (rows == 1 ? 64u : 512u);
-    uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? 2 * a->matrix.warps / rows : 64 * unit;
+    uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
     uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
     a->slot_bytes = chunk_bytes;
     a->each = a->matrix.strips / unit / ctas;
@@ -334,7 +323,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->ways_inverse = 256 / a->matrix.ways + 1;
     for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
         for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
-            uint32_t ring = rings[i].stages * rings[i].side * a->matrix.warps * chunk_bytes;
+            uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
             uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
             if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
                 a->stages = rings[i].stages;

@@ -274,7 +274,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
-    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .warps = cut.warps, .ways = cut.ways,
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways,
                                   .rest = cut.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);

@@ -81,7 +81,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
-        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = 32 * a.matrix.warps, .shared_bytes = shared };
+        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
         exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
         EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
         exl2__cuda_product_next(&a, kind, a.rows);

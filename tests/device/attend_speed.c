@@ -85,7 +85,7 @@ static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
     bool several = c->rows > 1;
     exl2__cuda_function *function = rig_function(&gemv[several], several ? "exl2k_gemv8" : "exl2k_gemv1");
     rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, rig.shared_optin), "shared memory");
-    rig_run(function, ctas, 1, 32 * a.matrix.warps, shared, &a, sizeof a);
+    rig_run(function, ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
 }
 
 static int ascending(const void *a, const void *b)

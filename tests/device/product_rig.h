@@ -139,7 +139,6 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
 }
 
 #define PRODUCT_REST 32u /* added to ways: chunks that are left go by strips */
-#define PRODUCT_FEW 64u  /* added to ways: half of the warps */
 
 /* Descriptor, chunk tables and room for strips on the device. Parts have been made. ways 0: the best. */
 static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32_t chunk_bytes)
@@ -153,11 +152,10 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = m->part[i].desc;
     }
-    exl2__cuda_cut cut = { ways & PRODUCT_FEW ? EXL2K_GEMV_WARPS / 2 : EXL2K_GEMV_WARPS, ways % PRODUCT_REST,
-                           ways / PRODUCT_REST % 2 };
+    exl2__cuda_cut cut = { ways % PRODUCT_REST, ways / PRODUCT_REST };
     cut = ways ? cut : exl2__cuda_layout_cut(descs, count, &form);
-    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .warps = cut.warps, .ways = cut.ways,
-                                .rest = cut.rest, .rows = m->in };
+    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways, .rest = cut.rest,
+                                .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {
         product_part *p = &m->part[i];
         uint32_t most = exl2__cuda_layout_chunks_max(&p->desc);

@@ -182,7 +182,7 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
                                       budget);
     if (ring_stages && rows == 1) {
-        l.shared += (ring_stages * ring_side - a->stages * a->side) * a->matrix.warps * a->slot_bytes;
+        l.shared += (ring_stages * ring_side - a->stages * a->side) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
         a->side = ring_side;
     }
@@ -200,7 +200,7 @@ static int compare(const void *a, const void *b)
 static void queue(const launch *all, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        rig_run(all[i].function, (uint32_t)rig.sm_count, 1, 32 * all[i].args.matrix.warps, all[i].shared, &all[i].args,
+        rig_run(all[i].function, (uint32_t)rig.sm_count, 1, EXL2K_GEMV_THREADS, all[i].shared, &all[i].args,
                 sizeof all[i].args);
     }
 }

@@ -159,7 +159,7 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     }
     rig_poison(c->out);
     rig_poison(c->sums_out);
-    rig_launch(eight ? &gemv8 : &gemv1, eight ? "exl2k_gemv8" : "exl2k_gemv1", s->ctas, 1, 32 * a.matrix.warps, shared,
+    rig_launch(eight ? &gemv8 : &gemv1, eight ? "exl2k_gemv8" : "exl2k_gemv1", s->ctas, 1, EXL2K_GEMV_THREADS, shared,
                &a, sizeof a);
     rig_wait();
 }
@@ -361,8 +361,7 @@ int main(int argc, char **argv)
             product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
                               shapes[i].bias);
         }
-        uint32_t odd_ways = PRODUCT_REST + 5 - i / 4 + (i == 6 ? PRODUCT_FEW : 0);
-        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? odd_ways : 0,
+        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0,
                   small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
             uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 48 * 1024 : large;
