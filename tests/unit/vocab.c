@@ -119,7 +119,8 @@ static void check_bos(void)
     exl2__vocab_close(&context, &v);
     with_template.post_processor =
         "{\"type\":\"TemplateProcessing\","
-        "\"single\":[{\"SpecialToken\":{\"id\":\"g\"}},{\"SpecialToken\":{\"id\":\"h\"}},{\"Sequence\":{\"id\":\"A\"}}],"
+        "\"single\":[{\"SpecialToken\":{\"id\":\"g\"}},{\"SpecialToken\":{\"id\":\"h\"}},"
+        "{\"Sequence\":{\"id\":\"A\"}}],"
         "\"special_tokens\":{\"g\":{\"ids\":[9]},\"h\":{\"ids\":[3]}}}";
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX] = { 0 };
     CHECK(open_parts(with_template, "{\"bos_token\":\"ab\"}", &v) == EXL2_OK && v.prefix_count == 2 && v.bos == 3);
