@@ -1,7 +1,7 @@
 /* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
    takes: valid UTF-8, and a mark per byte for what comes from messages.
    gives: exl2__normal_rules, exl2__normal_text, exl2__normal_run, exl2__normal_free.
-   owns:  the rewritten text, until exl2__normal_free.
+   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first.
    next:  words.h */
 #ifndef EXL2__NORMAL_H
 #define EXL2__NORMAL_H
@@ -44,6 +44,7 @@ typedef struct exl2__normal_text {
     char *text;
     uint8_t *marks; /* a bit per byte behind the text; all text of a character that comes from a marked one */
     size_t cap, used;
+    bool lent;      /* the memory is not freed */
 } exl2__normal_text;
 
 static inline uint64_t exl2__normal_bytes(size_t cap)
@@ -53,10 +54,16 @@ static inline uint64_t exl2__normal_bytes(size_t cap)
 
 static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
 {
-    if (t->text) {
+    if (t->text && !t->lent) {
         exl2__free(c, t->text, exl2__normal_bytes(t->cap), EXL2_MEM_GENERAL);
     }
     *t = (exl2__normal_text){ 0 };
+}
+
+/* Memory that is lent for texts of up to `cap` bytes. */
+static inline exl2__normal_text exl2__normal_lend(char *memory, size_t cap)
+{
+    return (exl2__normal_text){ memory, NULL, memory ? cap : 0, 0, memory != NULL };
 }
 
 /* Room for `cap` bytes; what was there is lost. */
@@ -231,7 +238,11 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
         exl2__normal_text *out = &buffers[v->text == buffers[0].text];
         bool replace = s->kind == EXL2__NORMAL_REPLACE;
         bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD;
-        bool lower = s->kind == EXL2__NORMAL_LOWER;
+        bool lower = s->kind == EXL2__NORMAL_LOWER, plain;
+        if (form && (v->bytes == 0 ||
+                     (exl2__nfc_stretch(&rules->nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
+            continue;
+        }
         exl2__normal_text count = { 0 };
         if (replace) {
             exl2__normal_replace(s, v, &count);

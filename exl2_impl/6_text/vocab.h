@@ -15,6 +15,7 @@
 #define EXL2__VOCAB_WORD_BYTES 4096 /* longer words are merged in memory of their own */
 
 #define EXL2__VOCAB_PREFIX_MAX 4
+#define EXL2__VOCAB_NORMAL_BYTES 16384 /* text that the normalizer makes longer takes memory of its own */
 
 /* Zeroed: no tokenizer. Encoding uses `work`, so one thread at a time. */
 typedef struct exl2__vocab {
@@ -37,6 +38,7 @@ typedef struct exl2__vocab {
     uint32_t unk_id;                /* of the model; EXL2__PIECES_NONE: such bytes vanish */
     bool ignore_merges, fuse_unk, byte_fallback;
     uint8_t strip;                  /* spaces that decoding takes off the beginning, or EXL2__VOCAB_STRIP_FIRST */
+    char *rewritten[2];             /* exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES); NULL: there is no normalizer */
     void *work;                     /* exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES) */
     exl2__arena memory;
 } exl2__vocab;

@@ -34,6 +34,7 @@ typedef struct exl2__vocab_reader {
     exl2__normal_text normal[2];
     bool keep_slots;      /* encoding finds pieces by their bytes too */
     uint32_t vocab_count, added_count;
+    uint32_t normalized_count; /* of the added tokens */
     uint64_t text_bytes;  /* pieces, then contents of added tokens, then named texts */
     uint32_t text_used;
 } exl2__vocab_reader;
@@ -178,6 +179,7 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
         exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
         EXL2__TRY(exl2__vocab_pattern(r, &token, &pattern));
         r->added_count++;
+        r->normalized_count += token.normalized;
         r->text_bytes += pattern.bytes + exl2__vocab_read_bytes(r, &r->j, content, &kind);
     }
     for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
@@ -191,6 +193,26 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
                           (unsigned long long)r->text_bytes);
     }
     return EXL2_OK;
+}
+
+/* A normalizer that does no more than to make U+2581 of spaces, and perhaps put one in front, is none: words take both
+   for the same, and can have a space in front. Where added tokens are looked for in normalized text it stays. */
+EXL2__COLD
+static void exl2__vocab_simplify(exl2__vocab_reader *r)
+{
+    exl2__normal_rules *n = &r->rules.normal;
+    exl2__words_rules *w = &r->rules.words;
+    const exl2__normal_step *last = &n->steps[n->count ? n->count - 1 : 0];
+    bool prepend = n->count == 2 && n->steps[0].kind == EXL2__NORMAL_PREPEND && n->steps[0].by_bytes &&
+                   exl2__words_mark(n->steps[0].by, n->steps[0].by + n->steps[0].by_bytes) == n->steps[0].by_bytes;
+    bool replace = n->count > 0 && last->kind == EXL2__NORMAL_REPLACE && !last->regex && last->text_bytes == 1 &&
+                   *last->text == ' ' && last->by_bytes == 3 && memcmp(last->by, EXL2__PIECES_MARK, 3) == 0;
+    if (r->v->pieces.marked && r->normalized_count == 0 && w->count == 0 && w->prefix == EXL2__WORDS_NO_PREFIX &&
+        replace && (n->count == 1 || prepend)) {
+        w->prefix = prepend ? EXL2__WORDS_PREFIX_TWICE : EXL2__WORDS_NO_PREFIX;
+        w->prefix_step = 0;
+        n->count = 0;
+    }
 }
 
 /* With a dry arena it only counts. */
@@ -209,6 +231,9 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     v->added.tokens = (exl2__added_token *)exl2__arena_take(arena, r->added_count * sizeof(exl2__added_token));
     v->added.text = v->pieces.text;
     v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
+    for (int i = 0; i < 2 && r->rules.normal.count; i++) {
+        v->rewritten[i] = (char *)exl2__arena_take(arena, exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES));
+    }
     r->gaps = (exl2__merges_gaps *)exl2__arena_take(arena, sizeof *r->gaps);
     r->pool = exl2__vocab_pool(r, arena);
     exl2__vocab_make_nfc(r, arena);

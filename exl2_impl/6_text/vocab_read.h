@@ -261,6 +261,7 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     }
     EXL2__TRY(exl2__vocab_open_scratch(r));
     EXL2__TRY(exl2__vocab_measure(r));
+    exl2__vocab_simplify(r);
     exl2__arena dry = { 0 };
     exl2__vocab_layout(r, &dry);
     EXL2__TRY(exl2__arena_open(r->c, &v->memory, dry.used, EXL2_MEM_GENERAL));
@@ -268,6 +269,7 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     v->bytes = v->memory.size;
     exl2__nfc nfc = r->rules.normal.nfc;
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &r->pool, &r->rules));
+    exl2__vocab_simplify(r);
     r->rules.normal.nfc = nfc;
     EXL2__TRY(exl2__vocab_fill_starts(r));
     EXL2__TRY(exl2__vocab_fill_pieces(r));

@@ -46,6 +46,7 @@ typedef struct exl2__words_step {
 typedef enum exl2__words_prefix {
     EXL2__WORDS_NO_PREFIX,
     EXL2__WORDS_PREFIX,        /* always (ByteLevel) */
+    EXL2__WORDS_PREFIX_TWICE,  /* before one that begins with a space, too (Prepend) */
     EXL2__WORDS_PREFIX_MARK,   /* always (Metaspace): U+2581 counts as a space */
     EXL2__WORDS_PREFIX_FIRST   /* before the first piece of the whole text only (Metaspace) */
 } exl2__words_prefix;
@@ -386,6 +387,7 @@ static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *
     }
     if (level == w->rules->prefix_step && w->rules->prefix && p < end) {
         bool space = w->rules->prefix == EXL2__WORDS_PREFIX ? *p == ' ' : exl2__words_mark(p, end) > 0;
+        space = space && w->rules->prefix != EXL2__WORDS_PREFIX_TWICE;
         w->lead = !space && (w->rules->prefix != EXL2__WORDS_PREFIX_FIRST || w->first == p);
     }
 }
