@@ -155,6 +155,7 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
+EXL2__HOT
 static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
 {
     uint8_t kind;

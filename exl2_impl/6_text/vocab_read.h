@@ -11,6 +11,7 @@
 /* ---- contents ---- */
 
 /* The length of every piece goes to starts[id + 1], then becomes an offset. */
+EXL2__HOT
 static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
 {
     exl2__pieces *p = &r->v->pieces;
@@ -45,12 +46,26 @@ static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
+static inline exl2_result exl2__vocab_add_piece(exl2__vocab_reader *r, uint32_t id, uint64_t hash)
+{
+    return exl2__pieces_add(&r->v->pieces, id, hash)
+         ? EXL2_OK
+         : exl2__fail(r->c, EXL2_ERR_FORMAT,
+                      EXL2__VOCAB_RULES_FILE ": the text of token %u comes twice in model.vocab, or the texts were "
+                      "made to collide", id);
+}
+
+#define EXL2__VOCAB_WAITING 16 /* pieces whose slots are on their way into the cache */
+
+EXL2__HOT
 static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     exl2__pieces *p = &v->pieces;
     exl2__json_token string = { 0, 0, 0, 0, EXL2__JSON_STRING };
     exl2__json view = { .text = r->file.data, .tokens = &string };
+    uint32_t ids[EXL2__VOCAB_WAITING], count = 0, done = 0;
+    uint64_t hashes[EXL2__VOCAB_WAITING];
     memset(v->raw_ids, 0xFF, sizeof v->raw_ids);
     for (const exl2__vocab_entry *e = r->entries; e < r->entries + r->vocab_count; e++) {
         uint8_t kind;
@@ -63,11 +78,19 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
         if (raw >= 0) {
             v->raw_ids[raw] = id;
         }
-        if ((kind & EXL2__PIECES_BYTES) && !exl2__pieces_add(p, id)) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": the text of token %u comes twice in model.vocab, or the texts "
-                              "were made to collide", id);
+        if (!(kind & EXL2__PIECES_BYTES)) {
+            continue;
         }
+        if (count - done == EXL2__VOCAB_WAITING) {
+            EXL2__TRY(exl2__vocab_add_piece(r, ids[done % EXL2__VOCAB_WAITING], hashes[done % EXL2__VOCAB_WAITING]));
+            done++;
+        }
+        ids[count % EXL2__VOCAB_WAITING] = id;
+        hashes[count % EXL2__VOCAB_WAITING] = exl2__pieces_hash(r->buffer, e->bytes);
+        EXL2__PREFETCH(&p->slots[(uint32_t)hashes[count++ % EXL2__VOCAB_WAITING] & p->mask]);
+    }
+    for (; done < count; done++) {
+        EXL2__TRY(exl2__vocab_add_piece(r, ids[done % EXL2__VOCAB_WAITING], hashes[done % EXL2__VOCAB_WAITING]));
     }
     for (uint32_t byte = 0; byte < 256; byte++) {
         char text = (char)(uint8_t)byte;
