@@ -99,7 +99,7 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
 
 int main(int count, char **names)
 {
-    static const char *const golden[] = { "prepend", "metaspace" };
+    static const char *const golden[] = { "prepend", "metaspace", "lower", "behaviors" };
     static const char *const shared[] = {
         "gemma3", "llama2", "llama3", "qwen3", "smollm2", "mini_digits_nfc", "mini_gpt2_prefix",
         "mini_metaspace_always",
