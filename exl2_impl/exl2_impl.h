@@ -176,6 +176,10 @@
 #include "6_text/regex.h"
 /* defines: a pattern -> a program for it */
 #include "6_text/regex_parse.h"
+/* defines: compatibility decompositions, packed */
+#include "6_text/nfkc_table.h"
+/* defines: what they are of a code point */
+#include "6_text/nfkc.h"
 /* defines: canonical decompositions */
 #include "6_text/nfc_table.h"
 /* defines: normal forms D and C */

@@ -14,6 +14,7 @@
 
 #define EXL2__NORMAL_STEPS_MAX 8
 #define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
+#define EXL2__NORMAL_NFKC_GROWTH 11 /* the same of KD and KC: U+FDFA */
 
 typedef enum exl2__normal_kind {
     EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
@@ -27,6 +28,7 @@ typedef enum exl2__normal_kind {
 typedef struct exl2__normal_step {
     exl2__normal_kind kind;
     bool left, right;           /* STRIP */
+    bool compatible;            /* NFC is NFKC, NFD is NFKD */
     const char *text, *by;
     uint32_t text_bytes, by_bytes;
     exl2__regex *regex;
@@ -35,7 +37,7 @@ typedef struct exl2__normal_step {
 typedef struct exl2__normal_rules {
     exl2__normal_step steps[EXL2__NORMAL_STEPS_MAX];
     uint32_t count;
-    bool needs_nfc;
+    bool needs_nfc, needs_nfkc;
     exl2__nfc nfc;
 } exl2__normal_rules;
 
@@ -174,7 +176,7 @@ static inline void exl2__normal_lower(const exl2__normal_view *v, exl2__normal_t
     }
 }
 
-/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_LONGEST code points for each byte. */
+/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_PER_BYTE code points for each byte. */
 static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
                                  uint32_t *codes, exl2__normal_text *out)
 {
@@ -192,12 +194,12 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
     }
 }
 
-/* All text in normal form; `out` has room for EXL2__NORMAL_NFC_GROWTH times its size. */
+/* All text in normal form; `out` has room for what that may grow to. */
 EXL2__COLD
 static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
                                      exl2__normal_text *out)
 {
-    uint32_t own[64 * 2 * EXL2__NFC_LONGEST];
+    uint32_t own[64 * 2 * EXL2__NFC_PER_BYTE];
     bool plain;
     for (size_t at = 0, length; at < v->bytes; at += length) {
         length = exl2__nfc_stretch(n, v->text + at, v->bytes - at, &plain);
@@ -212,7 +214,7 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
             marked = marked || exl2__normal_marked(v, i);
         }
         void *codes = own;
-        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_LONGEST * sizeof own[0];
+        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_PER_BYTE * sizeof own[0];
         if (length > 64) {
             EXL2__TRY(exl2__alloc(c, bytes, sizeof own[0], EXL2_MEM_GENERAL, &codes));
         }
@@ -239,19 +241,22 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
         bool replace = s->kind == EXL2__NORMAL_REPLACE;
         bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD;
         bool lower = s->kind == EXL2__NORMAL_LOWER, plain;
+        exl2__nfc nfc = rules->nfc;
+        nfc.compatible.codes = s->compatible ? nfc.compatible.codes : NULL;
         if (form && (v->bytes == 0 ||
-                     (exl2__nfc_stretch(&rules->nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
+                     (exl2__nfc_stretch(&nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
             continue;
         }
         exl2__normal_text count = { 0 };
         if (replace) {
             exl2__normal_replace(s, v, &count);
         }
-        size_t room = form ? v->bytes * EXL2__NORMAL_NFC_GROWTH : lower ? v->bytes * EXL2__LOWER_GROWTH
+        size_t growth = s->compatible ? EXL2__NORMAL_NFKC_GROWTH : EXL2__NORMAL_NFC_GROWTH;
+        size_t room = form ? v->bytes * growth : lower ? v->bytes * EXL2__LOWER_GROWTH
                     : replace ? count.used : v->bytes + s->by_bytes;
         EXL2__TRY(exl2__normal_reserve(c, out, room + 1));
         if (form) {
-            EXL2__TRY(exl2__normal_form(c, &rules->nfc, s->kind == EXL2__NORMAL_NFC, v, out));
+            EXL2__TRY(exl2__normal_form(c, &nfc, s->kind == EXL2__NORMAL_NFC, v, out));
         } else if (lower) {
             exl2__normal_lower(v, out);
         } else if (replace) {

@@ -2,7 +2,7 @@
    takes: the untrusted text of a pattern, in valid UTF-8.
    gives: exl2__regex_parser, exl2__regex_parse, exl2__regex_copy.
    owns:  nothing; the parser is plain data of some kilobytes.
-   next:  nfc_table.h */
+   next:  nfkc_table.h */
 #ifndef EXL2__REGEX_PARSE_H
 #define EXL2__REGEX_PARSE_H
 

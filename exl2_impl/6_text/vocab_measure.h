@@ -117,7 +117,7 @@ static inline size_t exl2__vocab_longest_string(const exl2__json *j)
 static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *arena)
 {
     if (r->rules.normal.needs_nfc) {
-        exl2__nfc_make(&r->rules.normal.nfc, arena);
+        exl2__nfc_make(&r->rules.normal.nfc, r->rules.normal.needs_nfkc, arena);
     }
 }
 

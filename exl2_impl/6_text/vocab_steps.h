@@ -154,6 +154,17 @@ static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const 
     return result;
 }
 
+/* The string's index in `names`, which ends with NULL; -1 = none of them. */
+static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, uint32_t token, const char *const *names)
+{
+    for (int i = 0; token && names[i]; i++) {
+        if (exl2__json_is(r->j, token, names[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 typedef exl2_result (*exl2__vocab_steps_read)(exl2__vocab_rules_reader *r, uint32_t token);
 
 /* Reads the component, or each of a Sequence, which lists them under `key`. */
@@ -184,8 +195,10 @@ static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const cha
 EXL2__COLD
 static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
+    static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD", NULL };
     exl2__normal_rules *n = &r->out->normal;
     exl2__normal_step *s = &n->steps[n->count];
+    int form = exl2__vocab_steps_choice(r, exl2__json_get(r->j, token, "type"), forms);
     uint32_t pattern = exl2__json_get(r->j, token, "pattern"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
     uint32_t string = exl2__vocab_rules_get(r, pattern, "String");
     if (n->count == EXL2__NORMAL_STEPS_MAX) {
@@ -206,9 +219,11 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
         s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
     } else if (exl2__vocab_rules_is_type(r, token, "Lowercase")) {
         s->kind = EXL2__NORMAL_LOWER;
-    } else if (exl2__vocab_rules_is_type(r, token, "NFC") || exl2__vocab_rules_is_type(r, token, "NFD")) {
-        s->kind = exl2__vocab_rules_is_type(r, token, "NFC") ? EXL2__NORMAL_NFC : EXL2__NORMAL_NFD;
+    } else if (form >= 0) {
+        s->kind = form & 1 ? EXL2__NORMAL_NFD : EXL2__NORMAL_NFC;
+        s->compatible = form >= 2;
         n->needs_nfc = true;
+        n->needs_nfkc = n->needs_nfkc || s->compatible;
     } else if (exl2__vocab_rules_is_type(r, token, "Strip")) {
         s->kind = EXL2__NORMAL_STRIP;
         EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_left", true, &s->left));
@@ -221,17 +236,6 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
 }
 
 /* ---- pre_tokenizer ---- */
-
-/* The string's index in `names`, which ends with NULL; -1 = none of them. */
-static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, uint32_t token, const char *const *names)
-{
-    for (int i = 0; token && names[i]; i++) {
-        if (exl2__json_is(r->j, token, names[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
 
 EXL2__COLD
 static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)

@@ -189,7 +189,7 @@ static void check_unsupported(void)
            "Split with the pattern (?<=a)b is not supported: it has a group (? other than");
     REFUSE(normalizer, "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a*\"},\"content\":\"\"}", UNSUPPORTED,
            "Replace with the pattern a* is not supported: it has a match that may be empty");
-    REFUSE(normalizer, "{\"type\":\"NFKC\"}", UNSUPPORTED, "normalizer NFKC");
+    REFUSE(normalizer, "{\"type\":\"Precompiled\"}", UNSUPPORTED, "normalizer Precompiled");
     REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"CharDelimiterSplit\"}," TOKENIZER_BYTE_LEVEL), FORMAT, "delimiter");
     REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"UnicodeScripts\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "UnicodeScr");
     REFUSE(pre_tokenizer, SPLIT("\"String\":\"\"", "\"behavior\":\"Isolated\""), UNSUPPORTED, "Split");
