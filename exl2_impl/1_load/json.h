@@ -134,7 +134,9 @@ static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, si
 static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char *wanted)
 {
     size_t used = 0;
-    if (j->tokens[token].kind != EXL2__JSON_STRING) {
+    const exl2__json_token *t = &j->tokens[token];
+    char first = t->end > t->begin ? j->text[t->begin] : 0;
+    if (t->kind != EXL2__JSON_STRING || (first != *wanted && first != '\\')) {
         return false;
     }
     exl2__json_bytes bytes = exl2__json_bytes_of(j, token);

@@ -60,14 +60,12 @@ static inline bool exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const c
 /* Goes over white space; files are often indented. */
 static inline uint32_t exl2__json_scan_blank(const uint8_t *text, uint32_t at, uint32_t bytes)
 {
-    while (at < bytes && text[at] <= ' ') {
-        if (bytes - at >= 8 && memcmp(text + at, "        ", 8) == 0) {
-            at += 8;
-        } else if (bytes - at >= 4 && memcmp(text + at, "    ", 4) == 0) {
-            at += 4;
-        } else if (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t') {
-            at++;
-        } else {
+    for (; at < bytes && text[at] <= ' '; at++) {
+        if (text[at] == ' ') {
+            uint32_t room = bytes - at;
+            at += room >= 8 && memcmp(text + at, "        ", 8) == 0 ? 7
+                : room >= 4 && memcmp(text + at, "    ", 4) == 0 ? 3 : 0;
+        } else if (text[at] != '\n' && text[at] != '\r' && text[at] != '\t') {
             break;
         }
     }
