@@ -18,6 +18,7 @@
 #define EXL2__REGEX_RANGES_MAX 512
 #define EXL2__REGEX_SHIFT 10  /* sets in a block: 2^10 */
 #define EXL2__REGEX_LEVELS 3  /* texts are below 2^30 bytes (EXL2__ENCODE_BYTES_MAX) */
+#define EXL2__REGEX_SEEN 1024 /* steps that are remembered */
 #define EXL2__REGEX_WORDS_MAX (EXL2__REGEX_CODE_MAX / 64)
 
 typedef enum exl2__regex_op {
@@ -50,6 +51,8 @@ typedef struct exl2__regex {
     uint8_t *order;               /* [order_count] instructions without a character, each behind those it needs */
     uint64_t *latin;              /* [256][words] SET instructions that take the character */
     uint64_t *kept[EXL2__REGEX_LEVELS]; /* [1024][words] */
+    uint64_t *seen;               /* [EXL2__REGEX_SEEN][1 + 2 words] character + 1, set behind it, set before it */
+    bool lines;                   /* there is a LINE: a step then depends on more than these */
     uint64_t matches[EXL2__REGEX_WORDS_MAX]; /* the MATCH instructions */
     uint32_t count, order_count, words;
     const char *text;             /* of exl2__regex_begin */
@@ -96,6 +99,7 @@ static void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
     r->words = (r->count + 63) / 64;
     r->order = (uint8_t *)exl2__arena_take(arena, r->count);
     r->latin = (uint64_t *)exl2__arena_take(arena, 256 * sizeof(uint64_t) * r->words);
+    r->seen = (uint64_t *)exl2__arena_take_zeroed(arena, EXL2__REGEX_SEEN * sizeof(uint64_t) * (1 + 2 * r->words));
     for (int level = 0; level < EXL2__REGEX_LEVELS; level++) {
         r->kept[level] = (uint64_t *)exl2__arena_take(arena, (sizeof(uint64_t) << EXL2__REGEX_SHIFT) * r->words);
     }
@@ -122,6 +126,7 @@ static void exl2__regex_finish(exl2__regex *r)
         if (r->code[i].op <= EXL2__REGEX_SET) {
             done[i >> 6] |= (uint64_t)1 << (i & 63);
         }
+        r->lines = r->lines || r->code[i].op == EXL2__REGEX_LINE;
         if (r->code[i].op == EXL2__REGEX_MATCH) {
             r->matches[i >> 6] |= (uint64_t)1 << (i & 63);
         }
@@ -168,12 +173,11 @@ static inline void exl2__regex_close(const exl2__regex *r, size_t at, uint64_t *
 }
 
 /* From the set behind the character at `at` to the one before it. */
-static inline void exl2__regex_step(const exl2__regex *r, size_t at, uint64_t *set)
+EXL2__NOINLINE
+static void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, uint64_t *set)
 {
     uint64_t own[EXL2__REGEX_WORDS_MAX];
     const uint64_t *takes = own;
-    uint32_t code;
-    exl2__unicode_next(r->text + at, r->bytes - at, &code);
     if (code < 256) {
         takes = r->latin + (size_t)code * r->words;
     } else {
@@ -184,6 +188,31 @@ static inline void exl2__regex_step(const exl2__regex *r, size_t at, uint64_t *s
         set[w] = (takes[w] & next) | r->matches[w];
     }
     exl2__regex_close(r, at, set);
+}
+
+/* The same, remembered: text has few characters, and few sets come up between them. */
+static inline void exl2__regex_step(exl2__regex *r, size_t at, uint64_t *set)
+{
+    uint32_t code;
+    exl2__unicode_next(r->text + at, r->bytes - at, &code);
+    uint64_t hash = code;
+    for (uint32_t w = 0; w < r->words; w++) {
+        hash = (hash ^ set[w]) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    uint64_t *seen = r->seen + (hash % EXL2__REGEX_SEEN) * (1 + 2 * r->words);
+    bool same = seen[0] == (uint64_t)code + 1 && !r->lines;
+    for (uint32_t w = 0; w < r->words; w++) {
+        same = same && seen[1 + w] == set[w];
+        seen[1 + w] = set[w];
+    }
+    if (!same) {
+        seen[0] = (uint64_t)code + 1;
+        exl2__regex_compute(r, at, code, set);
+    }
+    for (uint32_t w = 0; w < r->words; w++) {
+        seen[1 + r->words + w] = set[w] = same ? seen[1 + r->words + w] : set[w];
+    }
 }
 
 /* The set at `at`, a multiple of 2^(10 level), or at the next character if `at` is inside of one. */
