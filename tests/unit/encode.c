@@ -215,6 +215,35 @@ static void check_limits(exl2__ctx *c, exl2__vocab *v)
     free(text);
 }
 
+/* The same of every small tokenizer; and 1 KiB of whatever it is takes no memory. */
+static void check_pipelines(exl2__ctx *c)
+{
+    static const char *const kinds[] = { "a", " ", "\n", "\xCC\x81", "\xE6\xBC\xA2", "ab <e> 12, " };
+    size_t size = 1 << 18, need;
+    char *text = malloc(size + 16);
+    for (int i = 0; i < PIPELINES; i++) {
+        exl2__vocab v;
+        rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
+        c->files = rows_files(&folder);
+        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
+            size_t unit = strlen(kinds[k]), bytes = 0;
+            for (; bytes < size; bytes += unit) {
+                memcpy(text + bytes, kinds[k], unit);
+            }
+            uint64_t before = c->allocations, start = exl2__platform_ns();
+            CHECK(exl2__encode(c, &v, text, 1024 - 1024 % unit, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+            CHECK_INT(c->allocations, before);
+            CHECK(exl2__encode(c, &v, text, bytes, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+            if (!CHECK((double)(exl2__platform_ns() - start) * 1e-9 < 10)) {
+                printf("    pipeline %d: \"%s\"\n", i, kinds[k]);
+            }
+        }
+        exl2__vocab_close(c, &v);
+    }
+    free(text);
+}
+
 static void check_refusals(exl2__ctx *c, exl2__vocab *v)
 {
     exl2__vocab none = { 0 };
@@ -254,6 +283,7 @@ int main(void)
     exl2__vocab_close(&c, &v);
     check_small(&c);
     check_forged(&c);
+    check_pipelines(&c);
     CHECK_INT(c.host_bytes, 0);
     return check_done();
 }
