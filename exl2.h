@@ -151,8 +151,8 @@
    rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
    than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
    pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
-   render to more than 256 KiB, and for a moment where a tokenizer rewrites text before it cuts it (Llama 2, Gemma,
-   Qwen).
+   render to more than 256 KiB, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or
+   has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
 
    6. MODELS
 

@@ -170,6 +170,16 @@
 #include "6_text/added.h"
 /* defines: byte-pair merging */
 #include "6_text/bpe.h"
+/* defines: small letters for capitals */
+#include "6_text/lower.h"
+/* defines: regular expressions over text */
+#include "6_text/regex.h"
+/* defines: a pattern -> a program for it */
+#include "6_text/regex_parse.h"
+/* defines: compatibility decompositions, packed */
+#include "6_text/nfkc_table.h"
+/* defines: what they are of a code point */
+#include "6_text/nfkc.h"
 /* defines: canonical decompositions */
 #include "6_text/nfc_table.h"
 /* defines: normal forms D and C */
@@ -188,6 +198,8 @@
 #include "6_text/vocab_steps.h"
 /* defines: its other components */
 #include "6_text/vocab_rules.h"
+/* defines: how much room a tokenizer takes */
+#include "6_text/vocab_measure.h"
 /* defines: a tokenizer read from its files */
 #include "6_text/vocab_read.h"
 /* defines: text -> ids */

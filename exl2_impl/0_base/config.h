@@ -70,13 +70,17 @@ static inline bool exl2__has_avx512(void)
 #endif
 
 /* COLD: code that is built for size, because it runs a few times a model or a job; compilers that can see that only
-   such code calls a function build that one so too. */
+   such code calls a function build that one so too, unless it is HOT: loops over the whole of a big file. */
 #if defined(__GNUC__) || defined(__clang__)
 #define EXL2__NOINLINE __attribute__((noinline))
 #define EXL2__COLD __attribute__((noinline, cold))
+#define EXL2__HOT __attribute__((noinline, hot))
+#define EXL2__PREFETCH(address) __builtin_prefetch(address)
 #else
 #define EXL2__NOINLINE
 #define EXL2__COLD
+#define EXL2__HOT
+#define EXL2__PREFETCH(address) ((void)(address))
 #endif
 
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */

@@ -133,8 +133,8 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         return EXL2_OK;
     }
     if (has_text) {
-        uint32_t bos = t->tokens == 0 && m->vocab.add_bos && m->vocab.bos >= 0 && !(d->text_flags & EXL2_TEXT_NO_BOS);
-        prompt[0] = m->vocab.bos;
+        uint32_t bos =
+            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
         size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
         EXL2__TRY(exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count));
     } else {
