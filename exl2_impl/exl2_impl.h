@@ -194,6 +194,8 @@
 #include "6_text/template_operand.h"
 /* defines: expressions -> code */
 #include "6_text/template_expression.h"
+/* defines: targets, and blocks whose text is a value -> code */
+#include "6_text/template_block.h"
 /* defines: statements -> code */
 #include "6_text/template_statement.h"
 /* defines: numbers printed as Python prints them */
@@ -208,14 +210,26 @@
 #include "6_text/template_part.h"
 /* defines: JSON <-> values */
 #include "6_text/template_json.h"
-/* defines: filters, tests, methods and functions */
+/* defines: upper, lower and title case */
+#include "6_text/template_case.h"
+/* defines: numbers and texts in a format */
+#include "6_text/template_format.h"
+/* defines: filters over lists */
+#include "6_text/template_list.h"
+/* defines: methods */
+#include "6_text/template_method.h"
+/* defines: filters, tests and functions */
 #include "6_text/template_call.h"
 /* defines: frames, loops and output of a running template */
 #include "6_text/template_frame.h"
+/* defines: macros at work */
+#include "6_text/template_macro.h"
 /* defines: the stack machine */
 #include "6_text/template_run.h"
 /* defines: chat templates: parse and render */
 #include "6_text/template.h"
+/* defines: the templates of a model folder, and what they guard */
+#include "6_text/template_set.h"
 
 /* ---- 7_engine: the public functions and the one step ---- */
 

@@ -16,10 +16,11 @@ static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uin
 
 /* ---- calls ---- */
 
+/* How many there are that have a place. */
 static uint32_t exl2__template_operand_parameters(const char *parameters)
 {
     uint32_t count = parameters[0] != 0;
-    for (const char *c = parameters; *c; c++) {
+    for (const char *c = parameters; *c && c[*c == ' '] != '*'; c++) {
         count += *c == ' ';
     }
     return count;
@@ -29,8 +30,8 @@ static uint32_t exl2__template_operand_parameters(const char *parameters)
 static uint32_t exl2__template_operand_parameter(const char *parameters, const char *name, uint32_t bytes)
 {
     for (uint32_t i = 0; *parameters; i++) {
-        size_t length = strcspn(parameters, " ");
-        if (length == bytes && memcmp(parameters, name, bytes) == 0) {
+        size_t length = strcspn(parameters, " "), skip = *parameters == '*';
+        if (length - skip == bytes && memcmp(parameters + skip, name, bytes) == 0) {
             return i;
         }
         parameters += length + (parameters[length] == ' ');
@@ -63,7 +64,8 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
     } else if (call->keyword) {
         return exl2__template_emit_unexpected(p, "a keyword argument");
     }
-    if (parameter >= exl2__template_operand_parameters(parameters) || (call->seen >> parameter & 1)) {
+    if (parameter == UINT32_MAX || (!call->keyword && parameter >= exl2__template_operand_parameters(parameters)) ||
+        (call->seen >> parameter & 1)) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t.at,
                                         "%s '%s' with the argument '%.*s' is not supported", call->what,
                                         call->signature->name, (int)t.bytes, p->lex.source + t.begin);
@@ -88,9 +90,9 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
     return exl2__template_emit_operator(p, ")");
 }
 
-/* The call itself, behind its object and arguments. `pushed`: 1 with an object, else 0. */
+/* The call itself, behind its object and arguments, with the operand `a`. `pushed`: 1 with an object, else 0. */
 static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
-                                               const exl2__template_call *call, uint32_t negated, int pushed)
+                                               const exl2__template_call *call, uint32_t a, int pushed)
 {
     uint32_t needed = (1u << call->signature->mandatory) - 1;
     if ((call->seen & needed) != needed) {
@@ -98,8 +100,7 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
                                         "%s '%s' with so few arguments is not supported", call->what,
                                         call->signature->name);
     }
-    exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given,
-                               negated,     call->map,           call->name.at };
+    exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given, a, call->map, call->name.at };
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
     return EXL2_OK;
 }
@@ -123,41 +124,78 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
         EXL2__TRY(exl2__template_emit_advance(p));
     }
     call->signature = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes);
+    if (!call->signature && op == EXL2__TEMPLATE_METHOD) { /* the object tells what is wrong with it, if it is run */
+        static const exl2__template_signature unknown = { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN };
+        call->signature = &unknown;
+    }
     return call->signature ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
 }
 
 /* ---- the parts of an operand ---- */
 
-/* namespace(a=1, b=2): pairs of name and value. */
-static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, uint32_t at)
+/* "(", values, then pairs of name and value, ")": how many of each were pushed. `room`: values that may stand there. */
+static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32_t room, uint32_t *values,
+                                                uint32_t *pairs)
 {
-    uint32_t count = 0;
+    *values = *pairs = 0;
     EXL2__TRY(exl2__template_emit_operator(p, "("));
     while (!exl2__template_emit_is_operator(p, ")")) {
         exl2__template_token name = p->token;
-        if (name.kind != EXL2__TEMPLATE_TOKEN_NAME ||
-            !exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
-            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, name.at,
-                                            "namespace with this argument is not supported");
+        bool pair = name.kind == EXL2__TEMPLATE_TOKEN_NAME &&
+                    exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=");
+        if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
+            return exl2__template_emit_refuse(p, &name, "unpacking with");
         }
-        if (p->lex.source[name.begin] == '_') {
-            return exl2__template_emit_refuse(p, &name, "attribute");
+        if (pair) {
+            exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
+            EXL2__TRY(exl2__template_emit_advance(p));
+            EXL2__TRY(exl2__template_emit_advance(p));
+        } else if (*pairs || *values == room) {
+            return exl2__template_emit_unexpected(p, *pairs ? "a keyword argument" : "')'");
         }
-        exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
-        EXL2__TRY(exl2__template_emit_advance(p));
-        EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_expression(p));
-        count++;
+        *pairs += pair;
+        *values += !pair;
         if (!exl2__template_emit_is_operator(p, ",")) {
             break;
         }
         EXL2__TRY(exl2__template_emit_advance(p));
     }
-    exl2__template_emit(p, EXL2__TEMPLATE_NAMESPACE, count, 0, at, 1 - 2 * (int)count);
     return exl2__template_emit_operator(p, ")");
 }
 
-/* Names that Jinja gives a meaning of their own; as plain values they are refused. */
+/* namespace(..) and dict(..), behind the word. */
+static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, exl2__template_op op, uint32_t at)
+{
+    uint32_t values, pairs;
+    EXL2__TRY(exl2__template_operand_pairs(p, 1, &values, &pairs));
+    exl2__template_ins ins = { (uint8_t)op, (uint8_t)values, 0, pairs, 0, at };
+    exl2__template_emit_ins(p, ins, 1 - (int)values - 2 * (int)pairs);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_operand_load(exl2__template_parser *p, const exl2__template_token *t)
+{
+    uint32_t index, use = exl2__template_operand_parameter("varargs kwargs caller", p->lex.source + t->begin, t->bytes);
+    p->macro_uses |= use < 3 ? 1u << use : 0;
+    EXL2__TRY(exl2__template_emit_name(p, t, &index));
+    exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t->at, 1);
+    return exl2__template_emit_advance(p);
+}
+
+/* name(..), where the name is no function that is built in: a macro. */
+static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    uint32_t values, pairs;
+    EXL2__TRY(exl2__template_operand_load(p, &t));
+    EXL2__TRY(exl2__template_operand_pairs(p, UINT16_MAX, &values, &pairs));
+    exl2__template_ins ins = { EXL2__TEMPLATE_CALL_MACRO, 0, (uint16_t)values, pairs, t.bytes, t.at };
+    exl2__template_emit_ins(p, ins, -(int)values - 2 * (int)pairs);
+    return EXL2_OK;
+}
+
+/* Names that Jinja gives a meaning of their own. */
 static bool exl2__template_operand_global(const char *name, uint32_t bytes)
 {
     static const char globals[] = "cycler dict joiner lipsum namespace raise_exception range self strftime_now super";
@@ -170,41 +208,49 @@ static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
     return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
 }
 
-/* A word: constant, function call or variable. */
+/* A word: constant, call or variable. */
 static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
-    uint32_t index;
     if (exl2__template_operand_keyword(word, t.bytes)) { /* for Jinja a variable called so */
         return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
-    if (called && exl2__template_same(word, t.bytes, "namespace")) {
+    bool space = exl2__template_same(word, t.bytes, "namespace");
+    if (called && (space || exl2__template_same(word, t.bytes, "dict"))) {
         EXL2__TRY(exl2__template_emit_advance(p));
-        return exl2__template_operand_namespace(p, t.at);
+        return exl2__template_operand_namespace(p, space ? EXL2__TEMPLATE_NAMESPACE : EXL2__TEMPLATE_DICT, t.at);
     }
-    if (called) {
+    if (called && exl2__template_signature_find(EXL2__TEMPLATE_CALL, word, t.bytes)) {
         exl2__template_call call;
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_CALL, "function", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
         return exl2__template_operand_call(p, EXL2__TEMPLATE_CALL, &call, 0, 0);
     }
-    if (exl2__template_operand_global(word, t.bytes) ||
+    if (called && !exl2__template_same(word, t.bytes, "loop")) {
+        return exl2__template_operand_macro(p);
+    }
+    if (called) {
+        return exl2__template_emit_refuse(p, &t, "function");
+    }
+    if (exl2__template_operand_parameter("self super", word, t.bytes) != UINT32_MAX ||
         (p->in_loop_filter && exl2__template_same(word, t.bytes, "loop"))) {
         return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
     bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
-    if (is_true || is_false) {
+    if (exl2__template_operand_global(word, t.bytes)) { /* its name, as a method has it: `strftime_now is defined` */
+        exl2__template_ins ins = { EXL2__TEMPLATE_TEXT, 1, 0, t.begin, t.bytes, t.at };
+        exl2__template_emit_ins(p, ins, 1);
+    } else if (is_true || is_false) {
         exl2__template_emit(p, EXL2__TEMPLATE_BOOL, is_true, 0, t.at, 1);
     } else if (exl2__template_same(word, t.bytes, "none") || exl2__template_same(word, t.bytes, "None")) {
         exl2__template_emit(p, EXL2__TEMPLATE_NONE, 0, 0, t.at, 1);
     } else if (exl2__template_same(word, t.bytes, "loop")) {
         exl2__template_emit(p, EXL2__TEMPLATE_LOOP, t.begin, t.bytes, t.at, 1);
     } else {
-        EXL2__TRY(exl2__template_emit_name(p, &t, &index));
-        exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t.at, 1);
+        return exl2__template_operand_load(p, &t);
     }
     return exl2__template_emit_advance(p);
 }
@@ -272,10 +318,7 @@ static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
         exl2__template_call call;
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_METHOD, "method", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
-        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, 0, 1);
-    }
-    if (p->lex.source[t.begin] == '_') {
-        return exl2__template_emit_refuse(p, &t, "attribute");
+        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, t.bytes, 1);
     }
     exl2__template_emit(p, EXL2__TEMPLATE_ATTR, t.begin, t.bytes, t.at, 0);
     return exl2__template_emit_advance(p);
