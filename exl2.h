@@ -175,12 +175,12 @@
    write one.
    exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
    takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
-   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call, filter,
-   with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published templates use;
-   namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and column: where it
-   stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and variables, chooses
-   among the model's templates or brings another. A template is not trusted: source (512 KiB), nesting (64), macros in
-   each other (32), work and memory (64 MiB) have limits, and each ends with an error.
+   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
+   filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
+   templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
+   column: where it stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and
+   variables, chooses among the model's templates or brings another. A template is not trusted: source (512 KiB),
+   nesting (64), macros in each other (32), work and memory (64 MiB) have limits, and each ends with an error.
 
    8. SESSIONS
 

@@ -214,6 +214,8 @@
 #include "6_text/template_case.h"
 /* defines: numbers and texts in a format */
 #include "6_text/template_format.h"
+/* defines: the date and time */
+#include "6_text/template_clock.h"
 /* defines: filters over lists */
 #include "6_text/template_list.h"
 /* defines: methods */

@@ -161,7 +161,8 @@ static int open_and_talk(chat *c, const char *path)
     if (!host_load(&c->host, &model, 1)) {
         return 1;
     }
-    if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) || !c->host.info.has_tokenizer) {
+    if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
+        !c->host.info.has_tokenizer) {
         fprintf(stderr, "%s has no %s; 'exl2 generate' goes on with %s\n", path,
                 c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
                 c->host.info.has_tokenizer ? "plain text" : "ids");

@@ -248,7 +248,8 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
-    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
+    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && host_open(&h, &o.host) &&
+               host_load(&h, &model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);

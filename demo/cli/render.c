@@ -73,7 +73,8 @@ int cli_render(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer files; needs no weights" } };
     const arg flags[] = {
         TEMPLATE_ARG(template),
-        { "--tokens", ARG_TEXT, &tokens, "F", "JSON object {\"bos_token\": ..} that replaces the model's special tokens" },
+        { "--tokens", ARG_TEXT, &tokens, "F",
+          "JSON object {\"bos_token\": ..} that replaces the model's special tokens" },
         { "--now", ARG_TEXT, &chat.now, "T", "'YYYY-MM-DD HH:MM:SS' for strftime_now (the clock)" },
     };
     const args_desc d = { "exl2 render",

@@ -8,7 +8,10 @@
 
 #include "../../exl2.h"
 
-#define TEMPLATE_ARG(value) { "--template", ARG_TEXT, &(value), "F", "chat template: a file, or the name of one of the model's" }
+#define TEMPLATE_ARG(value)                                                                                            \
+    {                                                                                                                  \
+        "--template", ARG_TEXT, &(value), "F", "chat template: a file, or the name of one of the model's"              \
+    }
 
 /* Fills template_text or template_name; NULL: neither. *text is to be freed. False with a sentence: the file cannot be
    read, or holds a zero byte. */

@@ -113,7 +113,8 @@ static inline void exl2__platform_local_time(int32_t out[6])
 #else
     localtime_r(&now, &parts);
 #endif
-    const int all[6] = { parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec };
+    const int all[6] = { parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                         parts.tm_hour,        parts.tm_min,     parts.tm_sec };
     for (uint32_t i = 0; i < 6; i++) {
         out[i] = all[i];
     }

@@ -134,7 +134,8 @@ typedef struct exl2__added_scan {
     uint32_t set;
     const char *text;
     size_t bytes;
-    const uint8_t *forbidden; /* bit per byte of text, from bit forbidden_at on: no special or guarded token touches a set one */
+    const uint8_t
+        *forbidden; /* bit per byte of text, from bit forbidden_at on: no special or guarded token touches a set one */
     size_t forbidden_at;
     bool plain;               /* no special token at all */
     size_t at;                /* the search goes on here */

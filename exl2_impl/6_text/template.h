@@ -305,10 +305,10 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
 }
 
 /* Renders into the caller's block; *text (a NUL follows it) and *from_message point into it. *from_message has one bit
-   a byte of *text, lowest first: set when the byte came from a message (of any role but assistant), a tool, a document or a
-   variable, whatever the template did to it, so that no such text can pass for a control token. EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is
-   needed; a first guess that rarely fails: 64 KiB and 8 times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is
-   EXL2_ERR_BUDGET instead. Allocates nothing. */
+   a byte of *text, lowest first: set when the byte came from a message (of any role but assistant), a tool, a document
+   or a variable, whatever the template did to it, so that no such text can pass for a control token.
+   EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is needed; a first guess that rarely fails: 64 KiB and 8
+   times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is EXL2_ERR_BUDGET instead. Allocates nothing. */
 EXL2__COLD
 static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
                                          void *block, size_t block_bytes, const char **text, size_t *bytes,

@@ -256,8 +256,8 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_FILTER_REVERSE:
         return exl2__template_filter_reverse(r, v, out);
     case EXL2__TEMPLATE_FILTER_SORT:
-        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_asks(args[1]), exl2__template_asks(args[0]), out,
-                                     &keys);
+        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_asks(args[1]), exl2__template_asks(args[0]),
+                                     out, &keys);
     case EXL2__TEMPLATE_FILTER_SUM:
         return exl2__template_sum(r, v, args, out);
     case EXL2__TEMPLATE_FILTER_UNIQUE:
@@ -311,8 +311,9 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
     case EXL2__TEMPLATE_TEST_FILTER:
     case EXL2__TEMPLATE_TEST_TEST:
         EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
-        *out = exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
-                                             v->as.text, v->count) != NULL;
+        *out =
+            exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
+                                          v->as.text, v->count) != NULL;
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_GE:
         return exl2__template_comparison(r, EXL2__TEMPLATE_GE, v, args[0], out);

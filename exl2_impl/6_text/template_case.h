@@ -9,8 +9,8 @@
 #include "template_json.h"
 #include "unicode.h"
 
-/* Runs of code points whose lower case is so far away: first << 12 | (count - 1) << 1 | (1: every second one). Generated
-   from Python 3.11 (Unicode 14): c.lower() for all c from U+0080 on where it is one code point. */
+/* Runs of code points whose lower case is so far away: first << 12 | (count - 1) << 1 | (1: every second one).
+   Generated from Python 3.11 (Unicode 14): c.lower() for all c from U+0080 on where it is one code point. */
 static const struct exl2__template_case_run {
     uint32_t run;
     int32_t away;
@@ -233,7 +233,8 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
             uint32_t bytes = exl2__json_encode_utf8(codes[i], text);
             EXL2__TRY(exl2__template_put(r, text, bytes, exl2__template_marked(r, v->as.text + at)));
         }
-        word = kind == EXL2__TEMPLATE_CASE_WORDS ? !(exl2__template_space(code) || (code < 0x80 && strchr("-({[<", (int)code) && code))
+        word = kind == EXL2__TEMPLATE_CASE_WORDS
+                   ? !(exl2__template_space(code) || (code && code < 0x80 && strchr("-({[<", (int)code)))
                : kind == EXL2__TEMPLATE_CASE_TITLE ? exl2__template_cased(code)
                                                    : true;
     }

@@ -1,13 +1,12 @@
 /* template_format.h: numbers and texts in a format: % and the filter `format`, str.format, round, int, float, escape,
-   indent, truncate, padding, strftime.
+   indent, truncate, padding.
    takes: exl2__template_run and values.
-   gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad, strftime.
+   gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad.
    owns:  nothing.
-   next:  template_list.h */
+   next:  template_clock.h */
 #ifndef EXL2__TEMPLATE_FORMAT_H
 #define EXL2__TEMPLATE_FORMAT_H
 
-#include "../0_base/platform.h"
 #include "template_case.h"
 
 /* ---- numbers ---- */
@@ -68,9 +67,12 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
 {
     char text[48];
     int64_t places = precision ? precision->as.integer : 0;
-    bool common = !method || (method->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(method->as.text, method->count, "common"));
-    bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(method->as.text, method->count, "ceil");
-    if (!exl2__template_is_number(v) || (precision && !exl2__template_is_integer(precision)) || places < 0 || places > 17) {
+    bool common = !method || (method->kind == EXL2__TEMPLATE_KIND_TEXT &&
+                              exl2__template_same(method->as.text, method->count, "common"));
+    bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT &&
+              exl2__template_same(method->as.text, method->count, "ceil");
+    if (!exl2__template_is_number(v) || (precision && !exl2__template_is_integer(precision)) || places < 0 ||
+        places > 17) {
         return exl2__template_refuse(r, "round of this");
     }
     *out = *v;
@@ -114,10 +116,12 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
         for (size_t i = 0; good && i < bytes; i++) {
             char c = plain[i] = text.as.text[i + skip];
             bool power = (c == 'e' || c == 'E') && digits > 0 && i + 1 < bytes;
-            bool sign = (c == '-' || c == '+') && (i == 0 || plain[i - 1] == 'e' || plain[i - 1] == 'E') && i + 1 < bytes;
+            bool sign =
+                (c == '-' || c == '+') && (i == 0 || plain[i - 1] == 'e' || plain[i - 1] == 'E') && i + 1 < bytes;
             digits += c >= '0' && c <= '9';
             dots += c == '.' || power ? (c == '.' ? 1 : 16) : 0;
-            good = (c >= '0' && c <= '9') || (c == '.' && dots == 1) || (power && dots < 32) || (sign && (i > 0 || c == '-' ));
+            good = (c >= '0' && c <= '9') || (c == '.' && dots == 1) || (power && dots < 32) ||
+                   (sign && (i > 0 || c == '-'));
         }
         exl2__json_number number = { 0, 0, false, false };
         good = good && digits > 0;
@@ -232,8 +236,9 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
         }
         exl2__template_value whole;
         EXL2__TRY(exl2__template_number(r, v, false, NULL, &whole));
-        bytes = c->letter == 'f' ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
-                                 : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
+        bytes = c->letter == 'f'
+                    ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
+                    : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
         if (bytes == 0 || (c->letter != 'f' && c->has_places)) {
             return exl2__template_refuse(r, "a number in this format");
         }
@@ -261,7 +266,8 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
     return EXL2_OK;
 }
 
-/* text % (a, b): %s %d %i %f %%, with flags, width and places. As in Python a list, a dict and what is undefined may stay unused. */
+/* text % (a, b): %s %d %i %f %%, with flags, width and places. As in Python a list, a dict and what is undefined may
+ * stay unused. */
 EXL2__COLD
 static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *args, uint32_t count, exl2__template_value *out)
@@ -332,7 +338,8 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
 /* ---- texts ---- */
 
 /* & < > ' " as HTML writes them; the result is safe. */
-static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v, exl2__template_value *out)
+static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
 {
     static const char *const rows[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
     size_t start = r->used;
@@ -358,7 +365,8 @@ static size_t exl2__template_line_break(const exl2__template_value *v, size_t at
     if (code == '\r' && at + 1 < v->count && v->as.text[at + 1] == '\n') {
         return 2;
     }
-    return (code >= 10 && code <= 13) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 || code == 0x2029
+    return (code >= 10 && code <= 13) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 ||
+                   code == 0x2029
                ? step
                : 0;
 }
@@ -443,81 +451,6 @@ static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__te
         }
     }
     return exl2__template_append(r, &cut, &end, out);
-}
-
-/* ---- the clock ---- */
-
-static const char exl2__template_days[] = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday ";
-static const char exl2__template_months[] =
-    "January February March April May June July August September October November December ";
-
-/* The index-th word of the list; with `brief` its first three letters. */
-static exl2__template_value exl2__template_word(const char *list, uint32_t index, bool brief)
-{
-    while (index-- > 0) {
-        list = strchr(list, ' ') + 1;
-    }
-    return exl2__template_text(list, brief ? 3 : strcspn(list, " "));
-}
-
-/* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %F %T %D %R %n %t %%, and %- for numbers without zeros. */
-EXL2__COLD
-static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
-                                           exl2__template_value *out)
-{
-    int32_t *t = r->clock;
-    if (t[1] == 0) {
-        exl2__platform_local_time(t);
-    }
-    static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334 };
-    bool leap = t[1] > 2 && t[0] % 4 == 0 && (t[0] % 100 != 0 || t[0] % 400 == 0);
-    int32_t day = before[(t[1] + 11) % 12] + t[2] + leap, past = t[0] - 1;
-    uint32_t weekday = (uint32_t)(past * 365 + past / 4 - past / 100 + past / 400 + day) % 7;
-    size_t start = r->used;
-    for (uint32_t i = 0; i < v->count; i++) {
-        const char *at = v->as.text + i;
-        bool plain = i + 2 < v->count && at[1] == '-';
-        char letter = i + 1 < v->count ? at[1 + plain] : 0;
-        char text[32] = { 0 };
-        int32_t number = -1, width = 2;
-        exl2__template_value word = exl2__template_text(text, 0);
-        if (*at != '%') {
-            EXL2__TRY(exl2__template_put_copy(r, at, 1));
-            continue;
-        }
-        switch (letter) {
-        case 'Y': number = t[0]; width = 4; break;
-        case 'y': number = t[0] % 100; break;
-        case 'm': number = t[1]; break;
-        case 'd': case 'e': number = t[2]; break;
-        case 'H': number = t[3]; break;
-        case 'I': number = (t[3] + 11) % 12 + 1; break;
-        case 'M': number = t[4]; break;
-        case 'S': number = t[5]; break;
-        case 'j': number = day; width = 3; break;
-        case 'p': word = exl2__template_text(t[3] < 12 ? "AM" : "PM", 2); break;
-        case 'A': case 'a': word = exl2__template_word(exl2__template_days, weekday, letter == 'a'); break;
-        case 'B': case 'b': case 'h':
-            word = exl2__template_word(exl2__template_months, (uint32_t)(t[1] + 11) % 12, letter != 'B');
-            break;
-        case 'n': word = exl2__template_text("\n", 1); break;
-        case 't': word = exl2__template_text("\t", 1); break;
-        case '%': word = exl2__template_text("%", 1); break;
-        default:
-            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "strftime_now with '%%%c' is not supported", letter ? letter : ' ');
-        }
-        if (number >= 0) {
-            size_t bytes = exl2__format(text + 8, 16, "%d", number), pad = 0;
-            while (!plain && bytes + pad < (size_t)width) {
-                text[7 - pad++] = letter == 'e' ? ' ' : '0';
-            }
-            word = exl2__template_text(text + 8 - pad, bytes + pad);
-        }
-        EXL2__TRY(exl2__template_put(r, word.as.text, word.count, exl2__template_marked(r, at)));
-        i += 1u + plain;
-    }
-    *out = exl2__template_since(r, start);
-    return EXL2_OK;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* template_json.h: JSON text -> values that are marked as coming from outside (unless r->trusted), and values -> JSON text as
+/* template_json.h: JSON text -> values, marked as coming from outside (unless r->trusted); values -> JSON text as
    transformers' `tojson` writes it: ", " and ": ", nothing escaped for HTML, characters beyond ASCII kept.
    takes: untrusted JSON; values.
    gives: exl2__template_parse_json, exl2__template_to_json.

@@ -1,4 +1,5 @@
-/* template_list.h: filters over what can be gone through: map, select, sort, groupby, unique, batch, slice, sum, min, max.
+/* template_list.h: filters over what can be gone through: map, select, sort, groupby, unique, batch, slice, sum, min,
+   max.
    takes: exl2__template_run, a value, its arguments (NULL: left out).
    gives: exl2__template_generator, path, pick, sort, group, unique, extreme, chunks, sum.
    owns:  nothing.
@@ -7,7 +8,7 @@
 #define EXL2__TEMPLATE_LIST_H
 
 #include "../0_base/sort.h"
-#include "template_format.h"
+#include "template_clock.h"
 
 typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
 
@@ -92,7 +93,8 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
 static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
                                         const exl2__template_value **rest, const exl2__template_signature **row)
 {
-    static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" }, words[][3] = { "eq", "ne", "lt", "le", "gt", "ge" };
+    static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" },
+                      words[][3] = { "eq", "ne", "lt", "le", "gt", "ge" };
     uint32_t given = 0;
     *row = NULL;
     if (!args[0]) {
@@ -109,7 +111,8 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     }
     if (!*row) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
-                                   op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count, args[0]->as.text);
+                                   op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
+                                   args[0]->as.text);
     }
     memset(rest, 0, EXL2__TEMPLATE_ARGS_MAX * sizeof *rest);
     for (uint32_t i = 1; i < EXL2__TEMPLATE_ARGS_MAX && args[i]; i++) {
@@ -142,13 +145,15 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     EXL2__TRY(exl2__template_take_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
-        EXL2__TRY(row ? exl2__template_filter_call(r, (exl2__template_filter)row->id, &items.as.items[i], rest, &made[i])
-                      : exl2__template_path(r, &items.as.items[i], args[6], args[7], &made[i]));
+        EXL2__TRY(
+            row ? exl2__template_filter_call(r, (exl2__template_filter)row->id, &items.as.items[i], rest, &made[i])
+                : exl2__template_path(r, &items.as.items[i], args[6], args[7], &made[i]));
     }
     return exl2__template_generator(r, made, items.count, v->marked, out);
 }
 
-/* select, reject: the elements of which the test (none: truth) is `wanted`; with a path, of which its attribute's is. */
+/* select, reject: the elements of which the test (none: truth) is `wanted`; with a path, of which its attribute's is.
+ */
 static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
                                        bool wanted, exl2__template_args args, exl2__template_value *out)
 {
@@ -289,11 +294,12 @@ static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__te
     const exl2__template_value *by = args[1];
     bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
     exl2__template_value *keys = NULL, index = exl2__template_int(values);
-    if (by && !values && !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
+    if (by && !values &&
+        !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
     }
-    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(args[0]), exl2__template_asks(args[2]), out,
-                                 &keys);
+    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(args[0]), exl2__template_asks(args[2]),
+                                 out, &keys);
 }
 
 /* min and max. */
@@ -328,7 +334,8 @@ static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__temp
     EXL2__TRY(exl2__template_take_values(r, items.count, &keys));
     for (uint32_t i = 0; i < items.count; i++) {
         bool same = false;
-        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &keys[count]));
+        EXL2__TRY(
+            exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &keys[count]));
         EXL2__TRY(exl2__template_check_key(r, &keys[count], 0));
         for (uint32_t k = 0; k < count && !same; k++) {
             EXL2__TRY(exl2__template_equal(r, &keys[k], &keys[count], 0, &same));

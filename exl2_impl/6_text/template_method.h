@@ -272,7 +272,8 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
         EXL2__TRY(exl2__template_text_argument(r, "removeprefix", args[0]));
         EXL2__TRY(exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_REMOVESUFFIX, out));
         limit = out->as.integer ? args[0]->count : 0;
-        *out = exl2__template_text(v->as.text + (id == EXL2__TEMPLATE_METHOD_REMOVEPREFIX ? limit : 0), v->count - limit);
+        *out =
+            exl2__template_text(v->as.text + (id == EXL2__TEMPLATE_METHOD_REMOVEPREFIX ? limit : 0), v->count - limit);
         return EXL2_OK;
     case EXL2__TEMPLATE_METHOD_SPLIT:
     case EXL2__TEMPLATE_METHOD_RSPLIT:
@@ -385,8 +386,9 @@ static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__templ
 }
 
 /* cycle and changed. */
-static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id, exl2__template_loop *loop,
-                                              exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
+                                              exl2__template_loop *loop, exl2__template_args args,
+                                              exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     uint32_t count = 0;

@@ -52,7 +52,8 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
         uint32_t base_count = dict ? from->count : base.count;
         EXL2__TRY(exl2__template_take_entries(r, (uint64_t)base_count + ins->a, &entries));
         for (uint32_t i = 0; i < base_count; i++) {
-            pair = dict ? exl2__template_items(EXL2__TEMPLATE_KIND_LIST, &from->as.entries[i].key, 2) : base.as.items[i];
+            pair =
+                dict ? exl2__template_items(EXL2__TEMPLATE_KIND_LIST, &from->as.entries[i].key, 2) : base.as.items[i];
             EXL2__TRY(exl2__template_sequence(r, &pair, &pair));
             if (pair.count != 2) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "dictionary update sequence element #%u has length %u; "

@@ -1,5 +1,5 @@
-/* template_set.h: the chat templates of a model folder, which of them a conversation takes, and which added tokens their
-   text holds.
+/* template_set.h: the chat templates of a model folder, which of them a conversation takes, which added tokens they
+   hold.
    takes: a model folder, the added tokens of its tokenizer.
    gives: exl2__template_set_open, exl2__template_set_pick, exl2__template_set_close, exl2__template_guard.
    owns:  the templates, until exl2__template_set_close.
@@ -127,7 +127,8 @@ static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__
 
 /* The templates of a model folder: chat_template.jinja, else chat_template of chat_template.json, else that of
    tokenizer_config.json. None: EXL2_OK and count 0. One that is refused is EXL2_OK too, with a warning in the log: the
-   model loads and continues raw prompts, and exl2__template_render says why there is no chat. `added` NULL: no guard. */
+   model loads and continues raw prompts, and exl2__template_render says why there is no chat. `added` NULL: no guard.
+ */
 EXL2__COLD
 static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__added *added,
                                            exl2__template_set *set)

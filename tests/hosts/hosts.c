@@ -197,7 +197,7 @@ static const char engine_symbols[] =
     "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
     " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time "
-    "nanosleep dlopen dlsym dlclose"
+    "localtime_r nanosleep dlopen dlsym dlclose"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "

@@ -81,6 +81,22 @@ static void test_limits(void)
                EXL2_ERR_BUDGET);
     check_ends(repeated("{% set a = 'a' * 4000000 %}{{ ", "(a ~ 'b') in a or ", 40, "1 }}"), EXL2_ERR_BUDGET);
     check_ends(repeated("{{ 9", " ** 9", 30, " }}"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m() %}{{ m() }}{% endmacro %}", "{{ m() }}", 1, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}", "{{ m() }}", 1, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}",
+                        "{{ m(30) }}", 1, ""),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{% set n = namespace() %}{% macro a() %}{% macro b() %}{% endmacro %}{% set n.f = b %}",
+                        "{% endmacro %}{{ a() }}{% set g = n.f %}{{ g() }}", 1, ""),
+               EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("", "{% macro a() %}", 100, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("", "{% filter upper %}", 100, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ 'a'", "|upper", 60000, " }}"), EXL2_OK);
+    check_ends(repeated("{{ 'a'.center(", "9", 12, ") }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ '%9999s' % 'a'", " ~ '%9999s' % 'a'", 20000, " }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ [1] | slice(", "9", 9, ") | list | length }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ (range(100000) | list) | unique", "", 0, " | list | length }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ range(100000) | sort(reverse=true)", "", 0, " | first }}"), EXL2_OK);
 }
 
 /* A block that is too small says so quietly, whatever its size; a larger one then gives the same text. */
