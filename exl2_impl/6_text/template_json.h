@@ -7,6 +7,7 @@
 #ifndef EXL2__TEMPLATE_JSON_H
 #define EXL2__TEMPLATE_JSON_H
 
+#include "../1_load/json.h"
 #include "template_part.h"
 
 /* ---- reading ---- */
