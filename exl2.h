@@ -63,7 +63,7 @@
 
    Of GPUs it uses NVIDIA's, one for an engine: compute capability 7.5 (RTX 20) or higher, with a driver of CUDA 12.0
    or newer. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in
-   config.json, llama3 RoPE scaling included); others are refused by name. It reads byte-level BPE tokenizers
+   config.json, llama3 RoPE scaling included); others are refused by name. It reads BPE tokenizers
    (tokenizer.json), and chat templates as far as their constructs are known; what it does not know it refuses by name,
    and the rest of the model goes on working. No training, no server, no downloads, no GGUF at run time (import it to
    EXL2 once: section 12), no LoRA, images, speculative decoding or grammars. SIMD needs x86-64 with AVX2 or AVX-512 and
@@ -143,23 +143,28 @@
    5. STEPPING
 
    exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
-   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
-   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
-   it may queue, in ranges of layers whose time is learnt. One pass takes rows of all active jobs: a token of each that
-   decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody decodes,
-   prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once a model
-   is ready `allocations` stands still, but for conversations that render to more than 256 KiB.
+   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for
+   programs without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the
+   device's time it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and
+   where nobody waits the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token
+   a step. `wait` lets a step sleep until the device has finished a pass: for programs without frames. One pass takes
+   rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
+   than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
+   pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
+   render to more than 256 KiB, and for a moment where a tokenizer rewrites text before it cuts it (Llama 2, Gemma,
+   Qwen).
 
    6. MODELS
 
    A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
    tokenizer_config.json (the chat template; or chat_template.jinja), generation_config.json. Without a tokenizer the
    model still loads: jobs take ids.
-   exl2_model_measure reads headers only and says what loading will take: weight_bytes + cache_bytes + scratch_bytes is
-   the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open begins a load that exl2_step
-   carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a millisecond for 1,000 tokens of
-   vocabulary; so is compiling one module of kernels, up to a second, where the cache has none); exl2_model_load does
-   both and waits. exl2_model_get: the same figures later, and state. exl2_model_close ends its jobs and sessions.
+   exl2_model_measure reads headers (for a GPU group tables, too) and says what loading will take: weight_bytes +
+   cache_bytes + scratch_bytes is the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open
+   begins a load that exl2_step carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a
+   millisecond for 1,000 tokens of vocabulary; so is compiling one module of kernels, up to a second, where the cache
+   has none); exl2_model_load does both and waits. exl2_model_get: the same figures later, and state. exl2_model_close
+   ends its jobs and sessions.
    text_only opens the tokenizer and the template alone.
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
    a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits
@@ -551,8 +556,9 @@ typedef struct exl2_model_info {
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;
 
-/* [E wait] Reads headers only and says what the model is and what loading it would take. The default cache shrinks to
-   what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT, UNSUPPORTED for its files. */
+/* [E wait] Reads headers (for a GPU group tables, too) and says what the model is and what loading it would take. The
+   default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT,
+   UNSUPPORTED for its files. */
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
 /* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);

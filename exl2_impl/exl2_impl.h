@@ -160,7 +160,9 @@
 
 /* ---- 6_text: text to ids and back, chat templates ---- */
 
-/* defines: code points and their classes */
+/* defines: the class of every code point, packed */
+#include "6_text/unicode_table.h"
+/* defines: UTF-8, and classes of code points */
 #include "6_text/unicode.h"
 /* defines: the bytes of every token */
 #include "6_text/pieces.h"
@@ -168,16 +170,26 @@
 #include "6_text/added.h"
 /* defines: byte-pair merging */
 #include "6_text/bpe.h"
+/* defines: canonical decompositions */
+#include "6_text/nfc_table.h"
+/* defines: normal forms D and C */
+#include "6_text/nfc.h"
+/* defines: text rewritten before it is cut */
+#include "6_text/normal.h"
 /* defines: text cut into words */
 #include "6_text/words.h"
 /* defines: the merges of tokenizer.json */
 #include "6_text/merges.h"
-/* defines: tokenizer_config.json */
-#include "6_text/vocab_names.h"
-/* defines: the components that tokenizer.json asks for */
-#include "6_text/vocab_rules.h"
 /* defines: a model's tokenizer in memory */
 #include "6_text/vocab.h"
+/* defines: tokenizer_config.json */
+#include "6_text/vocab_names.h"
+/* defines: the steps that tokenizer.json asks for */
+#include "6_text/vocab_steps.h"
+/* defines: its other components */
+#include "6_text/vocab_rules.h"
+/* defines: a tokenizer read from its files */
+#include "6_text/vocab_read.h"
 /* defines: text -> ids */
 #include "6_text/encode.h"
 /* defines: ids, one at a time -> whole code points */

@@ -120,6 +120,22 @@ EXL2K_FN u32 exl2k_and_or(u32 a, u32 b, u32 c)
     return d;
 }
 
+/* About 1 / a, off by 2^-23 of it. */
+EXL2K_FN f32 exl2k_reciprocal(f32 a)
+{
+    f32 d;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(a));
+    return d;
+}
+
+/* The sum of the products of four bytes each. */
+EXL2K_FN u32 exl2k_dot4(u32 a, u32 b)
+{
+    u32 d;
+    asm("dp4a.u32.u32 %0, %1, %2, 0;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
 EXL2K_FN u32 exl2k_permute(u32 a, u32 b, u32 selector)
 {
     u32 d;
@@ -136,6 +152,13 @@ EXL2K_FN u32 exl2k_load_constant(u64 at)
 {
     u32 v;
     asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+}
+
+EXL2K_FN uint2 exl2k_load_constant2(u64 at)
+{
+    uint2 v;
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
     return v;
 }
 
@@ -349,6 +372,10 @@ EXL2K_FN uint4 exl2k_ldmatrix4_transposed(u32 at)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
     return v;
 }
+
+/* ---- activation ---- */
+
+EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
 
 /* ---- programmatic dependent launch ---- */
 

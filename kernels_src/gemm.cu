@@ -237,9 +237,9 @@ EXL2K_FN bool exl2k_gemm_begin(const exl2k_gemm_args &a, exl2k_weights &w, exl2k
                                u32 pass)
 {
     const exl2k_part &q = a.matrix.part[p.part + pass];
-    u32 lane = threadIdx.x % EXL2K_WARP, from = 0, end = q.slice[a.matrix.ways];
+    u32 lane = threadIdx.x % EXL2K_WARP, from = 0, end = q.chunk_count;
     if (a.splits > 1) {
-        exl2k_weights_range(q, a.matrix.ways, p.low, p.high, from, end);
+        exl2k_weights_range(q, p.low, p.high, from, end);
     }
     u32 last = q.strips - 1; /* strips beyond the last are the last, and are never stored */
     exl2k_weights_start(w, q.base + (u64)exl2k_min(p.strip, last) * q.pitch,

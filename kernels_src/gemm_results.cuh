@@ -20,7 +20,8 @@ template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), 
 
 /* ---- columns ---- */
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
+/* With a division that is right to two units: many results wait for it here. */
+EXL2K_FN f32 exl2k_silu_quick(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
 EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
 {
@@ -70,7 +71,7 @@ EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
         f32 value = v[i] + c.bias;
-        value = c.act ? exl2k_silu(with[i] + c.with_bias) * value : with[i] + value;
+        value = c.act ? exl2k_silu_quick(with[i] + c.with_bias) * value : with[i] + value;
         if (i < rows && c.half) {
             exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
         } else if (i < rows) {

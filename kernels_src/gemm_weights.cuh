@@ -51,9 +51,9 @@ EXL2K_FN void exl2k_weights_begin(const exl2k_weights &w, const exl2k_gemm_args 
 }
 
 /* Chunks of [first, end), of which records begin in the halves [low, high). */
-EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 ways, u32 low, u32 high, u32 &first, u32 &end)
+EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 low, u32 high, u32 &first, u32 &end)
 {
-    u32 count = p.slice[ways];
+    u32 count = p.chunk_count;
     first = end = 0;
 #pragma unroll 1
     for (u32 i = 0; i < count; i += EXL2K_GEMM_THREADS) {

@@ -1,5 +1,6 @@
 /* gemv.cuh: products of 1 to 8 rows with one matrix: what a decode step is made of.
-   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
+   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh; EXL2K_WAIT_EARLY (0 or
+          1, default 1): inputs are asked for before the rest of the beginning, else after it.
    gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu and gemv8.cu.
    next:  gemv1.cu
@@ -18,15 +19,22 @@
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
+#ifndef EXL2K_WAIT_EARLY
+#define EXL2K_WAIT_EARLY 1
+#endif
+
 /* ---- partial sums of slices: [strip of the block][slice][16 columns], with 8 rows [lane][4] instead ---- */
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M == 1 ? 64 : 512; }
 
+/* Partial sums of a strip. */
+EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.ways + m.rest; }
+
 /* Where this lane adds: one row: lanes t = 0 and 1 have a column each. */
-template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, u32 ways, u32 strip, const exl2k_place &place)
+template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_place &place)
 {
     u32 t = place.lane & 3, inside = M == 1 ? (t * 8 + place.lane / 4) * 4 : place.lane * 16;
-    return sums + (strip * ways + place.slice) * exl2k_partial_bytes<M>() + inside;
+    return sums + (strip * exl2k_partials(m) + place.slot) * exl2k_partial_bytes<M>() + inside;
 }
 
 template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
@@ -56,13 +64,13 @@ EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4])
 }
 
 /* All slices of one output of one row, slice 0 first. */
-template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip, u32 column, u32 row)
+template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
-    u32 at = sums + strip * ways * exl2k_partial_bytes<M>() + inside * 4;
+    u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
-#pragma unroll 5
-    for (u32 slice = 1; slice < ways; slice++) {
+#pragma unroll 15 /* EXL2K_WAYS_MAX - 1: all are asked for at once */
+    for (u32 slice = 1; slice < slots; slice++) {
         total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
     }
     return total;
@@ -72,49 +80,84 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 ways, u32 strip,
 
 /* ---- a warp's share of a block ---- */
 
-/* The task that the warp works on next. */
+/* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
+   block. */
 typedef struct exl2k_work {
-    exl2k_walk walk;
+    u32 piece, chunk, end; /* chunks of the slice: up to `end` */
+    u32 groups;
+    u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
     exl2k_task task;
     u32 row;  /* first of the chunk, in units of 32 */
-    u32 sums; /* where the partial sums of the walk's first strip go */
+    u32 sums; /* where the partial sums of the first strip go */
 } exl2k_work;
 
-/* Goes to the task at the walk, or to the next one in the block, and begins to read its table entry; walk.reach 0:
-   there is none. Sums of a part are cleared when it is entered: slices without chunks have sums too. */
-template <u32 M>
-EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
-                              u32 sums, bool enter)
+/* From the sums of one strip of the warp to those of its next. */
+template <u32 M> EXL2K_FN u32 exl2k_work_hop(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    const exl2k_matrix &m = a.matrix;
-    while (enter || exl2k_walk_done(w.walk, m, place)) {
-        if (!enter && ++w.walk.part == m.parts) {
-            w.walk.reach = 0;
-            return;
-        }
-        enter = false;
-        const exl2k_part &p = m.part[w.walk.part];
-        exl2k_span strips = exl2k_strips_of_part(m, w.walk.part, block);
-        exl2k_walk_enter(w.walk, m, place, strips);
-        w.row = p.row[place.slice];
-        u32 strip = m.interleaved ? 2 * place.group + w.walk.part
-                                  : exl2k_first_strip(m, w.walk.part) + strips.begin - block.begin + place.group;
-        u32 at = w.sums = exl2k_partial_at<M>(sums, m.ways, strip, place);
-        u32 hop = (place.groups << m.interleaved) * m.ways * exl2k_partial_bytes<M>();
-        for (u32 left = w.walk.reach; left > 0; left -= exl2k_min(left, place.groups)) {
-            exl2k_partial_clear<M>(at, place.lane);
-            at += hop;
-        }
-    }
-    exl2k_task_load(w.task, m.part[w.walk.part], w.walk.chunk, place.lane);
+    return (w.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
+/* Clears the sums of the piece: slices without chunks have sums too. */
+template <u32 M>
+EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
+{
+    u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
+    for (u32 left = w.reach; left > 0; left -= exl2k_min(left, w.groups)) {
+        exl2k_partial_clear<M>(at, place.lane);
+        at += hop;
+    }
+}
+
+/* Goes to the first chunk of w.piece. */
+template <u32 M>
+EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
+                               u32 sums)
+{
+    const exl2k_matrix &m = a.matrix;
+    u32 part = exl2k_piece_part(m, w.piece);
+    exl2k_place in = exl2k_place_in_piece(m, place, w.piece);
+    const exl2k_share &share = m.part[part].share[in.slice];
+    exl2k_span strips = exl2k_strips_of_part(m, part, block);
+    w.groups = in.groups;
+    w.chunk = share.chunk;
+    w.end = share.chunk + share.count;
+    w.row = share.row;
+    w.reach = exl2k_reach(in, strips);
+    u32 strip = m.interleaved ? 2 * in.group + part
+                              : exl2k_first_strip(m, part) + strips.begin - block.begin + in.group;
+    w.sums = exl2k_partial_at<M>(sums, m, strip, in);
+}
+
+EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.reach == 0; }
+
+/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; reach 0: there is none.
+ */
+template <u32 M>
+EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
+                              u32 sums)
+{
+    while (exl2k_work_none(w)) {
+        if (++w.piece == exl2k_pieces(a.matrix)) {
+            w.reach = 0;
+            return;
+        }
+        exl2k_work_enter<M>(w, a, place, block, sums);
+        exl2k_work_clear<M>(w, a, place);
+    }
+    exl2k_task_load(w.task, a.matrix.part[exl2k_piece_part(a.matrix, w.piece)], w.chunk, place.lane);
+}
+
+/* The first of a block; exl2k_work_clear comes next. */
 template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.walk.part = 0;
-    exl2k_work_find<M>(w, a, place, block, sums, true);
+    w.piece = 0;
+    exl2k_work_enter<M>(w, a, place, block, sums);
+    if (exl2k_work_none(w)) { /* its sums are left behind */
+        exl2k_work_clear<M>(w, a, place);
+    }
+    exl2k_work_find<M>(w, a, place, block, sums);
     return w;
 }
 
@@ -123,25 +166,25 @@ template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x)
 {
-    u32 hop = (place.groups << a.matrix.interleaved) * a.matrix.ways * exl2k_partial_bytes<M>();
-    while (w.walk.reach > 0) {
+    while (w.reach > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.walk.reach;
+        u32 to = w.sums, left = w.reach, groups = w.groups, hop = exl2k_work_hop<M>(w, a);
+        u32 each = M == 1 && a.side == 2 ? 2 * groups : groups, skip = M == 1 && a.side == 2 ? 2 * hop : hop;
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
             exl2k_load_inputs(inputs, x + w.row * 64, task);
         }
-        w.walk.chunk++;
+        w.chunk++;
         w.row += exl2k_task_halves(task);
-        exl2k_work_find<M>(w, a, place, block, sums, false);
+        exl2k_work_find<M>(w, a, place, block, sums);
         if constexpr (M == 1) {
             ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
         while (left > 0) {
-            bool two = exl2k_stream_two<M>(a, place, left);
-            u32 at[2] = { exl2k_stream_at(s, a), exl2k_stream_at(s, a) + a.slot_bytes };
+            bool two = M == 1 && exl2k_min(left, each) > groups;
+            u32 at[2] = { s.at, s.at + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 f32 out[2];
@@ -151,7 +194,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                     exl2k_chunks_one<1>(out, at, inputs, task, place.lane);
                 }
                 __syncwarp();
-                exl2k_stream_fill<M>(s, a, place);
+                exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_one(to, out[0], place.lane);
                 if (two) {
                     exl2k_partial_add_one(to + hop, out[1], place.lane);
@@ -160,12 +203,12 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 f32 sum[4];
                 exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
                 __syncwarp();
-                exl2k_stream_fill<M>(s, a, place);
+                exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
-            to += two ? 2 * hop : hop;
-            left -= exl2k_min(left, two ? 2 * place.groups : place.groups);
+            to += skip;
+            left = exl2k_max(left, each) - each;
         }
     }
 }
@@ -177,22 +220,26 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
-    u32 small = sums + a.block * a.matrix.ways * exl2k_partial_bytes<M>();
+    u32 small = sums + a.block * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_stream s = exl2k_stream_open(a, place, shared, small);
-    for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill<M>(s, a, place);
-        exl2k_stream_step(s, a);
-    }
-    s.parity = 0;
+    exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
-    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
+    exl2k_out out;
+    if (!EXL2K_WAIT_EARLY) {
+        out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
+    }
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
     uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
     if (M == 1) {
         ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
+    }
+    if (EXL2K_WAIT_EARLY) {
+        __syncwarp(); /* or the assembler moves that behind the rest */
+        out = exl2k_out_open<M>(a, block, small + 1024);
+        exl2k_work_clear<M>(work, a, place);
     }
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
@@ -210,6 +257,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, place, block, sums);
+        exl2k_work_clear<M>(work, a, place);
         if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }

@@ -19,6 +19,7 @@
 
 #define EXL2K_GEMV_THREADS 512
 #define EXL2K_GEMV_WARPS 16
+#define EXL2K_GEMV_STAGES_MAX 4
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
 #define EXL2K_GEMV_SMALL_BYTES 6144 /* of shared memory besides ring and partial sums */
 
@@ -42,8 +43,9 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways, 64 or 512 bytes], small. */
-    exl2k_u32 stages;      /* 1..8 */
+    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways + rest, 64 or 512 bytes],
+       small. */
+    exl2k_u32 stages;      /* 1..EXL2K_GEMV_STAGES_MAX */
     exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips between two barriers; even when interleaved */

@@ -1,5 +1,6 @@
 /* gemv_chunk.cuh: the product of one chunk of one strip, or of two side by side, with its inputs.
-   takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur.
+   takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur;
+          EXL2K_WHOLE_CHUNKS (0 or 1, default 1): see exl2k_chunk_one.
    gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_keep_input, exl2k_chunks_one, _eight.
    owns:  nothing; included by gemv.cuh only.
    next:  gemv_out.cuh */
@@ -12,6 +13,11 @@
 /* Widths that the kernel can meet: a bit for each; the host may compile for those of one model. */
 #ifndef EXL2K_WIDTHS_MASK
 #define EXL2K_WIDTHS_MASK 127
+#endif
+
+/* 0: they have the code of shorter chunks. */
+#ifndef EXL2K_WHOLE_CHUNKS
+#define EXL2K_WHOLE_CHUNKS 1
 #endif
 
 /* ---- a task: one chunk, of every strip of the warp ---- */
@@ -111,23 +117,39 @@ template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h
     exl2k_mma(sum, a, x.z, x.w);
 }
 
-/* One row: the sums of all halves, of S strips side by side: they hide each other's waits. */
+/* One row: record r of a chunk, of S strips side by side: they hide each other's waits. */
+template <u32 W, u32 S>
+EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 r, u32 lane)
+{
+    constexpr u32 bits = exl2k_width<W>::bits;
+    uint4 x0 = exl2k_spread(x.mine, 2 * r, lane), x1 = exl2k_spread(x.mine, 2 * r + 1, lane);
+#pragma unroll
+    for (u32 i = 0; i < S; i++) {
+        u32 w[bits];
+        exl2k_lane_words<W>(at[i] + r * bits * 128, lane, w);
+        exl2k_half_record<W>(sum[i], w, 0, x0);
+        exl2k_half_record<W>(sum[i], w, 1, x1);
+    }
+}
+
+/* One row: the sums of all halves. Chunks of four records have code without conditions, at the widths that most weights
+   have. */
 template <u32 W, u32 S>
 EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 records, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1; /* records that fit a chunk */
+    if (EXL2K_WHOLE_CHUNKS && most == 4 && S == 2 && records == most) {
+#pragma unroll
+        for (u32 r = 0; r < most; r++) {
+            exl2k_record_one<W, S>(sum, at, x, r, lane);
+        }
+        return;
+    }
 #pragma unroll
     for (u32 r = 0; r < most; r++) {
         if (r < records) {
-            uint4 x0 = exl2k_spread(x.mine, 2 * r, lane), x1 = exl2k_spread(x.mine, 2 * r + 1, lane);
-#pragma unroll
-            for (u32 i = 0; i < S; i++) {
-                u32 w[bits];
-                exl2k_lane_words<W>(at[i] + r * bits * 128, lane, w);
-                exl2k_half_record<W>(sum[i], w, 0, x0);
-                exl2k_half_record<W>(sum[i], w, 1, x1);
-            }
+            exl2k_record_one<W, S>(sum, at, x, r, lane);
         }
     }
 }

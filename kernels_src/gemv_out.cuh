@@ -206,7 +206,7 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
             weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
             place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         }
-        r += exl2k_partial_total<M>(sums, a.matrix.ways, strip, exl2k_item_column(), row) + bias;
+        r += exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column(), row) + bias;
         exl2k_store_f32(at, r);
         u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
         exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, y);
@@ -216,7 +216,11 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     if (exl2k_item_column() == 0) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
-    __syncthreads();
+    if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all of one warp */
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
     if (threadIdx.x < M) {
         u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
         f32 all = exl2k_shared_load_f32(total);
@@ -227,8 +231,6 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     }
 }
 
-EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
-
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
@@ -238,8 +240,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin / 2 + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
-            f32 g = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair, column, row) * factor;
-            f32 u = exl2k_partial_total<M>(sums, a.matrix.ways, 2 * pair + 1, column, row) * factor;
+            f32 g = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair, column, row) * factor;
+            f32 u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair + 1, column, row) * factor;
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             u32 place = M == 1 && pair == exl2k_item_strip<M>() ? o.place : a.map ? exl2k_load_u16(a.map + n * 2) : n;
@@ -298,7 +300,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
         if (n >= p.columns || row >= o.rows) {
             continue;
         }
-        f32 v = exl2k_partial_total<M>(sums, a.matrix.ways, strip, column, row) * factor;
+        f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         u64 at = (u64)row * a.out_pitch + p.column + n;
         if (a.kind == EXL2K_GEMV_STORE && a.out_half) {

@@ -1,6 +1,6 @@
 /* gemv_stream.cuh: what a warp of a decode product works on: strips, chunks, and the ring that brings them.
    takes: base.cuh, gemv_args.h; EXL2K_BULK (default: from sm_90 on): copies by the bulk engine.
-   gives: exl2k_place, exl2k_span, exl2k_walk, exl2k_stream, _open, _fill, _wait, _step.
+   gives: exl2k_place, exl2k_span, exl2k_stream, _open, _refill, _wait, _step.
    owns:  nothing; included by gemv.cuh only.
    next:  gemv_chunk.cuh */
 #ifndef EXL2K_GEMV_STREAM_CUH
@@ -49,8 +49,8 @@ EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_
 }
 
 /* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
-   without work. */
-typedef struct exl2k_place { u32 slice, group, groups, lane, warp; } exl2k_place;
+   without work. slot: of the partial sums of a strip. */
+typedef struct exl2k_place { u32 slice, slot, group, groups, lane, warp; } exl2k_place;
 
 /* ways_inverse = 256 / ways + 1 divides 0..16 by the ways. */
 EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
@@ -60,140 +60,162 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
     p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     p.group = p.warp * a.ways_inverse >> 8;
     p.groups = EXL2K_GEMV_WARPS * a.ways_inverse >> 8;
-    p.slice = p.warp - p.group * a.matrix.ways;
+    p.slice = p.slot = p.warp - p.group * a.matrix.ways;
     if (p.group >= p.groups) { /* the warps are no multiple of the ways */
         p.group = 0xFFFF;
     }
     return p;
 }
 
-/* ---- which chunks ---- */
+/* ---- which part of them ---- */
 
-/* A task is one chunk of the warp's slice of a part, of all strips that the warp has of this part in a block. */
-typedef struct exl2k_walk {
-    u32 part, chunk;
-    u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
-} exl2k_walk;
+/* A piece: the slices of a part, or its chunks that are left. */
+EXL2K_FN u32 exl2k_pieces(const exl2k_matrix &m) { return m.parts << m.rest; }
+EXL2K_FN u32 exl2k_piece_part(const exl2k_matrix &m, u32 piece) { return piece >> m.rest; }
 
-EXL2K_FN void exl2k_walk_enter(exl2k_walk &w, const exl2k_matrix &m, const exl2k_place &place, exl2k_span strips)
+EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_place &place, u32 piece)
 {
-    u32 count = strips.end - strips.begin;
-    w.chunk = m.part[w.part].slice[place.slice];
-    w.reach = place.group < count ? count - place.group : 0;
-}
-
-EXL2K_FN bool exl2k_walk_done(const exl2k_walk &w, const exl2k_matrix &m, const exl2k_place &place)
-{
-    return w.chunk >= m.part[w.part].slice[place.slice + 1] || w.reach == 0;
+    exl2k_place p = place;
+    if (piece & m.rest) {
+        p.slice = EXL2K_WAYS_MAX;
+        p.slot = m.ways;
+        p.group = place.warp;
+        p.groups = EXL2K_GEMV_WARPS;
+    }
+    return p;
 }
 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
-/* A slot of the ring has the chunks of the next `side` strips of a task, or of the one that is left. The ring is full
-   from the start, and a slot is filled again when it has been read: one cursor serves both. */
+/* A job fills one slot of the ring: one chunk of the warp's slice of a part, of the next `side` strips or of the one
+   that is left. Lane i knows job 32 n + i, and copies it. The ring is full from the start, and a slot is filled again
+   when it has been read: one cursor serves both. */
 typedef struct exl2k_stream {
-    exl2k_walk walk;
-    u32 block;        /* first strip */
-    u32 from;         /* of the next copy: from the start of its part, in units of 16 bytes */
-    u32 left, bytes;  /* as exl2k_walk.reach; of a chunk */
-    u32 places, sizes; /* lane i: the first two words of the table entry of chunk 1 + 32 n + i of the slice */
+    u64 from;         /* the lane's job: chunk of its first strip; bytes of it, 0: no job */
+    u32 bytes, hop;   /* hop: from its first strip to the second; 0: one strip */
+    uint2 late;       /* first words of the table entry of a chunk that exl2k_share does not have; else 0 */
+    u32 job;          /* the next */
     u32 ring, barriers;
-    u32 slot, parity; /* the cursor */
+    u32 at;           /* the cursor: slot and where it is */
+    u32 slot, parity;
 } exl2k_stream;
 
-/* Begins the task at `walk`, if there is one, else the next one there is. */
-EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
-{
-    const exl2k_matrix &m = a.matrix;
-    while (exl2k_walk_done(s.walk, m, place)) {
-        if (++s.walk.part == m.parts) {
-            s.walk.part = 0;
-            s.block += a.block;
-            if (s.block >= exl2k_strips_of_cta(a).end) {
-                s.left = 0;
-                return;
-            }
-        }
-        exl2k_walk_enter(s.walk, m, place, exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)));
-    }
-    const exl2k_part &p = m.part[s.walk.part];
-    u32 index = s.walk.chunk - p.slice[place.slice], at = p.first[place.slice] & 0xFFFFF;
-    s.bytes = (p.first[place.slice] >> 20) * 16;
-    if (index > 0) {
-        at = __shfl_sync(EXL2K_ALL, s.places, (index - 1) % EXL2K_WARP);
-        s.bytes = (__shfl_sync(EXL2K_ALL, s.sizes, (index - 1) % EXL2K_WARP) >> 16) * 16;
-    }
-    if (index % EXL2K_WARP == 0) { /* 32 at once; what is read is left alone: nothing waits for it before it is needed */
-        u64 entry = p.chunks + (s.walk.chunk + 1 + place.lane) * sizeof(exl2k_chunk);
-        if (s.walk.chunk + 1 + place.lane < p.slice[place.slice + 1]) {
-            s.places = exl2k_load_constant(entry);
-            s.sizes = exl2k_load_constant(entry + 4);
-        }
-    }
-    u32 strip = exl2k_strips_of_part(m, s.walk.part, exl2k_block_at(a, s.block)).begin + place.group;
-    s.from = strip * (p.pitch / 16) + at;
-    s.left = s.walk.reach;
-}
+/* floor(a / b), a < 2^20; b 0: anything. */
+EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_reciprocal((f32)b)); }
 
-/* Where the slot at the cursor is. */
-EXL2K_FN u32 exl2k_stream_at(const exl2k_stream &s, const exl2k_gemv_args &a)
+/* Strips of a block from the warp's first on, those of other groups too. */
+EXL2K_FN u32 exl2k_reach(const exl2k_place &place, exl2k_span strips)
 {
-    return s.ring + s.slot * a.side * a.slot_bytes;
+    u32 count = strips.end - strips.begin;
+    return place.group < count ? count - place.group : 0;
 }
 
 /* Of `left` strips two fit the slot. Eight rows: never, as registers are few. */
-template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, const exl2k_place &place, u32 left)
+template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, u32 groups, u32 left)
 {
-    return M == 1 && a.side == 2 && left > place.groups;
+    return M == 1 && a.side == 2 && left > groups;
 }
 
-/* Copies the next chunks into the slot at the cursor. */
+/* The lane's of the jobs from s.job on. Nothing waits for the table. */
 template <u32 M>
-EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
 {
-    if (s.left > 0) {
-        const exl2k_part &p = a.matrix.part[s.walk.part];
-        bool two = exl2k_stream_two<M>(a, place, s.left);
-        u32 to = exl2k_stream_at(s, a), strips = two ? 2 * place.groups : place.groups;
-        u64 from = p.base + (u64)s.from * 16, second = from + place.groups * p.pitch;
-#if EXL2K_BULK
-        if (place.lane == 0) {
-            u32 barrier = s.barriers + s.slot * 8;
-            exl2k_barrier_expect(barrier, two ? 2 * s.bytes : s.bytes);
-            exl2k_copy_bulk(to, from, s.bytes, barrier, exl2k_evict_first());
-            if (two) {
-                exl2k_copy_bulk(to + a.slot_bytes, second, s.bytes, barrier, exl2k_evict_first());
-            }
-        }
-#else
-        for (u32 i = 0; i < s.bytes; i += 512) { /* the warp stays together */
-            u32 inside = i + place.lane * 16;
-            if (inside < s.bytes) {
-                exl2k_copy16_once(to + inside, from + inside);
-                if (two) {
-                    exl2k_copy16_once(to + a.slot_bytes + inside, second + inside);
+    const exl2k_matrix &m = a.matrix;
+    exl2k_span all = exl2k_strips_of_cta(a);
+    u32 left = s.job + place.lane, seen = 0;
+    s.from = 0;
+    s.bytes = s.hop = s.late.x = s.late.y = 0;
+#pragma unroll 1
+    for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
+#pragma unroll 1
+        for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
+            u32 part = exl2k_piece_part(m, piece);
+            exl2k_place in = exl2k_place_in_piece(m, place, piece);
+            const exl2k_part &p = m.part[part];
+            const exl2k_share &share = p.share[in.slice];
+            exl2k_span strips = exl2k_strips_of_part(m, part, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
+            u32 each = M == 1 && a.side == 2 ? 2 * in.groups : in.groups;
+            u32 reach = exl2k_reach(in, strips), turns = exl2k_divide(reach + each - 1, each);
+            u32 jobs = turns * share.count;
+            seen += jobs;
+            if (left < jobs) {
+                u32 index = exl2k_divide(left, turns), turn = left - index * turns;
+                u32 place16 = share.place + exl2k_dot4(share.sizes, 0x01010101u & ((1u << 8 * (index & 3)) - 1));
+                s.bytes = (share.sizes >> 8 * (index & 3) & 255) * 16;
+                if (index > 3) {
+                    s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
+                    place16 = 0;
                 }
+                s.from = p.base + (u64)(strips.begin + in.group + turn * each) * p.pitch + place16 * 16;
+                s.hop = exl2k_stream_two<M>(a, in.groups, reach - turn * each) ? in.groups * p.pitch : 0;
+                left = ~0u;
+            } else {
+                left -= jobs;
             }
-        }
-#endif
-        __syncwarp();
-        s.from += strips * (p.pitch / 16);
-        s.left -= exl2k_min(s.left, strips);
-        if (s.left == 0) {
-            s.walk.chunk++;
-            exl2k_stream_seek(s, a, place);
         }
     }
-#if !EXL2K_BULK
+}
+
+/* Takes over what the table says: before the first job of a chunk that is not among the first four of its slice. */
+EXL2K_FN void exl2k_stream_settle(exl2k_stream &s)
+{
+    s.from += (u64)s.late.x * 16;
+    s.bytes = s.late.y > 0 ? (s.late.y >> 16) * 16 : s.bytes;
+}
+
+#if EXL2K_BULK
+/* The lane's job, into slot `slot`, which is at `to`. */
+EXL2K_FN void exl2k_stream_copy(const exl2k_stream &s, const exl2k_gemv_args &a, u32 to, u32 slot)
+{
+    u32 barrier = s.barriers + slot * 8;
+    exl2k_barrier_expect(barrier, s.hop > 0 ? 2 * s.bytes : s.bytes);
+    exl2k_copy_bulk(to, s.from, s.bytes, barrier, exl2k_evict_first());
+    if (s.hop > 0) {
+        exl2k_copy_bulk(to + a.slot_bytes, s.from + s.hop, s.bytes, barrier, exl2k_evict_first());
+    }
+}
+#endif
+
+/* Copies the next chunks into the slot at the cursor. */
+EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+{
+    u32 from = s.job++ % EXL2K_WARP;
+#if EXL2K_BULK
+    if (place.lane == from && s.bytes > 0) {
+        exl2k_stream_copy(s, a, s.at, s.slot);
+    }
+#else
+    u32 bytes = __shfl_sync(EXL2K_ALL, s.bytes, from), hop = __shfl_sync(EXL2K_ALL, s.hop, from);
+    u64 at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
+    for (u32 i = place.lane * 16; i < bytes; i += 512) {
+        exl2k_copy16_once(s.at + i, at + i);
+        if (hop > 0) {
+            exl2k_copy16_once(s.at + a.slot_bytes + i, at + hop + i);
+        }
+    }
     exl2k_copy_commit();
 #endif
+    __syncwarp();
+}
+
+/* The same while the kernel runs. */
+template <u32 M>
+EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+{
+    exl2k_stream_fill(s, a, place);
+    if (s.job % EXL2K_WARP == 0) {
+        exl2k_stream_plan<M>(s, a, place);
+        exl2k_stream_settle(s);
+    }
 }
 
 /* Moves the cursor to the next slot. */
 EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
 {
+    s.at += a.side * a.slot_bytes;
     if (++s.slot == a.stages) {
         s.slot = 0;
+        s.at = s.ring;
         s.parity ^= 1;
     }
 }
@@ -217,23 +239,65 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 #endif
 }
 
+/* Job 0, if it belongs to part 0, before all else is known: copies of all warps hide the rest of the beginning. Returns
+   whether it is under way. */
+template <u32 M>
+EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place, u32 strip)
+{
+#if EXL2K_BULK
+    const exl2k_part &p = a.matrix.part[0];
+    const exl2k_share &share = p.share[place.slice];
+    exl2k_span all = exl2k_block_at(a, strip);
+    u32 first = all.begin >> a.matrix.interleaved, end = all.end >> a.matrix.interleaved;
+    u32 reach = exl2k_reach(place, exl2k_span{ first, exl2k_min(end, p.strips) });
+    if (first >= p.strips || reach == 0 || share.count == 0) {
+        return false;
+    }
+    if (place.lane == 0) {
+        s.from = p.base + (u64)(first + place.group) * p.pitch + share.place * 16;
+        s.bytes = (share.sizes & 255) * 16;
+        s.hop = exl2k_stream_two<M>(a, place.groups, reach) ? place.groups * p.pitch : 0;
+        exl2k_stream_copy(s, a, s.at, 0);
+    }
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* All stages under way. */
+template <u32 M>
 EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, u32 shared, u32 small)
 {
     exl2k_stream s;
-    s.ring = shared + place.warp * a.stages * a.side * a.slot_bytes;
+    s.ring = s.at = shared + place.warp * a.stages * a.side * a.slot_bytes;
     s.barriers = small + place.warp * 64;
-    s.slot = s.parity = s.places = s.sizes = 0;
-    s.block = exl2k_strips_of_cta(a).begin;
-    s.walk.part = 0;
+    s.slot = s.parity = s.job = 0;
 #if EXL2K_BULK
-    if (place.lane < a.stages) {
-        exl2k_barrier_init(s.barriers + place.lane * 8, 1);
+    if (place.lane == 0) {
+        for (u32 i = 0; i < EXL2K_GEMV_STAGES_MAX; i++) {
+            exl2k_barrier_init(s.barriers + i * 8, 1);
+        }
+        exl2k_barrier_init_fence();
     }
-    exl2k_barrier_init_fence();
+    bool first = exl2k_stream_first<M>(s, a, place, exl2k_strips_of_cta(a).begin);
     __syncwarp();
+    exl2k_stream_plan<M>(s, a, place);
+    if (place.lane < a.stages && place.lane >= (u32)first && s.bytes > 0) {
+        exl2k_stream_copy(s, a, s.ring + place.lane * a.side * a.slot_bytes, place.lane);
+    }
+    s.job = a.stages;
+    __syncwarp();
+#else
+    exl2k_stream_plan<M>(s, a, place);
+#pragma unroll 1
+    for (u32 i = 0; i < a.stages; i++) {
+        exl2k_stream_fill(s, a, place);
+        exl2k_stream_step(s, a);
+    }
+    s.parity = 0;
 #endif
-    exl2k_walk_enter(s.walk, a.matrix, place, exl2k_strips_of_part(a.matrix, 0, exl2k_block_at(a, s.block)));
-    exl2k_stream_seek(s, a, place);
+    exl2k_stream_settle(s);
     return s;
 }
 

@@ -155,7 +155,7 @@ set_up "$build" -Ddemo=enabled -Dtests=enabled || stop "meson cannot set up $bui
 compile "$build" || stop "the build failed"
 run_tests "$build"
 
-set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization=1 ||
+set_up "$sanitize" -Ddemo=disabled -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization=g ||
     stop "meson cannot set up $sanitize"
 compile "$sanitize" || stop "the sanitizer build failed"
 run_tests "$sanitize" --no-suite tree --no-suite hosts --no-suite model

@@ -69,12 +69,10 @@ static inline exl2_files rows_files(rows_folder *folder)
     return hook;
 }
 
-/* Calls row(user, j, line) for every line of the file; returns how many there were. */
-static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *user, const exl2__json *j, int line),
-                            void *user)
+/* Calls row(user, j, line) for every line of the text; returns how many there were. */
+static inline int rows_each_line(exl2__ctx *c, const char *path, char *text, size_t bytes,
+                                 void (*row)(void *user, const exl2__json *j, int line), void *user)
 {
-    size_t bytes;
-    char *text = check_read(path, &bytes);
     int line = 0;
     for (char *at = text, *end; at < text + bytes; at = end + 1) {
         end = memchr(at, '\n', (size_t)(text + bytes - at));
@@ -86,6 +84,16 @@ static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *us
         }
         exl2__json_close(c, &j);
     }
+    return line;
+}
+
+/* The same for a file. */
+static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *user, const exl2__json *j, int line),
+                            void *user)
+{
+    size_t bytes;
+    char *text = check_read(path, &bytes);
+    int line = rows_each_line(c, path, text, bytes, row, user);
     free(text);
     return line;
 }

@@ -1,6 +1,7 @@
 /* json.h: strict JSON text (RFC 8259) -> one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json_open, exl2__json_close; get, first, next to walk; text, is, u64, i64, f64, bool to read values.
+   gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is,
+          u64, i64, f64, bool to read values.
    owns:  the token array, until exl2__json_close.
    next:  file.h */
 #ifndef EXL2__JSON_H
@@ -17,6 +18,7 @@ typedef struct exl2__json {
     size_t bytes;
     exl2__json_token *tokens;
     uint32_t token_count;
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* of exl2__json_open_flat, in the order of the keys */
 } exl2__json;
 
 /* ---- strings ---- */
@@ -78,7 +80,8 @@ static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t
 }
 
 /* The next byte, 0..255, or -1 at the end. */
-static inline int exl2__json_bytes_next(exl2__json_bytes *b)
+EXL2__NOINLINE
+static int exl2__json_bytes_next(exl2__json_bytes *b)
 {
     if (b->taken < b->pieces) {
         return (uint8_t)b->piece[b->taken++];
@@ -108,6 +111,14 @@ static inline size_t exl2__json_text(const exl2__json *j, uint32_t token, char *
     size_t used = 0;
     if (j->tokens[token].kind != EXL2__JSON_STRING) {
         return 0;
+    }
+    const exl2__json_token *t = &j->tokens[token];
+    if (t->end == t->begin || !memchr(j->text + t->begin, '\\', t->end - t->begin)) {
+        used = t->end - t->begin;
+        if (cap) {
+            memcpy(out, j->text + t->begin, used < cap ? used : cap);
+        }
+        return used;
     }
     exl2__json_bytes bytes = exl2__json_bytes_of(j, token);
     for (int next; (next = exl2__json_bytes_next(&bytes)) >= 0; used++) {
@@ -240,8 +251,16 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
     return result;
 }
 
-/* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
-static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes, exl2__json *out)
+static exl2_result exl2__json_refuse(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
+{
+    return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan->wanted,
+                      scan->at, exl2__json_line((const char *)scan->text, scan->at));
+}
+
+/* As exl2__json_open, but the containers with the keys flat_keys[EXL2__JSON_FLAT_MAX] in objects that are members of
+   the root get one token each, which seems empty. */
+static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                        const char *const *flat_keys, exl2__json *out)
 {
     *out = (exl2__json){ 0 };
     if (bytes >= UINT32_MAX) {
@@ -251,11 +270,12 @@ static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *
     exl2__json_scan scan = { 0 };
     scan.text = (const uint8_t *)text;
     scan.bytes = (uint32_t)bytes;
+    scan.flat_keys = flat_keys;
     if (!exl2__json_scan_all(&scan)) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label,
-                          scan.wanted, scan.at, exl2__json_line(text, scan.at));
+        return exl2__json_refuse(c, label, &scan);
     }
-    exl2__json j = { text, bytes, NULL, scan.token_count };
+    exl2__json j = { .text = text, .bytes = bytes, .token_count = scan.token_count };
+    memcpy(j.flat, scan.flat, sizeof j.flat);
     void *memory;
     EXL2__TRY(exl2__alloc(c, (uint64_t)j.token_count * sizeof *j.tokens, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
     j.tokens = (exl2__json_token *)memory;
@@ -269,6 +289,12 @@ static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *
     }
     *out = j;
     return EXL2_OK;
+}
+
+/* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
+static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes, exl2__json *out)
+{
+    return exl2__json_open_flat(c, label, text, bytes, NULL, out);
 }
 
 /* ---- walking ---- */
@@ -351,6 +377,60 @@ static inline bool exl2__json_bool(const exl2__json *j, uint32_t token, bool *ou
         return true;
     }
     return false;
+}
+
+/* ---- containers that stayed unread ---- */
+
+#define EXL2__JSON_WALK_TOKENS 8
+
+/* Reads one member after another; `view` has the newest: token 1 is its key and 2 its value, or 1 is the element. */
+typedef struct exl2__json_walk {
+    exl2__json view;
+    exl2__json_token tokens[EXL2__JSON_WALK_TOKENS];
+    exl2__json_scan scan;
+    bool begun;
+} exl2__json_walk;
+
+static inline void exl2__json_walk_begin(exl2__json_walk *w, const exl2__json *j, const exl2__json_flat *flat)
+{
+    memset(w, 0, sizeof *w);
+    w->scan.text = (const uint8_t *)j->text;
+    w->scan.bytes = flat->end;
+    w->scan.at = flat->begin;
+    w->scan.tokens = w->tokens;
+    w->view.text = j->text;
+    w->view.bytes = j->bytes;
+    w->view.tokens = w->tokens;
+    exl2__json_scan_open(&w->scan);
+}
+
+/* false: the end, or (scan.wanted) something is wrong. */
+static inline bool exl2__json_walk_next(exl2__json_walk *w)
+{
+    exl2__json_scan *s = &w->scan;
+    s->token_count = 1;
+    if (!exl2__json_scan_child(s, !w->begun)) {
+        return false;
+    }
+    for (uint32_t depth = 1; s->depth > 1;) {
+        bool first = s->depth > depth;
+        depth = s->depth;
+        if (depth > 2 || s->token_count + 2 > EXL2__JSON_WALK_TOKENS) {
+            return exl2__json_scan_fail(s, s->at, "less in this place");
+        }
+        if (!exl2__json_scan_child(s, first)) {
+            return false;
+        }
+    }
+    w->begun = true;
+    w->view.token_count = s->token_count;
+    return s->depth == 1;
+}
+
+/* After the last member: an error, if something was wrong. */
+static exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
+{
+    return w->scan.wanted ? exl2__json_refuse(c, label, &w->scan) : EXL2_OK;
 }
 
 #endif

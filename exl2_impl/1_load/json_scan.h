@@ -1,6 +1,6 @@
 /* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion): text -> tokens, or what is wrong where.
    takes: untrusted bytes, and room for the tokens once they are counted.
-   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all.
+   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all, exl2__json_scan_child.
    owns:  nothing.
    next:  json.h */
 #ifndef EXL2__JSON_SCAN_H
@@ -27,6 +27,15 @@ typedef struct exl2__json_token {
     exl2__json_kind kind;
 } exl2__json_token;
 
+#define EXL2__JSON_FLAT_MAX 2
+
+/* A container whose contents became no tokens: exl2__json_walk reads them, and checks them as it goes. */
+typedef struct exl2__json_flat {
+    uint32_t begin, end; /* begin 0: none */
+    uint32_t members;    /* at most so many */
+    uint32_t longest;    /* bytes of its longest string, quotes and escapes included */
+} exl2__json_flat;
+
 /* The same code counts (tokens NULL) and then fills. */
 typedef struct exl2__json_scan {
     const uint8_t *text;
@@ -36,6 +45,9 @@ typedef struct exl2__json_scan {
     uint32_t open[EXL2__JSON_DEPTH_MAX]; /* the containers that `at` is in */
     bool is_object[EXL2__JSON_DEPTH_MAX];
     const char *wanted; /* after a failure: what should have been at `at` */
+    const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] containers with these keys in an object of the root's stay
+                                     unread; NULL: none */
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX];
 } exl2__json_scan;
 
 static inline bool exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const char *wanted)
@@ -47,6 +59,9 @@ static inline bool exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const c
 
 static inline void exl2__json_scan_space(exl2__json_scan *s)
 {
+    while (s->bytes - s->at >= 8 && memcmp(s->text + s->at, "\n       ", 8) == 0) {
+        s->at += 8; /* files are often indented */
+    }
     while (s->at < s->bytes && (s->text[s->at] == ' ' || s->text[s->at] == '\n' || s->text[s->at] == '\r' ||
                                 s->text[s->at] == '\t')) {
         s->at++;
@@ -207,6 +222,61 @@ static inline bool exl2__json_scan_open(exl2__json_scan *s)
     return true;
 }
 
+/* Behind the string whose quote is at `at`, without a look inside; the end of the text if it does not close. */
+static inline uint32_t exl2__json_scan_skip(const exl2__json_scan *s, uint32_t at)
+{
+    for (at++; at < s->bytes && s->text[at] != '"'; at++) {
+        at += s->text[at] == '\\';
+    }
+    return at + 1 < s->bytes ? at + 1 : s->bytes;
+}
+
+/* At the opening of a container that stays unread: finds its end. */
+EXL2__COLD
+static bool exl2__json_scan_flat(exl2__json_scan *s, exl2__json_flat *f)
+{
+    uint32_t begin = s->at, at = begin, depth = 0;
+    exl2__json_kind kind = s->text[begin] == '{' ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY;
+    while (f->begin != begin && at < s->bytes) { /* else the counting pass has been here */
+        uint8_t c = s->text[at];
+        if (c == ' ' || c == '\n') {
+            at += s->bytes - at >= 8 && memcmp(s->text + at, "\n       ", 8) == 0 ? 8 : 1;
+            continue;
+        }
+        if (c == '"') {
+            uint32_t end = exl2__json_scan_skip(s, at);
+            f->longest = f->longest > end - at ? f->longest : end - at;
+            at = end;
+            continue;
+        }
+        at++;
+        depth += c == '{' || c == '[';
+        f->members += depth == 1 && (c == ',' || at == begin + 1);
+        if ((c == '}' || c == ']') && --depth == 0) {
+            f->begin = begin;
+            f->end = at;
+        }
+    }
+    if (f->begin != begin) {
+        return exl2__json_scan_fail(s, begin, "a closing bracket for the one that is here");
+    }
+    s->at = f->end;
+    exl2__json_scan_token(s, kind, begin, f->end);
+    return true;
+}
+
+/* The one for a container that is to stay unread, or NULL; the key is the string text[begin .. end). */
+static inline exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t begin, uint32_t end)
+{
+    for (int i = 0; s->flat_keys && s->depth == 2 && i < EXL2__JSON_FLAT_MAX; i++) {
+        if (end - begin == strlen(s->flat_keys[i]) && memcmp(s->text + begin, s->flat_keys[i], end - begin) == 0 &&
+            (exl2__json_scan_peek(s) == '{' || exl2__json_scan_peek(s) == '[')) {
+            return &s->flat[i];
+        }
+    }
+    return NULL;
+}
+
 /* A whole scalar, or the opening of a container. */
 static inline bool exl2__json_scan_value(exl2__json_scan *s)
 {
@@ -257,15 +327,21 @@ static inline bool exl2__json_scan_child(exl2__json_scan *s, bool first)
         if (exl2__json_scan_peek(s) != '"') {
             return exl2__json_scan_fail(s, s->at, first ? "a key in quotes or '}'" : "a key in quotes");
         }
+        uint32_t key = s->at + 1;
         if (!exl2__json_scan_string(s)) {
             return false;
         }
+        uint32_t key_end = s->at - 1;
         exl2__json_scan_space(s);
         if (exl2__json_scan_peek(s) != ':') {
             return exl2__json_scan_fail(s, s->at, "':' after a key");
         }
         s->at++;
         exl2__json_scan_space(s);
+        exl2__json_flat *flat = exl2__json_scan_flat_of(s, key, key_end);
+        if (flat) {
+            return exl2__json_scan_flat(s, flat);
+        }
     }
     return exl2__json_scan_value(s);
 }

@@ -67,7 +67,7 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 /* Copies of pages that nobody has begun with. */
 static inline bool exl2__forward_owes_copies(const exl2__forward *f)
 {
-    return f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
+    return f->step.copy_count > 0 && f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
 }
 
 /* Rows of logits of the current group. */

@@ -82,13 +82,14 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 static uint64_t exl2__cuda_room(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
+    uint64_t room = exl2__cuda_device_room(m->gpu);
     size_t bytes_free = 0, bytes_total = 0;
     if (exl2__cuda_device_enter(m->gpu) < 0) {
-        return 0;
+        return room;
     }
-    m->gpu->driver.memory_info(&bytes_free, &bytes_total);
+    int asked = m->gpu->driver.memory_info(&bytes_free, &bytes_total);
     exl2__cuda_device_leave(m->gpu);
-    return exl2__min64(exl2__cuda_device_room(m->gpu), bytes_free);
+    return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
 /* Refuses a model that will pass the host's cap before anything of it is read. */

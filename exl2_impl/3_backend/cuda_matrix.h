@@ -1,12 +1,12 @@
 /* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
-   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_layout_part, exl2__cuda_layout_ways, exl2__cuda_gemv_shared.
+   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_cut, exl2__cuda_layout_part, exl2__cuda_layout_cut,
+          exl2__cuda_gemv_shared.
    owns:  nothing.
    next:  ../../kernels_src/matrix_args.h
 
    kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
-   (runs of one width), regions become records, records are dealt to slices by cost, and a slice's records of one
-   region become chunks. */
+   (runs of one width), regions become records, records of one region become chunks, and chunks are dealt to slices. */
 #ifndef EXL2__CUDA_MATRIX_H
 #define EXL2__CUDA_MATRIX_H
 
@@ -19,7 +19,8 @@
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
 #define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_CHUNK_COST 1536u  /* of going on to the next chunk, in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* what going on to the next chunk takes, in records, */
+#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes read meanwhile */
 
 /* What the device likes. */
 typedef struct exl2__cuda_form {
@@ -35,9 +36,16 @@ typedef struct exl2__cuda_region {
     bool by_half; /* a group begins or ends inside a record */
 } exl2__cuda_region;
 
+/* How strips are shared out. */
+typedef struct exl2__cuda_cut {
+    uint32_t ways;
+    uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
+} exl2__cuda_cut;
+
 typedef struct exl2__cuda_layout {
     const exl2__matrix_desc *desc;
-    uint32_t ways, chunk_bytes;
+    exl2__cuda_cut cut;
+    uint32_t chunk_bytes;
     exl2k_chunk *chunks;        /* NULL: only measured */
     uint16_t (*group_of)[8];    /* of each scale word of each chunk; NULL with chunks */
     exl2__cuda_region regions[EXL2__CUDA_REGIONS_MAX];
@@ -47,9 +55,9 @@ typedef struct exl2__cuda_layout {
     uint64_t slice_bytes_max;
     uint32_t chunk_bytes_max;   /* of the chunks there are */
     uint32_t widths;            /* bit EXL2K_Wn */
-    uint16_t slice[EXL2K_WAYS_MAX + 2];
-    uint32_t first[EXL2K_WAYS_MAX]; /* first and row: of exl2k_part; where chunks are */
-    uint16_t row[EXL2K_WAYS_MAX];
+    uint16_t slice[EXL2K_WAYS_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
+    exl2k_share share[EXL2K_WAYS_MAX + 1]; /* of exl2k_part; where chunks are */
+    uint32_t left;              /* chunks behind those of the slices */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -144,78 +152,99 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
     l->count++;
 }
 
-/* Records [first, first + count) of a region, all of one slice, as chunks of nearly equal size. */
-static void exl2__cuda_layout_run(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first, uint32_t count)
+/* Records of a region that fit a chunk. */
+static inline uint32_t exl2__cuda_records_max(const exl2__cuda_layout *l, const exl2__cuda_region *region)
 {
     uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
-    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
-    for (uint32_t pieces = (uint32_t)exl2__div_up(count, fit); pieces > 0; pieces--) {
-        uint32_t records = (uint32_t)exl2__div_up(count, pieces);
-        exl2__cuda_layout_chunk(l, region, first, records);
-        first += records;
-        count -= records;
+    return exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
+}
+
+/* Chunks of a region when none has more than `most` records. */
+static inline uint32_t exl2__cuda_pieces(const exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t most)
+{
+    return (uint32_t)exl2__div_up(region->records, exl2__min32(most, exl2__cuda_records_max(l, region)));
+}
+
+static uint32_t exl2__cuda_pieces_all(const exl2__cuda_layout *l, uint32_t most)
+{
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        pieces += exl2__cuda_pieces(l, &l->regions[i], most);
     }
+    return pieces;
 }
 
-/* Time that a record takes, in bytes: a warp waits for chunks one after the other, so that a small chunk takes nearly
-   as long as a large one. */
-static uint64_t exl2__cuda_record_cost(const exl2__cuda_layout *l, const exl2__cuda_region *region)
+/* Chunks that slices do not have, of `chunks` of a strip. */
+static inline uint32_t exl2__cuda_left(exl2__cuda_cut cut, uint32_t chunks)
 {
-    uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
-    fit = exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
-    return EXL2__CUDA_CHUNK_COST / fit + region->bits * 32u + (region->by_half ? 16u : 8u);
+    return cut.rest && chunks >= cut.ways ? chunks % cut.ways : 0;
 }
 
-/* Deals the records to slices: a record goes where its middle lies when all costs are cut into `ways` equal runs. */
+/* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
+static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
+{
+    uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
+    for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
+        uint32_t chunks = exl2__cuda_pieces_all(l, most), left = exl2__cuda_left(l->cut, chunks);
+        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.ways) + left) *
+                        (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
+        if (load < least) {
+            least = load;
+            best = most;
+        }
+    }
+    return best;
+}
+
+/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices: a warp waits for chunks one after the
+   other, so that a small one takes nearly as long as a large one, and no slice must have more of them than others. */
 static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
 {
-    uint64_t total = 0, before = 0, begun = 0;
+    uint64_t begun = 0;
     uint32_t slice = 0;
     exl2__cuda_layout_regions(l);
     l->count = l->group = l->widths = l->chunk_bytes_max = 0;
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
-    for (uint32_t i = 0; i < l->region_count; i++) {
-        total += l->regions[i].records * exl2__cuda_record_cost(l, &l->regions[i]);
-    }
+    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most), ways = l->cut.ways;
+    l->left = exl2__cuda_left(l->cut, all);
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
-        uint64_t cost = exl2__cuda_record_cost(l, region);
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
-        for (uint32_t record = 0; record < region->records; record++) {
-            uint32_t mine = (uint32_t)((before + cost / 2) * l->ways / total);
-            if (mine != slice) {
-                exl2__cuda_layout_run(l, region, first, record - first);
-                first = record;
-                l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
-                begun = l->bytes;
-                while (slice < mine) {
-                    l->slice[++slice] = (uint16_t)l->count;
-                }
+        for (uint32_t pieces = exl2__cuda_pieces(l, region, most); pieces > 0; pieces--) {
+            uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
+            for (; slice < exl2__min32(l->count * ways / (all - l->left), ways); begun = l->bytes) {
+                l->slice[++slice] = (uint16_t)l->count;
             }
-            before += cost;
+            exl2__cuda_layout_chunk(l, region, first, records);
+            l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+            first += records;
         }
-        exl2__cuda_layout_run(l, region, first, region->records - first);
     }
-    l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
     while (slice < EXL2K_WAYS_MAX + 1) {
         l->slice[++slice] = (uint16_t)l->count;
     }
 }
 
-/* Cuts one part for `ways` slices; chunks == NULL: counts chunks and bytes only, from desc->groups. */
-static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, uint32_t ways,
+/* Cuts one part; chunks == NULL: counts chunks and bytes only, from desc->groups. */
+static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_cut cut,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
-    *l = (exl2__cuda_layout){ .desc = desc, .ways = ways, .chunk_bytes = chunk_bytes, .chunks = chunks,
+    *l = (exl2__cuda_layout){ .desc = desc, .cut = cut, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
     exl2__cuda_layout_run_all(l);
-    for (uint32_t i = 0; i < ways && chunks; i++) {
-        if (l->slice[i] < l->slice[i + 1]) {
-            const exl2k_chunk *chunk = &chunks[l->slice[i]];
-            l->first[i] = chunk->place | (uint32_t)chunk->bytes16 << 20;
-            l->row[i] = chunk->row;
+    for (uint32_t i = 0; i < cut.ways + (l->left > 0) && chunks; i++) {
+        exl2k_share *share = &l->share[i < cut.ways ? i : EXL2K_WAYS_MAX];
+        const exl2k_chunk *chunk = &chunks[l->slice[i]];
+        share->chunk = l->slice[i];
+        share->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
+        for (uint32_t k = 0; k < share->count && k < 4; k++) {
+            share->sizes |= (uint32_t)chunk[k].bytes16 << 8 * k;
+        }
+        if (share->count > 0) {
+            share->place = chunk->place;
+            share->row = chunk->row;
         }
     }
 }
@@ -229,9 +258,11 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 
 /* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
    strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
-static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t count, const exl2__cuda_form *form)
+static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint32_t count,
+                                            const exl2__cuda_form *form)
 {
-    uint32_t best = 1, strips = 0;
+    exl2__cuda_cut best = { 1, 0 };
+    uint32_t strips = 0;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         strips += exl2__cuda_strips(&parts[i]);
@@ -241,17 +272,22 @@ static uint32_t exl2__cuda_layout_ways(const exl2__matrix_desc *parts, uint32_t 
     uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
     uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
-    for (uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)); ways > 0; ways--) {
-        uint64_t busiest = 0, turns = exl2__div_up(count == 2 ? strips / 2 : strips, EXL2K_GEMV_WARPS / ways);
+    uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)), each = count == 2 ? strips / 2 : strips;
+    for (exl2__cuda_cut cut = { ways, 0 }; cut.ways > 0; cut.ways -= cut.rest, cut.rest ^= 1) {
+        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.ways);
+        uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
-            exl2__cuda_layout_part(&l, &parts[i], ways, form->chunk_bytes, NULL, NULL);
-            uint64_t load = l.slice_bytes_max * turns + EXL2__CUDA_CHUNK_COST * exl2__div_up(l.count, ways);
+            exl2__cuda_layout_part(&l, &parts[i], cut, form->chunk_bytes, NULL, NULL);
+            uint64_t stages = exl2__div_up(l.count - l.left, cut.ways) * exl2__div_up(turns, 2);
+            stages += l.left * exl2__div_up(last, 2);
+            uint64_t load = l.slice_bytes_max * turns + l.left * last * l.chunk_bytes_max;
+            load += EXL2__CUDA_CHUNK_COST * stages;
             busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
         }
         if (busiest < least) {
             least = busiest;
-            best = ways;
+            best = cut;
         }
     }
     return best;
@@ -278,7 +314,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
                                               uint32_t budget)
 {
     static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
-    uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = a->matrix.ways * (rows == 1 ? 64u : 512u);
+    uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = (a->matrix.ways + a->matrix.rest) * (rows == 1 ? 64u : 512u);
     uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
     uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
     a->slot_bytes = chunk_bytes;

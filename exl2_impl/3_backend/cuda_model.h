@@ -114,9 +114,9 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
-    uint32_t ways = exl2__cuda_layout_ways(parts, count, &m->form);
+    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l, &parts[i], ways, m->form.chunk_bytes, NULL, NULL);
+        exl2__cuda_layout_part(&l, &parts[i], cut, m->form.chunk_bytes, NULL, NULL);
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
@@ -245,9 +245,8 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->strips = exl2__cuda_strips(&parts[i]);
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
-        memcpy(part->slice, l[i].slice, sizeof part->slice);
-        memcpy(part->first, l[i].first, sizeof part->first);
-        memcpy(part->row, l[i].row, sizeof part->row);
+        part->chunk_count = l[i].count;
+        memcpy(part->share, l[i].share, sizeof part->share);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
         out->device.strips += part->strips;
@@ -267,7 +266,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0, entry = sizeof(exl2k_chunk) + sizeof *l->group_of;
-    uint32_t ways = exl2__cuda_layout_ways(parts, count, &m->form);
+    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
     void *memory;
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(&parts[i]);
@@ -275,9 +274,10 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
-    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = ways, .rows = parts->in };
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways,
+                                  .rest = cut.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l[i], &parts[i], ways, m->form.chunk_bytes, chunks, group_of);
+        exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
         for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);

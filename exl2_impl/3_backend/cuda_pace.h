@@ -86,17 +86,19 @@ static inline void exl2__cuda_pace_learn(exl2__cuda_pace *p, const exl2__cuda_sl
     *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
 }
 
-/* Expected time of slices that have not ended; learns from those that have. A failure is told by who collects. */
+/* Expected time of slices that have not ended; learns from those that have. A failure is told by who queues or collects
+   next: a slice that cannot be asked about is over, or a lost device would look busy for ever. */
 static inline uint64_t exl2__cuda_pace_queued(exl2__cuda_device *d, exl2__cuda_pace *p)
 {
     uint64_t ns = 0;
     while (p->count) {
         exl2__cuda_slice *s = &p->slices[p->first];
         float milliseconds = 0;
-        if (d->driver.event_query(s->end) != 0) {
+        int state = d->driver.event_query(s->end);
+        if (state == EXL2__CUDA_NOT_READY) {
             break;
         }
-        if (d->driver.event_ms(&milliseconds, s->begin, s->end) == 0) {
+        if (state == 0 && d->driver.event_ms(&milliseconds, s->begin, s->end) == 0) {
             exl2__cuda_pace_learn(p, s, milliseconds);
         }
         p->first = (p->first + 1) % EXL2__CUDA_SLICES;

@@ -2,7 +2,7 @@
    takes: the added_tokens of tokenizer.json, valid UTF-8.
    gives: exl2__added, exl2__added_sort, exl2__added_find, exl2__added_scan, exl2__added_next.
    owns:  nothing; the list comes from the caller's arena.
-   next:  vocab_names.h */
+   next:  vocab.h */
 #ifndef EXL2__ADDED_H
 #define EXL2__ADDED_H
 
@@ -12,12 +12,12 @@
 #define EXL2__ADDED_NONE UINT32_MAX
 
 typedef struct exl2__added_token {
-    uint32_t id, at, bytes;   /* its content: text[at .. at + bytes) */
+    uint32_t id, at, bytes;   /* its content, or what the normalizer makes of it: text[at .. at + bytes) */
     bool special, single_word, lstrip, rstrip;
     bool normalized;          /* searched after the others, in what is left of the text */
 } exl2__added_token;
 
-/* Sorted by (normalized, content). */
+/* Sorted by (normalized, content); of those that the normalizer makes equal, the lowest id first. */
 typedef struct exl2__added {
     const char *text;
     exl2__added_token *tokens;
@@ -35,7 +35,8 @@ static inline int exl2__added_compare(const exl2__added *a, const exl2__added_to
     }
     uint32_t shared = x->bytes < y->bytes ? x->bytes : y->bytes;
     int order = memcmp(a->text + x->at, a->text + y->at, shared);
-    return order ? order : x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+    return order ? order : x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1)
+                 : !x->normalized ? 0 : x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Moves tokens[root] down in the heap tokens[0 .. count). */

@@ -19,6 +19,7 @@ typedef struct exl2__encode_job {
     bool plain;
     exl2_token *out;
     size_t cap, count;      /* count goes on beyond cap */
+    exl2__normal_text normal[2]; /* what the normalizer makes of a gap */
 } exl2__encode_job;
 
 static inline void exl2__encode_emit(exl2__encode_job *e, uint32_t id)
@@ -31,15 +32,40 @@ static inline void exl2__encode_emit(exl2__encode_job *e, uint32_t id)
 
 /* ---- words ---- */
 
-/* First symbols of a word, one per byte; returns how many. */
-static inline uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
+/* The token of the character that is text[0 .. bytes), a space for U+2581; or EXL2__PIECES_NONE. */
+static inline uint32_t exl2__encode_character(const exl2__vocab *v, const char *text, uint32_t bytes)
 {
-    uint32_t count = 0;
-    bool unknown_before = false;
-    for (size_t i = 0; i < word->bytes + word->lead; i++) {
-        uint8_t byte = word->lead ? (i ? (uint8_t)word->text[i - 1] : ' ') : (uint8_t)word->text[i];
-        uint32_t id = v->byte_ids[byte];
-        bool unknown = id == EXL2__PIECES_NONE;
+    if (bytes == 3 && memcmp(text, EXL2__PIECES_MARK, 3) == 0) {
+        return v->byte_ids[' '];
+    }
+    return bytes == 1 ? v->byte_ids[(uint8_t)*text] : exl2__pieces_find(&v->pieces, text, bytes);
+}
+
+/* First symbols of a word: one per byte, or per character where U+2581 is a space, of which one without a token becomes
+   a symbol for each byte if those have tokens. Returns how many. */
+EXL2__NOINLINE
+static uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
+{
+    uint32_t count = 0, code, length = 1;
+    bool unknown_before = false, lead = word->lead;
+    for (const char *at = word->text, *end = at + word->bytes; lead || at < end; at += length) {
+        if (v->pieces.marked || lead) {
+            length = lead ? 0 : exl2__unicode_next(at, (size_t)(end - at), &code);
+        } else {
+            length = 1;
+        }
+        const char *character = lead ? " " : at;
+        uint32_t bytes = lead ? 1 : length, first = count;
+        uint32_t id = exl2__encode_character(v, character, bytes);
+        lead = false;
+        for (uint32_t i = 0; id == EXL2__PIECES_NONE && v->byte_fallback && i < bytes; i++) {
+            s[count++].id = v->raw_ids[(uint8_t)character[i]];
+            if (s[count - 1].id == EXL2__PIECES_NONE) {
+                count = first;
+                break;
+            }
+        }
+        bool unknown = id == EXL2__PIECES_NONE && count == first;
         if (unknown) {
             id = unknown_before && v->fuse_unk ? EXL2__PIECES_NONE : v->unk_id;
         }
@@ -54,13 +80,14 @@ static inline uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__wo
 /* The token that is the whole word, or EXL2__PIECES_NONE. `work` has room for the word. */
 static inline uint32_t exl2__encode_whole(const exl2__vocab *v, const exl2__word *word, void *work)
 {
-    if (!word->lead || word->bytes + 1 > v->piece_bytes_max) {
-        return exl2__pieces_find(&v->pieces, word->text, word->bytes + word->lead);
+    if (!word->lead && !v->pieces.marked) {
+        return exl2__pieces_find(&v->pieces, word->text, word->bytes);
     }
     char *joined = (char *)work;
     joined[0] = ' ';
-    memcpy(joined + 1, word->text, word->bytes);
-    return exl2__pieces_find(&v->pieces, joined, word->bytes + 1);
+    memcpy(joined + word->lead, word->text, word->bytes);
+    size_t bytes = word->bytes + word->lead;
+    return exl2__pieces_find(&v->pieces, joined, v->pieces.marked ? exl2__pieces_unmark(joined, bytes) : bytes);
 }
 
 static inline void exl2__encode_merge(exl2__encode_job *e, const exl2__word *word, void *work)
@@ -84,9 +111,9 @@ static inline void exl2__encode_merge(exl2__encode_job *e, const exl2__word *wor
     }
 }
 
-static inline exl2_result exl2__encode_words(exl2__encode_job *e, const char *text, size_t bytes)
+static inline exl2_result exl2__encode_words(exl2__encode_job *e, const char *text, size_t bytes, bool first)
 {
-    exl2__words words = exl2__words_of(&e->v->words, text, bytes);
+    exl2__words words = exl2__words_of(&e->v->words, text, bytes, first);
     exl2__word word;
     while (exl2__words_next(&words, &word)) {
         size_t symbols = word.bytes + word.lead;
@@ -103,11 +130,13 @@ static inline exl2_result exl2__encode_words(exl2__encode_job *e, const char *te
     return EXL2_OK;
 }
 
-/* ---- added tokens: first those with normalized = false, then in each gap the others, then words ---- */
+/* ---- added tokens: first those with normalized = false, then in each gap, rewritten, the others, then words ---- */
 
-static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes);
+static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes,
+                                           bool first);
 
-static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes)
+/* `first`: the text is the beginning of all. */
+static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes, bool first)
 {
     exl2__added_scan scan = { 0 };
     scan.added = &e->v->added;
@@ -119,16 +148,34 @@ static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const cha
     scan.plain = e->plain;
     exl2__added_match match;
     while (exl2__added_next(&scan, &match)) {
-        EXL2__TRY(exl2__encode_gap(e, set, text + match.gap, match.begin - match.gap));
+        EXL2__TRY(exl2__encode_gap(e, set, text + match.gap, match.begin - match.gap, first && match.gap == 0));
         exl2__encode_emit(e, match.token->id);
     }
-    return exl2__encode_gap(e, set, text + scan.done, bytes - scan.done);
+    return exl2__encode_gap(e, set, text + scan.done, bytes - scan.done, first && scan.done == 0);
+}
+
+/* A gap between tokens with normalized = false, as the normalizer rewrites it. */
+static inline exl2_result exl2__encode_normal(exl2__encode_job *e, const char *text, size_t bytes, bool first)
+{
+    const char *whole = e->text;
+    const uint8_t *marks = e->marks;
+    bool forged = e->v->added.count > e->v->added.raw_count; /* else nothing is looked for, and no marks are needed */
+    exl2__normal_view view = { text, bytes, forged ? marks : NULL, (size_t)(text - whole) };
+    EXL2__TRY(exl2__normal_run(e->c, &e->v->normal, e->normal, &view));
+    e->text = view.text - view.marks_at; /* marks_at is 0 in rewritten text */
+    e->marks = view.marks;
+    exl2_result result = exl2__encode_set(e, 1, view.text, view.bytes, first);
+    e->text = whole;
+    e->marks = marks;
+    return result;
 }
 
 /* Two levels: set 0 calls set 1, which calls words. */
-static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes)
+static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes,
+                                           bool first)
 {
-    return set == 0 ? exl2__encode_set(e, 1, text, bytes) : exl2__encode_words(e, text, bytes);
+    return bytes == 0 ? EXL2_OK
+         : set == 0 ? exl2__encode_normal(e, text, bytes, first) : exl2__encode_words(e, text, bytes, first);
 }
 
 /* ---- text that is not valid UTF-8 ---- */
@@ -165,7 +212,7 @@ static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
     exl2__encode_repair(e, bytes, (char *)memory, marks);
     e->text = (const char *)memory;
     e->marks = e->marks ? marks : NULL;
-    exl2_result result = exl2__encode_set(e, 0, e->text, repaired);
+    exl2_result result = exl2__encode_set(e, 0, e->text, repaired, true);
     exl2__free(e->c, memory, repaired + mark_bytes, EXL2_MEM_GENERAL);
     return result;
 }
@@ -186,9 +233,12 @@ static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *
         return exl2__fail(c, EXL2_ERR_ARG, "the text has %zu bytes, tokens can be made of less than %u at once", bytes,
                           EXL2__ENCODE_BYTES_MAX);
     }
-    exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0 };
+    exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } } };
     bool valid = exl2__unicode_valid(text, bytes);
-    EXL2__TRY(valid ? exl2__encode_set(&e, 0, text, bytes) : exl2__encode_repaired(&e, bytes));
+    exl2_result result = valid ? exl2__encode_set(&e, 0, text, bytes, true) : exl2__encode_repaired(&e, bytes);
+    exl2__normal_free(c, &e.normal[0]);
+    exl2__normal_free(c, &e.normal[1]);
+    EXL2__TRY(result);
     *need = e.count;
     return e.count > cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
 }

@@ -19,10 +19,16 @@ typedef struct exl2__merges_reader {
     char *buffer; /* room for two strings of the file */
 } exl2__merges_reader;
 
+/* Last bytes, a bit each, of the left sides of merges whose right side begins with a space: what is before a space
+   stays with it in a word when it ends in one of these, else nothing ever merges over the gap. */
+typedef struct exl2__merges_gaps {
+    uint32_t kept[8];
+} exl2__merges_gaps;
+
 /* The bytes of one merge: left, then right, in the reader's buffer. */
 typedef struct exl2__merges_sides {
     size_t left, both;
-    bool reachable; /* merging starts from byte characters; a side with others never comes about */
+    bool reachable; /* a side that merging cannot reach never comes about */
 } exl2__merges_sides;
 
 /* Where the right side begins in the buffer, and where it ends; 0 = malformed. */
@@ -47,36 +53,53 @@ static inline size_t exl2__merges_load(const exl2__merges_reader *r, uint32_t to
 static inline exl2_result exl2__merges_sides_of(const exl2__merges_reader *r, uint32_t token, uint32_t rank,
                                                 exl2__merges_sides *out)
 {
-    bool left_mapped, right_mapped;
+    uint8_t left_kind, right_kind;
     size_t left = 0, end = 0, begin = exl2__merges_load(r, token, &left, &end);
     if (begin == 0) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT,
                           EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two", rank);
     }
-    size_t right = exl2__pieces_unmap(r->buffer + begin, end - begin, &right_mapped);
-    out->left = exl2__pieces_unmap(r->buffer, left, &left_mapped);
+    size_t right = exl2__pieces_load(r->pieces, r->buffer + begin, end - begin, &right_kind);
+    out->left = exl2__pieces_load(r->pieces, r->buffer, left, &left_kind);
     memmove(r->buffer + out->left, r->buffer + begin, right);
     out->both = out->left + right;
-    out->reachable = left_mapped && right_mapped;
+    out->reachable = (left_kind & right_kind & EXL2__PIECES_BYTES) != 0;
     return EXL2_OK;
 }
 
-/* Fills `out`, which has room for every element of the list. `buffer` has room for any two strings of the file. */
-static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t list, const exl2__pieces *pieces,
-                                     char *buffer, exl2__bpe *out)
+/* Id of the piece that reads so; files list merges by what they make, so it often is `guess` or the id after it. */
+static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *text, size_t bytes, uint32_t guess)
 {
-    exl2__merges_reader r = { c, j, pieces, buffer };
-    uint32_t rank = 0;
-    for (uint32_t item = exl2__json_first(j, list); item; item = exl2__json_next(j, list, item)) {
-        const exl2__json_token *t = &j->tokens[item];
+    for (uint32_t id = guess; id < p->count && id <= guess + 1; id++) {
+        if ((p->flags[id] & EXL2__PIECES_BYTES) && p->starts[id + 1] - p->starts[id] == bytes &&
+            memcmp(p->text + p->starts[id], text, bytes) == 0) {
+            return id;
+        }
+    }
+    return exl2__pieces_find(p, text, bytes);
+}
+
+/* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
+   file. */
+static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
+                                     const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
+{
+    exl2__json_walk walk;
+    exl2__json_walk_begin(&walk, j, list);
+    exl2__merges_reader r = { c, &walk.view, pieces, buffer };
+    const exl2__json_token *t = &walk.tokens[1];
+    uint32_t rank = 0, guess = 0;
+    *gaps = (exl2__merges_gaps){ { 0 } };
+    while (exl2__json_walk_next(&walk)) {
         exl2__merges_sides sides = { 0 };
         if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
             continue; /* a line of the text file that the list was made from */
         }
-        EXL2__TRY(exl2__merges_sides_of(&r, item, rank, &sides));
+        EXL2__TRY(exl2__merges_sides_of(&r, 1, rank, &sides));
         exl2__bpe_merge merge = { exl2__pieces_find(pieces, buffer, sides.left),
                                   exl2__pieces_find(pieces, buffer + sides.left, sides.both - sides.left),
-                                  exl2__pieces_find(pieces, buffer, sides.both) };
+                                  exl2__merges_result(pieces, buffer, sides.both, guess) };
+        guess = merge.id;
         bool sides_known = merge.left != EXL2__PIECES_NONE && merge.right != EXL2__PIECES_NONE;
         if (sides.reachable && (!sides_known || merge.id == EXL2__PIECES_NONE)) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
@@ -86,9 +109,13 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, uint32_t
         if (sides.reachable && !exl2__bpe_add(out, rank, merge)) {
             return exl2__fail(c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", rank);
         }
+        if (sides.left && sides.both > sides.left && buffer[sides.left] == ' ') {
+            uint8_t last = (uint8_t)buffer[sides.left - 1];
+            gaps->kept[last >> 5] |= 1u << (last & 31);
+        }
         rank++;
     }
-    return EXL2_OK;
+    return exl2__json_walk_end(c, "tokenizer.json", &walk);
 }
 
 #endif

@@ -1,30 +1,36 @@
 /* pieces.h: the bytes of every token id, and the way back from bytes to ids.
-   takes: token strings of tokenizer.json, in which each character stands for one byte.
-   gives: exl2__pieces, exl2__pieces_unmap, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
+   takes: token strings of tokenizer.json: each character stands for one byte, or U+2581 stands for a space.
+   gives: exl2__pieces, exl2__pieces_load, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
    owns:  nothing; the arrays come from the caller's arenas.
    next:  bpe.h */
 #ifndef EXL2__PIECES_H
 #define EXL2__PIECES_H
 
-#include "../0_base/hash.h"
+#include "../0_base/arena.h"
 #include "unicode.h"
 
 #define EXL2__PIECES_NONE UINT32_MAX
 
 typedef enum exl2__pieces_flag {
     EXL2__PIECES_USED = 1,    /* the id has a piece */
-    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary and made of byte characters: merging can reach it */
+    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary, and merging can reach it */
     EXL2__PIECES_SPECIAL = 4,
-    EXL2__PIECES_PLANNED = 8  /* an added token's content may become the id's piece */
+    EXL2__PIECES_PLANNED = 8, /* an added token's content may become the id's piece */
+    EXL2__PIECES_RAW = 16     /* <0xE2>: one byte, joined with those of its neighbours */
 } exl2__pieces_flag;
+
+#define EXL2__PIECES_MARK "\xE2\x96\x81" /* U+2581, the space of SentencePiece */
 
 typedef struct exl2__pieces {
     char *text;          /* all pieces, in order of id */
     uint32_t *starts;    /* [count + 1] piece i is text[starts[i] .. starts[i + 1]) */
     uint8_t *flags;      /* [count] exl2__pieces_flag */
-    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1; 0 = empty. NULL: no way back */
+    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 below 9 bits of the hash; 0 = empty.
+                            NULL: no way back */
     uint32_t count, mask, longest;
     uint64_t probes;     /* steps that adding took beyond the first slot */
+    bool marked;         /* U+2581 is a space, as which it is kept and found; else characters stand for bytes */
+    bool raw_bytes;      /* marked: the decoder makes bytes of <0xHH> */
 } exl2__pieces;
 
 /* GPT-2's byte map, backwards: the byte that a character stands for, or UINT32_MAX. 'A' is 0x41, U+0120 is ' ',
@@ -62,6 +68,49 @@ static inline size_t exl2__pieces_unmap(char *text, size_t bytes, bool *mapped)
     return used;
 }
 
+/* The byte of a string like <0x0A>, or -1. */
+static inline int exl2__pieces_raw(const char *text, size_t bytes)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+        return -1;
+    }
+    const char *high = (const char *)memchr(digits, text[3], 16), *low = (const char *)memchr(digits, text[4], 16);
+    return high && low ? (int)(high - digits) << 4 | (int)(low - digits) : -1;
+}
+
+/* Replaces U+2581 by a space, in place; returns the size. */
+static inline size_t exl2__pieces_unmark(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < bytes; used++) {
+        bool mark = text[at] == EXL2__PIECES_MARK[0] && bytes - at >= 3 && memcmp(text + at, EXL2__PIECES_MARK, 3) == 0;
+        text[used] = mark ? ' ' : text[at];
+        at += mark ? 3 : 1;
+    }
+    return used;
+}
+
+/* Turns a token string into the bytes it decodes to, in place, and returns how many. *kind: EXL2__PIECES_BYTES when
+   merging can reach such a token (no real space, as text has none left when it comes to merging), EXL2__PIECES_RAW for
+   the byte of a <0xHH> that the decoder knows, else 0. */
+static inline size_t exl2__pieces_load(const exl2__pieces *p, char *text, size_t bytes, uint8_t *kind)
+{
+    bool mapped = true;
+    if (!p->marked) {
+        bytes = exl2__pieces_unmap(text, bytes, &mapped);
+    } else if (p->raw_bytes && exl2__pieces_raw(text, bytes) >= 0) {
+        text[0] = (char)exl2__pieces_raw(text, bytes);
+        *kind = EXL2__PIECES_RAW;
+        return 1;
+    } else {
+        mapped = bytes == 0 || memchr(text, ' ', bytes) == NULL;
+        bytes = exl2__pieces_unmark(text, bytes);
+    }
+    *kind = mapped ? EXL2__PIECES_BYTES : 0;
+    return bytes;
+}
+
 /* NULL for an id without a piece. */
 static inline const char *exl2__pieces_text(const exl2__pieces *p, uint32_t id, size_t *bytes)
 {
@@ -84,17 +133,37 @@ static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, 
     p->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *p->slots);
 }
 
-/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
-static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t *probes)
+/* Ids are below 2^22 (EXL2__VOCAB_RULES_IDS_MAX). */
+#define EXL2__PIECES_ID(slot) (((slot) & 0x7FFFFFu) - 1)
+#define EXL2__PIECES_TAG(hash) ((uint32_t)((hash) >> 55) << 23)
+
+static inline uint64_t exl2__pieces_hash(const char *text, size_t bytes)
 {
-    uint32_t at = (uint32_t)exl2__hash(text, bytes) & p->mask;
-    while (p->slots[at]) {
-        uint32_t id = p->slots[at] - 1;
-        if (p->starts[id + 1] - p->starts[id] == bytes && memcmp(p->text + p->starts[id], text, bytes) == 0) {
+    uint64_t h = bytes, word;
+    for (; bytes >= 8; text += 8, bytes -= 8) {
+        memcpy(&word, text, 8);
+        h = (h ^ word) * 0x9E3779B97F4A7C15u;
+        h ^= h >> 29;
+    }
+    for (word = 0; bytes > 0; bytes--) {
+        word = word << 8 | (uint8_t)text[bytes - 1];
+    }
+    h = (h ^ word) * 0xBF58476D1CE4E5B9u;
+    h = (h ^ h >> 32) * 0x94D049BB133111EBu;
+    return h ^ h >> 29;
+}
+
+/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
+static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
+                                         uint64_t *probes)
+{
+    uint32_t at = (uint32_t)hash & p->mask, tag = EXL2__PIECES_TAG(hash);
+    for (uint32_t slot; (slot = p->slots[at]) != 0; at = (at + 1) & p->mask, (*probes)++) {
+        uint32_t id = EXL2__PIECES_ID(slot), start = p->starts[id];
+        if ((slot & ~0x7FFFFFu) == tag && p->starts[id + 1] - start == bytes &&
+            memcmp(p->text + start, text, bytes) == 0) {
             break;
         }
-        at = (at + 1) & p->mask;
-        (*probes)++;
     }
     return at;
 }
@@ -102,17 +171,25 @@ static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text
 /* Makes a piece findable. false: its text is taken, or the texts of the file were made to collide in the table. */
 static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
 {
-    uint32_t at = exl2__pieces_slot(p, p->text + p->starts[id], p->starts[id + 1] - p->starts[id], &p->probes);
+    const char *text = p->text + p->starts[id];
+    size_t bytes = p->starts[id + 1] - p->starts[id];
+    uint64_t hash = exl2__pieces_hash(text, bytes);
+    uint32_t at = exl2__pieces_slot(p, text, bytes, hash, &p->probes);
     bool taken = p->slots[at] != 0;
-    p->slots[at] = id + 1;
+    p->slots[at] = EXL2__PIECES_TAG(hash) | (id + 1);
     return !taken && p->probes <= 16u * (uint64_t)p->mask + 4096;
 }
 
 /* Id of the BYTES piece that reads so, or EXL2__PIECES_NONE. */
-static inline uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
+EXL2__NOINLINE
+static uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
 {
     uint64_t probes = 0;
-    return bytes > p->longest ? EXL2__PIECES_NONE : p->slots[exl2__pieces_slot(p, text, bytes, &probes)] - 1;
+    if (bytes > p->longest) {
+        return EXL2__PIECES_NONE;
+    }
+    uint32_t slot = p->slots[exl2__pieces_slot(p, text, bytes, exl2__pieces_hash(text, bytes), &probes)];
+    return slot ? EXL2__PIECES_ID(slot) : EXL2__PIECES_NONE;
 }
 
 #endif

@@ -11,6 +11,9 @@
 /* Zeroed: the start of a text, special tokens left out. */
 typedef struct exl2__stream {
     bool show_special;  /* else they give no bytes, and those on both sides of one join */
+    bool begun;         /* text came before: no space is taken off */
+    bool single;        /* what is held are raw bytes: each that is wrong is a U+FFFD */
+    uint8_t stripped;   /* spaces that were taken off */
     uint8_t held_bytes;
     char held[4];       /* the beginning of a code point: up to 3 bytes */
 } exl2__stream;
@@ -20,9 +23,10 @@ typedef struct exl2__stream_out {
     size_t cap, used;   /* used goes on beyond cap */
 } exl2__stream_out;
 
-static inline void exl2__stream_make(exl2__stream *s, bool show_special)
+/* `begun`: text of other ids comes before, a prompt's for instance. */
+static inline void exl2__stream_make(exl2__stream *s, bool show_special, bool begun)
 {
-    *s = (exl2__stream){ show_special, 0, { 0 } };
+    *s = (exl2__stream){ show_special, begun, false, 0, 0, { 0 } };
 }
 
 /* Bytes that are held back. */
@@ -31,7 +35,7 @@ static inline uint32_t exl2__stream_pending(const exl2__stream *s)
     return s->held_bytes;
 }
 
-/* Bytes that one push can give at most: all of a piece and of what was held as U+FFFD. Flush needs 3. */
+/* Bytes that one push can give at most: all of a piece and of what was held as U+FFFD. Flush needs 9. */
 static inline size_t exl2__stream_room(const exl2__vocab *v)
 {
     return 3 * ((size_t)v->piece_bytes_max + 3);
@@ -46,8 +50,30 @@ static inline void exl2__stream_write(exl2__stream_out *out, const char *text, s
     }
 }
 
-/* One byte more. A byte that cannot follow what is held turns that into one U+FFFD, and begins anew. */
-static inline void exl2__stream_byte(exl2__stream *s, char byte, exl2__stream_out *out)
+/* Text that is settled, less the spaces that the decoder takes off the beginning. */
+static inline void exl2__stream_settle(exl2__stream *s, const exl2__vocab *v, exl2__stream_out *out, const char *text,
+                                       size_t bytes)
+{
+    for (; !s->begun && bytes && *text == ' ' && s->stripped < v->strip; text++, bytes--) {
+        s->stripped = (uint8_t)(s->stripped + (v->strip != EXL2__VOCAB_STRIP_FIRST));
+    }
+    s->begun = s->begun || bytes > 0 || s->stripped == v->strip;
+    exl2__stream_write(out, text, bytes);
+}
+
+/* What is held cannot become whole: U+FFFD for all of it, or for each byte. */
+static inline void exl2__stream_give_up(exl2__stream *s, uint32_t bytes, exl2__stream_out *out)
+{
+    for (uint32_t i = 0; i < (s->single ? bytes : bytes > 0); i++) {
+        exl2__stream_write(out, EXL2__UNICODE_REPLACEMENT, 3);
+    }
+    s->begun = s->begun || bytes > 0;
+    s->held_bytes = (uint8_t)(s->held_bytes - bytes);
+    memmove(s->held, s->held + bytes, s->held_bytes);
+}
+
+/* One byte more. A byte that cannot follow what is held ends that, and begins anew. */
+static inline void exl2__stream_byte(exl2__stream *s, const exl2__vocab *v, char byte, exl2__stream_out *out)
 {
     s->held[s->held_bytes++] = byte;
     while (s->held_bytes) {
@@ -56,22 +82,42 @@ static inline void exl2__stream_byte(exl2__stream *s, char byte, exl2__stream_ou
             return;
         }
         if (code == EXL2__UNICODE_BAD) {
-            exl2__stream_write(out, EXL2__UNICODE_REPLACEMENT, 3);
+            exl2__stream_give_up(s, length, out);
         } else {
-            exl2__stream_write(out, s->held, length);
+            exl2__stream_settle(s, v, out, s->held, length);
+            s->held_bytes = (uint8_t)(s->held_bytes - length);
+            memmove(s->held, s->held + length, s->held_bytes);
         }
-        s->held_bytes = (uint8_t)(s->held_bytes - length);
-        memmove(s->held, s->held + length, s->held_bytes);
     }
+}
+
+/* The token's bytes, NULL when it gives none; *raw: it is a raw byte. */
+static inline const char *exl2__stream_piece(const exl2__stream *s, const exl2__vocab *v, exl2_token id, size_t *bytes,
+                                             bool *raw)
+{
+    bool special;
+    const char *piece = exl2__vocab_piece(v, id, bytes, &special);
+    *raw = piece && (v->pieces.flags[id] & EXL2__PIECES_RAW);
+    return piece && (s->show_special || !special) ? piece : NULL;
 }
 
 static inline void exl2__stream_token(exl2__stream *s, const exl2__vocab *v, exl2_token id, exl2__stream_out *out)
 {
     size_t bytes;
-    bool special;
-    const char *piece = exl2__vocab_piece(v, id, &bytes, &special);
-    for (size_t i = 0; i < bytes && (s->show_special || !special); i++) {
-        exl2__stream_byte(s, piece[i], out);
+    bool raw;
+    const char *piece = exl2__stream_piece(s, v, id, &bytes, &raw);
+    if (piece == NULL) {
+        return;
+    }
+    if (v->pieces.marked && !raw) {
+        exl2__stream_give_up(s, s->held_bytes, out);
+        exl2__stream_settle(s, v, out, piece, bytes);
+        s->begun = s->begun || v->strip == EXL2__VOCAB_STRIP_FIRST;
+        return;
+    }
+    s->single = raw;
+    for (size_t i = 0; i < bytes; i++) {
+        exl2__stream_byte(s, v, piece[i], out);
     }
 }
 
@@ -84,31 +130,65 @@ static inline size_t exl2__stream_push(exl2__stream *s, const exl2__vocab *v, ex
     return sink.used;
 }
 
-/* The end of the text: the beginning of a code point that is still held is one U+FFFD. */
+/* The end of the text: the beginning of a code point that is still held is one U+FFFD, or one for each raw byte. */
 static inline size_t exl2__stream_flush(exl2__stream *s, char *out, size_t cap)
 {
     exl2__stream_out sink = { out, cap, 0 };
-    if (s->held_bytes) {
-        exl2__stream_write(&sink, EXL2__UNICODE_REPLACEMENT, 3);
-    }
-    s->held_bytes = 0;
+    exl2__stream_give_up(s, s->held_bytes, &sink);
     return sink.used;
 }
 
-/* Text of the ids, in valid UTF-8, up to cap bytes of it; *need: all of them. No NUL is added. EXL2_ERR_TOO_SMALL when
-   cap is below *need (the error record stays as it is). */
+/* Behind ids[at], a raw byte: the first token that ends the run of raw bytes. *valid: the run is UTF-8 as a whole. */
+static inline size_t exl2__stream_run(const exl2__stream *s, const exl2__vocab *v, const exl2_token *ids, size_t at,
+                                      size_t n, bool *valid)
+{
+    char held[4];
+    uint32_t count = 0, code = 0;
+    *valid = true;
+    for (; at < n; at++) {
+        size_t bytes;
+        bool raw;
+        const char *piece = exl2__stream_piece(s, v, ids[at], &bytes, &raw);
+        if (piece && !raw) {
+            break;
+        }
+        if (piece && *valid) {
+            held[count++] = *piece;
+            exl2__unicode_next(held, count, &code);
+            *valid = code != EXL2__UNICODE_BAD;
+            count = code < EXL2__UNICODE_BAD ? 0 : count;
+        }
+    }
+    *valid = *valid && count == 0;
+    return at;
+}
+
+/* Text of the ids, in valid UTF-8, up to cap bytes of it; *need: all of them. No NUL is added. A run of raw bytes that
+   is not valid as a whole is a U+FFFD for each byte, as in the library, where a stream has to settle each code point by
+   itself. EXL2_ERR_TOO_SMALL when cap is below *need (the error record stays as it is). */
 static inline exl2_result exl2__decode(const exl2__vocab *v, const exl2_token *ids, size_t n, bool skip_special,
                                        char *out, size_t cap, size_t *need)
 {
     exl2__stream stream;
-    exl2__stream_make(&stream, !skip_special);
+    exl2__stream_make(&stream, !skip_special, false);
     exl2__stream_out sink = { out, cap, 0 };
+    size_t run_end = 0;
+    bool valid = true;
     for (size_t i = 0; i < n; i++) {
-        exl2__stream_token(&stream, v, ids[i], &sink);
+        size_t bytes;
+        bool raw;
+        const char *piece = exl2__stream_piece(&stream, v, ids[i], &bytes, &raw);
+        if (piece && raw && i >= run_end) {
+            run_end = exl2__stream_run(&stream, v, ids, i, n, &valid);
+        }
+        if (piece && raw && !valid) {
+            stream.begun = true;
+            exl2__stream_write(&sink, EXL2__UNICODE_REPLACEMENT, 3);
+        } else {
+            exl2__stream_token(&stream, v, ids[i], &sink);
+        }
     }
-    if (stream.held_bytes) {
-        exl2__stream_write(&sink, EXL2__UNICODE_REPLACEMENT, 3);
-    }
+    exl2__stream_give_up(&stream, stream.held_bytes, &sink);
     *need = sink.used;
     return sink.used > cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
 }

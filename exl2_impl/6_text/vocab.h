@@ -1,19 +1,17 @@
 /* vocab.h: a model's tokenizer in memory: bytes of every token, merges, added tokens, rules for words.
-   takes: a model folder with tokenizer.json, and tokenizer_config.json if there is one.
-   gives: exl2__vocab, exl2__vocab_open, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_token.
-   owns:  one block for all of it, from open to close; what reading needs besides is freed before open returns.
-   next:  encode.h */
+   takes: what vocab_read.h fills in.
+   gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_token.
+   owns:  one block for all of it, until exl2__vocab_close.
+   next:  vocab_names.h */
 #ifndef EXL2__VOCAB_H
 #define EXL2__VOCAB_H
 
-#include "../0_base/log.h"
-#include "../1_load/file.h"
 #include "added.h"
 #include "merges.h"
-#include "vocab_names.h"
-#include "vocab_rules.h"
+#include "normal.h"
+#include "words.h"
 
-#define EXL2__VOCAB_FILE_MAX ((uint64_t)1 << 28)
+#define EXL2__VOCAB_STRIP_FIRST 255 /* strip: all spaces that the first token begins with (Metaspace) */
 #define EXL2__VOCAB_WORD_BYTES 4096 /* longer words are merged in memory of their own */
 
 /* Zeroed: no tokenizer. Encoding uses `work`, so one thread at a time. */
@@ -26,13 +24,16 @@ typedef struct exl2__vocab {
     bool add_bos;                   /* bos comes before raw text */
     const char *bos_text, *eos_text, *unk_text, *pad_text; /* of tokenizer_config.json, for templates; NULL = none */
 
+    exl2__normal_rules normal;
     exl2__words_rules words;
     exl2__pieces pieces;
     exl2__bpe bpe;
     exl2__added added;
     uint32_t byte_ids[256];         /* first symbols; EXL2__PIECES_NONE: unk_id stands in */
+    uint32_t raw_ids[256];          /* <0xHH>, for characters that have no token; EXL2__PIECES_NONE: unk_id */
     uint32_t unk_id;                /* of the model; EXL2__PIECES_NONE: such bytes vanish */
-    bool ignore_merges, fuse_unk;
+    bool ignore_merges, fuse_unk, byte_fallback;
+    uint8_t strip;                  /* spaces that decoding takes off the beginning, or EXL2__VOCAB_STRIP_FIRST */
     void *work;                     /* exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES) */
     exl2__arena memory;
 } exl2__vocab;
@@ -49,6 +50,11 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
 static inline exl2_token exl2__vocab_token(const exl2__vocab *v, const char *content, size_t bytes)
 {
     const exl2__added_token *token = exl2__added_find(&v->added, content, bytes);
+    for (uint32_t i = v->added.raw_count; !token && i < v->added.count; i++) { /* normalized: may read otherwise */
+        size_t other_bytes;
+        const char *other = exl2__pieces_text(&v->pieces, v->added.tokens[i].id, &other_bytes);
+        token = other_bytes == bytes && memcmp(other, content, bytes) == 0 ? &v->added.tokens[i] : NULL;
+    }
     return token ? (exl2_token)token->id : -1;
 }
 
@@ -57,407 +63,6 @@ static void exl2__vocab_close(exl2__ctx *c, exl2__vocab *v)
 {
     exl2__arena_close(c, &v->memory);
     *v = (exl2__vocab){ 0 };
-}
-
-/* ---- reading: what is needed only while open runs ---- */
-
-typedef struct exl2__vocab_reader {
-    exl2__ctx *c;
-    exl2__vocab *v;
-    exl2__blob file, config_file;
-    exl2__json j, config; /* config.tokens NULL: no such file */
-    exl2__vocab_rules rules;
-    exl2__arena scratch;
-    char *buffer;         /* room for any two strings of the files, unescaped */
-    uint32_t vocab_count, added_count;
-    uint64_t text_bytes;  /* pieces, then contents of added tokens, then named texts */
-    uint32_t text_used;
-} exl2__vocab_reader;
-
-static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const char *what, uint32_t token, uint32_t *out)
-{
-    exl2__vocab_rules_reader rules = { r->c, &r->j, &r->rules };
-    EXL2__TRY(exl2__vocab_rules_id(&rules, what, token, out));
-    r->v->id_count = exl2__max32(r->v->id_count, *out + 1);
-    return EXL2_OK;
-}
-
-/* A string of tokenizer.json as the bytes that it stands for, in r->buffer. */
-static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, uint32_t token, bool *mapped)
-{
-    size_t bytes = exl2__json_text(&r->j, token, r->buffer, SIZE_MAX);
-    return exl2__pieces_unmap(r->buffer, bytes, mapped);
-}
-
-/* The next entry of added_tokens after *item (0 at first) that has a content; *item 0 at the end. */
-EXL2__COLD
-static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
-                                          uint32_t *content)
-{
-    exl2__vocab_rules_reader in = { r->c, &r->j, &r->rules };
-    uint32_t list = r->rules.added;
-    for (;;) {
-        *item = *item ? exl2__json_next(&r->j, list, *item) : list ? exl2__json_first(&r->j, list) : 0;
-        if (*item == 0) {
-            return EXL2_OK;
-        }
-        *out = (exl2__added_token){ 0 };
-        *content = exl2__json_get(&r->j, *item, "content");
-        uint32_t id = exl2__json_get(&r->j, *item, "id");
-        if (*content == 0 || r->j.tokens[*content].kind != EXL2__JSON_STRING || id == 0) {
-            return exl2__vocab_rules_malformed(&in, "an element of added_tokens", "an object with id and content");
-        }
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of added_tokens", id, &out->id));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "special", false, &out->special));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "single_word", false, &out->single_word));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "lstrip", false, &out->lstrip));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "rstrip", false, &out->rstrip));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "normalized", !out->special, &out->normalized));
-        size_t bytes = exl2__json_text(&r->j, *content, NULL, 0);
-        if (bytes > EXL2__ADDED_BYTES_MAX) {
-            return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
-                              EXL2__VOCAB_RULES_FILE ": added token %u has %zu bytes, at most %u are supported",
-                              out->id, bytes, EXL2__ADDED_BYTES_MAX);
-        }
-        out->bytes = (uint32_t)bytes;
-        if (bytes) { /* the library ignores empty ones */
-            return EXL2_OK;
-        }
-    }
-}
-
-/* ---- first pass: sizes ---- */
-
-static inline size_t exl2__vocab_longest_string(const exl2__json *j)
-{
-    size_t longest = 0;
-    for (uint32_t i = 0; i < j->token_count; i++) {
-        size_t bytes = j->tokens[i].end - j->tokens[i].begin;
-        longest = j->tokens[i].kind == EXL2__JSON_STRING && bytes > longest ? bytes : longest;
-    }
-    return longest;
-}
-
-/* Scratch for reading: the string buffer, and the way from bytes to ids unless encoding needs it too. */
-static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
-{
-    size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
-    uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 1;
-    exl2__arena dry = { 0 };
-    exl2__pieces pieces = { 0 };
-    exl2__arena_take(&dry, buffer_bytes);
-    if (!r->rules.ignore_merges) {
-        exl2__pieces_make_slots(&pieces, &dry, r->vocab_count);
-    }
-    EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
-    r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes);
-    if (!r->rules.ignore_merges) {
-        exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->vocab_count);
-    }
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
-{
-    bool mapped;
-    uint32_t vocab = r->rules.vocab;
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
-        uint32_t id;
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        r->text_bytes += exl2__vocab_read_bytes(r, key, &mapped);
-    }
-    exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
-        }
-        r->added_count++;
-        r->text_bytes += token.bytes + exl2__vocab_read_bytes(r, content, &mapped);
-    }
-    for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
-        uint32_t text = exl2__vocab_names_text(&r->config, (exl2__vocab_names_role)role);
-        r->text_bytes += text ? exl2__json_text(&r->config, text, NULL, 0) + 1 : 0;
-    }
-    EXL2__TRY(exl2__vocab_names_ids(r->c, &r->config, EXL2__VOCAB_RULES_IDS_MAX, &r->v->id_count));
-    if (r->text_bytes > UINT32_MAX) {
-        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
-                          EXL2__VOCAB_RULES_FILE ": the tokens have %llu bytes, at most 2^32 - 1 are supported",
-                          (unsigned long long)r->text_bytes);
-    }
-    return EXL2_OK;
-}
-
-/* With a dry arena it only counts. */
-static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
-{
-    exl2__vocab *v = r->v;
-    v->pieces.count = v->id_count;
-    v->pieces.starts = (uint32_t *)exl2__arena_take_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
-    v->pieces.flags = (uint8_t *)exl2__arena_take_zeroed(arena, v->id_count);
-    v->pieces.text = (char *)exl2__arena_take(arena, r->text_bytes);
-    if (r->rules.ignore_merges) {
-        exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);
-    }
-    exl2__bpe_make(&v->bpe, arena, r->j.tokens[r->rules.merges].count);
-    v->added.tokens = (exl2__added_token *)exl2__arena_take(arena, r->added_count * sizeof(exl2__added_token));
-    v->added.text = v->pieces.text;
-    v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
-}
-
-/* ---- second pass: contents ---- */
-
-/* The length of every piece goes to starts[id + 1], then becomes an offset. */
-static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
-{
-    exl2__pieces *p = &r->v->pieces;
-    bool mapped;
-    uint32_t vocab = r->rules.vocab, id;
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        if (p->flags[id]) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.vocab has the id %u twice", id);
-        }
-        p->starts[id + 1] = (uint32_t)exl2__vocab_read_bytes(r, key, &mapped);
-        p->flags[id] = EXL2__PIECES_USED | (mapped ? EXL2__PIECES_BYTES : 0);
-    }
-    exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
-        }
-        if (!(p->flags[token.id] & EXL2__PIECES_USED)) {
-            if (p->flags[token.id] & EXL2__PIECES_PLANNED) {
-                return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                                  EXL2__VOCAB_RULES_FILE ": added_tokens has the id %u twice", token.id);
-            }
-            p->starts[token.id + 1] = (uint32_t)exl2__vocab_read_bytes(r, content, &mapped);
-            p->flags[token.id] = EXL2__PIECES_PLANNED;
-        }
-    }
-    for (uint32_t i = 0; i < p->count; i++) {
-        p->longest = exl2__max32(p->longest, p->starts[i + 1]);
-        p->starts[i + 1] += p->starts[i];
-    }
-    r->text_used = p->starts[p->count];
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
-{
-    exl2__vocab *v = r->v;
-    exl2__pieces *p = &v->pieces;
-    uint32_t vocab = r->rules.vocab, id;
-    for (uint32_t key = exl2__json_first(&r->j, vocab); key; key = exl2__json_next(&r->j, vocab, key)) {
-        bool mapped;
-        EXL2__TRY(exl2__vocab_read_id(r, "an id of model.vocab", key + 1, &id));
-        size_t bytes = exl2__vocab_read_bytes(r, key, &mapped);
-        memcpy(p->text + p->starts[id], r->buffer, bytes);
-        if (mapped && !exl2__pieces_add(p, id)) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": the text of token %u comes twice in model.vocab, or the texts "
-                              "were made to collide", id);
-        }
-    }
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        char text = (char)(uint8_t)byte;
-        v->byte_ids[byte] = exl2__pieces_find(p, &text, 1);
-    }
-    return EXL2_OK;
-}
-
-/* Copies r->buffer behind the texts that are there; returns its offset. */
-static inline uint32_t exl2__vocab_keep_text(exl2__vocab_reader *r, size_t bytes)
-{
-    uint32_t at = r->text_used;
-    memcpy(r->v->pieces.text + at, r->buffer, bytes);
-    r->text_used += (uint32_t)bytes;
-    return at;
-}
-
-/* Where an added token's content is in the vocabulary, its id there counts, as in the library. */
-static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_token *token, uint32_t content)
-{
-    exl2__pieces *p = &r->v->pieces;
-    bool mapped;
-    exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
-    token->at = exl2__vocab_keep_text(r, token->bytes);
-    size_t bytes = exl2__pieces_unmap(r->buffer, token->bytes, &mapped);
-    uint32_t known = mapped ? exl2__pieces_find(p, r->buffer, bytes) : EXL2__PIECES_NONE;
-    if (known != EXL2__PIECES_NONE) {
-        token->id = known;
-    } else if (!(p->flags[token->id] & EXL2__PIECES_USED)) {
-        memcpy(p->text + p->starts[token->id], r->buffer, bytes);
-        p->flags[token->id] |= EXL2__PIECES_USED;
-    } else {
-        size_t other_bytes;
-        const char *other = exl2__pieces_text(p, token->id, &other_bytes);
-        if (other_bytes != bytes || memcmp(other, r->buffer, bytes) != 0) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": added token \"%.*s\" has the id %u of \"%.*s\"",
-                              (int)token->bytes, r->v->added.text + token->at, token->id, (int)other_bytes, other);
-        }
-    }
-    p->flags[token->id] |= token->special ? EXL2__PIECES_SPECIAL : 0;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r)
-{
-    exl2__added *a = &r->v->added;
-    exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
-        }
-        EXL2__TRY(exl2__vocab_place_added(r, &token, content));
-        a->tokens[a->count++] = token;
-    }
-    uint32_t twice = exl2__added_sort(a);
-    if (twice != EXL2__ADDED_NONE) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                          EXL2__VOCAB_RULES_FILE ": added_tokens has \"%.*s\" twice", (int)a->tokens[twice].bytes,
-                          a->text + a->tokens[twice].at);
-    }
-    return EXL2_OK;
-}
-
-/* Id of the token whose string is in r->buffer, or EXL2__PIECES_NONE. Changes the buffer. */
-static inline uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
-{
-    exl2_token added = exl2__vocab_token(r->v, r->buffer, bytes);
-    bool mapped;
-    bytes = exl2__pieces_unmap(r->buffer, bytes, &mapped);
-    if (added >= 0) {
-        return (uint32_t)added;
-    }
-    return mapped ? exl2__pieces_find(&r->v->pieces, r->buffer, bytes) : EXL2__PIECES_NONE;
-}
-
-static void exl2__vocab_fill_names(exl2__vocab_reader *r)
-{
-    exl2__vocab *v = r->v;
-    const char **texts[EXL2__VOCAB_NAMES_ROLES] = { &v->bos_text, &v->eos_text, &v->unk_text, &v->pad_text };
-    exl2_token *ids[EXL2__VOCAB_NAMES_ROLES] = { &v->bos, &v->eos, &v->unk, &v->pad };
-    for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
-        uint32_t token = exl2__vocab_names_text(&r->config, (exl2__vocab_names_role)role);
-        *ids[role] = -1;
-        if (token) {
-            size_t bytes = exl2__json_text(&r->config, token, r->buffer, SIZE_MAX);
-            r->buffer[bytes] = 0;
-            *texts[role] = v->pieces.text + exl2__vocab_keep_text(r, bytes + 1);
-            uint32_t id = exl2__vocab_resolve(r, bytes);
-            *ids[role] = id == EXL2__PIECES_NONE ? -1 : (exl2_token)id;
-        }
-    }
-}
-
-/* tokenizer_config.json decides whether BOS comes before raw text, else the post-processor by having one. */
-static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
-{
-    exl2__vocab *v = r->v;
-    int32_t add_bos = exl2__vocab_names_flag(&r->config, "add_bos_token");
-    size_t bytes;
-    if (r->rules.bos >= 0 && !exl2__pieces_text(&v->pieces, (uint32_t)r->rules.bos, &bytes)) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                          EXL2__VOCAB_RULES_FILE ": post_processor puts token %d before the text, which has no text",
-                          r->rules.bos);
-    }
-    v->bos = r->rules.bos >= 0 ? r->rules.bos : v->bos;
-    v->add_bos = v->bos >= 0 && (add_bos >= 0 ? add_bos == 1 : r->rules.bos >= 0);
-    if (exl2__vocab_names_flag(&r->config, "add_eos_token") == 1) {
-        exl2__log(r->c, EXL2_LOG_WARN, EXL2__VOCAB_NAMES_FILE ": add_eos_token is ignored, nothing is put behind text");
-    }
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
-{
-    r->v->unk_id = EXL2__PIECES_NONE;
-    if (r->rules.unk_token == 0) {
-        return EXL2_OK;
-    }
-    r->v->unk_id = exl2__vocab_resolve(r, exl2__json_text(&r->j, r->rules.unk_token, r->buffer, SIZE_MAX));
-    if (r->v->unk_id == EXL2__PIECES_NONE) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.unk_token is no token of the file");
-    }
-    return EXL2_OK;
-}
-
-/* ---- opening ---- */
-
-static exl2_result exl2__vocab_read_json(exl2__vocab_reader *r, const char *dir)
-{
-    EXL2__TRY(exl2__file_read_optional(r->c, dir, EXL2__VOCAB_RULES_FILE, EXL2__VOCAB_FILE_MAX, &r->file));
-    if (!r->file.data) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__json_open(r->c, EXL2__VOCAB_RULES_FILE, r->file.data, (size_t)r->file.bytes, &r->j));
-    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &r->rules));
-    EXL2__TRY(exl2__file_read_optional(r->c, dir, EXL2__VOCAB_NAMES_FILE, EXL2__VOCAB_FILE_MAX, &r->config_file));
-    if (r->config_file.data) {
-        const exl2__blob *f = &r->config_file;
-        EXL2__TRY(exl2__json_open(r->c, EXL2__VOCAB_NAMES_FILE, f->data, (size_t)f->bytes, &r->config));
-        if (r->config.tokens[0].kind != EXL2__JSON_OBJECT) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_NAMES_FILE " is not an object");
-        }
-    }
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
-{
-    exl2__vocab *v = r->v;
-    EXL2__TRY(exl2__vocab_read_json(r, dir));
-    if (!r->file.data) {
-        return EXL2_OK;
-    }
-    r->vocab_count = r->j.tokens[r->rules.vocab].count;
-    EXL2__TRY(exl2__vocab_open_scratch(r));
-    EXL2__TRY(exl2__vocab_measure(r));
-    exl2__arena dry = { 0 };
-    exl2__vocab_layout(r, &dry);
-    EXL2__TRY(exl2__arena_open(r->c, &v->memory, dry.used, EXL2_MEM_GENERAL));
-    exl2__vocab_layout(r, &v->memory);
-    v->bytes = v->memory.size;
-    v->words = r->rules.words;
-    v->ignore_merges = r->rules.ignore_merges;
-    v->fuse_unk = r->rules.fuse_unk;
-    EXL2__TRY(exl2__vocab_fill_starts(r));
-    EXL2__TRY(exl2__vocab_fill_pieces(r));
-    EXL2__TRY(exl2__merges_read(r->c, &r->j, r->rules.merges, &v->pieces, r->buffer, &v->bpe));
-    EXL2__TRY(exl2__vocab_fill_added(r));
-    exl2__vocab_fill_names(r);
-    EXL2__TRY(exl2__vocab_fill_bos(r));
-    EXL2__TRY(exl2__vocab_fill_unk(r));
-    if (!r->rules.ignore_merges) {
-        v->pieces.slots = NULL; /* in scratch */
-    }
-    v->piece_bytes_max = v->pieces.longest;
-    v->present = true;
-    return EXL2_OK;
-}
-
-/* Reads the tokenizer of the model folder `dir`. No tokenizer.json: EXL2_OK and out->present is false. A component that
-   we do not have is EXL2_ERR_UNSUPPORTED with its name. On failure *out is zeroed. */
-static exl2_result exl2__vocab_open(exl2__ctx *c, const char *dir, exl2__vocab *out)
-{
-    exl2__vocab_reader r = { 0 };
-    *out = (exl2__vocab){ 0 };
-    r.c = c;
-    r.v = out;
-    exl2_result result = exl2__vocab_read(&r, dir);
-    exl2__arena_close(c, &r.scratch);
-    exl2__json_close(c, &r.j);
-    exl2__json_close(c, &r.config);
-    exl2__blob_close(c, &r.file);
-    exl2__blob_close(c, &r.config_file);
-    if (result < 0) {
-        exl2__vocab_close(c, out);
-    }
-    return result;
 }
 
 #endif

@@ -2,7 +2,7 @@
    takes: the parsed file, or none.
    gives: exl2__vocab_names_role and readers of one value each.
    owns:  nothing.
-   next:  vocab_rules.h */
+   next:  vocab_steps.h */
 #ifndef EXL2__VOCAB_NAMES_H
 #define EXL2__VOCAB_NAMES_H
 

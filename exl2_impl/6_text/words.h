@@ -1,7 +1,7 @@
 /* words.h: cuts text into the words that byte-pair merging works on; hand-written scanners in place of the regular
    expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
    takes: valid UTF-8, the rules that vocab_rules.h read.
-   gives: exl2__words_rules, exl2__words, exl2__words_next.
+   gives: exl2__words_rules, exl2__words, exl2__words_of, exl2__words_next.
    owns:  nothing; words point into the text.
    next:  pieces.h */
 #ifndef EXL2__WORDS_H
@@ -9,25 +9,81 @@
 
 #include "unicode.h"
 
-typedef enum exl2__words_split {
-    EXL2__WORDS_WHOLE,       /* no first step */
-    EXL2__WORDS_DIGITS,      /* Digits(individual_digits = true) */
-    EXL2__WORDS_DIGIT_RUNS,  /* Digits(individual_digits = false) */
-    EXL2__WORDS_CL100K       /* Split with one of the two patterns below, Isolated */
-} exl2__words_split;
+/* What a step looks for. */
+typedef enum exl2__words_kind {
+    EXL2__WORDS_GPT2,        /* GPT-2's pattern */
+    EXL2__WORDS_CL100K,      /* one of the patterns below; `value`: digits in a word */
+    EXL2__WORDS_CASED,       /* tekken; `value`: digits in a word, 16 more for o200k's contractions */
+    EXL2__WORDS_SPACED,      /* \s?X+ with X of the classes `value` */
+    EXL2__WORDS_EASTERN,     /* a run of Chinese, Japanese or Korean, in the wide sense of DeepSeek */
+    EXL2__WORDS_NEWLINE,     /* \r or \n */
+    EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: and signs of ASCII */
+    EXL2__WORDS_STRING,      /* text[0 .. value) */
+    EXL2__WORDS_MARKS        /* text before a space or U+2581, unless the byte before the gap is in `kept` */
+} exl2__words_kind;
 
-/* The pre-tokenizer: a first step makes pieces, ByteLevel works on each of them. */
+/* What becomes of matches and of the gaps between them. */
+typedef enum exl2__words_behavior {
+    EXL2__WORDS_ISOLATED,
+    EXL2__WORDS_REMOVED,
+    EXL2__WORDS_MERGED_WITH_PREVIOUS,
+    EXL2__WORDS_MERGED_WITH_NEXT,
+    EXL2__WORDS_CONTIGUOUS
+} exl2__words_behavior;
+
+typedef struct exl2__words_step {
+    exl2__words_kind kind;
+    exl2__words_behavior behavior;
+    bool invert;           /* gaps are matches, and matches gaps */
+    uint32_t value;
+    const char *text;
+    const uint32_t *kept;  /* MARKS: a bit per byte; NULL: none */
+} exl2__words_step;
+
+/* When a space that is not in the text comes before a piece that does not begin with one. */
+typedef enum exl2__words_prefix {
+    EXL2__WORDS_NO_PREFIX,
+    EXL2__WORDS_PREFIX,        /* always (ByteLevel) */
+    EXL2__WORDS_PREFIX_MARK,   /* always (Metaspace): U+2581 counts as a space */
+    EXL2__WORDS_PREFIX_FIRST   /* before the first piece of the whole text only (Metaspace) */
+} exl2__words_prefix;
+
+#define EXL2__WORDS_STEPS_MAX 12
+
+/* The pre-tokenizer: each step cuts the pieces of the one before; those of the last are words. */
 typedef struct exl2__words_rules {
-    exl2__words_split split;
-    uint32_t digits_max;  /* CL100K: digits in a word */
-    bool gpt2;            /* ByteLevel.use_regex: cut pieces with GPT-2's pattern, else a piece is a word */
-    bool prefix_space;    /* ByteLevel.add_prefix_space: put ' ' before a piece that does not begin with one */
+    exl2__words_step steps[EXL2__WORDS_STEPS_MAX];
+    uint32_t count;
+    exl2__words_prefix prefix;
+    uint32_t prefix_step;      /* the prefix comes before this step's pieces are cut; may be `count` */
 } exl2__words_rules;
 
-#define EXL2__WORDS_CL100K_HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define EXL2__WORDS_CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define EXL2__WORDS_LLAMA3 EXL2__WORDS_CL100K_HEAD "\\p{N}{1,3}" EXL2__WORDS_CL100K_TAIL /* digits_max 3 */
-#define EXL2__WORDS_QWEN2 EXL2__WORDS_CL100K_HEAD "\\p{N}" EXL2__WORDS_CL100K_TAIL       /* digits_max 1 */
+#define EXL2__WORDS_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define EXL2__WORDS_TAIL "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define EXL2__WORDS_CL100K_HEAD EXL2__WORDS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define EXL2__WORDS_CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" EXL2__WORDS_TAIL
+#define EXL2__WORDS_CASED_HEAD "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define EXL2__WORDS_CASED_WORDS(behind) EXL2__WORDS_CASED_HEAD "*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" behind "|" \
+    EXL2__WORDS_CASED_HEAD "+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" behind "|"
+#define EXL2__WORDS_CASED_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" EXL2__WORDS_TAIL
+
+/* Regular expressions of published files that we scan by hand. */
+static const struct exl2__words_pattern {
+    const char *text;
+    exl2__words_kind kind;
+    uint32_t value;
+} exl2__words_patterns[] = {
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", EXL2__WORDS_GPT2, 0 },
+    { EXL2__WORDS_CL100K_HEAD "\\p{N}{1,3}" EXL2__WORDS_CL100K_TAIL, EXL2__WORDS_CL100K, 3 }, /* Llama 3 */
+    { EXL2__WORDS_CL100K_HEAD "\\p{N}" EXL2__WORDS_CL100K_TAIL, EXL2__WORDS_CL100K, 1 },      /* Qwen 2, 3 */
+    { EXL2__WORDS_CASED_WORDS("") "\\p{N}" EXL2__WORDS_CASED_TAIL, EXL2__WORDS_CASED, 1 },    /* tekken */
+    { EXL2__WORDS_CASED_WORDS(EXL2__WORDS_CONTRACTIONS "?") "\\p{N}{1,3}" EXL2__WORDS_CASED_TAIL, EXL2__WORDS_CASED,
+      16 + 3 },                                                                               /* o200k */
+    { "\\s?\\p{L}+", EXL2__WORDS_SPACED, EXL2__UNICODE_LETTER },                              /* DeepSeek */
+    { "\\s?\\p{P}+", EXL2__WORDS_SPACED, EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+", EXL2__WORDS_EASTERN, 0 },
+    { "[\r\n]", EXL2__WORDS_NEWLINE, 0 }
+};
 
 /* ---- scanning; p..end is valid UTF-8 ---- */
 
@@ -40,19 +96,12 @@ static inline uint32_t exl2__words_class(const char *p, const char *end, uint32_
 }
 
 /* End of the longest run of code points whose class is in `mask`. */
-static inline const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
+EXL2__NOINLINE
+static const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
 {
     uint32_t bytes;
     while (p < end && (exl2__words_class(p, end, &bytes) & mask)) {
         p += bytes;
-    }
-    return p;
-}
-
-static inline const char *exl2__words_newlines(const char *p, const char *end)
-{
-    while (p < end && (*p == '\r' || *p == '\n')) {
-        p++;
     }
     return p;
 }
@@ -87,7 +136,8 @@ static inline uint32_t exl2__words_contraction(const char *p, const char *end, b
 }
 
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-static inline const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
+EXL2__NOINLINE
+static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
 {
     uint32_t contraction = lead ? 0 : exl2__words_contraction(p, end, false);
     if (contraction) {
@@ -105,17 +155,11 @@ static inline const char *exl2__words_gpt2(const char *p, const char *end, bool 
     return exl2__words_space_end(p, end, lead);
 }
 
-static inline const char *exl2__words_cl100k(const char *p, const char *end, uint32_t digits_max)
+/* \p{N}{1,digits_max}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at what is no letter; slash: [\r\n/]* */
+static const char *exl2__words_rest(const char *p, const char *end, uint32_t digits_max, bool slash)
 {
-    uint32_t contraction = exl2__words_contraction(p, end, true);
-    if (contraction) {
-        return p + contraction;
-    }
-    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
-    if (kind == EXL2__UNICODE_LETTER) {
-        return exl2__words_run(p, end, EXL2__UNICODE_LETTER);
-    }
-    if (kind & EXL2__UNICODE_NUMBERS) {
+    uint32_t bytes;
+    if (exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS) {
         for (uint32_t n = 0; n < digits_max && p < end; n++) {
             if (!(exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS)) {
                 break;
@@ -124,17 +168,13 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
         }
         return p;
     }
-    bool newline = *p == '\r' || *p == '\n';
-    if (!newline && p + bytes < end) {
-        uint32_t next_bytes;
-        if (exl2__words_class(p + bytes, end, &next_bytes) == EXL2__UNICODE_LETTER) {
-            return exl2__words_run(p + bytes, end, EXL2__UNICODE_LETTER);
-        }
-    }
     const char *q = *p == ' ' ? p + 1 : p;
     const char *signs = exl2__words_run(q, end, EXL2__UNICODE_SIGNS);
     if (signs > q) {
-        return exl2__words_newlines(signs, end);
+        while (signs < end && (*signs == '\r' || *signs == '\n' || (slash && *signs == '/'))) {
+            signs++;
+        }
+        return signs;
     }
     /* \s*[\r\n]+ ends behind the last newline of the whitespace */
     const char *spaces = exl2__words_run(p, end, EXL2__UNICODE_SPACE);
@@ -146,12 +186,183 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
     return exl2__words_space_end(p, end, false);
 }
 
+static inline const char *exl2__words_cl100k(const char *p, const char *end, uint32_t digits_max)
+{
+    uint32_t contraction = exl2__words_contraction(p, end, true);
+    if (contraction) {
+        return p + contraction;
+    }
+    uint32_t bytes, next_bytes, kind = exl2__words_class(p, end, &bytes);
+    if (kind & EXL2__UNICODE_LETTER) {
+        return exl2__words_run(p, end, EXL2__UNICODE_LETTER);
+    }
+    if (!(kind & EXL2__UNICODE_NUMBERS) && *p != '\r' && *p != '\n' && p + bytes < end &&
+        (exl2__words_class(p + bytes, end, &next_bytes) & EXL2__UNICODE_LETTER)) {
+        return exl2__words_run(p + bytes, end, EXL2__UNICODE_LETTER);
+    }
+    return exl2__words_rest(p, end, digits_max, false);
+}
+
+/* The letters at q of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+ or, `upper`, of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; q: none. */
+static const char *exl2__words_case(const char *q, const char *end, bool upper)
+{
+    const uint32_t lower = EXL2__UNICODE_LOWER | EXL2__UNICODE_MODIFIER | EXL2__UNICODE_CASELESS | EXL2__UNICODE_MARK;
+    uint32_t bytes;
+    const char *e = exl2__words_run(q, end, (lower ^ EXL2__UNICODE_LOWER) | EXL2__UNICODE_UPPER | EXL2__UNICODE_TITLE);
+    if (upper) {
+        return e > q ? exl2__words_run(e, end, lower) : q;
+    }
+    const char *more = exl2__words_run(e, end, lower);
+    while (more == e && e > q) { /* the first part gives back what the second can have */
+        const char *last = q + exl2__unicode_before(q, (size_t)(e - q));
+        if (exl2__words_class(last, end, &bytes) & lower) {
+            return last + bytes;
+        }
+        more = e = last;
+    }
+    return more;
+}
+
+/* The patterns of tekken and, with contractions behind words, o200k. */
+static inline const char *exl2__words_cased(const char *p, const char *end, uint32_t digits_max, bool contractions)
+{
+    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
+    bool prefix = !(kind & (EXL2__UNICODE_LETTER | EXL2__UNICODE_NUMBERS)) && *p != '\r' && *p != '\n';
+    for (uint32_t i = 0; i < 4; i++) { /* lower with and without a prefix, then upper */
+        const char *q = i & 1 ? p : p + bytes;
+        const char *e = i & 1 || prefix ? exl2__words_case(q, end, i >= 2) : q;
+        if (e > q) {
+            return e + (contractions ? exl2__words_contraction(e, end, true) : 0);
+        }
+    }
+    return exl2__words_rest(p, end, digits_max, true);
+}
+
+/* \s?X+ where X is a class of the mask. */
+static inline const char *exl2__words_spaced(const char *p, const char *end, uint32_t mask)
+{
+    uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
+    const char *q = kind == EXL2__UNICODE_SPACE ? p + bytes : p;
+    const char *e = exl2__words_run(q, end, mask);
+    return e > q ? e : p;
+}
+
+/* DeepSeek's [\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+ */
+static inline const char *exl2__words_eastern(const char *p, const char *end)
+{
+    for (uint32_t code, bytes; p < end; p += bytes) {
+        bytes = exl2__unicode_next(p, (size_t)(end - p), &code);
+        if (code < 0x800 || (code > 0x9FA5 && code < 0xAC00) || code > 0xD7FF) {
+            break;
+        }
+    }
+    return p;
+}
+
+/* ---- matches ---- */
+
+/* 1 or 3 bytes of a space or U+2581 at p, or 0. */
+static inline uint32_t exl2__words_mark(const char *p, const char *end)
+{
+    return *p == ' ' ? 1 : end - p >= 3 && memcmp(p, "\xE2\x96\x81", 3) == 0 ? 3 : 0;
+}
+
+/* End of a stretch that begins at p with or without a mark, and goes on to the next mark that is not kept. */
+static inline const char *exl2__words_marks(const uint32_t *kept, const char *p, const char *end)
+{
+    uint32_t mark = exl2__words_mark(p, end);
+    uint8_t last = mark ? ' ' : (uint8_t)*p;
+    for (p += mark ? mark : 1; p < end; p += mark ? mark : 1) {
+        mark = (uint8_t)*p == 0xE2 || *p == ' ' ? exl2__words_mark(p, end) : 0;
+        if (mark && !(kept && kept[last >> 5] >> (last & 31) & 1)) {
+            break;
+        }
+        last = mark ? ' ' : (uint8_t)*p;
+    }
+    return p;
+}
+
+/* End of a match of the step at p, or p when there is none. */
+EXL2__NOINLINE
+static const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
+{
+    uint32_t bytes, kind;
+    bool ascii_sign;
+    switch (s->kind) {
+    case EXL2__WORDS_GPT2:
+        return exl2__words_gpt2(p, end, false);
+    case EXL2__WORDS_CL100K:
+        return exl2__words_cl100k(p, end, s->value);
+    case EXL2__WORDS_CASED:
+        return exl2__words_cased(p, end, s->value & 15, s->value >= 16);
+    case EXL2__WORDS_SPACED:
+        return exl2__words_spaced(p, end, s->value);
+    case EXL2__WORDS_EASTERN:
+        return exl2__words_eastern(p, end);
+    case EXL2__WORDS_NEWLINE:
+        return p + (*p == '\r' || *p == '\n');
+    case EXL2__WORDS_CLASS:
+        kind = exl2__words_class(p, end, &bytes);
+        ascii_sign = s->value >> 16 && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
+        return (kind & s->value) || ascii_sign ? p + bytes : p;
+    case EXL2__WORDS_STRING:
+        return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
+    default:
+        return exl2__words_marks(s->kept, p, end);
+    }
+}
+
+/* End of the match or gap that begins at p; *match: which of them. */
+static inline const char *exl2__words_stretch(const exl2__words_step *s, const char *p, const char *end,
+                                              bool *match)
+{
+    const char *e = exl2__words_match(s, p, end);
+    *match = (e > p) != s->invert;
+    if (e > p) {
+        return e;
+    }
+    do {
+        uint32_t code;
+        p += exl2__unicode_next(p, (size_t)(end - p), &code);
+    } while (p < end && exl2__words_match(s, p, end) == p);
+    return p;
+}
+
+/* End of the piece that begins at p, which may be p when `lead`: then the space is a word of its own. *removed: it is
+   dropped. Each stretch is looked for at most twice. */
+static inline const char *exl2__words_piece(const exl2__words_step *s, const char *p, const char *end, bool lead,
+                                            bool *removed)
+{
+    bool match, other;
+    if (lead && s->kind == EXL2__WORDS_GPT2) {
+        *removed = false;
+        return exl2__words_gpt2(p, end, true);
+    }
+    const char *e = exl2__words_stretch(s, p, end, &match);
+    *removed = match && s->behavior == EXL2__WORDS_REMOVED;
+    while (s->behavior >= EXL2__WORDS_MERGED_WITH_PREVIOUS && e < end) {
+        const char *more = exl2__words_stretch(s, e, end, &other);
+        bool contiguous = s->behavior == EXL2__WORDS_CONTIGUOUS;
+        bool first = s->behavior == EXL2__WORDS_MERGED_WITH_NEXT; /* a gap that follows joins, else a match */
+        if (contiguous ? other != match : match != first || other == first) {
+            break;
+        }
+        e = more;
+        if (!contiguous) {
+            break;
+        }
+    }
+    return e;
+}
+
 /* ---- the walk ---- */
 
 typedef struct exl2__words {
     const exl2__words_rules *rules;
-    const char *at, *piece_end, *end;
-    bool lead;  /* the piece's first word gets a space that is not in the text */
+    const char *at[EXL2__WORDS_STEPS_MAX + 1], *end[EXL2__WORDS_STEPS_MAX + 1]; /* what each step has left to cut */
+    uint32_t level;
+    bool lead;  /* the next word gets a space that is not in the text */
+    const char *first; /* the beginning of all text, NULL: it came before */
 } exl2__words;
 
 typedef struct exl2__word {
@@ -160,43 +371,56 @@ typedef struct exl2__word {
     bool lead;  /* ' ' comes before text; bytes may then be 0 */
 } exl2__word;
 
-/* Zeroes of `bytes` give no words. */
-static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const char *text, size_t bytes)
+/* A piece for step `level`; level = rules->count: a word. */
+static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *p, const char *end)
 {
-    exl2__words w = { rules, text, text, text + bytes, false };
-    return w;
+    w->level = level;
+    w->at[level] = p;
+    w->end[level] = end;
+    if (level == w->rules->prefix_step && w->rules->prefix && p < end) {
+        bool space = w->rules->prefix == EXL2__WORDS_PREFIX ? *p == ' ' : exl2__words_mark(p, end) > 0;
+        w->lead = !space && (w->rules->prefix != EXL2__WORDS_PREFIX_FIRST || w->first == p);
+    }
 }
 
-static inline const char *exl2__words_piece_end(const exl2__words_rules *r, const char *p, const char *end)
+/* `first`: the text is the beginning of all. Zeroes of `bytes` give no words. */
+static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const char *text, size_t bytes, bool first)
 {
-    if (r->split == EXL2__WORDS_WHOLE) {
-        return end;
-    }
-    if (r->split == EXL2__WORDS_CL100K) {
-        return exl2__words_cl100k(p, end, r->digits_max);
-    }
-    uint32_t bytes;
-    if (!(exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS)) {
-        return exl2__words_run(p, end, ~(uint32_t)EXL2__UNICODE_NUMBERS);
-    }
-    return r->split == EXL2__WORDS_DIGITS ? p + bytes : exl2__words_run(p, end, EXL2__UNICODE_NUMBERS);
+    exl2__words w;
+    w.rules = rules;
+    w.lead = false;
+    w.first = first ? text : NULL;
+    exl2__words_push(&w, 0, text, text + bytes);
+    return w;
 }
 
 /* false behind the last word. */
 static inline bool exl2__words_next(exl2__words *w, exl2__word *out)
 {
-    if (w->at == w->end) {
-        return false;
+    for (;;) {
+        uint32_t level = w->level;
+        const char *p = w->at[level], *end = w->end[level];
+        bool word = level == w->rules->count;
+        if (p == end && !(word && w->lead)) {
+            if (level == 0) {
+                return false;
+            }
+            w->level--;
+            continue;
+        }
+        if (word) {
+            *out = (exl2__word){ p, (size_t)(end - p), w->lead };
+            w->at[level] = end;
+            w->lead = false;
+            return true;
+        }
+        bool removed;
+        const char *e = exl2__words_piece(&w->rules->steps[level], p, end, w->lead, &removed);
+        w->at[level] = e;
+        if (!removed) {
+            exl2__words_push(w, level + 1, p, e);
+        }
     }
-    if (w->at == w->piece_end) {
-        w->piece_end = exl2__words_piece_end(w->rules, w->at, w->end);
-        w->lead = w->rules->prefix_space && *w->at != ' ';
-    }
-    const char *begin = w->at;
-    w->at = w->rules->gpt2 ? exl2__words_gpt2(begin, w->piece_end, w->lead) : w->piece_end;
-    *out = (exl2__word){ begin, (size_t)(w->at - begin), w->lead };
-    w->lead = false;
-    return true;
 }
 
 #endif

@@ -194,7 +194,10 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     }
     exl2__api_wait_end(e);
     if (e->watched_result < 0) {
-        return exl2__fail(&e->ctx, e->watched_result, "%s", e->watched_error);
+        exl2__fail(&e->ctx, e->watched_result, "%s", e->watched_error.text);
+        exl2__lock(&e->ctx.error_lock);
+        e->ctx.error.native = e->watched_error.native;
+        exl2__unlock(&e->ctx.error_lock);
     }
     return e->watched_result;
 }

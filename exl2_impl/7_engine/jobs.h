@@ -57,6 +57,7 @@ static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result re
         job->stop = stop;
         job->result = result;
         job->error.code = result;
+        job->error.native = 0;
         exl2__format(job->error.text, sizeof job->error.text, "%s", text ? text : "");
         job->sequence.held = true;
     }
@@ -105,7 +106,7 @@ static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     if (e->watched == job->id) {
         e->watched = 0;
         e->watched_result = job->result;
-        memcpy(e->watched_error, job->error.text, sizeof e->watched_error);
+        e->watched_error = job->error;
     }
     session->job = 0;
     if (session->closing || session->one_shot) {

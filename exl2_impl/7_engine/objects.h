@@ -124,7 +124,7 @@ struct exl2_engine {
     uint32_t waiting;            /* atomic: a wait call is going on */
     uint32_t watched;            /* id of the job that exl2_generate waits for */
     exl2_result watched_result;
-    char watched_error[sizeof(((exl2_error *)0)->text)];
+    exl2_error watched_error;
     uint32_t lock;               /* guards stats and the jobs' shared parts */
     exl2_engine_stats stats, published;
 };

@@ -327,7 +327,7 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     EXL2__TRY(exl2__starting_length(e, m, job, d));
     EXL2__TRY(exl2__starting_stops(e, m, job, d, &used));
     EXL2__TRY(exl2__starting_sampler(e, m, job, d, &used));
-    exl2__stream_make(&job->stream, d->show_markers);
+    exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
     job->on_event = d->on_event;
     job->user = d->user;

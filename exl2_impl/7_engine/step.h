@@ -210,6 +210,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             exl2_error error;
             exl2_last_error(e, &error);
             exl2__jobs_end(job, EXL2_STOP_ERROR, result, error.text);
+            job->error.native = job->result == result ? error.native : 0;
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }

@@ -24,7 +24,8 @@ void fake_misuse(const char *what)
 int fake_call(const char *name, bool nvrtc)
 {
     fake.calls++;
-    if (fake.lost && !nvrtc) {
+    bool quiet = strcmp(name, "cuCtxPushCurrent") == 0 || strcmp(name, "cuCtxPopCurrent") == 0;
+    if (fake.lost && !nvrtc && !quiet) { /* a context that is dead can still be made current */
         return fake.lost;
     }
     bool counts = !fake.fail_name || strcmp(fake.fail_name, name) == 0;

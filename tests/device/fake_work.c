@@ -92,10 +92,13 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
     return EXL2__CUDA_NOT_FOUND;
 }
 
-/* Static shared memory: about what kernels have; those of gemm take all that there is at launch. */
+/* Static shared memory: none in products, which take all that there is at launch; in the kernels of decode attention
+   as much as the host reckons with. */
 static int static_bytes(const object *function)
 {
-    return strncmp(function->name, "exl2k_gemm", 10) == 0 ? 0 : 1024;
+    bool product = strncmp(function->name, "exl2k_gemv", 10) == 0 || strncmp(function->name, "exl2k_gemm", 10) == 0;
+    bool decode = strncmp(function->name, "exl2k_attend_decode", 19) == 0;
+    return product ? 0 : decode ? 8192 : 1024;
 }
 
 static int function_attribute(int *value, int attribute, exl2__cuda_function *function)

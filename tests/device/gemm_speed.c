@@ -56,30 +56,6 @@ static void make_model(void)
     }
 }
 
-static rig_buffer random_halves(size_t count)
-{
-    uint16_t *values = product_take(count, 2);
-    for (size_t i = 0; i < count; i++) {
-        values[i] = exl2__f32_to_f16(product_uniform());
-    }
-    rig_buffer b = rig_buffer_of(values, count * 2);
-    free(values);
-    return b;
-}
-
-static rig_buffer random_map(uint32_t count)
-{
-    uint16_t *places = product_take(count, 2);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t k = product_random() % (i + 1);
-        places[i] = places[k];
-        places[k] = (uint16_t)i;
-    }
-    rig_buffer b = rig_buffer_of(places, count * 2);
-    free(places);
-    return b;
-}
-
 static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl2__cuda_gemm_plan *plan)
 {
     exl2k_gemm_args a = { .rows = rows, .x = (unit == DOWN ? h : x).address,
@@ -163,11 +139,11 @@ int main(int argc, char **argv)
     shuffle = rig_load("shuffle.cu", NULL);
     gemm = rig_load("gemm.cu", NULL);
     make_model();
-    x = random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
-    h = random_halves(ROWS_MAX * (INTER + 64) + 64);
+    x = product_random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
+    h = product_random_halves(ROWS_MAX * (INTER + 64) + 64);
     out = rig_buffer_make((uint64_t)ROWS_MAX * (INTER + 64) * 4);
     residual = rig_buffer_make(ROWS_MAX * HIDDEN * 4);
-    map = random_map(INTER);
+    map = product_random_map(INTER);
     scratch = gemm_scratch_open(64u << 20);
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2; i++) {
         time_rows(rows[i]);

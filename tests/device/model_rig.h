@@ -1,6 +1,6 @@
 /* model_rig.h: a whole model on one backend, and passes over texts of it whose logits the host sees.
    takes: a folder with a model; for CUDA an open exl2__cuda_device.
-   gives: side with open and close; side_run, side_poison; gpu_open, gpu_close.
+   gives: side with open and close; side_run, side_poison.
    owns:  the model, until side_close.
    next:  models.c */
 #ifndef MODEL_RIG_H
@@ -9,9 +9,7 @@
 #define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
-#include "../../exl2_impl/3_backend/cuda.h"
-#include "../check.h"
-#include "kernel_folder.h"
+#include "gpu_rig.h"
 #include "spread.h"
 
 #include <math.h>
@@ -51,32 +49,6 @@ typedef struct side {
 
 static exl2_token texts[TEXTS][TEXT_TOKENS];
 static uint32_t text_pages[TEXTS][TEXT_PAGES];
-static exl2__cuda_device gpu;
-static exl2__ctx gpu_ctx;
-
-/* options: of NVRTC, ended by NULL; or NULL. Skips the test without a GPU. */
-static inline void gpu_open(const char *const *options, uint32_t shared_bytes_max)
-{
-    exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
-    exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
-                                     .optional = true };
-    gpu_ctx = (exl2__ctx){ 0 };
-    gpu_ctx.allocator = exl2__platform_allocator();
-    gpu_ctx.files = exl2__platform_files();
-    if (exl2__cuda_device_open(&gpu_ctx, &gpu, &settings) < 0) {
-        check_skip(gpu_ctx.error.text);
-    }
-    while (options && *options) {
-        gpu.compiler.options[gpu.compiler.option_count++] = *options++;
-    }
-}
-
-static inline void gpu_close(void)
-{
-    CHECK_INT(gpu.bytes, 0);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(gpu_ctx.host_bytes, 0);
-}
 
 static inline void side_need(const side *s, exl2_result r)
 {

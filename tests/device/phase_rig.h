@@ -10,11 +10,10 @@
 #ifndef PHASE_RIG_H
 #define PHASE_RIG_H
 
-#include "../../exl2_impl/3_backend/cuda.h"
 #include "../unit/cpu_double.h"
 #include "../unit/cpu_synth.h"
 #include "double_rounded.h"
-#include "kernel_folder.h"
+#include "gpu_rig.h"
 #include "phase_pass.h"
 
 /* ---- what is watched ---- */
@@ -49,9 +48,6 @@ typedef struct trio {
     uint32_t logit0, logit_count;
 } trio;
 
-static exl2__ctx gpu_ctx;
-static exl2__cuda_device gpu;
-
 static inline const exl2__cuda_model *device_of(const trio *t)
 {
     return exl2__cuda_of(t->tested.d);
@@ -63,27 +59,6 @@ static inline void gpu_need(exl2_result result)
         printf("%s\n", gpu_ctx.error.text);
         exit(1);
     }
-}
-
-/* shared_bytes_max: 0 = what the device has. Skips the test without a GPU. */
-static inline void gpu_open(uint32_t shared_bytes_max)
-{
-    exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
-    exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
-                                     .optional = true };
-    gpu_ctx = (exl2__ctx){ 0 };
-    gpu_ctx.allocator = exl2__platform_allocator();
-    gpu_ctx.files = exl2__platform_files();
-    if (exl2__cuda_device_open(&gpu_ctx, &gpu, &settings) < 0) {
-        check_skip(gpu_ctx.error.text);
-    }
-}
-
-static inline void gpu_close(void)
-{
-    CHECK_INT(gpu.bytes, 0);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(gpu_ctx.host_bytes, 0);
 }
 
 static inline void gpu_read(uint64_t from, void *to, size_t bytes)

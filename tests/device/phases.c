@@ -347,13 +347,13 @@ int main(int argc, char **argv)
     uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
     uint32_t end = argc > 2 ? first + (uint32_t)strtoul(argv[2], NULL, 10) : (uint32_t)EXL2__COUNT(shapes);
     uint32_t every = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
-    gpu_open(0);
+    gpu_open(NULL, 0);
     printf("%s, %u SMs, %u bytes of shared memory a block\n", gpu.info.name, gpu.sm_count, gpu.shared_bytes);
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i++) {
         check_shape(i, every);
     }
     gpu_close();
-    gpu_open(48u << 10); /* what a graphics-shared context grants */
+    gpu_open(NULL, 48u << 10); /* what a graphics-shared context grants */
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i += 5) {
         check_shape(i, every);
     }

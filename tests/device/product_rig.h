@@ -66,6 +66,32 @@ static void *product_take(size_t count, size_t size)
     return memory;
 }
 
+/* Halves in [-1, 1), on the device. */
+static inline rig_buffer product_random_halves(size_t count)
+{
+    uint16_t *values = product_take(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = exl2__f32_to_f16(product_uniform());
+    }
+    rig_buffer b = rig_buffer_of(values, count * 2);
+    free(values);
+    return b;
+}
+
+/* A permutation of 0 .. count - 1, u16, on the device. */
+static inline rig_buffer product_random_map(uint32_t count)
+{
+    uint16_t *map = product_take(count, 2);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t k = product_random() % (i + 1);
+        map[i] = map[k];
+        map[k] = (uint16_t)i;
+    }
+    rig_buffer b = rig_buffer_of(map, count * 2);
+    free(map);
+    return b;
+}
+
 /* Tables and codes of one part: everything random, scales so that weights are about 0.02. */
 static void product_part_make(product_part *p, const product_run *runs, uint32_t run_count, uint32_t out, bool bias)
 {
@@ -112,7 +138,9 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
     d->bias = bias ? p->bias : NULL;
 }
 
-/* Descriptor, chunk tables and room for strips on the device. Parts have been made. */
+#define PRODUCT_REST 32u /* added to ways: chunks that are left go by strips */
+
+/* Descriptor, chunk tables and room for strips on the device. Parts have been made. ways 0: the best. */
 static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32_t chunk_bytes)
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
@@ -124,14 +152,16 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = m->part[i].desc;
     }
-    ways = ways ? ways : exl2__cuda_layout_ways(descs, count, &form);
-    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = ways, .rows = m->in };
+    exl2__cuda_cut cut = { ways % PRODUCT_REST, ways / PRODUCT_REST };
+    cut = ways ? cut : exl2__cuda_layout_cut(descs, count, &form);
+    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways, .rest = cut.rest,
+                                .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {
         product_part *p = &m->part[i];
         uint32_t most = exl2__cuda_layout_chunks_max(&p->desc);
         p->chunks = product_take(most, sizeof *p->chunks);
         p->group_of = product_take(most, sizeof *p->group_of);
-        exl2__cuda_layout_part(&p->layout, &p->desc, ways, chunk_bytes, p->chunks, p->group_of);
+        exl2__cuda_layout_part(&p->layout, &p->desc, cut, chunk_bytes, p->chunks, p->group_of);
         CHECK(p->layout.count <= most);
         m->chunk_bytes = exl2__max32(m->chunk_bytes, p->layout.chunk_bytes_max);
         pair += p->layout.bytes;
@@ -147,9 +177,8 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->columns = p->desc.out;
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
-        memcpy(d->slice, p->layout.slice, sizeof d->slice);
-        memcpy(d->first, p->layout.first, sizeof d->first);
-        memcpy(d->row, p->layout.row, sizeof d->row);
+        d->chunk_count = p->layout.count;
+        memcpy(d->share, p->layout.share, sizeof d->share);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;

@@ -119,17 +119,6 @@ static void free_model(void)
     }
 }
 
-static rig_buffer random_halves(size_t count)
-{
-    uint16_t *values = product_take(count, 2);
-    for (size_t i = 0; i < count; i++) {
-        values[i] = exl2__f32_to_f16(product_uniform());
-    }
-    rig_buffer b = rig_buffer_of(values, count * 2);
-    free(values);
-    return b;
-}
-
 static rig_buffer random_floats(size_t count)
 {
     float *values = product_take(count, 4);
@@ -141,31 +130,18 @@ static rig_buffer random_floats(size_t count)
     return b;
 }
 
-static rig_buffer random_map(uint32_t count)
-{
-    uint16_t *map = product_take(count, 2);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t k = product_random() % (i + 1);
-        map[i] = map[k];
-        map[k] = (uint16_t)i;
-    }
-    rig_buffer b = rig_buffer_of(map, count * 2);
-    free(map);
-    return b;
-}
-
 static void make_values(void)
 {
-    y1 = random_halves(8 * (now->hidden + 32));
-    y2 = random_halves(8 * (now->hidden + 32));
-    qkv = random_halves(8 * (now->hidden + 2 * now->values + 32));
-    h = random_halves(8 * (now->inter + 32));
+    y1 = product_random_halves(8 * (now->hidden + 32));
+    y2 = product_random_halves(8 * (now->hidden + 32));
+    qkv = product_random_halves(8 * (now->hidden + 2 * now->values + 32));
+    h = product_random_halves(8 * (now->inter + 32));
     residual = random_floats(8 * now->hidden);
     sums_a = random_floats(8 * EXL2K_SLOTS_MAX);
     sums_b = random_floats(8 * EXL2K_SLOTS_MAX);
     weight = random_floats(now->hidden);
-    map_hidden = random_map(now->hidden);
-    map_inter = random_map(now->inter);
+    map_hidden = product_random_map(now->hidden);
+    map_inter = product_random_map(now->inter);
 }
 
 static void free_values(void)

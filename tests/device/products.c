@@ -361,7 +361,7 @@ int main(int argc, char **argv)
             product_part_make(&c.m.part[part], shapes[i].run[part], shapes[i].runs[part], shapes[i].out[part],
                               shapes[i].bias);
         }
-        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : 0,
+        case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0,
                   small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
             uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 48 * 1024 : large;

@@ -21,7 +21,7 @@ run() {
     shift 2
     [ -x "$program" ] || program="$folder/device_${program##*/}"
     start=$(date +%s)
-    timeout 300 "$program" "$@" >"$logs/$name.log" 2>&1
+    timeout "${EXL2_TEST_SECONDS:-60}" "$program" "$@" >"$logs/$name.log" 2>&1
     code=$?
     took=$(($(date +%s) - start))
     last=$(tail -n 1 "$logs/$name.log")

@@ -143,7 +143,7 @@ static void check_lost(cuda_life *l, size_t given)
     CHECK_INT(exl2_generate(l->e, &d), EXL2_ERR_DEVICE_LOST);
     CHECK_INT(cuda_load(l->e, &model), EXL2_ERR_DEVICE_LOST);
     exl2_last_error(l->e, &error);
-    CHECK(error.code == EXL2_ERR_DEVICE_LOST && error.native != 0 && strstr(error.text, "lost") != NULL);
+    CHECK(error.code == EXL2_ERR_DEVICE_LOST && error.native != 0 && strstr(error.text, "was lost before") != NULL);
     CHECK_INT(fake.launches, launches);
 }
 
@@ -190,6 +190,35 @@ static void test_after_lost(void)
     CHECK_INT(cuda_load(e, &model), EXL2_OK);
     exl2_close(e);
     end(&l);
+}
+
+/* AUTO: whatever call fails while an engine opens, it opens; without the GPU it says why, once. */
+static void test_auto(void)
+{
+    bool came = true;
+    uint32_t n = 1, without = 0;
+    for (; came && n < 1000; n++) {
+        make(false);
+        machine_drop_cache();
+        fake.fail_at = n;
+        fake.fail_code = 1;
+        fake.fail_nvrtc = 11;
+        exl2_engine_desc d = machine_desc(EXL2_BACKEND_AUTO, &cuda_error);
+        exl2_engine *e = NULL;
+        exl2_model model;
+        exl2_engine_stats stats;
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        came = fake.failed[0] != 0;
+        fake.fail_at = 0;
+        CHECK_INT(cuda_load(e, &model), EXL2_OK);
+        exl2_stats(e, &stats);
+        without += stats.device_bytes == 0;
+        CHECK_INT(machine.warnings, stats.device_bytes == 0);
+        CHECK_INT(machine.errors, 0);
+        exl2_close(e);
+        machine_end();
+    }
+    CHECK(without > 5 && n > 15 && n < 1000);
 }
 
 /* ---- memory ---- */
@@ -402,6 +431,7 @@ int main(void)
     test_lost(false, EXL2__CUDA_DEVICE_UNAVAILABLE, false);
     test_lost(false, EXL2__CUDA_UNKNOWN, true);
     test_after_lost();
+    test_auto();
     machine_drop_cache();
     fake_reset();
     return check_done();

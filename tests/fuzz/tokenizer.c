@@ -3,6 +3,7 @@
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/encode.h"
 #include "../../exl2_impl/6_text/stream.h"
+#include "../../exl2_impl/6_text/vocab_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,7 +37,7 @@ static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *tex
     size_t room = exl2__stream_room(v);
     char *chunk = malloc(room);
     exl2__stream stream;
-    exl2__stream_make(&stream, true);
+    exl2__stream_make(&stream, true, false);
     for (size_t i = 0; i <= count; i++) {
         size_t got = i < count ? exl2__stream_push(&stream, v, ids[i], chunk, room)
                                : exl2__stream_flush(&stream, chunk, room);

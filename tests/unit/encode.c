@@ -1,44 +1,7 @@
 /* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8,
    time and memory. */
-#include "../text_rows.h"
+#include "../text_goldens.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/encode.h"
-
-typedef struct rows_state {
-    exl2__ctx *c;
-    exl2__vocab *v;
-    const char *path;
-} rows_state;
-
-static size_t encode(rows_state *s, const char *text, size_t bytes, const uint8_t *marks, uint32_t flags,
-                     exl2_token **out)
-{
-    size_t need, again;
-    exl2_result result = exl2__encode(s->c, s->v, text, bytes, marks, flags, NULL, 0, &need);
-    CHECK(result == (need ? EXL2_ERR_TOO_SMALL : EXL2_OK));
-    *out = malloc((need + 1) * sizeof **out);
-    (*out)[need] = -7;
-    CHECK(exl2__encode(s->c, s->v, text, bytes, marks, flags, *out, need, &again) == EXL2_OK);
-    CHECK(again == need && (*out)[need] == -7);
-    return need;
-}
-
-static void encode_row(void *user, const exl2__json *j, int line)
-{
-    rows_state *s = user;
-    size_t bytes, wanted_count;
-    char *text = rows_text(j, exl2__json_get(j, 0, "text"), &bytes);
-    exl2_token *wanted = rows_ids(j, exl2__json_get(j, 0, "ids"), &wanted_count), *got;
-    size_t skip = rows_flag(j, "add_bos") ? 1 : 0;
-    CHECK(skip == 0 || (s->v->add_bos && wanted_count > 0 && wanted[0] == s->v->bos));
-    size_t count = encode(s, text, bytes, NULL, rows_flag(j, "special") ? 0 : EXL2_TEXT_PLAIN, &got);
-    if (!CHECK(count == wanted_count - skip && memcmp(got, wanted + skip, count * sizeof *got) == 0)) {
-        printf("    %s:%d: \"%s\"\n", s->path, line, text);
-    }
-    free(text);
-    free(wanted);
-    free(got);
-}
 
 static int encode_rows(exl2__ctx *c, exl2__vocab *v, const char *path)
 {

@@ -329,7 +329,7 @@ static void check_collisions(void)
         uint32_t bytes = (uint32_t)snprintf(key, sizeof key, "{\"%llx\":0}", n);
         exl2__json_token tokens[2] = { { 0, bytes, 3, 1, EXL2__JSON_OBJECT },
                                        { 2, bytes - 4, 2, 0, EXL2__JSON_STRING } };
-        exl2__json one = { key, bytes, tokens, 2 };
+        exl2__json one = { .text = key, .bytes = bytes, .tokens = tokens, .token_count = 2 };
         if ((exl2__json_key_hash(&one, 0, 1) & (SLOTS - 1)) == 0) {
             used += (size_t)snprintf(text + used, cap - used, "%s\"%llx\":0", found ? "," : "", n);
             found++;

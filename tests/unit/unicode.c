@@ -5,17 +5,30 @@
 
 static void check_counts(void)
 {
-    uint32_t letters = 0, numbers = 0, spaces = 0, words = 0;
+    uint32_t letters = 0, numbers = 0, spaces = 0, words = 0, marks = 0, upper = 0, lower = 0, caseless = 0, points = 0;
+    uint32_t symbols = 0;
     for (uint32_t code = 0; code < 0x110000; code++) {
         uint32_t kind = exl2__unicode_class(code);
         CHECK(kind && (kind & (kind - 1)) == 0 && kind <= EXL2__UNICODE_SPACE);
-        letters += kind == EXL2__UNICODE_LETTER;
+        letters += (kind & EXL2__UNICODE_LETTER) != 0;
+        marks += kind == EXL2__UNICODE_MARK;
+        upper += kind == EXL2__UNICODE_UPPER;
+        lower += kind == EXL2__UNICODE_LOWER;
+        caseless += kind == EXL2__UNICODE_CASELESS;
+        points += (kind & (EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR)) != 0;
+        symbols += (kind & (EXL2__UNICODE_SYMBOL | EXL2__UNICODE_WORD_SYMBOL)) != 0;
         numbers += (kind & EXL2__UNICODE_NUMBERS) != 0;
         spaces += kind == EXL2__UNICODE_SPACE;
         words += (kind & EXL2__UNICODE_WORD) != 0;
     }
     CHECK_INT(letters, 141028);
     CHECK_INT(numbers, 1911);
+    CHECK_INT(marks, 2501);
+    CHECK_INT(upper, 1858);
+    CHECK_INT(lower, 2258);
+    CHECK_INT(caseless, 136477);
+    CHECK_INT(points, 855);
+    CHECK_INT(symbols, 8514);
     CHECK_INT(spaces, 25);
     CHECK_INT(words, 144667);
 }
@@ -33,22 +46,26 @@ static void check_classes(void)
         CHECK_INT(exl2__unicode_class(spaces[i]), EXL2__UNICODE_SPACE);
     }
     for (size_t i = 0; i < EXL2__COUNT(others); i++) {
-        CHECK_INT(exl2__unicode_class(others[i]), EXL2__UNICODE_OTHER);
+        CHECK(exl2__unicode_class(others[i]) & ~(uint32_t)(EXL2__UNICODE_WORD | EXL2__UNICODE_SPACE));
     }
     for (size_t i = 0; i < EXL2__COUNT(letters); i++) {
-        CHECK_INT(exl2__unicode_class(letters[i]), EXL2__UNICODE_LETTER);
+        CHECK(exl2__unicode_class(letters[i]) & EXL2__UNICODE_LETTER);
     }
     for (uint32_t code = 0; code < 0x80; code++) { /* the table and the short cut for ASCII agree */
         CHECK_INT(exl2__unicode_class(code), exl2__unicode_class_search(code));
     }
+    CHECK_INT(exl2__unicode_class(0x100), EXL2__UNICODE_UPPER);
+    CHECK_INT(exl2__unicode_class(0x101), EXL2__UNICODE_LOWER);
+    CHECK_INT(exl2__unicode_class(0x139), EXL2__UNICODE_UPPER);
+    CHECK_INT(exl2__unicode_class(0x13A), EXL2__UNICODE_LOWER);
     CHECK_INT(exl2__unicode_class('5'), EXL2__UNICODE_DIGIT);
     CHECK_INT(exl2__unicode_class(0x663), EXL2__UNICODE_DIGIT);
-    CHECK_INT(exl2__unicode_class(0x2167), EXL2__UNICODE_DIGIT);
+    CHECK_INT(exl2__unicode_class(0x2167), EXL2__UNICODE_LETTER_NUMBER);
     CHECK_INT(exl2__unicode_class(0xBD), EXL2__UNICODE_NUMERAL);
     CHECK_INT(exl2__unicode_class(0xB2), EXL2__UNICODE_NUMERAL);
-    CHECK_INT(exl2__unicode_class('_'), EXL2__UNICODE_WORD_SIGN);
-    CHECK_INT(exl2__unicode_class(0x301), EXL2__UNICODE_WORD_SIGN);
-    CHECK_INT(exl2__unicode_class(0x200D), EXL2__UNICODE_WORD_SIGN);
+    CHECK_INT(exl2__unicode_class('_'), EXL2__UNICODE_CONNECTOR);
+    CHECK_INT(exl2__unicode_class(0x301), EXL2__UNICODE_MARK);
+    CHECK_INT(exl2__unicode_class(0x200D), EXL2__UNICODE_WORD_OTHER);
 }
 
 static size_t encode(uint32_t code, char out[4])

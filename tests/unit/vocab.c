@@ -1,7 +1,7 @@
 /* Opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and what fails on the way. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/vocab.h"
+#include "../../exl2_impl/6_text/vocab_read.h"
 
 static exl2__ctx context;
 static rows_folder folder;
@@ -160,29 +160,28 @@ static void check_refused(tokenizer_parts parts, const char *config, exl2_result
 
 static void check_unsupported(void)
 {
-    REFUSE(normalizer, "{\"type\":\"NFC\"}", UNSUPPORTED, "tokenizer.json: normalizer NFC is not supported");
-    REFUSE(pre_tokenizer, "null", UNSUPPORTED, "pre_tokenizer null");
-    REFUSE(pre_tokenizer, "{\"type\":\"Metaspace\"}", UNSUPPORTED, "pre_tokenizer Metaspace");
-    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"Punctuation\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "Punctuation");
+    REFUSE(normalizer, "{\"type\":\"Nmt\"}", UNSUPPORTED, "tokenizer.json: normalizer Nmt is not supported");
+    REFUSE(normalizer, "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}", UNSUPPORTED, "Replace");
+    REFUSE(pre_tokenizer, "null", UNSUPPORTED, "decoder ByteLevel");
+    REFUSE(pre_tokenizer, "{\"type\":\"Metaspace\"}", UNSUPPORTED, "Metaspace");
+    REFUSE(pre_tokenizer, "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"}", UNSUPPORTED, "decoder ByteLevel");
+    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"BertPreTokenizer\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "BertPre");
     REFUSE(pre_tokenizer, SEQUENCE(TOKENIZER_BYTE_LEVEL ",{\"type\":\"Digits\"}"), UNSUPPORTED,
-           "begins with ByteLevel");
-    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"Digits\"},{\"type\":\"Digits\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED,
-           "third");
-    REFUSE(pre_tokenizer, SEQUENCE(""), FORMAT, "pretokenizers");
+           "goes on after its end with Digits");
+    REFUSE(pre_tokenizer, "{\"type\":\"Sequence\",\"pretokenizers\":{}}", FORMAT, "pretokenizers");
     REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"\\\\s+\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED,
            "pattern \\\\s+");
-    REFUSE(pre_tokenizer, SPLIT("\"String\":\" \"", "\"behavior\":\"Isolated\""), UNSUPPORTED, "Split");
-    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"a\"", "\"behavior\":\"Removed\""), UNSUPPORTED, "not Isolated");
-    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"a\"", "\"behavior\":\"Isolated\",\"invert\":true"), UNSUPPORTED,
-           "inverted");
+    REFUSE(pre_tokenizer, SPLIT("\"String\":\"\"", "\"behavior\":\"Isolated\""), UNSUPPORTED, "Split");
+    REFUSE(pre_tokenizer, SPLIT("\"String\":\"a\"", "\"behavior\":\"Often\""), UNSUPPORTED, "behavior Often");
     REFUSE(decoder, "null", UNSUPPORTED, "decoder null");
     REFUSE(decoder, "{\"type\":\"ByteFallback\"}", UNSUPPORTED, "decoder ByteFallback");
+    REFUSE(decoder, "{\"type\":\"WordPiece\"}", UNSUPPORTED, "decoder WordPiece");
     REFUSE(post_processor, "{\"type\":\"BertProcessing\"}", UNSUPPORTED, "post_processor BertProcessing");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1]}}"), UNSUPPORTED,
            "more than one token");
     REFUSE(post_processor, TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"), UNSUPPORTED, "item of single");
     REFUSE(options, ",\"type\":\"Unigram\"", FORMAT, "\"type\" twice");
-    REFUSE(options, ",\"byte_fallback\":true", UNSUPPORTED, "byte_fallback true");
+    REFUSE(options, ",\"byte_fallback\":true", UNSUPPORTED, "byte_fallback");
     REFUSE(options, ",\"dropout\":0.1", UNSUPPORTED, "dropout 0.1");
     REFUSE(options, ",\"continuing_subword_prefix\":\"##\"", UNSUPPORTED, "continuing_subword_prefix ##");
     REFUSE(options, ",\"end_of_word_suffix\":\"</w>\"", UNSUPPORTED, "end_of_word_suffix </w>");
@@ -223,7 +222,8 @@ static void check_malformed(void)
     REFUSE(added, "[{\"id\":9,\"content\":\"x\",\"lstrip\":1}]", FORMAT, "lstrip is not true or false");
     REFUSE(added, "[{\"id\":1,\"content\":\"x\"}]", FORMAT, "has the id 1 of \"b\"");
     REFUSE(added, "[{\"id\":9,\"content\":\"longer\"},{\"id\":9,\"content\":\"x\"}]", FORMAT, "the id 9 twice");
-    REFUSE(added, "[{\"id\":9,\"content\":\"x\"},{\"id\":10,\"content\":\"x\"}]", FORMAT, "\"x\" twice");
+    REFUSE(added, "[{\"id\":9,\"content\":\"x\",\"special\":true},{\"id\":10,\"content\":\"x\",\"special\":true}]",
+           FORMAT, "\"x\" twice");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{}"), FORMAT, "post_processor.single");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[8]}}"), FORMAT, "token 8");
     REFUSE(post_processor, TEMPLATE("{}", "{}"), FORMAT, "single is not a list");

@@ -1,0 +1,41 @@
+/* gpu_rig.h: the GPU of a test that works below the engine.
+   takes: exl2__cuda_device; $EXL2_NVRTC, $EXL2_TEST_KERNELS.
+   gives: gpu, gpu_ctx; gpu_open, gpu_close.
+   owns:  the device, until gpu_close.
+   next:  model_rig.h */
+#ifndef GPU_RIG_H
+#define GPU_RIG_H
+
+#include "../../exl2_impl/3_backend/cuda.h"
+#include "../check.h"
+#include "kernel_folder.h"
+
+static exl2__cuda_device gpu;
+static exl2__ctx gpu_ctx;
+
+/* options: of NVRTC, ended by NULL; or NULL. shared_bytes_max: 0 = what the device has. Skips the test where there is
+   no GPU. */
+static inline void gpu_open(const char *const *options, uint32_t shared_bytes_max)
+{
+    exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };
+    exl2__cuda_settings settings = { .device = &device, .nvrtc_path = getenv("EXL2_NVRTC"), .cache = kernel_folder(),
+                                     .optional = true };
+    gpu_ctx = (exl2__ctx){ 0 };
+    gpu_ctx.allocator = exl2__platform_allocator();
+    gpu_ctx.files = exl2__platform_files();
+    if (exl2__cuda_device_open(&gpu_ctx, &gpu, &settings) < 0) {
+        check_skip(gpu_ctx.error.text);
+    }
+    while (options && *options) {
+        gpu.compiler.options[gpu.compiler.option_count++] = *options++;
+    }
+}
+
+static inline void gpu_close(void)
+{
+    CHECK_INT(gpu.bytes, 0);
+    exl2__cuda_device_close(&gpu);
+    CHECK_INT(gpu_ctx.host_bytes, 0);
+}
+
+#endif
