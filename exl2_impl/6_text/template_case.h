@@ -142,6 +142,13 @@ static bool exl2__template_cased(uint32_t code)
     return exl2__template_upper(code) != code || exl2__template_lower(code) != code;
 }
 
+/* What may stand between a letter and a sigma inside one word. */
+static bool exl2__template_joins(uint32_t code)
+{
+    return code == '\'' || (code >= 0x80 && (exl2__unicode_class(code) & (EXL2__UNICODE_MARK | EXL2__UNICODE_MODIFIER |
+                                                                         EXL2__UNICODE_WORD_OTHER)) != 0);
+}
+
 /* A capital sigma is written as at the end of a word: a letter before it, none behind it, marks aside. */
 static bool exl2__template_final_sigma(const exl2__template_value *v, size_t at)
 {
@@ -150,13 +157,13 @@ static bool exl2__template_final_sigma(const exl2__template_value *v, size_t at)
     for (size_t before = at; before > 0 && !sides;) {
         before = exl2__unicode_before(v->as.text, before);
         code = exl2__template_code_point(v->as.text + before, v->count - before, &step);
-        bool skip = (code >= 0x80 && exl2__unicode_class(code) == EXL2__UNICODE_WORD_SIGN) || code == '\'';
+        bool skip = exl2__template_joins(code);
         sides = !skip && exl2__template_cased(code);
         before = skip || sides ? before : 0;
     }
     for (size_t next = at + 2; sides && next < v->count; next += step) {
         code = exl2__template_code_point(v->as.text + next, v->count - next, &step);
-        if ((code < 0x80 || exl2__unicode_class(code) != EXL2__UNICODE_WORD_SIGN) && code != '\'') {
+        if (!exl2__template_joins(code)) {
             return !exl2__template_cased(code);
         }
     }
@@ -257,7 +264,7 @@ static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__tem
         good = kind == 'u'   ? !low
                : kind == 'l' ? !up
                : kind == 's' ? exl2__template_space(code)
-                             : (class & (kind == 'd' ? EXL2__UNICODE_NUMBERS
+                             : (class & (kind == 'd' ? EXL2__UNICODE_DIGIT
                                          : kind == 'a' ? EXL2__UNICODE_LETTER
                                                        : EXL2__UNICODE_LETTER | EXL2__UNICODE_NUMBERS)) != 0;
         if (kind == 'd' && class == EXL2__UNICODE_NUMERAL) {
