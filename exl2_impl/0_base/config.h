@@ -80,7 +80,7 @@ static inline bool exl2__has_avx512(void)
 #endif
 
 /* Between these, at file level, functions are built for size: those that read text and settings run a few times a
-   model or a job, and what a step does beside its arithmetic is little. Builds without optimisation stay as they are. */
+   model or a job, and what a step does beside its arithmetic is little. Not in builds without optimisation. */
 #if defined(__clang__)
 #define EXL2__SIZE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define EXL2__SIZE_END _Pragma("clang attribute pop")
