@@ -232,9 +232,6 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_FILTER_FLOAT:
         return exl2__template_number(r, v, true, args[0], out);
     case EXL2__TEMPLATE_FILTER_INT:
-        if (args[1] && !(args[1]->kind == EXL2__TEMPLATE_KIND_INT && args[1]->as.integer == 10)) {
-            return exl2__template_refuse(r, "int with another base than 10");
-        }
         return exl2__template_number(r, v, false, args[0], out);
     case EXL2__TEMPLATE_FILTER_ROUND:
         return exl2__template_round(r, v, args[0], args[1], out);
@@ -281,6 +278,7 @@ static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2_
 static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
                                             const exl2__template_value *v, exl2__template_args args, bool *out)
 {
+    exl2__template_signature row;
     exl2__template_value two = exl2__template_int(2);
     bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP || v->kind == EXL2__TEMPLATE_KIND_GENERATOR,
          listed = exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT ||
@@ -313,7 +311,7 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
         EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
         *out =
             exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
-                                          v->as.text, v->count) != NULL;
+                                          v->as.text, v->count, &row);
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_GE:
         return exl2__template_comparison(r, EXL2__TEMPLATE_GE, v, args[0], out);

@@ -281,40 +281,29 @@ static inline bool exl2__template_same(const char *text, size_t bytes, const cha
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* The row called so in the table of `op` (FILTER, TEST, METHOD, CALL), or NULL. */
-static inline const exl2__template_signature *exl2__template_signature_find(exl2__template_op op, const char *name,
-                                                                            size_t bytes)
+/* The row called so in the table of `op` (FILTER, TEST, METHOD, CALL). In the tables a row is its name, NUL, its
+   parameters, NUL, and a digit: how many of them are mandatory. */
+static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
+                                          exl2__template_signature *out)
 {
-#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_FILTER_##id },
-    static const exl2__template_signature filters[] = { EXL2__TEMPLATE_FILTERS(X) };
+#define X(id, name, parameters, mandatory) name "\0" parameters "\0" #mandatory
+    static const char filters[] = EXL2__TEMPLATE_FILTERS(X), tests[] = EXL2__TEMPLATE_TESTS(X),
+                      methods[] = EXL2__TEMPLATE_METHODS(X), functions[] = EXL2__TEMPLATE_FUNCTIONS(X);
 #undef X
-#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_TEST_##id },
-    static const exl2__template_signature tests[] = { EXL2__TEMPLATE_TESTS(X) };
-#undef X
-#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_METHOD_##id },
-    static const exl2__template_signature methods[] = { EXL2__TEMPLATE_METHODS(X) };
-#undef X
-#define X(id, name, parameters, mandatory) { name, parameters, mandatory, EXL2__TEMPLATE_FUNCTION_##id },
-    static const exl2__template_signature functions[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
-#undef X
-    const exl2__template_signature *rows = functions;
-    size_t count = EXL2__COUNT(functions);
-    if (op == EXL2__TEMPLATE_FILTER) {
-        rows = filters;
-        count = EXL2__COUNT(filters);
-    } else if (op == EXL2__TEMPLATE_TEST) {
-        rows = tests;
-        count = EXL2__COUNT(tests);
-    } else if (op == EXL2__TEMPLATE_METHOD) {
-        rows = methods;
-        count = EXL2__COUNT(methods);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (exl2__template_same(name, bytes, rows[i].name)) {
-            return &rows[i];
+    const char *row = op == EXL2__TEMPLATE_FILTER   ? filters
+                      : op == EXL2__TEMPLATE_TEST   ? tests
+                      : op == EXL2__TEMPLATE_METHOD ? methods
+                                                    : functions;
+    for (uint8_t id = 0; *row; id++) {
+        const char *parameters = row + strlen(row) + 1, *mandatory = parameters + strlen(parameters) + 1;
+        if (exl2__template_same(name, bytes, row)) {
+            exl2__template_signature found = { row, parameters, (uint8_t)(*mandatory - '0'), id };
+            *out = found;
+            return true;
         }
+        row = mandatory + 1;
     }
-    return NULL;
+    return false;
 }
 
 /* Line and column, from 1, of an offset in the source; columns count code points. */

@@ -89,27 +89,26 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
 static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
                                             const exl2__template_value *v, exl2__template_args args, bool *out);
 
-/* The filter or test that the first argument names; the others become its own. *rows NULL: there is no first. */
+/* The filter or test that the first argument names; the others become its own. row->name NULL: there is no first. */
 static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
-                                        const exl2__template_value **rest, const exl2__template_signature **row)
+                                        const exl2__template_value **rest, exl2__template_signature *row)
 {
     static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" },
                       words[][3] = { "eq", "ne", "lt", "le", "gt", "ge" };
     uint32_t given = 0;
-    *row = NULL;
+    row->name = NULL;
     if (!args[0]) {
         return EXL2_OK;
     }
     if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_refuse(r, "a filter or test with this name");
     }
-    *row = exl2__template_signature_find(op, args[0]->as.text, args[0]->count);
-    for (uint32_t i = 0; op == EXL2__TEMPLATE_TEST && !*row && i < EXL2__COUNT(signs); i++) {
-        if (exl2__template_same(args[0]->as.text, args[0]->count, signs[i])) {
-            *row = exl2__template_signature_find(op, words[i], 2);
-        }
+    bool found = exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row);
+    for (uint32_t i = 0; op == EXL2__TEMPLATE_TEST && !found && i < EXL2__COUNT(signs); i++) {
+        found = exl2__template_same(args[0]->as.text, args[0]->count, signs[i]) &&
+                exl2__template_signature_find(op, words[i], 2, row);
     }
-    if (!*row) {
+    if (!found) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
                                    op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
                                    args[0]->as.text);
@@ -118,12 +117,12 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     for (uint32_t i = 1; i < EXL2__TEMPLATE_ARGS_MAX && args[i]; i++) {
         rest[given++] = args[i];
     }
-    uint32_t room = (*row)->parameters[0] != 0;
-    for (const char *c = (*row)->parameters; *c; c++) {
+    uint32_t room = row->parameters[0] != 0;
+    for (const char *c = row->parameters; *c; c++) {
         room += *c == ' ';
     }
-    if (given < (*row)->mandatory || given > room) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' got %u argument(s)", (*row)->name, given);
+    if (given < row->mandatory || given > room) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' got %u argument(s)", row->name, given);
     }
     return EXL2_OK;
 }
@@ -133,7 +132,7 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
                                       exl2__template_value *out)
 {
     const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *plain[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-    const exl2__template_signature *row = NULL;
+    exl2__template_signature row;
     exl2__template_value items, *made = NULL;
     for (uint32_t i = 0; i < 6; i++) {
         plain[i] = args[i];
@@ -146,7 +145,7 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     EXL2__TRY(exl2__template_take_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         EXL2__TRY(
-            row ? exl2__template_filter_call(r, (exl2__template_filter)row->id, &items.as.items[i], rest, &made[i])
+            row.name ? exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i])
                 : exl2__template_path(r, &items.as.items[i], args[6], args[7], &made[i]));
     }
     return exl2__template_generator(r, made, items.count, v->marked, out);
@@ -158,7 +157,7 @@ static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__templa
                                        bool wanted, exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-    const exl2__template_signature *row = NULL;
+    exl2__template_signature row;
     exl2__template_value items, part, *made = NULL;
     uint32_t count = 0;
     for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
@@ -172,9 +171,9 @@ static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__templa
         if (by_attribute) {
             EXL2__TRY(exl2__template_path(r, &items.as.items[i], args[0], NULL, &part));
         }
-        bool holds = !row && exl2__template_truth(&part);
-        if (row) {
-            EXL2__TRY(exl2__template_test_call(r, (exl2__template_test)row->id, &part, rest, &holds));
+        bool holds = !row.name && exl2__template_truth(&part);
+        if (row.name) {
+            EXL2__TRY(exl2__template_test_call(r, (exl2__template_test)row.id, &part, rest, &holds));
         }
         if (holds == wanted) {
             made[count++] = items.as.items[i];

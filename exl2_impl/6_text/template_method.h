@@ -97,9 +97,9 @@ static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2
     for (uint32_t i = 0; i < count && !found; i++) {
         EXL2__TRY(exl2__template_text_argument(r, end ? "endswith" : "startswith", &texts[i]));
         EXL2__TRY(exl2__template_step(r, texts[i].count / 16 + 1));
-        const char *at = v->as.text + (end ? v->count - texts[i].count : 0);
-        found =
-            texts[i].count <= v->count && (texts[i].count == 0 || memcmp(at, texts[i].as.text, texts[i].count) == 0);
+        found = texts[i].count <= v->count && (texts[i].count == 0 ||
+                                               memcmp(v->as.text + (end ? v->count - texts[i].count : 0),
+                                                      texts[i].as.text, texts[i].count) == 0);
     }
     *out = exl2__template_bool(found);
     return EXL2_OK;

@@ -42,7 +42,7 @@ static uint32_t exl2__template_operand_parameter(const char *parameters, const c
 /* What is called, while its arguments are read. */
 typedef struct exl2__template_call {
     const char *what; /* "filter" */
-    const exl2__template_signature *signature;
+    exl2__template_signature signature;
     exl2__template_token name;
     uint32_t given, seen, map; /* arguments; bit per parameter that has one; four bits per argument: its parameter */
     bool keyword;              /* one was given by name: the rest must be too */
@@ -50,7 +50,7 @@ typedef struct exl2__template_call {
 
 static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
 {
-    const char *parameters = call->signature->parameters;
+    const char *parameters = call->signature.parameters;
     exl2__template_token t = p->token;
     uint32_t parameter = call->given;
     if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
@@ -68,7 +68,7 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
         (call->seen >> parameter & 1)) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t.at,
                                         "%s '%s' with the argument '%.*s' is not supported", call->what,
-                                        call->signature->name, (int)t.bytes, p->lex.source + t.begin);
+                                        call->signature.name, (int)t.bytes, p->lex.source + t.begin);
     }
     EXL2__TRY(exl2__template_expression(p));
     call->seen |= 1u << parameter;
@@ -94,13 +94,13 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
 static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
                                                const exl2__template_call *call, uint32_t a, int pushed)
 {
-    uint32_t needed = (1u << call->signature->mandatory) - 1;
+    uint32_t needed = (1u << call->signature.mandatory) - 1;
     if ((call->seen & needed) != needed) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, call->name.at,
                                         "%s '%s' with so few arguments is not supported", call->what,
-                                        call->signature->name);
+                                        call->signature.name);
     }
-    exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given, a, call->map, call->name.at };
+    exl2__template_ins ins = { (uint8_t)op, call->signature.id, (uint16_t)call->given, a, call->map, call->name.at };
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
     return EXL2_OK;
 }
@@ -109,7 +109,8 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
 static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op, const char *what,
                                                     exl2__template_call *call)
 {
-    exl2__template_call made = { what, NULL, p->token, 0, 0, 0, false };
+    exl2__template_call made = { what, { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN }, p->token, 0, 0, 0,
+                                 false };
     *call = made;
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
         return exl2__template_emit_unexpected(p, "a name");
@@ -123,12 +124,10 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
         call->name.bytes = p->token.begin + p->token.bytes - call->name.begin;
         EXL2__TRY(exl2__template_emit_advance(p));
     }
-    call->signature = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes);
-    if (!call->signature && op == EXL2__TEMPLATE_METHOD) { /* the object tells what is wrong with it, if it is run */
-        static const exl2__template_signature unknown = { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN };
-        call->signature = &unknown;
-    }
-    return call->signature ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
+    bool known = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes,
+                                               &call->signature);
+    /* of a method that is not known the object tells what is wrong with it, if it is run */
+    return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
 }
 
 /* ---- the parts of an operand ---- */
@@ -222,8 +221,8 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
         EXL2__TRY(exl2__template_emit_advance(p));
         return exl2__template_operand_namespace(p, space ? EXL2__TEMPLATE_NAMESPACE : EXL2__TEMPLATE_DICT, t.at);
     }
-    if (called && exl2__template_signature_find(EXL2__TEMPLATE_CALL, word, t.bytes)) {
-        exl2__template_call call;
+    exl2__template_call call;
+    if (called && exl2__template_signature_find(EXL2__TEMPLATE_CALL, word, t.bytes, &call.signature)) {
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_CALL, "function", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
         return exl2__template_operand_call(p, EXL2__TEMPLATE_CALL, &call, 0, 0);
@@ -395,9 +394,9 @@ static exl2_result exl2__template_operand_test(exl2__template_parser *p)
     } else if (word || p->token.kind == EXL2__TEMPLATE_TOKEN_STRING || p->token.kind == EXL2__TEMPLATE_TOKEN_INT ||
                p->token.kind == EXL2__TEMPLATE_TOKEN_REAL || exl2__template_emit_is_operator(p, "[") ||
                exl2__template_emit_is_operator(p, "{")) {
-        if (call.signature->parameters[0] == 0) {
+        if (call.signature.parameters[0] == 0) {
             return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
-                                            "test '%s' with an argument is not supported", call.signature->name);
+                                            "test '%s' with an argument is not supported", call.signature.name);
         }
         EXL2__TRY(exl2__template_operand_primary(p));
         EXL2__TRY(exl2__template_operand_postfix(p));
