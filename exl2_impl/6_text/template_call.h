@@ -81,7 +81,7 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
 static exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
                                                exl2__template_value *out)
 {
-    exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, NULL, 0);
+    exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* of what is undefined: none */
     if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
         EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &view));
     } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {

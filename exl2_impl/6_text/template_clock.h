@@ -68,7 +68,7 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
         case '%': word = exl2__template_text("%", 1); break;
         default:
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "strftime_now with '%%%c' is not supported",
-                                       letter ? letter : ' ');
+                                       letter > ' ' && letter < 127 ? letter : ' ');
         }
         if (number >= 0) {
             size_t bytes = exl2__format(text + 8, 16, "%d", number), pad = 0;
