@@ -42,18 +42,19 @@ static void case_render(void)
                  "<|im_start|>|True|b||29 Feb 2024 07:08:09", NULL);
     snprintf(flags, sizeof flags, "--template '%s/bad.jinja'", folder);
     check_render(TOKENIZER, flags, HELLO "}\n", NULL, "line 2, column 17: filter 'shout' is not supported");
-    check_render(TOKENIZER, "--now yesterday", HELLO "}\n", NULL, "now is 'yesterday', expected YYYY-MM-DD HH:MM:SS");
+    check_render(TOKENIZER, "--now yesterday", HELLO "}\n", NULL, "now is 'yesterday', expected YYYY-MM-DD");
     check_render(TOKENIZER, "--template rag", HELLO "}\n", NULL, "no chat template called 'rag'");
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
     program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template goes with --chat");
 
     /* a folder with several templates: by flag, by the line, by tools */
-    snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder, folder);
+    snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder,
+             folder);
     CHECK_INT(system(command), 0);
     program_write("named/tokenizer_config.json",
-                  "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D{{ tools }}\"}, {\"name\": \"tool_use\","
-                  " \"template\": \"T{{ tools[0].name }}\"}, {\"name\": \"rag\", \"template\":"
-                  " \"R{{ documents[0].text }}\"}]}");
+                  "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D{{ tools }}\"},"
+                  " {\"name\": \"tool_use\", \"template\": \"T{{ tools[0].name }}\"},"
+                  " {\"name\": \"rag\", \"template\": \"R{{ documents[0].text }}\"}]}");
     snprintf(flags, sizeof flags, "%s/named", folder);
     check_render(flags, "", HELLO "}\n", "DNone", NULL);
     check_render(flags, "", HELLO ", \"tools\": [{\"name\": \"add\"}]}\n", "Tadd", NULL);
