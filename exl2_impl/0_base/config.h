@@ -80,11 +80,11 @@ static inline bool exl2__has_avx512(void)
 #endif
 
 /* Between these, at file level, functions are built for size: those that read text and settings run a few times a
-   model or a job, and what a step does beside its arithmetic is little. Not in builds without optimisation. */
+   model or a job, and what a step does beside its arithmetic is little. Not in builds for debugging. */
 #if defined(__clang__)
 #define EXL2__SIZE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define EXL2__SIZE_END _Pragma("clang attribute pop")
-#elif defined(__GNUC__) && defined(__OPTIMIZE__)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
 #define EXL2__SIZE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define EXL2__SIZE_END _Pragma("GCC pop_options")
 #else
