@@ -174,9 +174,18 @@
 
    exl2_tokenize and exl2_detokenize are the model's tokenizer, to the id and to the byte. Special tokens written in a
    text ("<|im_end|>") become those tokens, unless EXL2_TEXT_PLAIN says that they are plain text: use it for whatever a
-   player types into a raw prompt. In `messages` this is done for you: text of a message can never become a marker.
-   exl2_chat_render shows what the model's chat template makes of messages. All three tell in *need how much room the
-   answer takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+   player types into a raw prompt. In `messages` this is done for you: text of a message, of tools, documents and
+   variables can never become a special token, nor an added token that stands in the template (Qwen's <tool_call>),
+   whatever the template does to it. Only an assistant's message may: it is what the model has said, so let no player
+   write one.
+   exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
+   takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
+   filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
+   templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
+   column: where it stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and
+   variables, chooses among the model's templates or brings another. A template is not trusted: source (512 KiB),
+   nesting (64), macros in each other (32), work and memory (64 MiB) have limits, and each ends with an error.
 
    8. SESSIONS
 
@@ -566,11 +575,23 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 /* ---- 7. text: usable while a model loads, as soon as its tokenizer is there ---------------------------------- */
 
 typedef struct exl2_message {
-    const char *role, *text;   /* "system", "user", "assistant"; text NULL: the template sees none */
+    const char *role, *text;   /* "system", "user", "assistant", "tool"; text NULL: the template sees none */
+    const char *name;          /* of the speaker or the tool; NULL, here and below: the template sees nothing */
+    const char *reasoning;     /* `reasoning_content`, that some templates call `thinking` */
+    const char *tool_calls;    /* JSON array of {"id", "type", "function": {"name", "arguments": {..}}} */
+    const char *tool_call_id;  /* the call that this "tool" message answers */
+    const char *fields;        /* JSON object: any other key, or content in parts; wins over all of the above. With it,
+                                  text and role may be NULL and mean nothing */
 } exl2_message;
 
-typedef struct exl2_chat_desc {
-    const char *tools;         /* JSON array for the template's `tools`; NULL = none */
+typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, the clock */
+    const char *template_text; /* a Jinja template instead of the model's; NULL = the model's */
+    const char *template_name; /* one of the model's; NULL: "tool_use" with tools, if there is one, else "default" */
+    const char *tools, *documents; /* JSON arrays for the template; NULL = none */
+    const char *variables;     /* JSON object: more variables, such as {"enable_thinking": false} */
+    const char *special_tokens; /* JSON object instead of the model's bos_token, eos_token, unk_token, pad_token; those
+                                  that are not in it are undefined. The one text that may hold markers */
+    const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
 } exl2_chat_desc;
 
@@ -590,7 +611,7 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_to
                                      char *out, size_t cap, size_t *need);
 /* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
    with something unknown, named with line and column; FORMAT for one that is broken; ARG for what the template itself
-   refuses. */
+   refuses, JSON that is none, a template_name that the model does not have; BUDGET when it takes too much. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
 

@@ -52,6 +52,7 @@ __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* strict C11 hides it */
 extern int clock_gettime(int clock, struct timespec *time);
 extern int nanosleep(const struct timespec *time, struct timespec *left);
+extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #define EXL2__CLOCK_MONOTONIC 1
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
@@ -104,6 +105,23 @@ static inline void exl2__platform_doze(uint32_t us)
 #else
     (void)us;
 #endif
+}
+
+/* Year, month (from 1), day, hour, minute, second of the clock on the wall. */
+static inline void exl2__platform_local_time(int32_t out[6])
+{
+    struct tm parts = { 0 };
+    time_t now = time(NULL);
+#if defined(_WIN32)
+    localtime_s(&parts, &now);
+#else
+    localtime_r(&now, &parts);
+#endif
+    const int all[6] = { parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                         parts.tm_hour,        parts.tm_min,     parts.tm_sec };
+    for (uint32_t i = 0; i < 6; i++) {
+        out[i] = all[i];
+    }
 }
 
 /* A number for seeds that the host left at 0. Not for secrets. */

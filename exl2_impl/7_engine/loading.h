@@ -38,7 +38,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         }
     }
     exl2__weights_close(&e->ctx, &m->load);
-    exl2__template_close(&e->ctx, &m->chat);
+    exl2__template_set_close(&e->ctx, &m->chats);
     exl2__vocab_close(&e->ctx, &m->vocab);
     exl2__arena_close(&e->ctx, &m->scratch);
     exl2__arena_close(&e->ctx, &m->cache);
@@ -119,7 +119,7 @@ static void exl2__loading_info(exl2__model *m)
     info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
-    info->has_chat_template = m->chat.present;
+    info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
 }
 
 /* The tokenizer's end token ends jobs too (tokenizer-chat section 1: the stop set is a union). */
@@ -148,7 +148,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
                           "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
                           m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
     }
-    EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
+    EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab.added : NULL, &m->chats));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
             return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
@@ -156,7 +156,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         exl2__arena dry = { 0 };
         exl2__arena_take(&dry, EXL2__RENDER_BYTES);
         exl2__loading_info(m);
-        m->info.scratch_bytes = dry.used + m->vocab.bytes + m->chat.bytes;
+        m->info.scratch_bytes = dry.used + m->vocab.bytes + m->chats.bytes;
         return EXL2_OK;
     }
     exl2__loading_eos(m);
@@ -200,7 +200,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     m->info.pass_bytes = m->load.pass_bytes;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chat.bytes + buffers;
+    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chats.bytes + buffers;
     return EXL2_OK;
 }
 

@@ -4,7 +4,7 @@
           to.
    gives: exit code 0 or 1.
    owns:  FOLDER.
-   next:  npc.c */
+   next:  template.c */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
