@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "ids.h"
 #include "sampling.h"
+#include "template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system;
+    const char *path, *prompt, *prompt_file, *ids, *system, *template;
     const char *schema, *grammar, *regex, *choices;
     bool chat, json;
     uint32_t max_tokens;
@@ -40,6 +41,8 @@ typedef struct generation {
     size_t prompt_bytes;
     ids prompt_ids; /* of --ids */
     exl2_message messages[2];
+    exl2_chat_desc chat;
+    char *template_text;
     exl2_session session;
     memory_text text; /* --json: all of it */
     uint32_t written; /* ids, where there is no tokenizer to make them text */
@@ -72,6 +75,9 @@ static args_result check(const args_desc *d, const generate_options *o)
     int sources = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->ids != NULL);
     if (sources != 1) {
         return args_wrong(d, "give one of --prompt, --prompt-file and --ids");
+    }
+    if (o->template && !o->chat) {
+        return args_wrong(d, "--template goes with --chat");
     }
     if (o->chat && o->ids) {
         return args_wrong(d, "--chat goes with --prompt or --prompt-file");
@@ -155,10 +161,11 @@ static void set_prompt(generation *g, exl2_job_desc *d)
         d->token_count = g->prompt_ids.count;
     } else if (o->chat) {
         if (o->system) {
-            g->messages[d->message_count++] = (exl2_message){ "system", o->system };
+            g->messages[d->message_count++] = (exl2_message){ .role = "system", .text = o->system };
         }
-        g->messages[d->message_count++] = (exl2_message){ "user", g->prompt };
+        g->messages[d->message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
         d->messages = g->messages;
+        d->chat = g->chat;
     } else {
         d->prompt = g->prompt;
         d->prompt_bytes = g->prompt_bytes;
@@ -236,6 +243,7 @@ int cli_generate(int argc, char **argv)
         { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to go on with" },
         { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
+        TEMPLATE_ARG(o.template),
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
         SAMPLING_ARGS(o.sampling),
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
@@ -267,11 +275,13 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
-    } else if (read_prompt(&g) && read_grammar(&g) && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
+    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
+               && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);
     free(g.prompt_ids.items);
+    free(g.template_text);
     free(g.file_text);
     free(g.grammar_text);
     free(g.text.data);

@@ -3,7 +3,7 @@
    takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
    gives: exit code 0 or 1.
    owns:  FOLDER.
-   next:  npc.c */
+   next:  template.c */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
