@@ -143,16 +143,16 @@
    5. STEPPING
 
    exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
-   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for
-   programs without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the
-   device's time it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and
-   where nobody waits the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token
-   a step. `wait` lets a step sleep until the device has finished a pass: for programs without frames. One pass takes
-   rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
-   than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
-   pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
-   render to more than 256 KiB, for jobs with guidance, and for a moment where a tokenizer rewrites text before it cuts
-   it (Llama 2, Gemma, Qwen).
+   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
+   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
+   it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and where nobody waits
+   the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token a step. `wait` lets
+   a step sleep until the device has finished a pass: for programs without frames. One pass takes rows of all active
+   jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one.
+   While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the
+   slowest step. Once a model is ready `allocations` stands still, but for conversations that render to more than 256
+   KiB, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or has
+   more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
 
    6. MODELS
 
@@ -174,9 +174,18 @@
 
    exl2_tokenize and exl2_detokenize are the model's tokenizer, to the id and to the byte. Special tokens written in a
    text ("<|im_end|>") become those tokens, unless EXL2_TEXT_PLAIN says that they are plain text: use it for whatever a
-   player types into a raw prompt. In `messages` this is done for you: text of a message can never become a marker.
-   exl2_chat_render shows what the model's chat template makes of messages. All three tell in *need how much room the
-   answer takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+   player types into a raw prompt. In `messages` this is done for you: text of a message, of tools, documents and
+   variables can never become a special token, nor an added token that stands in the template (Qwen's <tool_call>),
+   whatever the template does to it. Only an assistant's message may: it is what the model has said, so let no player
+   write one.
+   exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
+   takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
+   filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
+   templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
+   column: where it stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and
+   variables, chooses among the model's templates or brings another. A template is not trusted: source (512 KiB),
+   nesting (64), macros in each other (32), work and memory (64 MiB) have limits, and each ends with an error.
 
    8. SESSIONS
 
@@ -571,7 +580,8 @@ typedef struct exl2_model_desc {
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
     bool text_only;            /* tokenizer and template files only: no weights, no jobs */
-    uint32_t prefill_chunk, batch_max; /* tokens and sequences per forward pass; 0 = 1024, 16 */
+    uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
+    uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     bool grammars;             /* make what grammars need of the vocabulary now, not with the first grammar */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -609,11 +619,23 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 /* ---- 7. text: usable while a model loads, as soon as its tokenizer is there ---------------------------------- */
 
 typedef struct exl2_message {
-    const char *role, *text;   /* "system", "user", "assistant"; text NULL: the template sees none */
+    const char *role, *text;   /* "system", "user", "assistant", "tool"; text NULL: the template sees none */
+    const char *name;          /* of the speaker or the tool; NULL, here and below: the template sees nothing */
+    const char *reasoning;     /* `reasoning_content`, that some templates call `thinking` */
+    const char *tool_calls;    /* JSON array of {"id", "type", "function": {"name", "arguments": {..}}} */
+    const char *tool_call_id;  /* the call that this "tool" message answers */
+    const char *fields;        /* JSON object: any other key, or content in parts; wins over all of the above. With it,
+                                  text and role may be NULL and mean nothing */
 } exl2_message;
 
-typedef struct exl2_chat_desc {
-    const char *tools;         /* JSON array for the template's `tools`; NULL = none */
+typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, the clock */
+    const char *template_text; /* a Jinja template instead of the model's; NULL = the model's */
+    const char *template_name; /* one of the model's; NULL: "tool_use" with tools, if there is one, else "default" */
+    const char *tools, *documents; /* JSON arrays for the template; NULL = none */
+    const char *variables;     /* JSON object: more variables, such as {"enable_thinking": false} */
+    const char *special_tokens; /* JSON object instead of the model's bos_token, eos_token, unk_token, pad_token; those
+                                  that are not in it are undefined. The one text that may hold markers */
+    const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
 } exl2_chat_desc;
 
@@ -633,7 +655,7 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_to
                                      char *out, size_t cap, size_t *need);
 /* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
    with something unknown, named with line and column; FORMAT for one that is broken; ARG for what the template itself
-   refuses. */
+   refuses, JSON that is none, a template_name that the model does not have; BUDGET when it takes too much. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
 

@@ -2,7 +2,9 @@
    takes: exl2.h above it, in the one C file that defines EXL2_IMPLEMENTATION.
    gives: every public function.
    owns:  nothing.
-   next:  0_base/config.h */
+   next:  0_base/config.h
+
+   What stands between EXL2__SIZE_BEGIN and EXL2__SIZE_END is built for size, the rest for speed. */
 
 /* ---- 0_base: what every other folder stands on ---- */
 
@@ -35,6 +37,9 @@
 #include "1_load/json_number.h"
 /* defines: the grammar of JSON */
 #include "1_load/json_scan.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: JSON text as a flat array of tokens */
 #include "1_load/json.h"
 /* defines: small files, whole */
@@ -67,6 +72,8 @@
 /* defines: the same for a device that works by itself: queue units, collect results, repeat a pass */
 #include "2_graph/forward_queue.h"
 
+EXL2__SIZE_END
+
 /* ---- 3_backend: who computes it ---- */
 
 /* defines: weights in strips of 32 columns */
@@ -95,6 +102,9 @@
 #include "3_backend/cpu_avx512.h"
 /* defines: the CPU backend */
 #include "3_backend/cpu.h"
+
+EXL2__SIZE_BEGIN
+
 #ifndef EXL2_NO_CUDA
 /* defines: the driver and NVRTC as tables of functions, found at run time */
 #include "3_backend/cuda_api.h"
@@ -166,6 +176,8 @@
 /* defines: rows of several sequences as one pass */
 #include "5_generate/batch.h"
 
+EXL2__SIZE_END
+
 /* ---- 6_text: text to ids and back, chat templates ---- */
 
 /* defines: the class of every code point, packed */
@@ -178,6 +190,16 @@
 #include "6_text/added.h"
 /* defines: byte-pair merging */
 #include "6_text/bpe.h"
+/* defines: small letters for capitals */
+#include "6_text/lower.h"
+/* defines: regular expressions over text */
+#include "6_text/regex.h"
+/* defines: a pattern -> a program for it */
+#include "6_text/regex_parse.h"
+/* defines: compatibility decompositions, packed */
+#include "6_text/nfkc_table.h"
+/* defines: what they are of a code point */
+#include "6_text/nfkc.h"
 /* defines: canonical decompositions */
 #include "6_text/nfc_table.h"
 /* defines: normal forms D and C */
@@ -186,6 +208,9 @@
 #include "6_text/normal.h"
 /* defines: text cut into words */
 #include "6_text/words.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: the merges of tokenizer.json */
 #include "6_text/merges.h"
 /* defines: a model's tokenizer in memory */
@@ -196,10 +221,18 @@
 #include "6_text/vocab_steps.h"
 /* defines: its other components */
 #include "6_text/vocab_rules.h"
+/* defines: how much room a tokenizer takes */
+#include "6_text/vocab_measure.h"
 /* defines: a tokenizer read from its files */
 #include "6_text/vocab_read.h"
+
+EXL2__SIZE_END
+
 /* defines: text -> ids */
 #include "6_text/encode.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: ids, one at a time -> whole code points */
 #include "6_text/stream.h"
 /* defines: stop strings in text that comes piece by piece */
@@ -240,6 +273,8 @@
 #include "6_text/template_operand.h"
 /* defines: expressions -> code */
 #include "6_text/template_expression.h"
+/* defines: targets, and blocks whose text is a value -> code */
+#include "6_text/template_block.h"
 /* defines: statements -> code */
 #include "6_text/template_statement.h"
 /* defines: numbers printed as Python prints them */
@@ -254,14 +289,28 @@
 #include "6_text/template_part.h"
 /* defines: JSON <-> values */
 #include "6_text/template_json.h"
-/* defines: filters, tests, methods and functions */
+/* defines: upper, lower and title case */
+#include "6_text/template_case.h"
+/* defines: numbers and texts in a format */
+#include "6_text/template_format.h"
+/* defines: the date and time */
+#include "6_text/template_clock.h"
+/* defines: filters over lists */
+#include "6_text/template_list.h"
+/* defines: methods */
+#include "6_text/template_method.h"
+/* defines: filters, tests and functions */
 #include "6_text/template_call.h"
 /* defines: frames, loops and output of a running template */
 #include "6_text/template_frame.h"
+/* defines: macros at work */
+#include "6_text/template_macro.h"
 /* defines: the stack machine */
 #include "6_text/template_run.h"
 /* defines: chat templates: parse and render */
 #include "6_text/template.h"
+/* defines: the templates of a model folder, and what they guard */
+#include "6_text/template_set.h"
 
 /* ---- 7_engine: the public functions and the one step ---- */
 
@@ -285,6 +334,8 @@
 #include "7_engine/api.h"
 /* defines: public functions of sessions, sampling and jobs */
 #include "7_engine/api_jobs.h"
+
+EXL2__SIZE_END
 
 #ifdef EXL2_CONVERT
 /* ---- 8_convert: making models ---- */

@@ -1,6 +1,6 @@
-/* copy.cu: copies of KV pages, rows gathered for the head, and memory filled with a word.
+/* copy.cu: copies of KV pages, and rows gathered for the head.
    takes: copy_args.h.
-   gives: exl2k_copy_pages, exl2k_head_rows, exl2k_fill.
+   gives: exl2k_copy_pages, exl2k_head_rows.
    owns:  nothing.
    next:  sample_args.h */
 #include "base.cuh"
@@ -41,14 +41,4 @@ extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_head_rows
     exl2k_copy_row(a.out + row * a.row_bytes, a.x + source * a.row_bytes, a.row_bytes);
     exl2k_copy_row(a.now_out + row * a.slots_bytes, a.sums_now + source * a.slots_bytes, a.slots_bytes);
     exl2k_copy_row(a.before_out + row * a.slots_bytes, a.sums_before + source * a.slots_bytes, a.slots_bytes);
-}
-
-extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_fill(exl2k_fill_args a)
-{
-    exl2k_dependency_wait();
-    exl2k_dependency_release();
-    u64 step = (u64)gridDim.x * EXL2K_COPY_THREADS;
-    for (u64 i = (u64)blockIdx.x * EXL2K_COPY_THREADS + threadIdx.x; i < a.words; i += step) {
-        exl2k_store(a.to + 4 * i, a.word);
-    }
 }

@@ -1,6 +1,6 @@
-/* copy_args.h: arguments of the kernels that copy pages, gather rows and fill memory.
+/* copy_args.h: arguments of the kernels that copy pages and gather rows.
    takes: step_args.h.
-   gives: exl2k_copy_args, exl2k_head_rows_args, exl2k_fill_args.
+   gives: exl2k_copy_args, exl2k_head_rows_args.
    owns:  nothing.
    next:  copy.cu */
 #ifndef EXL2K_COPY_ARGS_H
@@ -30,11 +30,5 @@ typedef struct exl2k_head_rows_args {
     exl2k_u64 now_out, before_out;   /* the same */
     exl2k_u32 row_bytes, slots_bytes; /* multiples of 16 */
 } exl2k_head_rows_args;
-
-/* Any grid, block THREADS. */
-typedef struct exl2k_fill_args {
-    exl2k_u64 to, words; /* u32 */
-    exl2k_u32 word, unused;
-} exl2k_fill_args;
 
 #endif

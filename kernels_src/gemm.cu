@@ -1,17 +1,20 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
-   gives: exl2k_gemm32, exl2k_gemm64, exl2k_gemm128, exl2k_gemm_order.
+   gives: exl2k_gemm, exl2k_gemm_order.
    owns:  nothing.
    next:  gemm_weights.cuh
 
+   One kernel for the three sizes: it decodes seven widths, and each size of its own would compile for a second more.
    Eight warps of two strips each. Every weight is decoded once, by the warp that uses it for all rows, and multiplied
    by its fp16 scale: fp16(code * scale) is what the format defines. A row's sums depend on K alone, never on other
    rows. Inputs are shared: tiles of 32 inputs x all rows, handed over by arrivals (mbarrier, sm_80 on), not by barriers
-   of the CTA: of the two warps of a scheduler one may decode while the other multiplies.
+   of the CTA.
 
    What a record (64 inputs) of 128 rows takes of a scheduler: 256 HMMA of 6.5 clocks, 1664 in all, and 2 x 350 other
-   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,650: 320 to 360 TFLOP/s; warps
-   that wait for their own instructions before the next product cost the rest.
+   instructions; shared memory gives the inputs in 1024 clocks. An H200 takes about 2,500: 335 to 365 TFLOP/s. Both
+   warps multiply at the same time and decode at the same time, and turns by barriers do not help: a warp alone does not
+   keep the tensor cores busy, and two are what there are registers for. Of a warp's time products are 55 %, decoding
+   12 %, tiles that are waited for and filled 10 %, results 7 %.
 
    A tile of inputs is [rows][64 bytes]: eight inputs of a lane are 16 bytes, and a warp reads 512 bytes in a row. Tiles
    are filled by one warp each, in turn. ACT takes the gate's columns first, leaves them in memory, and meets them again
@@ -45,28 +48,30 @@ EXL2K_FN u32 exl2k_arrived(u32 barrier, u32 parity)
 }
 #endif
 
-/* Barrier i: the copies to place i have arrived; barrier 16 + i: all warps have read it. */
+/* Barrier i: the copies to place i have arrived; barrier 16 + i: all threads have read it. Each tells for itself, which
+   costs no more than one of a warp after __syncwarp, and racecheck sees it. */
 EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 places)
 {
 #if __CUDA_ARCH__ >= 800
     if (threadIdx.x < places) {
         u32 full = barriers + threadIdx.x * 8, empty = full + EXL2K_GEMM_TILE_BARRIERS / 2;
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(full), "r"(EXL2K_WARP) : "memory");
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_WARPS) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty), "r"(EXL2K_GEMM_THREADS) : "memory");
     }
 #endif
 }
 
 EXL2K_FN u32 exl2k_tile_place(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
+EXL2K_FN u32 exl2k_tile_bytes(const exl2k_gemm_args &a) { return a.row_blocks * 2048; }
 
 /* Tiles are filled by one warp each, in turn: begins to copy those of this warp before `until`. Rows beyond the last
    are the last, and are never stored. */
-template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
+EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
 {
 #pragma unroll 1
     for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
         u32 place = exl2k_tile_place(a, s.fill), lane = threadIdx.x % EXL2K_WARP;
-        u32 to = s.at + place * (NT * 512) + lane * 16;
+        u32 to = s.at + place * exl2k_tile_bytes(a) + lane * 16;
         uint4 home = exl2k_shared_load4(s.home);
         u32 row = home.z + lane / 4;
         u64 from = exl2k_first(home) + (u64)(s.fill - s.base) * 64 + lane % 4 * 16;
@@ -78,7 +83,7 @@ template <u32 NT> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gem
         }
 #endif
 #pragma unroll 4
-        for (u32 i = 0; i < NT; i++) {
+        for (u32 i = 0; i < a.row_blocks * 4; i++) {
             exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, home.w) * (a.x_pitch * 2));
         }
 #if __CUDA_ARCH__ >= 800
@@ -108,60 +113,81 @@ EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 #endif
 }
 
-/* The warp will not read the tile again. */
-EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+/* This thread will not read the tile again. */
+EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
 {
-    __syncwarp();
 #if __CUDA_ARCH__ >= 800
-    if (lane == 0) {
-        u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
-    }
+    u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_place(a, tile) * 8;
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty) : "memory");
 #endif
 }
 
 /* Waits for a tile and leaves it. */
-EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 lane)
+EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
 {
     exl2k_tiles_wait(s, a, tile, 0);
-    exl2k_tiles_done(s, a, tile, lane);
+    exl2k_tiles_done(s, a, tile);
 }
 
 /* ---- sums ---- */
 
-/* The two strips' operands of steps j, j + 1 against all rows. at: the lane's inputs of the first row. */
-template <u32 NT> EXL2K_FN void exl2k_half_product(exl2k_sums<NT> &sums, const exl2k_operand a[2], u32 j, u32 at)
+/* A lane's inputs of 32 rows and one tile. */
+EXL2K_FN void exl2k_inputs(uint4 x[4], u32 at)
 {
-    uint4 x[2][2];
-    x[0][0] = exl2k_shared_load4(at);
-    x[0][1] = exl2k_shared_load4(at + 512);
+    for (u32 i = 0; i < 4; i++) {
+        x[i] = exl2k_shared_load4(at + i * 512);
+    }
+}
+
+/* The two strips' operands of steps j, j + 1 against 32 rows. */
+EXL2K_FN void exl2k_half_product(exl2k_sums &sums, const exl2k_operand a[2], u32 j, u32 block, const uint4 x[4])
+{
+    for (u32 k = 0; k < 8; k++) {
+        exl2k_mma(sums.v[k % 2][block * 4 + k / 2], a[k % 2][j], x[k / 2].x, x[k / 2].y);
+    }
+    for (u32 k = 0; k < 8; k++) {
+        exl2k_mma(sums.v[k % 2][block * 4 + k / 2], a[k % 2][j + 1], x[k / 2].z, x[k / 2].w);
+    }
+}
+
+/* The two strips' operands against all rows. low, high: the lane's inputs of the record's halves. Ends after 32, 64 or
+   128 rows are also what keeps the compiler from loading all inputs first: it would have no registers left. */
+EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low, u32 high, u32 row_blocks)
+{
+    uint4 x[2][4];
+    exl2k_inputs(x[0], low);
+    exl2k_inputs(x[1], high);
 #pragma unroll
-    for (u32 p = 0; p < NT / 2; p++) {
-        if (p + 1 < NT / 2) {
-            x[(p + 1) % 2][0] = exl2k_shared_load4(at + p * 1024 + 1024);
-            x[(p + 1) % 2][1] = exl2k_shared_load4(at + p * 1024 + 1536);
+    for (u32 b = 0; b < 4; b++) {
+        bool more = b == 2 || (b < 2 && b + 1 < row_blocks);
+        exl2k_half_product(sums, a, 0, b, x[0]);
+        if (more) {
+            exl2k_inputs(x[0], low + b * 2048 + 2048);
         }
-        for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j], x[p % 2][k / 2].x, x[p % 2][k / 2].y);
+        exl2k_half_product(sums, a, 2, b, x[1]);
+        if (more) {
+            exl2k_inputs(x[1], high + b * 2048 + 2048);
         }
-        for (u32 k = 0; k < 4; k++) {
-            exl2k_mma(sums.v[k % 2][2 * p + k / 2], a[k % 2][j + 1], x[p % 2][k / 2].z, x[p % 2][k / 2].w);
+        if (b < 2 && !more) {
+            break;
         }
     }
 }
 
 /* sums = W x over the chunks of w, records that begin in the halves [low, high). */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
                              u32 high)
 {
-    u32 lane = threadIdx.x % EXL2K_WARP, lead = a.stage_mask - 1, half = low;
+    u32 lane = threadIdx.x % EXL2K_WARP, half = low;
+    /* Tiles are filled so far ahead: at least the next record's two, which must not wait for this warp to get there; no
+       further than leaves warps room to be apart. */
+    u32 lead = exl2k_max(a.stage_mask - 3, 3);
     u32 from = s.at + lane * 16, other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
 #pragma unroll
-    for (u32 k = 0; k < 2 * NT * 4; k++) {
-        sums.v[k / (NT * 4)][k / 4 % NT][k % 4] = 0.0f;
+    for (u32 k = 0; k < 128; k++) {
+        sums.v[k / 64][k / 4 % 16][k % 4] = 0.0f;
     }
-    exl2k_tiles_fill<NT>(s, a, s.base + lead);
+    exl2k_tiles_fill(s, a, s.base + lead);
 #pragma unroll 1
     while (half < high) {
         u32 slot = exl2k_slot(w, a, w.used);
@@ -174,7 +200,7 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
         u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
         u32 i = row < low ? (low - row + 1) / 2 : 0;
         if (row + 2 * i > half) { /* the record before this split has the first half */
-            exl2k_tiles_skip(s, a, s.base, lane);
+            exl2k_tiles_skip(s, a, s.base);
         }
         half = row + 2 * i;
 #pragma unroll 1
@@ -188,20 +214,23 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums<NT> &sums, const exl2k_gemm_args &a, exl
             r.codes = slot + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
             exl2k_tiles_wait(s, a, tile, arrived[0]);
-            exl2k_tiles_fill<NT>(s, a, tile + lead + 1);
-            exl2k_half_product<NT>(sums, operand, 0, from + exl2k_tile_place(a, tile) * (NT * 512));
-            exl2k_tiles_done(s, a, tile, lane);
             if (two) {
                 exl2k_tiles_wait(s, a, tile + 1, arrived[1]);
-                exl2k_half_product<NT>(sums, operand, 2, from + exl2k_tile_place(a, tile + 1) * (NT * 512));
-                exl2k_tiles_done(s, a, tile + 1, lane);
+            }
+            exl2k_tiles_fill(s, a, tile + lead + 1);
+            /* a half that is not there: zeros, for which any finite inputs do */
+            exl2k_product(sums, operand, from + exl2k_tile_place(a, tile) * exl2k_tile_bytes(a),
+                          from + exl2k_tile_place(a, tile + two) * exl2k_tile_bytes(a), a.row_blocks);
+            exl2k_tiles_done(s, a, tile);
+            if (two) {
+                exl2k_tiles_done(s, a, tile + 1);
             }
             half += 1 + two;
         }
         w.used++;
     }
     if (s.base + half - low < s.end) { /* the record that would need it begins in the next split */
-        exl2k_tiles_skip(s, a, s.end - 1, lane);
+        exl2k_tiles_skip(s, a, s.end - 1);
     }
 }
 
@@ -213,11 +242,11 @@ typedef struct exl2k_spot {
     u32 row, low, high;
 } exl2k_spot;
 
-template <u32 NT> EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
+EXL2K_FN exl2k_spot exl2k_spot_of(const exl2k_gemm_args &a, u32 work)
 {
     const exl2k_matrix &m = a.matrix;
     u32 tile = work / a.splits, split = work % a.splits, column = tile / a.row_tiles;
-    exl2k_spot p = { 0, 0, tile % a.row_tiles * (NT * 8), split * a.halves, 0 };
+    exl2k_spot p = { 0, 0, tile % a.row_tiles * (a.row_blocks * 32), split * a.halves, 0 };
     p.high = exl2k_min(p.low + a.halves, (m.rows + 31) / 32);
     for (u32 i = 0; i + 1 < EXL2K_PARTS_MAX && exl2k_passes(a) == 1; i++) {
         u32 tiles = (m.part[i].strips + EXL2K_GEMM_STRIPS - 1) / EXL2K_GEMM_STRIPS;
@@ -283,33 +312,33 @@ EXL2K_FN bool exl2k_last(const exl2k_gemm_args &a, u32 ticket)
 
 /* Tile work / splits, split work % splits. What is needed after the sums waits in shared memory: they need the
    registers. All lanes store and load the same. */
-template <u32 NT>
 EXL2K_FN void exl2k_gemm_tile(const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 work, u32 pass)
 {
-    exl2k_sums<NT> sums;
-    exl2k_spot p = exl2k_spot_of<NT>(a, work);
+    exl2k_sums sums;
+    exl2k_spot p = exl2k_spot_of(a, work);
     if (!exl2k_gemm_begin(a, w, s, p, pass)) {
         return;
     }
-    exl2k_gemm_sum<NT>(sums, a, w, s, p.low, p.high);
+    exl2k_gemm_sum(sums, a, w, s, p.low, p.high);
     work = exl2k_shared_load(w.home + 80);
     pass = exl2k_shared_load(w.home + 84);
-    p = exl2k_spot_of<NT>(a, work);
+    p = exl2k_spot_of(a, work);
     u32 passes = exl2k_passes(a), n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
-    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, NT * 8), tile = work / a.splits;
-    u64 bytes = NT * 8192, gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
+    u32 rows = exl2k_min(exl2k_gemm_rows(a) - p.row, a.row_blocks * 32), tile = work / a.splits;
+    u64 bytes = a.row_blocks * 32768;
+    u64 gates = a.partial + (a.splits > 1 ? gridDim.x * passes + tile : blockIdx.x) * bytes;
     bool there = n < a.matrix.part[p.part + pass].columns;
     u64 block = a.partial + (work * passes + pass) * bytes;
     exl2k_column c = a.splits > 1 ? exl2k_column_block(block)
                                   : exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
-    exl2k_gemm_results<NT>(sums, c, there, rows, w.ring);
+    exl2k_gemm_results(sums, c, there, rows, w.ring);
     if (a.splits > 1 && exl2k_last(a, tile * passes + pass) && there) {
         c = exl2k_column_of(a, p.part + pass, pass, n, p.row, gates);
         exl2k_column_sum(c, block - work % a.splits * passes * bytes, a.splits, passes * bytes, rows);
     }
 }
 
-template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
+EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     u32 shared = exl2k_shared(exl2k_dynamic);
@@ -318,7 +347,7 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     s.barriers = shared;
     s.at = shared + EXL2K_GEMM_BARRIERS;
     s.fill = threadIdx.x / EXL2K_WARP;
-    w.ring = s.at + (NT * 512 << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
+    w.ring = s.at + (exl2k_tile_bytes(a) << a.stages_log) + threadIdx.x / EXL2K_WARP * a.ring_bytes;
     w.home = shared + EXL2K_GEMM_TILE_BARRIERS + threadIdx.x / EXL2K_WARP * EXL2K_GEMM_HOME;
     s.home = w.home + 64;
     exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
@@ -327,9 +356,13 @@ template <u32 NT> EXL2K_FN void exl2k_gemm(const exl2k_gemm_args &a)
     u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
     while (work < tiles) {
-        exl2k_shared_store(w.home + 80, work);
-        exl2k_shared_store(w.home + 84, pass);
-        exl2k_gemm_tile<NT>(a, w, s, work, pass);
+        __syncwarp();
+        if (threadIdx.x % EXL2K_WARP == 0) {
+            exl2k_shared_store(w.home + 80, work);
+            exl2k_shared_store(w.home + 84, pass);
+        }
+        __syncwarp();
+        exl2k_gemm_tile(a, w, s, work, pass);
         work = exl2k_shared_load(w.home + 80);
         pass = exl2k_shared_load(w.home + 84) + 1;
         if (pass == exl2k_passes(a)) {
@@ -366,16 +399,11 @@ EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
 
 /* ---- the kernels ---- */
 
-#define EXL2K_GEMM(name, NT)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)                                             \
-    name(const __grid_constant__ exl2k_gemm_args a)                                                                 \
-    {                                                                                                               \
-        exl2k_gemm<NT>(a);                                                                                          \
-    }
-
-EXL2K_GEMM(exl2k_gemm32, 4)
-EXL2K_GEMM(exl2k_gemm64, 8)
-EXL2K_GEMM(exl2k_gemm128, 16)
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)
+exl2k_gemm(const __grid_constant__ exl2k_gemm_args a)
+{
+    exl2k_products(a);
+}
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
 exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)

@@ -14,9 +14,9 @@
 /* ACT: gate, then up. */
 EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
-template <u32 NT> struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
-    f32 v[2][NT][4];
-};
+typedef struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+    f32 v[2][16][4];
+} exl2k_sums;
 
 /* ---- columns ---- */
 
@@ -60,26 +60,49 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
     return c;
 }
 
-/* Stores up to 16 rows of the column, and goes on to the next. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], u32 rows)
+/* Begins to read what the column's next 16 rows meet, of which `rows` are there. */
+EXL2K_FN void exl2k_column_meet(exl2k_column &c, f32 with[16], u32 rows)
 {
-    f32 with[16];
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
         with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
     }
+    c.with += c.with ? 16ull * c.with_step : 0;
+}
+
+/* Stores the column's next 16 rows, of which `rows` are there. What is the same for all rows is asked once: 16 silus
+   side by side take as long as two, one after the other. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 with[16], u32 rows)
+{
+    f32 value[16];
+    if (c.act) {
 #pragma unroll
-    for (u32 i = 0; i < 16; i++) {
-        f32 value = v[i] + c.bias;
-        value = c.act ? exl2k_silu_quick(with[i] + c.with_bias) * value : with[i] + value;
-        if (i < rows && c.half) {
-            exl2k_store_u16(c.to + (u64)i * c.to_step, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
-        } else if (i < rows) {
-            exl2k_store_f32(c.to + (u64)i * c.to_step, value);
+        for (u32 i = 0; i < 16; i++) {
+            value[i] = exl2k_silu_quick(with[i] + c.with_bias) * (v[i] + c.bias);
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            value[i] = with[i] + (v[i] + c.bias);
+        }
+    }
+    if (c.half) {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value[i]));
+            if (i < rows) {
+                exl2k_store_u16(c.to + (u64)i * c.to_step, half);
+            }
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            if (i < rows) {
+                exl2k_store_f32(c.to + (u64)i * c.to_step, value[i]);
+            }
         }
     }
     c.to += 16ull * c.to_step;
-    c.with += c.with ? 16ull * c.with_step : 0;
 }
 
 /* The column, summed up over blocks in their order. */
@@ -87,7 +110,8 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
 {
 #pragma unroll 1
     for (u32 row = 0; row < rows; row += 16) {
-        f32 v[16] = { 0 };
+        f32 v[16] = { 0 }, with[16];
+        exl2k_column_meet(c, with, rows - row);
         u64 from = block + row * 1024 + threadIdx.x * 4;
 #pragma unroll 1
         for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
@@ -102,7 +126,7 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
                 v[k % 16] += more[k / 16][k % 16];
             }
         }
-        exl2k_column_store(c, v, rows - row);
+        exl2k_column_store(c, v, with, rows - row);
     }
 }
 
@@ -114,30 +138,39 @@ EXL2K_FN void exl2k_results_fence(void)
 #endif
 }
 
-/* Turns the warp's sums into rows in its ring, 64 (or 32) at a time, and stores those. */
-template <u32 NT>
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums<NT> &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
+/* Turns the warp's sums into rows in its ring, 32 at a time, and stores those. there: the lane has a column. */
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
 {
-    constexpr u32 each = NT < 8 ? NT : 8;
     u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-#pragma unroll
-    for (u32 first = 0; first < NT; first += each) {
-        __syncwarp();
-#pragma unroll
-        for (u32 k = 0; k < each * 8; k++) {
-            u32 i = k / 8, s = k / 4 % 2, e = k % 4;
-            exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
-                                   sums.v[s][first + i][e]);
-        }
-        __syncwarp();
+    u32 left = there ? rows : 0;
+    f32 with[16], next[16];
+    exl2k_column_meet(c, with, left);
 #pragma unroll 1
-        for (u32 row = first * 8; there && row < rows && row < (first + each) * 8; row += 16) {
-            f32 v[16];
+    for (u32 row = 0; row < rows; row += 16) {
+        f32 v[16];
+        if (row % 32 == 0) {
+            __syncwarp();
 #pragma unroll
-            for (u32 i = 0; i < 16; i++) {
-                v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row - first * 8 + i) * EXL2K_GEMM_PITCH);
+            for (u32 k = 0; k < 128; k++) {
+                u32 i = k / 8 % 4, s = k / 4 % 2, e = k % 4;
+                if (row == k / 32 * 32) {
+                    exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32,
+                                           sums.v[s][k / 8][e]);
+                }
             }
-            exl2k_column_store(c, v, rows - row);
+            __syncwarp();
+        }
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row % 32 + i) * EXL2K_GEMM_PITCH);
+        }
+        u32 now = left;
+        left -= exl2k_min(left, 16);
+        exl2k_column_meet(c, next, left);
+        exl2k_column_store(c, v, with, now);
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            with[i] = next[i];
         }
     }
     exl2k_results_fence();

@@ -112,6 +112,7 @@ EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32
         uint4 strips = exl2k_shared_load4(w.home + 32), entries = exl2k_shared_load4(w.home + 48);
         u64 from = exl2k_first(strips) + (u64)w.place * 16, from_other = exl2k_second(strips) + (u64)w.place * 16;
         u64 table = exl2k_first(entries), next = table + sizeof(exl2k_chunk);
+        __syncwarp(); /* all lanes have read what is in the slot */
 #if EXL2K_GEMM_BULK
         if (lane == 0) {
             u32 barrier = w.home + exl2k_slot_place(a, w.filled) * 8, bytes = w.bytes16 * 16;

@@ -69,9 +69,21 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = exl2k_shared_load_f32(at);
+    if constexpr (M == 1) {
 #pragma unroll 15 /* EXL2K_WAYS_MAX - 1: all are asked for at once */
-    for (u32 slice = 1; slice < slots; slice++) {
-        total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
+        for (u32 slice = 1; slice < slots; slice++) {
+            total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
+        }
+    } else {
+        f32 more[EXL2K_WAYS_MAX];
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) { /* the same, in less code */
+            more[i] = exl2k_shared_load_f32(at + exl2k_min(i + 1, slots - 1) * exl2k_partial_bytes<M>());
+        }
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) {
+            total = i + 1 < slots ? total + more[i] : total;
+        }
     }
     return total;
 }
@@ -102,6 +114,7 @@ template <u32 M>
 EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
 {
     u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
+#pragma unroll 1
     for (u32 left = w.reach; left > 0; left -= exl2k_min(left, w.groups)) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
@@ -201,7 +214,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 }
             } else {
                 f32 sum[4];
-                exl2k_chunks_eight(sum, at[0], inputs, task, place.lane);
+                exl2k_chunks_eight<M>(sum, at[0], inputs, task, place.lane);
                 __syncwarp();
                 exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);

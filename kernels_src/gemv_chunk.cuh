@@ -133,7 +133,7 @@ EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const exl2k_input
 }
 
 /* One row: the sums of all halves. Chunks of four records have code without conditions, at the widths that most weights
-   have. */
+   have; a strip that is left alone has a loop. */
 template <u32 W, u32 S>
 EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 records, u32 lane)
 {
@@ -146,10 +146,17 @@ EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs
         }
         return;
     }
-#pragma unroll
-    for (u32 r = 0; r < most; r++) {
-        if (r < records) {
+    if constexpr (S == 1) {
+#pragma unroll 1
+        for (u32 r = 0; r < records; r++) {
             exl2k_record_one<W, S>(sum, at, x, r, lane);
+        }
+    } else {
+#pragma unroll
+        for (u32 r = 0; r < most; r++) {
+            if (r < records) {
+                exl2k_record_one<W, S>(sum, at, x, r, lane);
+            }
         }
     }
 }
@@ -282,7 +289,9 @@ EXL2K_FN void exl2k_chunk_eight_of(f32 sum[4], u32 at, const exl2k_inputs<8> &x,
     }
 }
 
-/* Eight rows: the lane's four results: columns g (twice) and g + 8 (twice) of rows 2 t and 2 t + 1. */
+/* Eight rows: the lane's four results: columns g (twice) and g + 8 (twice) of rows 2 t and 2 t + 1. A template, so that
+   the module for one row does not compile it. */
+template <u32 M>
 EXL2K_FN void exl2k_chunks_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
 {
     switch (exl2k_task_width(task)) {

@@ -213,7 +213,7 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
         square = r * r;
     }
     square = exl2k_half_warp_sum(square);
-    if (exl2k_item_column() == 0) {
+    if (exl2k_item_column() == 0 && threadIdx.x / 16 < (block.end - block.begin) * M) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
     if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all of one warp */
@@ -224,6 +224,7 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     if (threadIdx.x < M) {
         u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
         f32 all = exl2k_shared_load_f32(total);
+#pragma unroll 1
         for (u32 strip = 0; strip < block.end - block.begin; strip++) {
             all += exl2k_shared_load_f32(o.small + EXL2K_SMALL_SQUARES + (strip * M + threadIdx.x) * 4);
         }
@@ -237,6 +238,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
     f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = (block.end - block.begin) / 2;
+#pragma unroll 1
     for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin / 2 + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
@@ -294,6 +296,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 {
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column(), best_id = 0;
     f32 factor = exl2k_factor<M>(o, a), best = __uint_as_float(0xFF800000u);
+#pragma unroll 1
     for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, column, &part);
         const exl2k_part &p = a.matrix.part[part];
@@ -339,6 +342,7 @@ template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_ge
     if (threadIdx.x < M && threadIdx.x < o.rows) {
         f32 best = exl2k_shared_load_f32(table + threadIdx.x * 8);
         u32 id = exl2k_shared_load(table + threadIdx.x * 8 + 4);
+#pragma unroll 1
         for (u32 i = threadIdx.x + M; i < EXL2K_GEMV_THREADS / 16; i += M) {
             exl2k_better(best, id, exl2k_shared_load_f32(table + i * 8), exl2k_shared_load(table + i * 8 + 4));
         }

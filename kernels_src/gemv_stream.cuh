@@ -280,6 +280,7 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
         }
         exl2k_barrier_init_fence();
     }
+    __syncwarp(); /* the instruction that makes them is the warp's, not lane 0's */
     bool first = exl2k_stream_first<M>(s, a, place, exl2k_strips_of_cta(a).begin);
     __syncwarp();
     exl2k_stream_plan<M>(s, a, place);

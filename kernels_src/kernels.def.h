@@ -16,9 +16,7 @@
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
-    X(exl2k_gemm32, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
-    X(exl2k_gemm64, "gemm.cu", exl2k_gemm_args, BUDGET)                                      \
-    X(exl2k_gemm128, "gemm.cu", exl2k_gemm_args, BUDGET)                                     \
+    X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                                        \
     X(exl2k_gemm_order, "gemm.cu", exl2k_gemm_order_args, BUDGET)                            \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
@@ -27,7 +25,6 @@
     X(exl2k_join, "gather.cu", exl2k_join_args, NONE)                                        \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
-    X(exl2k_fill, "copy.cu", exl2k_fill_args, NONE)                                          \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_order, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \

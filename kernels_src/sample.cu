@@ -104,7 +104,7 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
 }
 
 typedef struct exl2k_adjust_work { /* shared memory: the chunk */
-    f32 logits[EXL2K_SAMPLE_CHUNK];
+    __align__(16) f32 logits[EXL2K_SAMPLE_CHUNK];
     u32 penalised[EXL2K_SAMPLE_CHUNK / 32], biased[EXL2K_SAMPLE_CHUNK / 32];
     u32 twice; /* a token occurs twice in the bias list */
 } exl2k_adjust_work;
@@ -118,6 +118,7 @@ EXL2K_FN bool exl2k_set_bit(u32 *bits, u32 i)
 
 EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count)
 {
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < d->history_count; i += EXL2K_SAMPLE_THREADS) {
         u32 at = exl2k_load(d->history + 4ull * i) - first;
         if (at < count && exl2k_set_bit(w->penalised, at)) {
@@ -129,6 +130,7 @@ EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
 
 EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count, u32 begin, u32 step)
 {
+#pragma unroll 1
     for (u32 i = begin; i < d->bias_count; i += step) {
         u32 at = exl2k_load(d->bias + 8ull * i) - first;
         if (at < count) {
@@ -144,11 +146,19 @@ EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_draw *d, u32 
     return d->mask && id < a->vocab ? exl2k_load(d->mask + id / 32 * 4ull) >> (id & 31) : 15;
 }
 
-/* Penalty and bias on the chunk in shared memory. A token that the bias list names twice gets its sums in the order of
-   the list: by one thread. */
-EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w)
+/* Mask, penalty and bias. A token that the bias list names twice gets its sums in the order of the list: by one
+   thread. */
+EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w,
+                           u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     u32 first = blockIdx.x * EXL2K_SAMPLE_CHUNK, count = exl2k_min(a->vocab - first, EXL2K_SAMPLE_CHUNK);
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        u32 allowed = exl2k_allowed(a, d, n);
+        *(uint4 *)&w->logits[exl2k_place(n)] =
+            make_uint4(allowed & 1 ? bits[n][0] : EXL2K_BITS_NONE, allowed & 2 ? bits[n][1] : EXL2K_BITS_NONE,
+                       allowed & 4 ? bits[n][2] : EXL2K_BITS_NONE, allowed & 8 ? bits[n][3] : EXL2K_BITS_NONE);
+    }
     for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_CHUNK / 32; i += EXL2K_SAMPLE_THREADS) {
         w->penalised[i] = w->biased[i] = 0;
     }
@@ -159,6 +169,7 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2
     if (exl2k_has_penalty(d)) {
         exl2k_penalise(d, w, first, count);
     }
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < d->bias_count; i += EXL2K_SAMPLE_THREADS) {
         u32 at = exl2k_load(d->bias + 8ull * i) - first;
         if (at < count && !exl2k_set_bit(w->biased, at)) {
@@ -172,6 +183,17 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2
         exl2k_add_bias(d, w, first, count, 0, 1);
     }
     __syncthreads();
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        uint4 four = *(const uint4 *)&w->logits[exl2k_place(n)];
+        if (exl2k_place(n) < count) {
+            exl2k_store4(a->adjusted + 4 * ((u64)blockIdx.y * a->stride + first + exl2k_place(n)), four);
+        }
+        bits[n][0] = four.x;
+        bits[n][1] = four.y;
+        bits[n][2] = four.z;
+        bits[n][3] = four.w;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_keys(exl2k_sample_args a)
@@ -189,31 +211,14 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     if (exl2k_row_is_done(&a, &d)) {
         return;
     }
-    exl2k_store_keys(&a, 0, bits);
-    if (!exl2k_is_adjusted(&d)) {
-        return;
-    }
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 allowed = exl2k_allowed(&a, &d, n);
-        for (u32 i = 0; i < 4; i++) {
-            w.logits[exl2k_place(n) + i] = __uint_as_float(allowed >> i & 1 ? bits[n][i] : EXL2K_BITS_NONE);
+#pragma unroll 1
+    for (u32 set = 0;; set++) {
+        exl2k_store_keys(&a, set, bits);
+        if (set == exl2k_is_adjusted(&d)) {
+            return;
         }
+        exl2k_adjust(&a, &d, &w, bits);
     }
-    __syncthreads();
-    exl2k_adjust(&a, &d, &w);
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
-        for (u32 i = 0; i < 4; i++) {
-            bits[n][i] = __float_as_uint(w.logits[exl2k_place(n) + i]);
-        }
-        if (id < a.vocab) {
-            exl2k_store4(a.adjusted + 4 * ((u64)blockIdx.y * a.stride + id),
-                         make_uint4(bits[n][0], bits[n][1], bits[n][2], bits[n][3]));
-        }
-    }
-    exl2k_store_keys(&a, 1, bits);
 }
 
 /* ---- exl2k_sample_draw ---- */
@@ -230,20 +235,33 @@ EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 s
     return v;
 }
 
+/* The next four come first: a loop that is not unrolled finds them in the same registers. */
+EXL2K_FN void exl2k_turn(u32 bits[EXL2K_CHUNK_FOURS][4])
+{
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        u32 first = bits[0][i];
+        for (u32 n = 0; n + 1 < EXL2K_CHUNK_FOURS; n++) {
+            bits[n][i] = bits[n + 1][i];
+        }
+        bits[EXL2K_CHUNK_FOURS - 1][i] = first;
+    }
+}
+
 /* Sum of the thread's weights; `store`: also of its blocks; `bin`: also of bins of like weights. */
-EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, const u32 bits[EXL2K_CHUNK_FOURS][4],
+EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, u32 bits[EXL2K_CHUNK_FOURS][4],
                              bool store, bool bin, exl2k_outer_bins *outer)
 {
     u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+#pragma unroll 1
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_turn(bits)) {
         u64 sum = 0;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u32 steps = exl2k_steps(curve, __uint_as_float(bits[n][i]));
+            u32 steps = exl2k_steps(curve, __uint_as_float(bits[0][i]));
             u64 weight = exl2k_exp2(steps);
             sum += weight;
-            if (bin && exl2k_key(bits[n][i]) != EXL2K_KEY_NONE) {
+            if (bin && exl2k_key(bits[0][i]) != EXL2K_KEY_NONE) {
                 exl2k_count_weight(outer, steps, weight);
             }
         }
@@ -315,8 +333,7 @@ EXL2K_STEP u32 exl2k_pick(u64 sum, u64 bins)
     if (d->top_k == 0 && top_p) {
         exl2k_keep_nucleus(bins, sum, d->share, least_weight);
     } else if (d->top_k == 0) {
-        exl2k_curve curve = exl2k_w.view.curve;
-        exl2k_collect(exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS), EXL2K_KEY_INF, true);
+        exl2k_collect(exl2k_least_key(least_weight, EXL2K_SAMPLE_BINS), EXL2K_KEY_INF, true);
     } else {
         exl2k_keep_first(d->top_k, true);
         if (top_p) {
@@ -333,9 +350,6 @@ EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32
     exl2k_draw *to = (exl2k_draw *)a->draws + blockIdx.y;
     exl2k_row *row = (exl2k_row *)a->rows + d->row;
     bool done = token == EXL2K_NO_TOKEN || d->left <= 1;
-    for (u32 i = 0; i < d->stop_count; i++) {
-        done = done || exl2k_load(d->stops + 4ull * i) == token;
-    }
     if (d->history_size > 0 && token != EXL2K_NO_TOKEN) {
         exl2k_store(d->history + 4ull * d->history_next, token);
         to->history_next = d->history_next + 1 < d->history_size ? d->history_next + 1 : 0;
@@ -451,14 +465,17 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     if (bin) {
         exl2k_clear_bins();
     }
-    if (raw.curve.top_key != EXL2K_KEY_NONE) {
-        sums[0] = exl2k_chunk_sum(&a, &raw.curve, bits, needs && same, bin && same, &outer);
-    }
-    if (needs && !same && own.curve.top_key != EXL2K_KEY_NONE) {
-        if (adjusted) {
+#pragma unroll 1
+    for (u32 pass = 0; pass < 1 + (needs && !same); pass++) {
+        exl2k_curve curve = pass ? own.curve : raw.curve;
+        bool last = same || pass; /* the draw's own weights */
+        if (pass && adjusted) {
             exl2k_load_logits(&a, logits, bits);
         }
-        sums[1] = exl2k_chunk_sum(&a, &own.curve, bits, true, bin, &outer);
+        if (curve.top_key != EXL2K_KEY_NONE) {
+            sums[1] = exl2k_chunk_sum(&a, &curve, bits, needs && last, bin && last, &outer);
+            sums[0] = pass ? sums[0] : sums[1];
+        }
     }
     if (bin) {
         exl2k_add_bins(&a, &outer);
@@ -466,8 +483,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_block_sums<2>(sums);
     if (threadIdx.x == 0) {
         exl2k_sample_state *state = (exl2k_sample_state *)exl2k_state(&a);
-        atomicAdd(&state->sum[0], sums[0]);
-        atomicAdd(&state->sum[1], same ? sums[0] : sums[1]);
+        atomicAdd(&state->sum[0], exl2k_w.partial[0][0]);
+        atomicAdd(&state->sum[1], exl2k_w.partial[1][0]);
     }
     if (exl2k_last_of_row(&a)) {
         exl2k_finish_row(&a, raw, own, own_best, ticket);

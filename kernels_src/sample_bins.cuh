@@ -83,7 +83,7 @@ typedef struct exl2k_cut_bin {
 /* The first bin at which the weights sum up to `need`, which all of them do. The row's bins are zero again then. */
 EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
 {
-    u64 weights[EXL2K_BINS_EACH], counts_at = at + EXL2K_SAMPLE_BINS * 8, own = 0, all;
+    u64 weights[EXL2K_BINS_EACH], counts_at = at + EXL2K_SAMPLE_BINS * 8, own = 0;
     u32 counts[EXL2K_BINS_EACH], own_count = 0, first = threadIdx.x * EXL2K_BINS_EACH;
 #pragma unroll
     for (u32 i = 0; i < EXL2K_BINS_EACH; i += 2) {
@@ -99,7 +99,7 @@ EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
         own_count += counts[i];
         exl2k_store(counts_at + 4 * (first + i), 0);
     }
-    u64 before = exl2k_block_scan(own, &all), count = exl2k_block_scan(own_count, &all);
+    u64 before = exl2k_block_scan(own), count = exl2k_block_scan(own_count);
     bool found = false;
     __syncthreads();
 #pragma unroll

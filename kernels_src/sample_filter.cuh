@@ -1,12 +1,31 @@
 /* sample_filter.cuh: which tokens of a row survive the filters, and which of them a number draws, by one CTA.
    takes: sample_bins.cuh; the row's sums of blocks, and its bins.
-   gives: exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
+   gives: exl2k_least_key, exl2k_keep_first, exl2k_keep_weighty, exl2k_keep_nucleus, exl2k_draw_from, exl2k_draw_blocks.
    owns:  nothing.
    next:  sample.cu */
 #ifndef EXL2K_SAMPLE_FILTER_CUH
 #define EXL2K_SAMPLE_FILTER_CUH
 
 #include "sample_bins.cuh"
+
+/* The smallest key that weighs at least `weight`, which is at most 2^40, and lies in a bin up to `bin`. Every warp
+   probes 32 keys a round. */
+EXL2K_STEP int exl2k_least_key(u64 weight, u32 bin)
+{
+    exl2k_curve curve = exl2k_w.view.curve;
+    u32 low = (u32)EXL2K_KEY_LEAST, high = (u32)curve.top_key;
+#pragma unroll 1
+    while (low != high) {
+        u64 step = high - low;
+        u32 probe = low + (u32)(step * (threadIdx.x % 32) / 32);
+        u32 steps = exl2k_steps(&curve, exl2k_key_logit((int)probe));
+        u32 enough = __ballot_sync(EXL2K_ALL, exl2k_exp2(steps) >= weight && exl2k_steps_bin(steps) <= bin);
+        u32 first = enough ? (u32)__ffs((int)enough) - 1 : 32, begin = low;
+        high = first < 32 ? begin + (u32)(step * first / 32) : high;
+        low = first > 0 ? begin + (u32)(step * (first - 1) / 32) + 1 : low;
+    }
+    return (int)low;
+}
 
 /* ---- filters: the items become the survivors, with their cut ---- */
 
@@ -79,7 +98,7 @@ EXL2K_FN void exl2k_keep_weighty(u64 least_weight)
 {
     exl2k_curve curve = exl2k_w.view.curve;
     if (exl2k_key_weight(&curve, exl2k_w.items.cut_key) < least_weight) {
-        exl2k_cut_set(exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS), EXL2K_TIES_ALL);
+        exl2k_cut_set(exl2k_least_key(least_weight, EXL2K_SAMPLE_BINS), EXL2K_TIES_ALL);
     }
 }
 
@@ -102,10 +121,9 @@ EXL2K_FN void exl2k_keep_nucleus(u64 bins, u64 sum, u64 share, u64 least_weight)
 {
     u64 need = __umul64hi(sum, share);
     need = need > 1 ? need : 1;
-    exl2k_curve curve = exl2k_w.view.curve;
     exl2k_cut_bin cut = exl2k_find_bin(bins, need);
-    int least = exl2k_least_key(&curve, 0, cut.bin), weighty = exl2k_least_key(&curve, least_weight, EXL2K_SAMPLE_BINS);
-    int most = cut.bin ? exl2k_least_key(&curve, 0, cut.bin - 1) - 1 : curve.top_key;
+    int least = exl2k_least_key(0, cut.bin), weighty = exl2k_least_key(least_weight, EXL2K_SAMPLE_BINS);
+    int most = cut.bin ? exl2k_least_key(0, cut.bin - 1) - 1 : exl2k_w.view.curve.top_key;
     if (weighty <= least && cut.before + cut.count > EXL2K_LIST_MAX) {
         exl2k_row_items(least, cut.before + cut.count);
     } else {
@@ -117,18 +135,12 @@ EXL2K_FN void exl2k_keep_nucleus(u64 bins, u64 sum, u64 share, u64 least_weight)
     if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
         exl2k_prefix(need);
     } else {
-        u32 top = (u32)curve.top_key, low = top - (u32)most, high = top - (u32)(weighty > least ? weighty : least);
-        exl2k_prefix_within(need - cut.weight_before, low, high, cut.count);
+        u32 top = (u32)exl2k_w.view.curve.top_key, last = top - (u32)(weighty > least ? weighty : least);
+        exl2k_prefix_within(need - cut.weight_before, top - (u32)most, last, cut.count);
     }
 }
 
 /* ---- draws: the first survivor, ascending by id, at which the running sum passes floor(random * sum / 2^64) ---- */
-
-/* Key of an item of a list or of the row. */
-EXL2K_FN int exl2k_token_key(bool list, u32 i)
-{
-    return list ? exl2k_item_key<EXL2K_ITEMS_LIST>(i) : exl2k_item_key<EXL2K_ITEMS_ROW>(i);
-}
 
 /* Those of the thread's segment that are equal to the cut and in. */
 EXL2K_FN u32 exl2k_segment_ties(bool list, u32 begin, u32 end)
@@ -138,7 +150,7 @@ EXL2K_FN u32 exl2k_segment_ties(bool list, u32 begin, u32 end)
     for (u32 i = begin; i < end; i++) {
         own += exl2k_token_key(list, i) == exl2k_w.items.cut_key;
     }
-    u64 all, before = exl2k_block_scan(own, &all);
+    u64 before = exl2k_block_scan(own);
     return before >= ties ? 0 : exl2k_min(own, ties - (u32)before);
 }
 
@@ -151,13 +163,13 @@ EXL2K_FN u32 exl2k_draw_items(u64 random)
     exl2k_curve curve = exl2k_w.view.curve;
     exl2k_segment(count, &begin, &end);
     u32 ties = exl2k_segment_ties(list, begin, end);
-    u64 own = ties * exl2k_key_weight(&curve, cut), sum;
+    u64 own = ties * exl2k_key_weight(&curve, cut);
 #pragma unroll 1
     for (u32 i = begin; i < end; i++) {
         int key = exl2k_token_key(list, i);
         own += key > cut ? exl2k_key_weight(&curve, key) : 0;
     }
-    u64 running = exl2k_block_scan(own, &sum), target = __umul64hi(random, sum);
+    u64 running = exl2k_block_scan(own), target = __umul64hi(random, exl2k_w.total);
     if (running <= target && target - running < own) {
 #pragma unroll 1
         for (u32 i = begin; i < end; i++) {
@@ -211,13 +223,13 @@ EXL2K_FN void exl2k_draw_within(int cut, u32 last, u32 block, u64 target)
 EXL2K_STEP u32 exl2k_draw_blocks(int cut, u32 last, u64 random)
 {
     u32 begin, end;
-    u64 own = 0, sum, sums = exl2k_w.view.sums;
+    u64 own = 0, sums = exl2k_w.view.sums;
     exl2k_segment(exl2k_w.view.blocks, &begin, &end);
 #pragma unroll 4
     for (u32 i = begin; i < end; i++) {
         own += exl2k_load64(sums + 8ull * i);
     }
-    u64 running = exl2k_block_scan(own, &sum), target = __umul64hi(random, sum);
+    u64 running = exl2k_block_scan(own), target = __umul64hi(random, exl2k_w.total);
     if (running <= target && target - running < own) {
         u32 block = begin;
         for (u64 next; (next = running + exl2k_load64(sums + 8ull * block)) <= target; block++) {
@@ -251,11 +263,14 @@ EXL2K_FN void exl2k_survivor_sums(int cut, u32 last)
             u32 id = (first + k * EXL2K_SAMPLE_THREADS / 16) * EXL2K_SAMPLE_BLOCK + lane;
             four[k] = exl2k_load4(logits + 4ull * (id < vocab ? id : 0));
         }
-#pragma unroll
+#pragma unroll 1
         for (u32 k = 0; k < 4; k++) {
             u32 block = first + k * EXL2K_SAMPLE_THREADS / 16, id = block * EXL2K_SAMPLE_BLOCK + lane;
-            u32 bits[4] = { four[k].x, four[k].y, four[k].z, four[k].w };
+            u32 bits[4] = { four[0].x, four[0].y, four[0].z, four[0].w };
             u64 sum = 0;
+            for (u32 j = 0; j < 3; j++) {
+                four[j] = four[j + 1];
+            }
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
                 sum += id + j < vocab ? exl2k_survivor(&curve, cut, last, id + j, bits[j]) : 0;
@@ -277,17 +292,17 @@ EXL2K_FN u32 exl2k_draw_from(u64 random)
 {
     exl2k_items items = exl2k_w.items;
     u32 last = exl2k_w.view.vocab;
-    if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL && exl2k_w.last != EXL2K_ALL) {
+    bool one_by_one = items.kind == EXL2K_ITEMS_LIST;
+    if (!one_by_one && items.cut_ties != EXL2K_TIES_ALL) {
         last = exl2k_w.last;
-    } else if (items.kind == EXL2K_ITEMS_ROW && items.cut_ties != EXL2K_TIES_ALL) {
-        exl2k_collect(items.cut_key, items.cut_key, false);
-        bool found = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
-        last = found ? exl2k_w.ids[items.cut_ties - 1] : last;
-        exl2k_items_set(items);
-        if (!found) { /* thousands of equal logits */
-            return exl2k_draw_items(random);
+        if (last == EXL2K_ALL) {
+            exl2k_collect(items.cut_key, items.cut_key, false);
+            one_by_one = exl2k_w.items.kind != EXL2K_ITEMS_LIST; /* thousands of equal logits */
+            last = exl2k_w.ids[one_by_one ? 0 : items.cut_ties - 1];
+            exl2k_items_set(items);
         }
-    } else if (items.kind == EXL2K_ITEMS_LIST) {
+    }
+    if (one_by_one) {
         return exl2k_draw_items(random);
     }
     exl2k_survivor_sums(items.cut_key, last);

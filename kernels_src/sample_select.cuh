@@ -51,7 +51,7 @@ typedef struct exl2k_sample_work {
             u32 low[EXL2K_SAMPLE_BINS], high[EXL2K_SAMPLE_BINS], counts[EXL2K_SAMPLE_BINS];
         } bins;
     };
-    u64 partial[6][EXL2K_SAMPLE_WARPS];
+    u64 partial[6][EXL2K_SAMPLE_WARPS], total;
     exl2k_draw draw;
     exl2k_row_view view;
     exl2k_items items, kept;
@@ -65,12 +65,13 @@ static __shared__ exl2k_sample_work exl2k_w;
 
 /* ---- sums over the CTA ---- */
 
-/* values[count], each summed; everyone gets them. */
+/* values[COUNT], each summed: for all, in partial[j][0]. */
 template <u32 COUNT> EXL2K_FN void exl2k_block_sums(u64 values[COUNT])
 {
+#pragma unroll 1
+    for (u32 step = 16; step > 0; step /= 2) {
 #pragma unroll
-    for (u32 j = 0; j < COUNT; j++) {
-        for (u32 step = 16; step > 0; step /= 2) {
+        for (u32 j = 0; j < COUNT; j++) {
             values[j] += __shfl_xor_sync(EXL2K_ALL, values[j], step);
         }
     }
@@ -82,20 +83,22 @@ template <u32 COUNT> EXL2K_FN void exl2k_block_sums(u64 values[COUNT])
         }
     }
     __syncthreads();
-#pragma unroll
-    for (u32 j = 0; j < COUNT; j++) {
-        values[j] = 0;
-        for (u32 i = 0; i < EXL2K_SAMPLE_WARPS; i++) {
-            values[j] += exl2k_w.partial[j][i];
-        }
+    u64 *mine = &exl2k_w.partial[0][threadIdx.x], sum = threadIdx.x < COUNT * EXL2K_SAMPLE_WARPS ? *mine : 0;
+    for (u32 step = EXL2K_SAMPLE_WARPS / 2; step > 0; step /= 2) {
+        sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
     }
+    if (threadIdx.x < COUNT * EXL2K_SAMPLE_WARPS && threadIdx.x % EXL2K_SAMPLE_WARPS == 0) {
+        *mine = sum;
+    }
+    __syncthreads();
 }
 
-/* Sum of the threads before this one; *total: of all. */
-EXL2K_FN u64 exl2k_block_scan(u64 own, u64 *total)
+/* Sum of the threads before this one; exl2k_w.total: of all. */
+EXL2K_STEP u64 exl2k_block_scan(u64 own)
 {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 sum = own, before = 0;
+#pragma unroll 1
     for (u32 step = 1; step < 32; step *= 2) {
         u64 left = __shfl_up_sync(EXL2K_ALL, sum, step);
         sum += lane >= step ? left : 0;
@@ -105,11 +108,13 @@ EXL2K_FN u64 exl2k_block_scan(u64 own, u64 *total)
         exl2k_w.partial[0][warp] = sum;
     }
     __syncthreads();
-    *total = 0;
     for (u32 i = 0; i < EXL2K_SAMPLE_WARPS; i++) {
         before += i < warp ? exl2k_w.partial[0][i] : 0;
-        *total += exl2k_w.partial[0][i];
     }
+    if (threadIdx.x == EXL2K_SAMPLE_THREADS - 1) {
+        exl2k_w.total = before + sum;
+    }
+    __syncthreads();
     return before + sum - own;
 }
 
@@ -151,53 +156,68 @@ EXL2K_FN void exl2k_cut_set(int key, u32 ties)
     __syncthreads();
 }
 
-template <u32 KIND> EXL2K_FN int exl2k_item_key(u32 i)
+/* Where the keys of the items lie, or their logits: an address of either kind of memory. */
+EXL2K_FN u64 exl2k_items_at(u32 kind)
 {
-    if (KIND == EXL2K_ITEMS_LIST) {
-        return exl2k_w.keys[i];
+    if (kind == EXL2K_ITEMS_ROW) {
+        return exl2k_w.view.logits;
     }
-    if (KIND == EXL2K_ITEMS_ROW) {
-        return exl2k_key(exl2k_load(exl2k_w.view.logits + 4ull * i));
-    }
-    bool copied = exl2k_w.view.blocks <= EXL2K_BLOCKS_MAX;
-    return copied ? exl2k_w.block_keys[i] : (int)exl2k_load(exl2k_w.view.keys + 4ull * i);
+    bool copied = kind == EXL2K_ITEMS_LIST || exl2k_w.view.blocks <= EXL2K_BLOCKS_MAX;
+    return copied ? (u64)(kind == EXL2K_ITEMS_LIST ? exl2k_w.keys : exl2k_w.block_keys) : exl2k_w.view.keys;
 }
 
-template <u32 KIND> EXL2K_FN u64 exl2k_item_weight(const exl2k_curve *curve, u32 i, int key)
+/* A word of either kind of memory; never from L1. */
+EXL2K_FN u32 exl2k_load_item(u64 at)
 {
-    return KIND == EXL2K_ITEMS_LIST ? exl2k_w.weights[i] : exl2k_key_weight(curve, key);
+    u32 v;
+    asm volatile("ld.cg.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v;
 }
 
-/* Adds a thread's items: values[j]: measure of those with a distance to the top key in [from, to[j]], and of j + 3:
-   their number. BATCH keys are on their way at a time. */
-template <u32 KIND, u32 BATCH> EXL2K_FN void exl2k_measure_items(u32 from, const u32 to[3], u64 values[6])
+/* Key of an item of a list or of the row. */
+EXL2K_FN int exl2k_token_key(bool list, u32 i)
+{
+    return list ? exl2k_w.keys[i] : exl2k_key(exl2k_load(exl2k_w.view.logits + 4ull * i));
+}
+
+#define EXL2K_MEASURE 8u /* keys on their way at a time */
+
+/* Measures of the items at distances [from, a], [from, b], [from, c] to the top key; a <= b <= c. For all, in
+   partial[k][0]: the measures, then the numbers. */
+EXL2K_STEP void exl2k_measure(u32 from, u32 a, u32 b, u32 c)
 {
     exl2k_items items = exl2k_w.items;
     exl2k_curve curve = exl2k_w.view.curve;
-    bool bulk = items.cut_ties != EXL2K_TIES_ALL;
+    u64 at = exl2k_items_at(items.kind), sums[3] = { 0, 0, 0 };
+    u32 to[3] = { a, b, c }, counts[3] = { 0, 0, 0 };
+    bool row = items.kind == EXL2K_ITEMS_ROW, bulk = items.cut_ties != EXL2K_TIES_ALL;
+    int least = bulk && items.cut_key >= items.least ? items.cut_key + 1 : items.least;
 #pragma unroll 1
-    for (u32 i0 = threadIdx.x; i0 < items.count; i0 += BATCH * EXL2K_SAMPLE_THREADS) {
-        int keys[BATCH];
+    for (u32 i0 = threadIdx.x; i0 < items.count; i0 += EXL2K_MEASURE * EXL2K_SAMPLE_THREADS) {
+        u32 words[EXL2K_MEASURE];
 #pragma unroll
-        for (u32 j = 0; j < BATCH; j++) {
-            u32 i = i0 + j * EXL2K_SAMPLE_THREADS;
-            keys[j] = exl2k_item_key<KIND>(exl2k_min(i, items.count - 1));
-            keys[j] = i < items.count ? keys[j] : EXL2K_KEY_NONE - 1;
+        for (u32 j = 0; j < EXL2K_MEASURE; j++) {
+            words[j] = exl2k_load_item(at + 4ull * exl2k_min(i0 + j * EXL2K_SAMPLE_THREADS, items.count - 1));
         }
+#pragma unroll 1
+        for (u32 j0 = 0; j0 < EXL2K_MEASURE; j0 += EXL2K_MEASURE / 2) {
 #pragma unroll
-        for (u32 j = 0; j < BATCH; j++) {
-            u32 below = (u32)curve.top_key - (u32)keys[j];
-            bool in = keys[j] >= items.least && !(bulk && keys[j] <= items.cut_key);
-            if (in && below >= from && below <= to[2]) {
-                u64 m = 1;
-                if (items.weighted) {
-                    m = exl2k_item_weight<KIND>(&curve, i0 + j * EXL2K_SAMPLE_THREADS, keys[j]);
-                }
+            for (u32 j = 0; j < EXL2K_MEASURE / 2; j++) {
+                u32 i = i0 + (j0 + j) * EXL2K_SAMPLE_THREADS;
+                int key = row ? exl2k_key(words[j]) : (int)words[j];
+                u32 below = (u32)curve.top_key - (u32)key;
+                if (i < items.count && key >= least && below >= from && below <= c) {
+                    u64 m = 1;
+                    if (items.weighted) {
+                        m = row ? exl2k_key_weight(&curve, key) : exl2k_w.weights[i];
+                    }
 #pragma unroll
-                for (u32 k = 0; k < 3; k++) {
-                    values[k] += below <= to[k] ? m : 0;
-                    values[3 + k] += below <= to[k];
+                    for (u32 k = 0; k < 3; k++) {
+                        sums[k] += below <= to[k] ? m : 0;
+                        counts[k] += below <= to[k];
+                    }
                 }
+                words[j] = words[j + EXL2K_MEASURE / 2];
             }
         }
     }
@@ -206,33 +226,11 @@ template <u32 KIND, u32 BATCH> EXL2K_FN void exl2k_measure_items(u32 from, const
         u64 m = items.cut_ties * (items.weighted ? exl2k_key_weight(&curve, items.cut_key) : 1);
 #pragma unroll
         for (u32 k = 0; k < 3; k++) {
-            values[k] += below >= from && below <= to[k] ? m : 0;
+            sums[k] += below >= from && below <= to[k] ? m : 0;
         }
     }
-}
-
-/* Measures of the items at distances [from, a], [from, b], [from, c]; a <= b <= c. For all, in partial[k][0]: the
-   measures, then the numbers. */
-EXL2K_STEP void exl2k_measure(u32 from, u32 a, u32 b, u32 c)
-{
-    u64 values[6] = { 0, 0, 0, 0, 0, 0 };
-    u32 to[3] = { a, b, c }, kind = exl2k_w.items.kind;
-    if (kind == EXL2K_ITEMS_LIST) {
-        exl2k_measure_items<EXL2K_ITEMS_LIST, 2>(from, to, values);
-    } else if (kind == EXL2K_ITEMS_ROW) {
-        exl2k_measure_items<EXL2K_ITEMS_ROW, 8>(from, to, values);
-    } else {
-        exl2k_measure_items<EXL2K_ITEMS_BLOCKS, 4>(from, to, values);
-    }
+    u64 values[6] = { sums[0], sums[1], sums[2], counts[0], counts[1], counts[2] };
     exl2k_block_sums<6>(values);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-#pragma unroll
-        for (u32 k = 0; k < 6; k++) {
-            exl2k_w.partial[k][0] = values[k];
-        }
-    }
-    __syncthreads();
 }
 
 EXL2K_FN u64 exl2k_items_sum(void)
@@ -244,11 +242,37 @@ EXL2K_FN u64 exl2k_items_sum(void)
 
 #define EXL2K_WALK 8u /* pairs of blocks of which the logits are on their way */
 
-/* Tokens of the warp's pairs of blocks with keys in [least, most]: a lane has four logits of a pair. `write`: into the
-   list from `at`. */
-EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32 at)
+/* Puts the tokens with keys in [least, least + span] of a pair of blocks, of which the lane has four logits, into the
+   list at the places from `at` that are below `limit`. The first of them that is free. */
+EXL2K_FN u32 exl2k_list_pair(u32 id, const uint4 &four, int least, u32 span, u32 limit, u32 at)
 {
-    u32 lane = threadIdx.x % 32, before = (1u << lane) - 1, vocab = exl2k_w.view.vocab;
+    u32 bits[4] = { four.x, four.y, four.z, four.w }, before = (1u << threadIdx.x % 32) - 1, to = at;
+    u32 vocab = exl2k_w.view.vocab, keys[4];
+    bool in[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) { /* what is no number lies outside, whatever its key */
+        u32 sign = (u32)((int)bits[i] >> 31);
+        keys[i] = (bits[i] ^ (sign & 0x7FFFFFFFu)) - sign;
+        in[i] = keys[i] - (u32)least <= span && id + i < vocab;
+        u32 lanes = __ballot_sync(EXL2K_ALL, in[i]);
+        to += (u32)__popc(lanes & before);
+        at += (u32)__popc(lanes);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        if (in[i] && to < limit) {
+            exl2k_w.ids[to] = id + i;
+            exl2k_w.keys[to] = (int)keys[i];
+        }
+        to += in[i];
+    }
+    return at;
+}
+
+/* The same of the warp's pairs [begin, end). */
+EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, u32 span, u32 limit, u32 at)
+{
+    u32 lane = threadIdx.x % 32, vocab = exl2k_w.view.vocab;
     u64 logits = exl2k_w.view.logits, blocks = exl2k_w.view.keys;
 #pragma unroll 1
     for (u32 base = begin; base < end; base += 32) {
@@ -262,6 +286,7 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32
         while (open) {
             u32 ids[EXL2K_WALK];
             uint4 four[EXL2K_WALK];
+            int left = __popc(open);
 #pragma unroll
             for (u32 j = 0; j < EXL2K_WALK; j++) {
                 u32 index = open ? base + (u32)__ffs((int)open) - 1 : 0;
@@ -269,24 +294,15 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, int most, bool write, u32
                 open &= open - 1;
                 four[j] = exl2k_load4(logits + 4ull * (ids[j] < vocab ? ids[j] : 0));
             }
+#pragma unroll 1
+            for (left = left < (int)EXL2K_WALK ? left : (int)EXL2K_WALK; left > 0; left -= 2) {
 #pragma unroll
-            for (u32 j = 0; j < EXL2K_WALK; j++) {
-                u32 bits[4] = { four[j].x, four[j].y, four[j].z, four[j].w }, in = 0, to = at;
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    int key = exl2k_key(bits[i]);
-                    bool fits = key >= least && key <= most && ids[j] + i < vocab;
-                    u32 lanes = __ballot_sync(EXL2K_ALL, fits);
-                    in |= (u32)fits << i;
-                    to += (u32)__popc(lanes & before);
-                    at += (u32)__popc(lanes);
-                }
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    if (write && (in >> i & 1)) {
-                        exl2k_w.ids[to] = ids[j] + i;
-                        exl2k_w.keys[to] = exl2k_key(bits[i]);
-                        to++;
+                for (u32 j = 0; j < EXL2K_WALK; j++) { /* the next two come first */
+                    if (j < 2) {
+                        at = exl2k_list_pair(ids[j], four[j], least, span, limit, at);
+                    } else {
+                        ids[j - 2] = ids[j];
+                        four[j - 2] = four[j];
                     }
                 }
             }
@@ -305,10 +321,11 @@ EXL2K_STEP void exl2k_collect(int least, int most, bool weighted)
     u64 total = 0;
 #pragma unroll 1
     for (u32 write = 0; write < 2; write++) {
-        u32 own = exl2k_walk(begin, end, least, most, write, at);
+        u32 own = exl2k_walk(begin, end, least, (u32)most - (u32)least, write ? EXL2K_LIST_MAX : 0, at);
         if (!write) {
-            u64 before = exl2k_block_scan(threadIdx.x % 32 == 31 ? own : 0, &total);
+            u64 before = exl2k_block_scan(threadIdx.x % 32 == 31 ? own : 0);
             at = (u32)__shfl_sync(EXL2K_ALL, before, 31);
+            total = exl2k_w.total;
             if (total > EXL2K_LIST_MAX) {
                 break;
             }
@@ -361,12 +378,13 @@ EXL2K_FN void exl2k_search_step(exl2k_search *s, const u32 to[3])
 EXL2K_FN void exl2k_find_last(int key, u32 ties)
 {
     u32 begin, end, own = 0;
-    u64 all;
     exl2k_segment(exl2k_w.items.count, &begin, &end);
+#pragma unroll 1
     for (u32 i = begin; i < end; i++) {
         own += exl2k_w.keys[i] == key;
     }
-    u32 before = (u32)exl2k_block_scan(own, &all);
+    u32 before = (u32)exl2k_block_scan(own);
+#pragma unroll 1
     for (u32 i = begin; i < end && before < ties; i++) {
         before += exl2k_w.keys[i] == key;
         if (exl2k_w.keys[i] == key && before == ties) {
@@ -397,23 +415,17 @@ EXL2K_FN void exl2k_prefix_short(u64 need)
     __syncthreads();
 }
 
-/* Rounds over the whole row, probed in even steps of logits, until the list takes what is left. */
-EXL2K_FN void exl2k_narrow(exl2k_search *s)
+/* Three probes: in even steps of logits, or of keys. */
+EXL2K_FN void exl2k_probes(const exl2k_search *s, bool logits, u32 to[3])
 {
-    u32 top = (u32)exl2k_w.view.curve.top_key;
-#pragma unroll 1
-    for (u32 round = 0; round < 12 && s->low < s->high && s->count > EXL2K_LIST_MAX; round++) {
-        f32 most = exl2k_key_logit((int)(top - s->low)), least = exl2k_key_logit((int)(top - s->high));
-        u32 to[3], from = s->low;
+    u32 top = (u32)exl2k_w.view.curve.top_key, from = s->low;
+    f32 most = exl2k_key_logit((int)(top - s->low)), least = exl2k_key_logit((int)(top - s->high));
 #pragma unroll
-        for (u32 j = 0; j < 3; j++) {
-            f32 probe = most - (most - least) * (0.25f * (f32)(j + 1));
-            to[j] = exl2k_min(exl2k_max(top - (u32)exl2k_key(__float_as_uint(probe)), from), s->high - 1);
-            from = to[j];
-        }
-        exl2k_search_step(s, to);
+    for (u32 j = 0; j < 3; j++) {
+        f32 probe = most - (most - least) * (0.25f * (f32)(j + 1));
+        from = exl2k_min(exl2k_max(top - (u32)exl2k_key(__float_as_uint(probe)), from), s->high - 1);
+        to[j] = logits ? from : s->low + (u32)((u64)(s->high - s->low) * (j + 1) / 4);
     }
-    exl2k_collect((int)(top - s->high), (int)(top - s->low), exl2k_w.items.weighted);
 }
 
 /* Cuts the items to a prefix that ends at a distance in [low, high] to the top key: the shortest of which what lies
@@ -421,34 +433,37 @@ EXL2K_FN void exl2k_narrow(exl2k_search *s)
    lost if the items were those of the row. */
 EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
 {
-    exl2k_items all = exl2k_w.items;
     exl2k_search s = { low, high, need, count };
-    if (all.kind == EXL2K_ITEMS_ROW) {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            exl2k_w.kept = all;
-            exl2k_w.last = EXL2K_ALL;
-        }
-        exl2k_narrow(&s);
-        if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
-            exl2k_cut_set(exl2k_w.kept.cut_key, exl2k_w.kept.cut_ties);
-        } else {
-            exl2k_items_set(exl2k_w.kept);
-        }
+    u32 top = (u32)exl2k_w.view.curve.top_key, rounds = 0;
+    bool row = exl2k_w.items.kind == EXL2K_ITEMS_ROW, whole = row, brief;
+    __syncthreads();
+    if (row && threadIdx.x == 0) {
+        exl2k_w.kept = exl2k_w.items;
+        exl2k_w.last = EXL2K_ALL;
     }
-    if (exl2k_w.items.kind == EXL2K_ITEMS_LIST && exl2k_w.items.count <= EXL2K_SAMPLE_THREADS) {
+#pragma unroll 1
+    for (;;) {
+        if (whole && (s.low >= s.high || s.count <= EXL2K_LIST_MAX || rounds++ == 12)) { /* the list takes the rest */
+            exl2k_collect((int)(top - s.high), (int)(top - s.low), exl2k_w.items.weighted);
+            if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
+                exl2k_cut_set(exl2k_w.kept.cut_key, exl2k_w.kept.cut_ties);
+            } else {
+                exl2k_items_set(exl2k_w.kept);
+            }
+            whole = false;
+        }
+        brief = exl2k_w.items.kind == EXL2K_ITEMS_LIST && exl2k_w.items.count <= EXL2K_SAMPLE_THREADS;
+        if (!whole && (brief || s.low >= s.high)) {
+            break;
+        }
+        u32 to[3];
+        exl2k_probes(&s, whole, to);
+        exl2k_search_step(&s, to);
+    }
+    if (brief) {
         exl2k_prefix_short(s.need);
     } else {
-#pragma unroll 1
-        while (s.low < s.high) {
-            u32 to[3];
-#pragma unroll
-            for (u32 j = 0; j < 3; j++) {
-                to[j] = s.low + (u32)((u64)(s.high - s.low) * (j + 1) / 4);
-            }
-            exl2k_search_step(&s, to);
-        }
-        int key = (int)((u32)exl2k_w.view.curve.top_key - s.low);
+        int key = (int)(top - s.low);
         exl2k_curve curve = exl2k_w.view.curve;
         u64 weight = exl2k_w.items.weighted ? exl2k_key_weight(&curve, key) : 1;
         __syncthreads();
@@ -458,7 +473,7 @@ EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
         }
         __syncthreads();
     }
-    if (all.kind == EXL2K_ITEMS_ROW) {
+    if (row) {
         if (exl2k_w.items.kind == EXL2K_ITEMS_LIST) {
             exl2k_find_last((int)exl2k_w.found, exl2k_w.counter);
         }

@@ -1,6 +1,6 @@
 /* sample_weight.cuh: logits as ordered keys and integer weights: exl2_impl/3_backend/cpu_weight.h on the device.
    takes: base.cuh, sample_args.h.
-   gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_steps, exl2k_weight, exl2k_least_key, exl2k_random.
+   gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_steps, exl2k_weight, exl2k_random.
    owns:  nothing.
    next:  sample_select.cuh
 
@@ -77,26 +77,11 @@ EXL2K_FN u32 exl2k_steps_bin(u32 steps) { return exl2k_min(steps >> EXL2K_BIN_ST
 
 EXL2K_FN u64 exl2k_key_weight(const exl2k_curve *curve, int key) { return exl2k_weight(curve, exl2k_key_logit(key)); }
 
-/* The smallest key that weighs at least `weight`, which is at most 2^40, and lies in a bin up to `bin`. A whole warp
-   probes 32 keys a round. */
-EXL2K_FN int exl2k_least_key(const exl2k_curve *curve, u64 weight, u32 bin)
-{
-    long long low = EXL2K_KEY_LEAST, high = curve->top_key;
-    while (low < high) {
-        long long step = high - low, probe = low + step * (threadIdx.x % 32) / 32;
-        u32 steps = exl2k_steps(curve, exl2k_key_logit((int)probe));
-        u32 enough = __ballot_sync(EXL2K_ALL, exl2k_exp2(steps) >= weight && exl2k_steps_bin(steps) <= bin);
-        u32 first = enough ? (u32)__ffs((int)enough) - 1 : 32;
-        high = first < 32 ? low + step * first / 32 : high;
-        low = first > 0 ? low + step * (first - 1) / 32 + 1 : low;
-    }
-    return (int)low;
-}
-
 /* Philox-4x32-10: exl2__sample_random with attempt 0. */
 EXL2K_FN u64 exl2k_random(u64 seed, u64 position)
 {
     u32 x0 = (u32)position, x1 = (u32)(position >> 32), x2 = 0, x3 = 0, k0 = (u32)seed, k1 = (u32)(seed >> 32);
+#pragma unroll 1
     for (u32 round = 0; round < 10; round++) {
         u64 even = (u64)0xD2511F53u * x0, odd = (u64)0xCD9E8D57u * x2;
         x0 = (u32)(odd >> 32) ^ x1 ^ k0;

@@ -69,14 +69,14 @@ typedef struct exl2k_draw {
     exl2k_f32 penalty, penalty_inverse; /* 1, 1: off */
     exl2k_u32 left;                  /* ADVANCE: tokens that may still be drawn */
     exl2k_u32 history_count, history_size, history_next; /* ring: tokens in it, its size, where the next one goes */
-    exl2k_u32 bias_count, stop_count, unused;
+    exl2k_u32 bias_count, unused[2];
     exl2k_u64 seed, position;        /* of the random number; ADVANCE adds 1 to the position */
     exl2k_u64 share;                 /* TOP_P: floor(top_p * 2^32) * 2^32 */
     exl2k_u64 least_weight;          /* max(1, floor(min_p * 2^40)) */
     exl2k_u64 history;               /* u32 [history_size] */
     exl2k_u64 bias;                  /* exl2k_bias [bias_count] */
-    exl2k_u64 stops;                 /* u32 [stop_count] */
     exl2k_u64 mask;                  /* u32 [ceil(vocab / 32)]: a bit for each token that may be drawn; 0 = all may */
+    exl2k_u64 unused_address;
 } exl2k_draw;
 
 typedef struct exl2k_result_alt {

@@ -33,7 +33,7 @@ static inline void encode_row(void *user, const exl2__json *j, int line)
     char *text = rows_text(j, exl2__json_get(j, 0, "text"), &bytes);
     exl2_token *wanted = rows_ids(j, exl2__json_get(j, 0, "ids"), &wanted_count), *got;
     size_t skip = rows_flag(j, "add_bos") ? 1 : 0;
-    CHECK(skip == 0 || (s->v->add_bos && wanted_count > 0 && wanted[0] == s->v->bos));
+    CHECK(skip == 0 || (s->v->prefix_count == 1 && wanted_count > 0 && wanted[0] == s->v->bos));
     size_t count = encode(s, text, bytes, NULL, rows_flag(j, "special") ? 0 : EXL2_TEXT_PLAIN, &got);
     if (!CHECK(count == wanted_count - skip && memcmp(got, wanted + skip, count * sizeof *got) == 0)) {
         printf("    %s:%d: \"%s\"\n", s->path, line, text);

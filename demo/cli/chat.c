@@ -11,6 +11,7 @@
 #include "../common/text_file.h"
 #include "cli.h"
 #include "sampling.h"
+#include "template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ typedef struct chat {
     exl2_message *messages; /* [count] the whole conversation; texts are on the heap */
     size_t count, cap;
     const char *system;
+    exl2_chat_desc template;
     uint32_t max_tokens;
     exl2_sampler_desc sampler;
     memory_text reply; /* so far */
@@ -37,7 +39,7 @@ static void add_message(chat *c, const char *role, const char *text, size_t byte
         c->cap = c->cap ? c->cap * 2 : 16;
         c->messages = memory_grow(c->messages, c->cap, sizeof *c->messages);
     }
-    c->messages[c->count++] = (exl2_message){ role, memory_copy_text(text, bytes) };
+    c->messages[c->count++] = (exl2_message){ .role = role, .text = memory_copy_text(text, bytes) };
 }
 
 /* Ends the conversation after its first `count` messages. */
@@ -73,6 +75,7 @@ static bool reply(chat *c)
 {
     exl2_job job;
     exl2_job_desc d = { .session = c->session, .messages = c->messages, .message_count = c->count,
+                        .chat = c->template,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };
@@ -158,7 +161,8 @@ static int open_and_talk(chat *c, const char *path)
     if (!host_load(&c->host, &model, 1)) {
         return 1;
     }
-    if (!c->host.info.has_chat_template || !c->host.info.has_tokenizer) {
+    if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
+        !c->host.info.has_tokenizer) {
         fprintf(stderr, "%s has no %s; 'exl2 generate' goes on with %s\n", path,
                 c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
                 c->host.info.has_tokenizer ? "plain text" : "ids");
@@ -173,13 +177,15 @@ static int open_and_talk(chat *c, const char *path)
 
 int cli_chat(int argc, char **argv)
 {
-    const char *path = NULL, *system = NULL;
+    const char *path = NULL, *system = NULL, *template = NULL;
+    char *template_text = NULL;
     uint32_t max_tokens = 0;
     sampling_options sampling = sampling_defaults();
     host_options options = { 0 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "model folder" } };
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
+        TEMPLATE_ARG(template),
         { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply; 0 = 512, or what the context leaves (0)" },
 #define SAMPLING_OF sampling
         SAMPLING_ARGS,
@@ -199,9 +205,11 @@ int cli_chat(int argc, char **argv)
     }
     c.system = system;
     c.max_tokens = max_tokens;
-    int code = host_open(&c.host, &options) ? open_and_talk(&c, path) : 1;
+    bool good = template_choose(template, &c.template, &template_text) && host_open(&c.host, &options);
+    int code = good ? open_and_talk(&c, path) : 1;
     keep_messages(&c, 0);
     host_close(&c.host);
+    free(template_text);
     free(c.messages);
     free(c.reply.data);
     return code;

@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "ids.h"
 #include "sampling.h"
+#include "template.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system, *negative;
+    const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
+    const char *schema, *grammar, *regex, *choices;
     bool chat, json, heal;
     uint32_t max_tokens, min_tokens;
     float guidance;
@@ -34,10 +36,14 @@ typedef struct generation {
     const generate_options *options;
     host *host;
     char *file_text; /* of --prompt-file */
+    char *grammar_text; /* of --schema, --grammar or --choices */
+    exl2_grammar_desc grammar;
     const char *prompt;
     size_t prompt_bytes;
     ids prompt_ids; /* of --ids */
     exl2_message messages[2];
+    exl2_chat_desc chat;
+    char *template_text;
     exl2_session session;
     memory_text text; /* --json: all of it */
     uint32_t written; /* ids, where there is no tokenizer to make them text */
@@ -71,11 +77,17 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (sources != 1) {
         return args_wrong(d, "give one of --prompt, --prompt-file and --ids");
     }
+    if (o->template && !o->chat) {
+        return args_wrong(d, "--template goes with --chat");
+    }
     if (o->chat && o->ids) {
         return args_wrong(d, "--chat goes with --prompt or --prompt-file");
     }
     if (o->system && !o->chat) {
         return args_wrong(d, "--system goes with --chat");
+    }
+    if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
+        return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
     }
     for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
         bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
@@ -154,10 +166,11 @@ static void set_prompt(generation *g, exl2_job_desc *d)
         d->token_count = g->prompt_ids.count;
     } else if (o->chat) {
         if (o->system) {
-            g->messages[d->message_count++] = (exl2_message){ "system", o->system };
+            g->messages[d->message_count++] = (exl2_message){ .role = "system", .text = o->system };
         }
-        g->messages[d->message_count++] = (exl2_message){ "user", g->prompt };
+        g->messages[d->message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
         d->messages = g->messages;
+        d->chat = g->chat;
     } else {
         d->prompt = g->prompt;
         d->prompt_bytes = g->prompt_bytes;
@@ -184,7 +197,9 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                 o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
-    if (exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
+    g->grammar.model = g->host->model;
+    bool good = !g->grammar.source || exl2_grammar_make(g->host->engine, &g->grammar, &d.grammar) >= 0;
+    if (!good || exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
         return host_failed(g->host);
     }
     d.session = g->session;
@@ -218,6 +233,21 @@ static bool read_prompt(generation *g)
     return true;
 }
 
+/* What the text must be; the files of the flags are read. */
+static bool read_grammar(generation *g)
+{
+    const generate_options *o = g->options;
+    const char *path = o->schema ? o->schema : o->grammar ? o->grammar : o->choices;
+    g->grammar.kind = o->schema ? EXL2_GRAMMAR_JSON_SCHEMA : o->grammar ? EXL2_GRAMMAR_EBNF
+                    : o->choices ? EXL2_GRAMMAR_CHOICES : EXL2_GRAMMAR_REGEX;
+    g->grammar.source = o->regex;
+    if (path) {
+        g->grammar_text = text_file_read(path, &g->grammar.source_bytes);
+        g->grammar.source = g->grammar_text;
+    }
+    return !path || g->grammar_text;
+}
+
 int cli_generate(int argc, char **argv)
 {
     generate_options o = { .sampling = sampling_defaults() };
@@ -228,6 +258,7 @@ int cli_generate(int argc, char **argv)
         { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to go on with" },
         { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
+        TEMPLATE_ARG(o.template),
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
 #define SAMPLING_OF o.sampling
         SAMPLING_ARGS,
@@ -238,6 +269,10 @@ int cli_generate(int argc, char **argv)
         { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
         { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
+        { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
+        { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
+        { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
+        { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
@@ -262,12 +297,15 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
-    } else if (read_prompt(&g) && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
+    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
+               && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);
     free(g.prompt_ids.items);
+    free(g.template_text);
     free(g.file_text);
+    free(g.grammar_text);
     free(g.text.data);
     return code;
 }

@@ -36,7 +36,7 @@ void lines_text(const host *h, exl2_result result, const char *key, const char *
     json_out_end(&j);
 }
 
-static int answer_all(host *h, void (*answer)(host *h, const json_value *request))
+static int answer_all(host *h, void (*answer)(host *h, const json_value *request, void *user), void *user)
 {
     char *line = NULL;
     size_t cap = 0, bytes;
@@ -44,7 +44,7 @@ static int answer_all(host *h, void (*answer)(host *h, const json_value *request
         const char *error;
         json_value *request = json_read(line, bytes, &error);
         if (request && request->kind == JSON_OBJECT) {
-            answer(h, request);
+            answer(h, request, user);
         } else {
             lines_error(request ? "the line is not a JSON object" : error);
         }
@@ -58,13 +58,13 @@ static int answer_all(host *h, void (*answer)(host *h, const json_value *request
     return 0;
 }
 
-int lines_run(const char *path, void (*answer)(host *h, const json_value *request))
+int lines_run(const char *path, void (*answer)(host *h, const json_value *request, void *user), void *user)
 {
     host h = { 0 };
     host_options options = { .backend = HOST_CPU, .threads = 1 };
     int code = 1;
     if (host_open(&h, &options) && host_load_text(&h, path)) {
-        code = answer_all(&h, answer);
+        code = answer_all(&h, answer, user);
     }
     host_close(&h);
     return code;

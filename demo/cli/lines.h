@@ -12,7 +12,7 @@
 
 /* Answers every line of stdin with one line, in order; what is no JSON object gets {"error": ...}. Ends early when
    stdout cannot be written. Exit code. */
-int lines_run(const char *path, void (*answer)(host *h, const json_value *request));
+int lines_run(const char *path, void (*answer)(host *h, const json_value *request, void *user), void *user);
 
 /* The one line of an answer: {key: text} or, where result < 0, the engine's newest error; a sentence; that error. */
 void lines_text(const host *h, exl2_result result, const char *key, const char *text, size_t bytes);

@@ -1,52 +1,22 @@
-/* render.c: `exl2 render`: chat messages to the text that the model's template makes of them, one JSON object a line.
-   takes: a folder with tokenizer files; {"messages", "tools", "add_generation_prompt"} on stdin.
+/* render.c: `exl2 render`: chat messages to the text that a chat template makes of them, one JSON object a line.
+   takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt", "kwargs",
+          "template"} on stdin.
    gives: cli_render.
    owns:  nothing beyond the call.
-   next:  bench.c */
+   next:  template.c */
 #include "../common/memory.h"
+#include "../common/text_file.h"
 #include "cli.h"
 #include "lines.h"
+#include "template.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_zero(const json_value *text) /* the engine's texts end at one */
+/* JSON as it was written; NULL where there is none. To be freed. */
+static char *copy_raw(const json_value *value)
 {
-    return strlen(text->text) < text->text_bytes;
-}
-
-/* What is wrong with a message; NULL: nothing. */
-static const char *find_fault(const json_value *role, const json_value *content)
-{
-    if (!role || role->kind != JSON_TEXT) {
-        return "a message has no \"role\"";
-    }
-    if (content && content->kind != JSON_TEXT) {
-        return "a message's \"content\" is neither a string nor null; content in parts is not supported";
-    }
-    if (has_zero(role) || (content && has_zero(content))) {
-        return "a message holds the character U+0000";
-    }
-    return NULL;
-}
-
-/* [count] messages; their texts live in the tree. NULL, with the answer given: one is malformed. */
-static exl2_message *read_messages(const json_value *array)
-{
-    exl2_message *messages = memory_take(array->child_count, sizeof *messages);
-    exl2_message *next = messages;
-    for (const json_value *item = array->child; item; item = item->next, next++) {
-        const json_value *role = json_member(item, "role"), *content = json_member(item, "content");
-        const char *fault = find_fault(role, content);
-        if (fault) {
-            lines_error(fault);
-            free(messages);
-            return NULL;
-        }
-        next->role = role->text;
-        next->text = content ? content->text : NULL;
-    }
-    return messages;
+    return value ? memory_copy_text(value->raw, value->raw_bytes) : NULL;
 }
 
 static void render(host *h, const exl2_message *messages, size_t count, const exl2_chat_desc *d)
@@ -63,36 +33,67 @@ static void render(host *h, const exl2_message *messages, size_t count, const ex
     free(text);
 }
 
-static void answer(host *h, const json_value *request)
+static void answer(host *h, const json_value *request, void *user)
 {
-    const json_value *list = json_member(request, "messages"), *tools = json_member(request, "tools");
+    exl2_chat_desc d = *(const exl2_chat_desc *)user;
+    const json_value *list = json_member(request, "messages"), *name = json_member(request, "template");
     const json_value *open_reply = json_member(request, "add_generation_prompt");
     if (!list || list->kind != JSON_ARRAY) {
         lines_error("\"messages\" is missing or is no array");
         return;
     }
-    exl2_message *messages = read_messages(list);
-    if (!messages) {
-        return;
+    exl2_message *messages = memory_take(list->child_count, sizeof *messages);
+    char *tools = copy_raw(json_member(request, "tools")), *documents = copy_raw(json_member(request, "documents"));
+    char *variables = copy_raw(json_member(request, "kwargs"));
+    size_t count = 0;
+    for (const json_value *item = list->child; item; item = item->next, count++) {
+        const json_value *role = json_member(item, "role");
+        messages[count].fields = copy_raw(item);
+        messages[count].role = role && role->kind == JSON_TEXT ? role->text : NULL;
     }
-    char *tools_text = tools ? memory_copy_text(tools->raw, tools->raw_bytes) : NULL;
-    exl2_chat_desc d = { .tools = tools_text, .close_reply = !open_reply || open_reply->kind != JSON_TRUE };
-    render(h, messages, list->child_count, &d);
-    free(tools_text);
+    d.tools = tools;
+    d.documents = documents;
+    d.variables = variables;
+    d.template_name = name && name->kind == JSON_TEXT && !d.template_text ? name->text : d.template_name;
+    d.close_reply = !open_reply || open_reply->kind != JSON_TRUE;
+    render(h, messages, count, &d);
+    while (count-- > 0) {
+        free((void *)(uintptr_t)messages[count].fields);
+    }
+    free(variables);
+    free(documents);
+    free(tools);
     free(messages);
 }
 
 int cli_render(int argc, char **argv)
 {
-    const char *path = NULL;
+    const char *path = NULL, *template = NULL, *tokens = NULL;
+    exl2_chat_desc chat = { 0 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "folder with tokenizer files; needs no weights" } };
+    const arg flags[] = {
+        TEMPLATE_ARG(template),
+        { "--tokens", ARG_TEXT, &tokens, "F",
+          "JSON object {\"bos_token\": ..} that replaces the model's special tokens" },
+        { "--now", ARG_TEXT, &chat.now, "T", "'YYYY-MM-DD HH:MM:SS' for strftime_now (the clock)" },
+    };
     const args_desc d = { "exl2 render",
-                          "Turns {\"messages\", \"tools\", \"add_generation_prompt\"} on each line of stdin into\n"
-                          "{\"rendered\"} or {\"error\"}; of a message, role and content reach the template.",
-                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), NULL, 0 };
+                          "Turns {\"messages\", \"tools\", \"documents\", \"add_generation_prompt\", \"kwargs\",\n"
+                          "\"template\"} on each line of stdin into {\"rendered\"} or {\"error\"}.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    return lines_run(path, answer);
+    char *text = NULL, *tokens_text = NULL;
+    size_t bytes;
+    bool good = template_choose(template, &chat, &text);
+    if (good && tokens) {
+        chat.special_tokens = tokens_text = text_file_read(tokens, &bytes);
+        good = tokens_text != NULL;
+    }
+    int code = good ? lines_run(path, answer, &chat) : 1;
+    free(tokens_text);
+    free(text);
+    return code;
 }

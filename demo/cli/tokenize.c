@@ -17,8 +17,9 @@ static bool member_is(const json_value *request, const char *key, json_kind kind
     return member && member->kind == kind;
 }
 
-static void encode(host *h, const json_value *request)
+static void encode(host *h, const json_value *request, void *user)
 {
+    (void)user;
     const json_value *text = json_member(request, "text");
     uint32_t flags = member_is(request, "special", JSON_FALSE) ? EXL2_TEXT_PLAIN : 0;
     flags |= member_is(request, "add_bos", JSON_FALSE) ? EXL2_TEXT_NO_BOS : 0;
@@ -38,8 +39,9 @@ static void encode(host *h, const json_value *request)
     free(list.items);
 }
 
-static void decode(host *h, const json_value *request)
+static void decode(host *h, const json_value *request, void *user)
 {
+    (void)user;
     uint32_t flags = member_is(request, "skip_special", JSON_TRUE) ? EXL2_TEXT_SKIP_MARKERS : 0;
     ids list;
     if (!ids_from_json(json_member(request, "ids"), &list)) {
@@ -75,5 +77,5 @@ int cli_tokenize(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    return lines_run(path, backwards ? decode : encode);
+    return lines_run(path, backwards ? decode : encode, NULL);
 }

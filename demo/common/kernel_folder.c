@@ -11,12 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #ifdef _WIN32
 #include <direct.h>
+#include <io.h>
 #include <process.h>
 #define process_id _getpid
 #else
+#include <dirent.h>
 #include <unistd.h>
 #define process_id getpid
 #endif
@@ -107,6 +110,56 @@ static bool write_file(const char *path, const void *data, size_t bytes)
     return fclose(file) == 0 && written;
 }
 
+/* ---- entries of other versions: the same "module-target-" before 16 other digits ---- */
+
+#define KEY_DIGITS 16
+#define KEEP_SECONDS (30.0 * 24 * 3600)
+
+static bool is_other_version(const char *name, const char *key)
+{
+    size_t bytes = strlen(key);
+    if (bytes <= KEY_DIGITS || strlen(name) != bytes || strcmp(name, key) == 0) {
+        return false;
+    }
+    size_t stem = bytes - KEY_DIGITS;
+    return key[stem - 1] == '-' && memcmp(name, key, stem) == 0
+           && strspn(name + stem, "0123456789abcdef") == KEY_DIGITS;
+}
+
+/* Removes the file if it is an entry of another version that was written long ago. */
+static void remove_if_old(const kernel_folder *f, const char *name, const char *key)
+{
+    char path[1280];
+    struct stat about;
+    if (is_other_version(name, key) && entry_path(f, name, "", path, sizeof path) && stat(path, &about) == 0
+        && difftime(time(NULL), about.st_mtime) > KEEP_SECONDS) {
+        remove(path);
+    }
+}
+
+static void remove_old(const kernel_folder *f, const char *key)
+{
+#ifdef _WIN32
+    char pattern[1280];
+    struct _finddata_t found;
+    intptr_t list = entry_path(f, "*", "", pattern, sizeof pattern) ? _findfirst(pattern, &found) : -1;
+    for (int more = list == -1 ? -1 : 0; more == 0; more = _findnext(list, &found)) {
+        remove_if_old(f, found.name, key);
+    }
+    if (list != -1) {
+        _findclose(list);
+    }
+#else
+    DIR *list = opendir(f->path);
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        remove_if_old(f, entry->d_name, key);
+    }
+    if (list) {
+        closedir(list);
+    }
+#endif
+}
+
 static void store(void *user, const char *key, const void *data, size_t bytes)
 {
     kernel_folder *f = user;
@@ -118,6 +171,7 @@ static void store(void *user, const char *key, const void *data, size_t bytes)
     if (make_folders(f->path) && write_file(part, data, bytes) && move_over(part, path)) {
         f->stored++;
         f->stored_bytes += bytes;
+        remove_old(f, key);
         return;
     }
     if (!f->error[0]) {

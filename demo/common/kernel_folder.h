@@ -1,7 +1,7 @@
 /* kernel_folder.h: exl2_kernel_cache as a folder: an entry is a file of its key's name.
    takes: a folder, or the user's own place for caches.
    gives: kernel_folder_open, kernel_folder_hook.
-   owns:  nothing; the files stay.
+   owns:  nothing; the files stay, except entries of older versions.
    next:  host.h */
 #ifndef DEMO_KERNEL_FOLDER_H
 #define DEMO_KERNEL_FOLDER_H
@@ -20,7 +20,9 @@ typedef struct kernel_folder { /* zeroed: no cache */
 bool kernel_folder_open(kernel_folder *f, const char *path);
 
 /* *f must stay where it is as long as the hook is used. An entry is written under another name and then renamed, so
-   that nobody reads half of one; what cannot be written is only not kept. */
+   that nobody reads half of one; what cannot be written is only not kept. Storing one removes those of the same module
+   and target with another key that were written more than 30 days ago: older versions left them. Nothing else in the
+   folder is touched. */
 exl2_kernel_cache kernel_folder_hook(kernel_folder *f);
 
 #endif

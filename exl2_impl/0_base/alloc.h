@@ -19,7 +19,8 @@ static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
 }
 
 /* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). bytes 0 gives NULL and EXL2_OK. */
-static inline exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
+EXL2__COLD
+static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
 {
     *out = NULL;
     if (bytes == 0) {
@@ -43,7 +44,8 @@ static inline exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align
 }
 
 /* NULL is fine. */
-static inline void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
+EXL2__COLD
+static void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
 {
     if (memory) {
         c->host_bytes -= bytes;

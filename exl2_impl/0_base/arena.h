@@ -31,7 +31,8 @@ static inline exl2_result exl2__arena_open(exl2__ctx *c, exl2__arena *a, uint64_
 
 /* `bytes` uninitialised bytes on a cache line of their own, so that `used` does not depend on the order of
    requests. NULL when dry, or when the arena is full (a plan that does not match its dry run). */
-static inline void *exl2__arena_take(exl2__arena *a, uint64_t bytes)
+EXL2__COLD
+static void *exl2__arena_take(exl2__arena *a, uint64_t bytes)
 {
     uint64_t start = a->used, end;
     if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__ARENA_ALIGN) {
@@ -43,7 +44,8 @@ static inline void *exl2__arena_take(exl2__arena *a, uint64_t bytes)
 }
 
 /* As exl2__arena_take, zeroed. */
-static inline void *exl2__arena_take_zeroed(exl2__arena *a, uint64_t bytes)
+EXL2__COLD
+static void *exl2__arena_take_zeroed(exl2__arena *a, uint64_t bytes)
 {
     void *memory = exl2__arena_take(a, bytes);
     if (memory) {

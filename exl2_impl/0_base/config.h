@@ -1,6 +1,6 @@
 /* config.h: what this compiler and processor can do, under names of our own.
    takes: predefined macros, and the host's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, inlining, atomics.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, inlining, size, atomics.
    owns:  nothing.
    next:  result.h */
 #ifndef EXL2__CONFIG_H
@@ -70,13 +70,30 @@ static inline bool exl2__has_avx512(void)
 #endif
 
 /* COLD: code that is built for size, because it runs a few times a model or a job; compilers that can see that only
-   such code calls a function build that one so too. */
+   such code calls a function build that one so too, unless it is HOT: loops over the whole of a big file. */
 #if defined(__GNUC__) || defined(__clang__)
 #define EXL2__NOINLINE __attribute__((noinline))
 #define EXL2__COLD __attribute__((noinline, cold))
+#define EXL2__HOT __attribute__((noinline, hot))
+#define EXL2__PREFETCH(address) __builtin_prefetch(address)
 #else
 #define EXL2__NOINLINE
 #define EXL2__COLD
+#define EXL2__HOT
+#define EXL2__PREFETCH(address) ((void)(address))
+#endif
+
+/* Between these, at file level, functions are built for size: those that read text and settings run a few times a
+   model or a job, and what a step does beside its arithmetic is little. Not in builds for debugging. */
+#if defined(__clang__)
+#define EXL2__SIZE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
+#define EXL2__SIZE_END _Pragma("clang attribute pop")
+#elif defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#define EXL2__SIZE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define EXL2__SIZE_END _Pragma("GCC pop_options")
+#else
+#define EXL2__SIZE_BEGIN
+#define EXL2__SIZE_END
 #endif
 
 /* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */

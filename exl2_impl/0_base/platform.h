@@ -52,10 +52,17 @@ __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* strict C11 hides it */
 extern int clock_gettime(int clock, struct timespec *time);
 extern int nanosleep(const struct timespec *time, struct timespec *left);
+extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #define EXL2__CLOCK_MONOTONIC 1
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
 #endif
+#endif
+
+#if defined(_WIN32)
+#define EXL2__PLATFORM_DOZES 0
+#else
+#define EXL2__PLATFORM_DOZES 1
 #endif
 
 /* Nanoseconds of a clock that never goes back. */
@@ -89,17 +96,32 @@ static inline void exl2__platform_nap(void)
 #endif
 }
 
-/* Sleeps for `us` microseconds and some, below a million. false: this system cannot sleep so shortly; it did not. */
-static inline bool exl2__platform_doze(uint32_t us)
+/* Sleeps for `us` microseconds and some, below a million; where EXL2__PLATFORM_DOZES is 0 there are no such sleeps. */
+static inline void exl2__platform_doze(uint32_t us)
 {
-#if defined(_WIN32)
-    (void)us;
-    return false;
-#else
+#if EXL2__PLATFORM_DOZES
     struct timespec time = { 0, (long)us * 1000 };
     nanosleep(&time, NULL);
-    return true;
+#else
+    (void)us;
 #endif
+}
+
+/* Year, month (from 1), day, hour, minute, second of the clock on the wall. */
+static inline void exl2__platform_local_time(int32_t out[6])
+{
+    struct tm parts = { 0 };
+    time_t now = time(NULL);
+#if defined(_WIN32)
+    localtime_s(&parts, &now);
+#else
+    localtime_r(&now, &parts);
+#endif
+    const int all[6] = { parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                         parts.tm_hour,        parts.tm_min,     parts.tm_sec };
+    for (uint32_t i = 0; i < 6; i++) {
+        out[i] = all[i];
+    }
 }
 
 /* A number for seeds that the host left at 0. Not for secrets. */

@@ -106,7 +106,8 @@ static int exl2__json_bytes_next(exl2__json_bytes *b)
 
 /* Unescaped UTF-8 of a string, which may hold NUL bytes: returns how many bytes there are, writes at most `cap`.
    0 for other tokens. */
-static inline size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
+EXL2__NOINLINE
+static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
 {
     size_t used = 0;
     if (j->tokens[token].kind != EXL2__JSON_STRING) {
@@ -133,7 +134,9 @@ static inline size_t exl2__json_text(const exl2__json *j, uint32_t token, char *
 static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char *wanted)
 {
     size_t used = 0;
-    if (j->tokens[token].kind != EXL2__JSON_STRING) {
+    const exl2__json_token *t = &j->tokens[token];
+    char first = t->end > t->begin ? j->text[t->begin] : 0;
+    if (t->kind != EXL2__JSON_STRING || (first != *wanted && first != '\\')) {
         return false;
     }
     exl2__json_bytes bytes = exl2__json_bytes_of(j, token);

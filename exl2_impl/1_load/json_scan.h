@@ -57,15 +57,24 @@ static inline bool exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const c
     return false;
 }
 
+/* Goes over white space; files are often indented. */
+static inline uint32_t exl2__json_scan_blank(const uint8_t *text, uint32_t at, uint32_t bytes)
+{
+    for (; at < bytes && text[at] <= ' '; at++) {
+        if (text[at] == ' ') {
+            uint32_t room = bytes - at;
+            at += room >= 8 && memcmp(text + at, "        ", 8) == 0 ? 7
+                : room >= 4 && memcmp(text + at, "    ", 4) == 0 ? 3 : 0;
+        } else if (text[at] != '\n' && text[at] != '\r' && text[at] != '\t') {
+            break;
+        }
+    }
+    return at;
+}
+
 static inline void exl2__json_scan_space(exl2__json_scan *s)
 {
-    while (s->bytes - s->at >= 8 && memcmp(s->text + s->at, "\n       ", 8) == 0) {
-        s->at += 8; /* files are often indented */
-    }
-    while (s->at < s->bytes && (s->text[s->at] == ' ' || s->text[s->at] == '\n' || s->text[s->at] == '\r' ||
-                                s->text[s->at] == '\t')) {
-        s->at++;
-    }
+    s->at = exl2__json_scan_blank(s->text, s->at, s->bytes);
 }
 
 /* The byte at `at`, or 0 at the end: no byte that JSON allows outside strings is 0. */
@@ -141,6 +150,10 @@ static inline bool exl2__json_scan_string(exl2__json_scan *s)
 {
     uint32_t quote = s->at++;
     while (s->at < s->bytes && s->text[s->at] != '"') {
+        if (s->text[s->at] - 0x20u < 0x60 && s->text[s->at] != '\\') {
+            s->at++;
+            continue;
+        }
         if (s->text[s->at] == '\\') {
             if (!exl2__json_scan_escape(s)) {
                 return false;
@@ -232,7 +245,7 @@ static inline uint32_t exl2__json_scan_skip(const exl2__json_scan *s, uint32_t a
 }
 
 /* At the opening of a container that stays unread: finds its end. */
-EXL2__COLD
+EXL2__HOT
 static bool exl2__json_scan_flat(exl2__json_scan *s, exl2__json_flat *f)
 {
     uint32_t begin = s->at, at = begin, depth = 0;
@@ -240,7 +253,7 @@ static bool exl2__json_scan_flat(exl2__json_scan *s, exl2__json_flat *f)
     while (f->begin != begin && at < s->bytes) { /* else the counting pass has been here */
         uint8_t c = s->text[at];
         if (c == ' ' || c == '\n') {
-            at += s->bytes - at >= 8 && memcmp(s->text + at, "\n       ", 8) == 0 ? 8 : 1;
+            at = exl2__json_scan_blank(s->text, at, s->bytes);
             continue;
         }
         if (c == '"') {

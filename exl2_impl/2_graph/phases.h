@@ -170,9 +170,10 @@ typedef struct exl2__backend {
     exl2_result (*stage)(exl2__device *d, uint64_t bytes, void **out);
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
-    /* Of a backend with memory of its own, else NULL: bytes that it has left, bytes of its buffers besides weights and
-       pages; code and memory for the weights, before any is made: PENDING, call it again. It leaves the caller's
-       arenas of weights and pages alone. */
+    /* Of a backend with memory of its own, else NULL: rows of a pass if the host does not say how many; bytes that it
+       has left, bytes of its buffers besides weights and pages; code and memory for the weights, before any is made:
+       PENDING, call it again. It leaves the caller's arenas of weights and pages alone. */
+    uint32_t (*prefill_chunk)(uint64_t weight_bytes);
     uint64_t (*room)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);

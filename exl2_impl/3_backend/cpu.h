@@ -70,10 +70,10 @@ static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix
                                  const exl2__logit_row *logits, uint32_t rows, uint32_t begin, uint32_t end,
                                  uint32_t task)
 {
-    uint32_t tiles = exl2__cpu_device_tiles(d, rows);
+    uint32_t most = d->ops->tile_rows;
     exl2__real *x = d->task[task].rows;
     for (uint32_t t = begin; t < end; t++) {
-        uint32_t row = exl2__cpu_tile_start(rows, tiles, t), n = exl2__cpu_tile_start(rows, tiles, t + 1) - row;
+        uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         for (uint32_t r = 0; r < n; r++) {
             const exl2__real *from = d->residual + (size_t)(logits ? logits[row + r].row : row + r) * d->hidden_stride;
             d->ops->norm(from, exl2__cpu_vector_of(weight), d->shape.hidden, (exl2__real)d->shape.norm_eps,
@@ -87,9 +87,9 @@ static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix
 static void exl2__cpu_gather_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__real *x, size_t stride,
                                    uint32_t begin, uint32_t end)
 {
-    uint32_t rows = d->step->row_count, tiles = exl2__cpu_device_tiles(d, rows);
+    uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
     for (uint32_t t = begin; t < end; t++) {
-        uint32_t row = exl2__cpu_tile_start(rows, tiles, t), n = exl2__cpu_tile_start(rows, tiles, t + 1) - row;
+        uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x + row * stride, stride);
     }
 }

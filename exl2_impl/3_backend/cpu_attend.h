@@ -48,9 +48,9 @@ static void exl2__cpu_attend_store_tiles(exl2__cpu_device *d, const exl2__layer 
                                          uint32_t begin, uint32_t end, uint32_t task)
 {
     (void)range;
-    uint32_t rows = d->step->row_count, tiles = exl2__cpu_device_tiles(d, rows);
-    uint32_t last = exl2__cpu_tile_start(rows, tiles, end);
-    for (uint32_t row = exl2__cpu_tile_start(rows, tiles, begin); row < last; row++) {
+    uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
+    uint32_t last = exl2__cpu_tile_start(rows, most, end);
+    for (uint32_t row = exl2__cpu_tile_start(rows, most, begin); row < last; row++) {
         exl2__cpu_attend_store(d, layer->index, row, task);
     }
 }
@@ -106,9 +106,8 @@ static void exl2__cpu_attend(exl2__cpu_device *d, const exl2__layer *layer, cons
     for (uint32_t item = begin; item < end; item++) {
         const exl2__cpu_rows *rows = &d->attend_rows[item / d->shape.kv_heads];
         uint32_t queries = rows->count * group;
-        for (uint32_t first = 0, n; first < queries; first += n) {
-            n = exl2__min32(queries - first, most);
-            n = n < most ? exl2__min32(n, 8) : n;
+        for (uint32_t first = 0, n, t = 0; first < queries; first += n) {
+            n = exl2__cpu_tile_start(queries, most, ++t) - first;
             exl2__cpu_attend_queries(d, layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[task]);
         }
     }

@@ -192,7 +192,7 @@ static exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page,
 /* Tiles that so many rows are cut into. */
 static uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
 {
-    return (uint32_t)exl2__div_up(rows, d->ops->tile_rows);
+    return exl2__cpu_tiles(rows, d->ops->tile_rows);
 }
 
 /* Where the input of a part lies, for `rows` rows. Twins share theirs. */
@@ -202,7 +202,7 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
     const exl2__cpu_part *p = &m->parts[part];
     size_t before = (size_t)p->twin * exl2__max32(d->rows_max, d->logit_rows_max);
     exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks, rows,
-                              exl2__cpu_device_tiles(d, rows) };
+                              d->ops->tile_rows };
     return input;
 }
 
@@ -223,8 +223,8 @@ typedef struct exl2__cpu_split {
 static void exl2__cpu_device_task(void *argument, uint32_t index)
 {
     const exl2__cpu_split *s = (const exl2__cpu_split *)argument;
-    uint32_t begin = s->begin + exl2__cpu_tile_start(s->end - s->begin, s->tasks, index);
-    uint32_t end = s->begin + exl2__cpu_tile_start(s->end - s->begin, s->tasks, index + 1);
+    uint32_t begin = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index);
+    uint32_t end = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index + 1);
     s->work(s->d, s->layer, s->range, begin, end, index);
 }
 

@@ -34,23 +34,38 @@ static inline exl2__real exl2__cpu_phases_from_kv(exl2__kv x) { return (exl2__re
 static inline exl2__kv exl2__cpu_phases_to_kv(exl2__real x) { return exl2__f32_to_f16((float)x); }
 #endif
 
-/* Input rows of a part in the order of its packed rows, cut into tiles: tile t has rows [t * rows / tiles,
-   (t + 1) * rows / tiles) and lies [in, its rows], so that a kernel reads it straight through. */
+/* Input rows of a part in the order of its packed rows, cut into tiles. Each lies [in, its rows], so that a kernel
+   reads it straight through. */
 typedef struct exl2__cpu_input {
     exl2__real *x;      /* [rows * in] in all */
     exl2__real *centre; /* [rows * blocks] what the chain of each block starts from, tiled alike; fast paths only */
-    uint32_t rows, tiles;
+    uint32_t rows, tile_rows; /* tile_rows: of exl2__cpu_ops */
 } exl2__cpu_input;
 
-static inline uint32_t exl2__cpu_tile_start(uint32_t rows, uint32_t tiles, uint32_t tile)
+/* Where share `index` of `shares` equal ones begins. */
+static inline uint32_t exl2__cpu_share_start(uint32_t count, uint32_t shares, uint32_t index)
 {
-    return (uint32_t)((uint64_t)rows * tile / tiles);
+    return (uint32_t)((uint64_t)count * index / shares);
+}
+
+/* Rows become tiles that a call of an exl2__cpu_ops takes: of equal size where it takes at most 8, else as many of
+   `most` as there are, then the rest in one of 8 or fewer, or in two. For 12: 25 = 12 + 12 + 1, 21 = 12 + 8 + 1. */
+static inline uint32_t exl2__cpu_tiles(uint32_t rows, uint32_t most)
+{
+    return (uint32_t)exl2__div_up(rows, most) + (rows % most > 8);
+}
+
+static inline uint32_t exl2__cpu_tile_start(uint32_t rows, uint32_t most, uint32_t tile)
+{
+    uint32_t whole = exl2__min32(rows / most, tile);
+    return most > 8 ? exl2__min32(whole * most + (tile - whole) * 8, rows)
+                    : exl2__cpu_share_start(rows, exl2__cpu_tiles(rows, most), tile);
 }
 
 /* One row of these per instruction set. `n` counts rows of a tile, or queries that share a head of K and V. */
 typedef struct exl2__cpu_ops {
     const char *name;
-    uint32_t tile_rows, tile_queries; /* the most that one call takes; of queries no number between 8 and that */
+    uint32_t tile_rows, tile_queries; /* the most that one call takes; no number between 8 and that */
     /* out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps) */
     void (*norm)(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out);
     /* One tile of an input: rows x [n rows, stride] -> out [in, n], centre [blocks, n]. */
@@ -141,9 +156,9 @@ static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x
 static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                      uint32_t end, exl2__real *out, size_t stride, bool add)
 {
-    for (uint32_t t = 0; t < input->tiles; t++) {
-        uint32_t row0 = exl2__cpu_tile_start(input->rows, input->tiles, t);
-        uint32_t n = exl2__cpu_tile_start(input->rows, input->tiles, t + 1) - row0;
+    for (uint32_t t = 0; t < exl2__cpu_tiles(input->rows, input->tile_rows); t++) {
+        uint32_t row0 = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
+        uint32_t n = exl2__cpu_tile_start(input->rows, input->tile_rows, t + 1) - row0;
         for (uint32_t column = begin * EXL2__CPU_STRIP; column < end * EXL2__CPU_STRIP; column++) {
             exl2__real y[EXL2__CPU_PHASES_TILE];
             exl2__cpu_phases_column(p, input->x + (size_t)row0 * p->in, n, column, y);

@@ -10,8 +10,7 @@
    EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
    EXL2__V_ROWS         rows of a tile: the accumulators of this many rows by two vectors stay in registers
-   EXL2__V_TILES(X)     X(1) X(2) ... X(EXL2__V_ROWS)
-   EXL2__V_QUERIES(X)   the same without those that exl2__cpu_ops.tile_queries leaves out
+   EXL2__V_TILES(X)     X(n) for every number of rows or queries that one call takes, see exl2__cpu_ops
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
@@ -171,6 +170,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 /* A tile of n rows over one strip, two vectors of columns at a time. One row has too few chains to hide the latency
    of an addition, so it takes all vectors at once. */
 #define EXL2__V_TILE(n)                                                                                               \
+    EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
                                                       const float *centre, float *out, size_t stride, bool add)       \
     {                                                                                                                 \
@@ -182,21 +182,20 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 
 EXL2__V_TILES(EXL2__V_TILE)
 
-typedef void (*EXL2__V_NAME(tile_function))(const exl2__cpu_part *p, uint32_t strip, const float *x,
-                                            const float *centre, float *out, size_t stride, bool add);
-
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                                  uint32_t end, float *out, size_t stride, bool add)
 {
-#define EXL2__V_TILE_NAME(n) EXL2__V_NAME(tile_##n),
-    static const EXL2__V_NAME(tile_function) of_rows[] = { EXL2__V_TILES(EXL2__V_TILE_NAME) };
-#undef EXL2__V_TILE_NAME
+    uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows);
     for (uint32_t strip = begin; strip < end; strip++) {
-        for (uint32_t t = 0; t < input->tiles; t++) {
-            uint32_t row = exl2__cpu_tile_start(input->rows, input->tiles, t);
-            uint32_t n = exl2__cpu_tile_start(input->rows, input->tiles, t + 1) - row;
-            of_rows[n - 1](p, strip, input->x + (size_t)row * p->in, input->centre + (size_t)row * p->blocks,
-                           out + row * stride, stride, add);
+        for (uint32_t t = 0; t < tiles; t++) {
+            uint32_t row = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
+            const float *x = input->x + (size_t)row * p->in, *centre = input->centre + (size_t)row * p->blocks;
+            float *to = out + row * stride;
+            switch (exl2__cpu_tile_start(input->rows, input->tile_rows, t + 1) - row) {
+#define EXL2__V_CASE(n) case n: EXL2__V_NAME(tile_##n)(p, strip, x, centre, to, stride, add); break;
+                EXL2__V_TILES(EXL2__V_CASE)
+#undef EXL2__V_CASE
+            }
         }
     }
 }
@@ -264,7 +263,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
     for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
         switch (n) {
 #define EXL2__V_CASE(n) case n: EXL2__V_NAME(scores_of)(q, n, k + t, dim, out + t, stride); break;
-        EXL2__V_QUERIES(EXL2__V_CASE)
+        EXL2__V_TILES(EXL2__V_CASE)
 #undef EXL2__V_CASE
         }
     }
@@ -277,7 +276,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
     for (; i + EXL2__V_PAIR <= dim_stride; i += EXL2__V_PAIR) {
         switch (n) {
 #define EXL2__V_CASE(n) case n: EXL2__V_NAME(mix_of)(weights, stride, n, v + i, dim_stride, tokens, 2, out + i); break;
-        EXL2__V_QUERIES(EXL2__V_CASE)
+        EXL2__V_TILES(EXL2__V_CASE)
 #undef EXL2__V_CASE
         }
     }
@@ -299,7 +298,6 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
 #undef EXL2__V_LANES
 #undef EXL2__V_ROWS
 #undef EXL2__V_TILES
-#undef EXL2__V_QUERIES
 #undef EXL2__V_SET
 #undef EXL2__V_LOAD
 #undef EXL2__V_STORE

@@ -31,7 +31,6 @@ typedef struct exl2__cuda_module exl2__cuda_module;
 typedef struct exl2__cuda_function exl2__cuda_function;
 typedef struct exl2__cuda_graph exl2__cuda_graph;
 typedef struct exl2__cuda_graph_exec exl2__cuda_graph_exec;
-typedef struct exl2__cuda_graph_node exl2__cuda_graph_node;
 typedef struct exl2__cuda_program exl2__cuda_program;
 
 enum { /* results of the driver that are told apart */
@@ -179,30 +178,19 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
       (int *value, int attribute, exl2__cuda_function *function))                                                      \
     X(function_set, "cuFuncSetAttribute", EXL2__CUDA_NEEDED,                                                           \
       (exl2__cuda_function *function, int attribute, int value))                                                       \
-    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor", EXL2__CUDA_NEEDED,                                     \
-      (int *blocks, exl2__cuda_function *function, int threads, size_t dynamic_bytes))                                 \
     X(launch, "cuLaunchKernel", EXL2__CUDA_NEEDED,                                                                     \
       (exl2__cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,             \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, exl2__cuda_stream *stream, void **arguments,         \
        void **extra))                                                                                                  \
     X(launch_with, "cuLaunchKernelEx", EXL2__CUDA_OPTIONAL,                                                            \
       (const exl2__cuda_launch *launch, exl2__cuda_function *function, void **arguments, void **extra))                \
-    X(launch_cooperative, "cuLaunchCooperativeKernel", EXL2__CUDA_OPTIONAL,                                            \
-      (exl2__cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,             \
-       unsigned block_y, unsigned block_z, unsigned shared_bytes, exl2__cuda_stream *stream, void **arguments))        \
     X(capture_begin, "cuStreamBeginCapture_v2", EXL2__CUDA_NEEDED, (exl2__cuda_stream *stream, int mode))              \
     X(capture_end, "cuStreamEndCapture", EXL2__CUDA_NEEDED, (exl2__cuda_stream *stream, exl2__cuda_graph **graph))     \
-    X(graph_nodes, "cuGraphGetNodes", EXL2__CUDA_NEEDED,                                                               \
-      (exl2__cuda_graph *graph, exl2__cuda_graph_node **nodes, size_t *count))                                         \
     X(graph_make, "cuGraphInstantiateWithFlags", EXL2__CUDA_NEEDED,                                                    \
       (exl2__cuda_graph_exec **exec, exl2__cuda_graph *graph, unsigned long long flags))                               \
     X(graph_free, "cuGraphDestroy", EXL2__CUDA_NEEDED, (exl2__cuda_graph *graph))                                      \
-    X(graph_upload, "cuGraphUpload", EXL2__CUDA_OPTIONAL, (exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream))    \
     X(graph_launch, "cuGraphLaunch", EXL2__CUDA_NEEDED, (exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream))      \
-    X(graph_exec_free, "cuGraphExecDestroy", EXL2__CUDA_NEEDED, (exl2__cuda_graph_exec *exec))                         \
-    X(tensor_map, "cuTensorMapEncodeTiled", EXL2__CUDA_OPTIONAL,                                                       \
-      (void *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides,              \
-       const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill))
+    X(graph_exec_free, "cuGraphExecDestroy", EXL2__CUDA_NEEDED, (exl2__cuda_graph_exec *exec))
 
 #define EXL2__CUDA_NVRTC_FUNCTIONS(X)                                                                                  \
     X(version, "nvrtcVersion", EXL2__CUDA_NEEDED, (int *major, int *minor))                                            \

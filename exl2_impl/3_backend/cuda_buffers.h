@@ -12,6 +12,9 @@
 #include "cuda_pace.h"
 #include "cuda_sample.h"
 
+#ifndef EXL2__CUDA_MANY_ROWS
+#define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#endif
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a job: its text block has room for no more */
 #define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
@@ -22,8 +25,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t rope;       /* f32 [context, head_dim / 2, 2] */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
-    uint64_t qkv;        /* f32 [R, qkv_pitch] */
-    uint64_t attended;   /* fp16 [R, attended_pitch] */
+    uint64_t qkv;        /* f32 [R, qkv_pitch]: behind the first rows of h */
+    uint64_t attended;   /* fp16 [R, attended_pitch]: if as wide as x, behind the first rows of it */
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
@@ -32,7 +35,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
     uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
-    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h; both `partial` begin at
+                            logits, too */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
     uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
@@ -91,43 +95,43 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
-/* sms: of the device. */
-static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+/* What no two kernels need at the same time lies in one place: logits and what sampling makes of them, sums of products
+   of many rows, partial results of attention. sms: of the device. */
+static void exl2__cuda_scratch_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t rows = p->rows_max, logits = p->logit_rows_max, group = s->heads / s->kv_heads;
+    uint64_t rows = p->logit_rows_max, begin = a->used;
     uint64_t blocks = exl2__cuda_sample_chunks(s->vocab) * (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK);
-    b->x_pitch = exl2__cuda_pitch(s->hidden);
-    b->attended_pitch = exl2__cuda_pitch(s->heads * s->head_dim);
-    b->h_pitch = exl2__cuda_pitch(s->inter);
-    b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
-    b->stride = (uint32_t)exl2__align_up(s->vocab, 64);
-    b->page_bytes = exl2__cuda_page_bytes(s);
-    b->head_rows = (uint32_t)exl2__div_up(group, EXL2K_HEAD_TILE);
-    b->data_bytes = exl2__cuda_data_bytes(p);
-    b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
-    b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
-    b->residual = exl2__cuda_arena_take(a, rows * s->hidden * sizeof(float));
-    b->qkv = exl2__cuda_arena_take(a, rows * b->qkv_pitch * sizeof(float));
-    b->partial = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX
-                                              * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float));
-    b->best = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * 8);
-    b->logits = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
-    b->adjusted = exl2__cuda_arena_take(a, logits * b->stride * sizeof(float));
-    b->keys = exl2__cuda_arena_take(a, logits * 2 * blocks * sizeof(uint32_t));
-    b->key_sums = exl2__cuda_arena_take(a, logits * blocks * sizeof(uint64_t));
-    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
-    b->gemm_partial = exl2__cuda_arena_take(a, exl2__cuda_gemm_partial_max(sms));
-    b->data = exl2__cuda_arena_take(a, b->data_bytes);
-    uint64_t before = a->used;
-    b->x = exl2__cuda_arena_take(a, rows * b->x_pitch * 2);
-    b->attended = exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
-    b->h = exl2__cuda_arena_take(a, rows * b->h_pitch * 2);
-    b->head_x = exl2__cuda_arena_take(a, logits * b->x_pitch * 2);
+    uint64_t others = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA)
+                      * sizeof(float);
+    b->logits = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
+    b->adjusted = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
+    b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
+    b->key_sums = exl2__cuda_arena_take(a, rows * blocks * sizeof(uint64_t));
+    b->partial = b->gemm_partial = b->logits;
+    others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
+    exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
+}
+
+/* What must be zero before the first pass: padding that is read, and what counts. h and qkv, x and attended are needed
+   at the same time in passes of few rows only: the second of a pair begins behind the rows of such a pass. Products of
+   many rows read padding up to a multiple of 32 inputs, which qkv would not leave zero. */
+static void exl2__cuda_padded_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_MANY_ROWS - 1), logits = p->logit_rows_max;
+    uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
+    bool alike = s->heads * s->head_dim == s->hidden;
+    b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
+    b->attended = alike ? b->x + apart * x_bytes : exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
+    apart = s->inter % 32 ? rows : apart;
+    b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
+    b->qkv = b->h + apart * h_bytes;
+    b->head_x = exl2__cuda_arena_take(a, logits * x_bytes);
     for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
         b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
     }
-    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * (uint64_t)b->x_pitch * 2);
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * x_bytes);
     for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
@@ -136,7 +140,28 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     b->clear = b->x;
-    b->clear_bytes = a->used - before;
+    b->clear_bytes = a->used - used;
+}
+
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    b->x_pitch = exl2__cuda_pitch(s->hidden);
+    b->attended_pitch = exl2__cuda_pitch(s->heads * s->head_dim);
+    b->h_pitch = exl2__cuda_pitch(s->inter);
+    b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
+    b->stride = (uint32_t)exl2__align_up(s->vocab, 64);
+    b->page_bytes = exl2__cuda_page_bytes(s);
+    b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
+    b->data_bytes = exl2__cuda_data_bytes(p);
+    b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
+    b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
+    b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
+    b->best = exl2__cuda_arena_take(a, (uint64_t)p->logit_rows_max * EXL2K_SLOTS_MAX * 8);
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    exl2__cuda_scratch_lay(b, p, sms, a);
+    exl2__cuda_padded_lay(b, p, sms, a);
 }
 
 #endif

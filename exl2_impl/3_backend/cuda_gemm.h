@@ -16,7 +16,7 @@
 #define EXL2__CUDA_GEMM_TILE_BYTES 512u /* of inputs, for each 8 rows */
 
 typedef struct exl2__cuda_gemm_plan {
-    uint32_t rows;           /* of the kernel: 32, 64, 128; 0: no room */
+    uint32_t rows;           /* of a tile: 32, 64, 128; 0: no room */
     uint32_t ctas;
     uint32_t shared_bytes;
     uint32_t tickets;        /* exl2k_gemm_args.tickets: so many u32, zero before the first launch */
@@ -57,14 +57,13 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
     static const uint8_t depths[][2] = { { 4, 2 }, { 3, 2 }, { 3, 1 }, { 2, 1 }, { 2, 0 } }; /* stages_log, slots_log */
-    uint32_t result = exl2__min32(rows, 64) * EXL2K_GEMM_PITCH;
     a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
     for (uint32_t i = rows == 128 ? 1 : 0; i < sizeof depths / sizeof depths[0]; i++) {
         a->stages_log = depths[i][0];
         a->slots_log = depths[i][1];
         a->stage_mask = (1u << a->stages_log) - 1;
         a->slot_mask = (1u << a->slots_log) - 1;
-        a->ring_bytes = exl2__max32(a->slot_bytes << a->slots_log, result);
+        a->ring_bytes = exl2__max32(a->slot_bytes << a->slots_log, EXL2K_GEMM_RESULT);
         uint32_t bytes = EXL2K_GEMM_BARRIERS + (rows / 8 * EXL2__CUDA_GEMM_TILE_BYTES << a->stages_log)
                          + EXL2K_GEMM_WARPS * a->ring_bytes;
         if (bytes <= budget) {
@@ -85,6 +84,7 @@ static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32
     do {
         plan.shared_bytes = exl2__cuda_gemm_shared(a, rows, chunk_bytes, budget);
         plan.rows = plan.shared_bytes ? rows : 0;
+        a->row_blocks = rows / 32;
         rows /= 2;
     } while (plan.rows == 0 && rows >= 32);
     if (plan.rows == 0) {

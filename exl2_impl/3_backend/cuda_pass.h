@@ -8,10 +8,6 @@
 
 #include "cuda_model.h"
 
-#ifndef EXL2__CUDA_MANY_ROWS
-#define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
-#endif
-
 /* ---- data ---- */
 
 /* Where the parts of a pass's data lie, in bytes from its start. The first three are known to graphs. */

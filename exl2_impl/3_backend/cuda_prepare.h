@@ -56,8 +56,10 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     m->b.results = (exl2k_result *)results;
     m->host_logits = (float *)(void *)((uint8_t *)results + logits_at);
     memset(results, 0, (size_t)m->results_bytes);
+    /* Who waits in the driver must sleep there; that an event can be waited for so costs interrupts. */
+    unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
-        int made = gpu->driver.event_make(&m->b.marks[i], EXL2__CUDA_EVENT_NO_TIMING | EXL2__CUDA_EVENT_BLOCKING);
+        int made = gpu->driver.event_make(&m->b.marks[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
         EXL2__TRY(exl2__cuda_device_check(gpu, made, "making an event"));
     }
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),

@@ -107,8 +107,7 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    return exl2__cuda_chain(m, plan.rows == 32   ? EXL2__KERNEL_exl2k_gemm32
-                               : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm64 : EXL2__KERNEL_exl2k_gemm128, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, &a);
 }
 
 /* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if

@@ -145,33 +145,50 @@ static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint
     return true;
 }
 
-/* Time to sleep: three quarters of what is left of the time that the last wait took, then a small part of it. The pass
-   behind this one is queued already, so being late costs nothing. */
-static inline uint32_t exl2__cuda_doze_us(uint64_t last_ns, uint64_t waited_ns)
+/* All results are there; of a pass without: it is over. */
+static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
 {
-    uint64_t ns = waited_ns < last_ns ? (last_ns - waited_ns) * 3 / 4 : 0;
-    ns = exl2__max64(ns, exl2__max64(last_ns / 32, EXL2__CUDA_DOZE_NS));
-    return (uint32_t)(exl2__min64(ns, 500000000u) / 1000);
+    return count > 0 ? exl2__cuda_stamped(results, count, m->marks_collected)
+                     : m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]) != EXL2__CUDA_NOT_READY;
 }
 
-/* Looks at the stamps, between dozes, rather than into the driver, whose own waiting costs a thread. */
-static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+/* Sleeps between looks at the stamps, rather than in the driver, whose own waiting costs a thread. A sleep costs some
+   microseconds, too, so of passes that decode, which take alike, the first is as long as they took: a little shorter
+   each time, until it was too short. The pass behind is queued already, so being late costs nothing. Passes of many
+   rows take what their rows took last time, or not: half of that, then small parts of the time so far. */
+static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
 {
-    const exl2__cuda_driver *driver = &m->gpu->driver;
-    exl2__cuda_event *mark = m->b.marks[m->marks_collected & 1];
-    uint64_t begin_ns = exl2__platform_ns(), now = begin_ns;
-    while (count > 0 && !exl2__cuda_stamped(results, count, m->marks_collected)) {
-        if (now - begin_ns > 2 * m->waited_ns + 1000000 && driver->event_query(mark) != EXL2__CUDA_NOT_READY) {
-            break; /* a device that is lost stamps nothing */
-        }
-        if (!exl2__platform_doze(exl2__cuda_doze_us(m->waited_ns, now - begin_ns))) {
+    uint32_t kind = exl2__cuda_class(m), sleeps = 0;
+    bool many = kind + 1 == EXL2__CUDA_CLASSES;
+    uint64_t *row_ns = &m->row_ns[kind], rows = many ? m->step->row_count : 1;
+    uint64_t begin_ns = exl2__platform_ns(), waited_ns = 0;
+    while (!exl2__cuda_over(m, count, results)) {
+        bool silent = sleeps > 1 && waited_ns > 2 * rows * *row_ns + 1000000; /* a lost device stamps nothing */
+        if (silent && m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]) != EXL2__CUDA_NOT_READY) {
             break;
         }
-        now = exl2__platform_ns();
+        uint64_t ns = sleeps ? waited_ns / (many ? 32 : 16) : *row_ns * rows / (many ? 2 : 1);
+        exl2__platform_doze((uint32_t)(exl2__min64(exl2__max64(ns, EXL2__CUDA_DOZE_NS), 500000000u) / 1000));
+        waited_ns = exl2__platform_ns() - begin_ns;
+        sleeps++;
     }
-    m->waited_ns = now - begin_ns;
-    return exl2__cuda_stamped(results, count, m->marks_collected) && count > 0
-             ? EXL2_OK : exl2__cuda_device_check(m->gpu, driver->event_wait(mark), "running a pass");
+    if (sleeps == 1 && !many) {
+        *row_ns -= *row_ns / 64;
+    } else if (sleeps > 0) {
+        *row_ns = waited_ns / rows;
+    }
+}
+
+static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+{
+    if (EXL2__PLATFORM_DOZES) {
+        exl2__cuda_doze(m, count, results);
+    }
+    if (count > 0 && exl2__cuda_stamped(results, count, m->marks_collected)) {
+        return EXL2_OK;
+    }
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[m->marks_collected & 1]),
+                                   "running a pass");
 }
 
 /* OK or PENDING. */

@@ -13,9 +13,8 @@
 typedef struct exl2__cuda_lists {
     uint64_t history; /* u32 [history_size], filled from 0 on */
     uint64_t bias;    /* exl2k_bias [bias_count] */
-    uint64_t stops;   /* u32 [stop_count] */
     uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
-    uint32_t history_size, stop_count;
+    uint32_t history_size;
 } exl2__cuda_lists;
 
 static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
@@ -58,8 +57,6 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.history_next = lists->history_size > 0 ? row->history_count % lists->history_size : 0;
     d.bias = lists->bias;
     d.bias_count = s->bias_count + row->extra_count;
-    d.stops = lists->stops;
-    d.stop_count = lists->stop_count;
     d.mask = lists->mask;
     return d;
 }

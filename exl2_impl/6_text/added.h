@@ -23,6 +23,7 @@ typedef struct exl2__added {
     exl2__added_token *tokens;
     uint32_t count, raw_count; /* tokens[0 .. raw_count) are those with normalized = false */
     uint32_t firsts[2][8];     /* of the two sets: bit b = some content begins with byte b */
+    const uint32_t *guarded;   /* bit per token: those that are treated as special ones where bytes are forbidden */
 } exl2__added;
 
 /* ---- the sorted list ---- */
@@ -134,7 +135,8 @@ typedef struct exl2__added_scan {
     uint32_t set;
     const char *text;
     size_t bytes;
-    const uint8_t *forbidden; /* bit per byte of text, from bit forbidden_at on: no special token touches a set one */
+    const uint8_t
+        *forbidden; /* bit per byte of text, from bit forbidden_at on: no special or guarded token touches a set one */
     size_t forbidden_at;
     bool plain;               /* no special token at all */
     size_t at;                /* the search goes on here */
@@ -164,15 +166,18 @@ static inline uint32_t exl2__added_search(const exl2__added_scan *s, size_t *beg
     return EXL2__ADDED_NONE;
 }
 
-static inline bool exl2__added_forbidden(const exl2__added_scan *s, size_t begin, size_t end)
+static inline bool exl2__added_forbidden(const exl2__added_scan *s, uint32_t token, size_t begin, size_t end)
 {
-    for (size_t at = begin; s->forbidden && at < end; at++) {
+    const uint32_t *guarded = s->added->guarded;
+    bool special = s->added->tokens[token].special;
+    bool asked = s->forbidden && (special || (guarded && (guarded[token / 32] >> token % 32 & 1)));
+    for (size_t at = begin; asked && at < end; at++) {
         size_t bit = s->forbidden_at + at;
         if (s->forbidden[bit >> 3] >> (bit & 7) & 1) {
             return true;
         }
     }
-    return s->plain;
+    return special && s->plain;
 }
 
 static inline uint32_t exl2__added_class(const exl2__added_scan *s, size_t at)
@@ -222,7 +227,7 @@ static inline bool exl2__added_next(exl2__added_scan *s, exl2__added_match *out)
         const exl2__added_token *t = &s->added->tokens[found];
         size_t end = begin + t->bytes;
         s->at = end;
-        if ((t->special && exl2__added_forbidden(s, begin, end)) ||
+        if (exl2__added_forbidden(s, found, begin, end) ||
             (t->single_word && exl2__added_inside_word(s, begin, end))) {
             continue;
         }

@@ -1,8 +1,8 @@
 /* encode.h: text -> token ids.
    takes: untrusted text, an open exl2__vocab.
    gives: exl2__encode.
-   owns:  a temporary copy of text that is not valid UTF-8, and work space for words above EXL2__VOCAB_WORD_BYTES; other
-          text takes no memory.
+   owns:  for text that is not valid UTF-8 a temporary copy, for words above EXL2__VOCAB_WORD_BYTES work space, for text
+          that a normalizer makes longer than EXL2__VOCAB_NORMAL_BYTES room; other text takes no memory.
    next:  stream.h */
 #ifndef EXL2__ENCODE_H
 #define EXL2__ENCODE_H
@@ -234,6 +234,8 @@ static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *
                           EXL2__ENCODE_BYTES_MAX);
     }
     exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } } };
+    e.normal[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
+    e.normal[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     bool valid = exl2__unicode_valid(text, bytes);
     exl2_result result = valid ? exl2__encode_set(&e, 0, text, bytes, true) : exl2__encode_repaired(&e, bytes);
     exl2__normal_free(c, &e.normal[0]);

@@ -243,11 +243,14 @@ static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *voc
     void *items;
     uint64_t bytes = (uint64_t)vocab->id_count * sizeof(exl2__grammar_vocab_item);
     *v = (exl2__grammar_vocab){ 0 };
+    EXL2__TRY(exl2__alloc(c, bytes, 8, EXL2_MEM_GENERAL, &items));
     v->vocab = vocab;
     v->words = (vocab->id_count + 31) / 32;
-    EXL2__TRY(exl2__alloc(c, bytes, 8, EXL2_MEM_GENERAL, &items));
     exl2_result result = exl2__grammar_vocab_make(c, v, (exl2__grammar_vocab_item *)items);
     exl2__free(c, items, bytes, EXL2_MEM_GENERAL);
+    if (result < 0) {
+        exl2__grammar_vocab_close(c, v);
+    }
     return result;
 }
 

@@ -1,4 +1,4 @@
-/* nfc.h: Unicode normal forms D and C, of one stretch of text at a time.
+/* nfc.h: Unicode normal forms D and C, and KD and KC, of one stretch of text at a time.
    takes: code points in an array, or valid UTF-8 to cut into stretches.
    gives: exl2__nfc, exl2__nfc_make, exl2__nfc_stretch, exl2__nfc_decompose, exl2__nfc_order, exl2__nfc_compose.
    owns:  nothing; the tables come from the caller's arena, unpacked.
@@ -8,11 +8,13 @@
 
 #include "../0_base/arena.h"
 #include "nfc_table.h"
+#include "nfkc.h"
 #include "unicode.h"
 
 #define EXL2__NFC_SLOTS 4096      /* more than twice the pairs */
 #define EXL2__NFC_BLOCKS 1536     /* of 128 code points; what lies beyond stands for itself */
-#define EXL2__NFC_LONGEST 4       /* code points that one becomes */
+#define EXL2__NFC_LONGEST EXL2__NFKC_LONGEST /* code points that one becomes; at most 4 where there is no nfkc */
+#define EXL2__NFC_PER_BYTE 6      /* the same for each byte of it in UTF-8 */
 
 typedef struct exl2__nfc_pair {
     uint32_t code, first, second; /* second 0: none */
@@ -22,6 +24,7 @@ typedef struct exl2__nfc {
     exl2__nfc_pair *pairs;        /* [EXL2__NFC_PAIRS] in order of code */
     uint16_t *slots;              /* [EXL2__NFC_SLOTS] pair + 1, found by (first, second) */
     uint32_t *classes;            /* [EXL2__NFC_RUNS][2] begin; length << 8 | combining class */
+    exl2__nfkc compatible;        /* used too if it is there */
     uint8_t *touched;             /* bit per block: it has code points that do not stand for themselves */
 } exl2__nfc;
 
@@ -45,10 +48,14 @@ static inline uint32_t exl2__nfc_number(const uint8_t **at)
     return value;
 }
 
-/* Unpacks; with a dry arena it only counts. */
+/* Unpacks; with a dry arena it only counts. `compatible`: for KD and KC, too. */
 EXL2__COLD
-static void exl2__nfc_make(exl2__nfc *n, exl2__arena *arena)
+static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
 {
+    n->compatible = (exl2__nfkc){ 0 };
+    if (compatible) {
+        exl2__nfkc_make(&n->compatible, arena);
+    }
     n->pairs = (exl2__nfc_pair *)exl2__arena_take(arena, EXL2__NFC_PAIRS * sizeof *n->pairs);
     n->slots = (uint16_t *)exl2__arena_take_zeroed(arena, EXL2__NFC_SLOTS * sizeof *n->slots);
     n->classes = (uint32_t *)exl2__arena_take(arena, EXL2__NFC_RUNS * 2 * sizeof *n->classes);
@@ -91,6 +98,9 @@ static void exl2__nfc_make(exl2__nfc *n, exl2__arena *arena)
         exl2__nfc_touch(n, code);
     }
     exl2__nfc_touch(n, 0xD7A3);
+    for (uint32_t i = 0; n->compatible.codes && i < EXL2__NFKC_COUNT; i++) {
+        exl2__nfc_touch(n, n->compatible.codes[i]);
+    }
 }
 
 static inline bool exl2__nfc_touched(const exl2__nfc *n, uint32_t code)
@@ -134,22 +144,27 @@ static const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
 EXL2__NOINLINE
 static uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t *out)
 {
-    uint32_t tail[EXL2__NFC_LONGEST], tails = 0, count = 0, s = code - 0xAC00;
+    uint32_t tail[4], tails = 0, count = 0, s = code - 0xAC00;
     if (s < 11172) {
         out[0] = 0x1100 + s / 588;
         out[1] = 0x1161 + s % 588 / 28;
         out[2] = 0x11A7 + s % 28;
         return s % 28 ? 3 : 2;
     }
-    for (const exl2__nfc_pair *p; (p = exl2__nfc_find(n, code)) != NULL && tails < EXL2__NFC_LONGEST - 1;) {
+    for (const exl2__nfc_pair *p; (p = exl2__nfc_find(n, code)) != NULL && tails < 3;) {
         if (p->second) {
             tail[tails++] = p->second; /* never becomes anything else */
         }
         code = p->first;
     }
-    out[count++] = code;
+    tail[tails++] = code;
     while (tails) {
-        out[count++] = tail[--tails];
+        uint32_t more = 1;
+        code = tail[--tails];
+        const uint32_t *compatible = exl2__nfkc_find(&n->compatible, code, &more);
+        for (uint32_t i = 0; i < more && count < EXL2__NFC_LONGEST; i++) {
+            out[count++] = compatible ? compatible[i] : code;
+        }
     }
     return count;
 }

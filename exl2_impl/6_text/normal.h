@@ -1,21 +1,25 @@
 /* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
    takes: valid UTF-8, and a mark per byte for what comes from messages.
    gives: exl2__normal_rules, exl2__normal_text, exl2__normal_run, exl2__normal_free.
-   owns:  the rewritten text, until exl2__normal_free.
+   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first.
    next:  words.h */
 #ifndef EXL2__NORMAL_H
 #define EXL2__NORMAL_H
 
 #include "../0_base/alloc.h"
 #include "../1_load/json.h"
+#include "lower.h"
 #include "nfc.h"
+#include "regex_parse.h"
 
 #define EXL2__NORMAL_STEPS_MAX 8
 #define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
+#define EXL2__NORMAL_NFKC_GROWTH 11 /* the same of KD and KC: U+FDFA */
 
 typedef enum exl2__normal_kind {
     EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
-    EXL2__NORMAL_REPLACE, /* `text` by `by` */
+    EXL2__NORMAL_REPLACE, /* `text`, or every match of `regex`, by `by` */
+    EXL2__NORMAL_LOWER,   /* capitals by small letters */
     EXL2__NORMAL_NFC,
     EXL2__NORMAL_NFD,
     EXL2__NORMAL_STRIP    /* white space at the ends */
@@ -24,14 +28,16 @@ typedef enum exl2__normal_kind {
 typedef struct exl2__normal_step {
     exl2__normal_kind kind;
     bool left, right;           /* STRIP */
+    bool compatible;            /* NFC is NFKC, NFD is NFKD */
     const char *text, *by;
     uint32_t text_bytes, by_bytes;
+    exl2__regex *regex;
 } exl2__normal_step;
 
 typedef struct exl2__normal_rules {
     exl2__normal_step steps[EXL2__NORMAL_STEPS_MAX];
     uint32_t count;
-    bool needs_nfc;
+    bool needs_nfc, needs_nfkc;
     exl2__nfc nfc;
 } exl2__normal_rules;
 
@@ -40,6 +46,7 @@ typedef struct exl2__normal_text {
     char *text;
     uint8_t *marks; /* a bit per byte behind the text; all text of a character that comes from a marked one */
     size_t cap, used;
+    bool lent;      /* the memory is not freed */
 } exl2__normal_text;
 
 static inline uint64_t exl2__normal_bytes(size_t cap)
@@ -49,10 +56,16 @@ static inline uint64_t exl2__normal_bytes(size_t cap)
 
 static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
 {
-    if (t->text) {
+    if (t->text && !t->lent) {
         exl2__free(c, t->text, exl2__normal_bytes(t->cap), EXL2_MEM_GENERAL);
     }
     *t = (exl2__normal_text){ 0 };
+}
+
+/* Memory that is lent for texts of up to `cap` bytes. */
+static inline exl2__normal_text exl2__normal_lend(char *memory, size_t cap)
+{
+    return (exl2__normal_text){ memory, NULL, memory ? cap : 0, 0, memory != NULL };
 }
 
 /* Room for `cap` bytes; what was there is lost. */
@@ -75,8 +88,10 @@ EXL2__NOINLINE
 static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
 {
     for (size_t i = 0; i < bytes; i++, t->used++) {
-        t->text[t->used] = text[i];
-        if (marked) {
+        if (t->text) {
+            t->text[t->used] = text[i];
+        }
+        if (marked && t->text) {
             t->marks[t->used >> 3] = (uint8_t)(t->marks[t->used >> 3] | 1u << (t->used & 7));
         }
     }
@@ -119,17 +134,49 @@ static inline void exl2__normal_strip(const exl2__normal_step *s, exl2__normal_v
     }
 }
 
-static inline void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, exl2__normal_text *out)
+/* Bytes of what is to be replaced at `at`, or 0. */
+static inline size_t exl2__normal_hit(const exl2__normal_step *s, const exl2__normal_view *v, size_t at)
 {
+    if (s->regex) {
+        return (size_t)(exl2__regex_match(s->regex, v->text + at) - (v->text + at));
+    }
+    return v->text[at] == s->text[0] && v->bytes - at >= s->text_bytes &&
+           memcmp(v->text + at, s->text, s->text_bytes) == 0 ? s->text_bytes : 0;
+}
+
+/* out->text NULL: only counts in out->used. */
+EXL2__COLD
+static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, exl2__normal_text *out)
+{
+    if (s->regex) {
+        exl2__regex_begin(s->regex, v->text, v->bytes);
+    }
     for (size_t at = 0; at < v->bytes;) {
-        bool hit = v->text[at] == s->text[0] && v->bytes - at >= s->text_bytes &&
-                   memcmp(v->text + at, s->text, s->text_bytes) == 0;
-        exl2__normal_put(out, hit ? s->by : v->text + at, hit ? s->by_bytes : 1, exl2__normal_marked(v, at));
-        at += hit ? s->text_bytes : 1;
+        uint32_t code;
+        size_t hit = exl2__normal_hit(s, v, at);
+        size_t length = hit ? hit : exl2__unicode_next(v->text + at, v->bytes - at, &code);
+        bool marked = false; /* what stands for a match with a marked byte is marked */
+        for (size_t i = at; i < at + length; i++) {
+            marked = marked || exl2__normal_marked(v, i);
+        }
+        exl2__normal_put(out, hit ? s->by : v->text + at, hit ? s->by_bytes : length, marked);
+        at += length;
     }
 }
 
-/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_LONGEST code points for each byte. */
+static inline void exl2__normal_lower(const exl2__normal_view *v, exl2__normal_text *out)
+{
+    for (size_t at = 0; at < v->bytes;) {
+        char utf8[8];
+        uint32_t code, more, length = exl2__unicode_next(v->text + at, v->bytes - at, &code);
+        uint32_t bytes = exl2__json_encode_utf8(exl2__lower(code, &more), utf8);
+        bytes += more ? exl2__json_encode_utf8(more, utf8 + bytes) : 0;
+        exl2__normal_put(out, utf8, bytes, exl2__normal_marked(v, at));
+        at += length;
+    }
+}
+
+/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_PER_BYTE code points for each byte. */
 static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
                                  uint32_t *codes, exl2__normal_text *out)
 {
@@ -147,11 +194,12 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
     }
 }
 
-/* All text in normal form; `out` has room for EXL2__NORMAL_NFC_GROWTH times its size. */
+/* All text in normal form; `out` has room for what that may grow to. */
+EXL2__COLD
 static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
                                      exl2__normal_text *out)
 {
-    uint32_t own[64 * 2 * EXL2__NFC_LONGEST];
+    uint32_t own[64 * 2 * EXL2__NFC_PER_BYTE];
     bool plain;
     for (size_t at = 0, length; at < v->bytes; at += length) {
         length = exl2__nfc_stretch(n, v->text + at, v->bytes - at, &plain);
@@ -166,7 +214,7 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
             marked = marked || exl2__normal_marked(v, i);
         }
         void *codes = own;
-        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_LONGEST * sizeof own[0];
+        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_PER_BYTE * sizeof own[0];
         if (length > 64) {
             EXL2__TRY(exl2__alloc(c, bytes, sizeof own[0], EXL2_MEM_GENERAL, &codes));
         }
@@ -179,6 +227,7 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
 }
 
 /* Runs all steps over *v, which then views its own text or one of the two buffers. */
+EXL2__COLD
 static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
                                     exl2__normal_view *v)
 {
@@ -191,11 +240,25 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
         exl2__normal_text *out = &buffers[v->text == buffers[0].text];
         bool replace = s->kind == EXL2__NORMAL_REPLACE;
         bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD;
-        size_t hits = replace ? v->bytes / s->text_bytes : v->bytes > 0;
-        size_t room = form ? v->bytes * EXL2__NORMAL_NFC_GROWTH : v->bytes + hits * s->by_bytes;
+        bool lower = s->kind == EXL2__NORMAL_LOWER, plain;
+        exl2__nfc nfc = rules->nfc;
+        nfc.compatible.codes = s->compatible ? nfc.compatible.codes : NULL;
+        if (form && (v->bytes == 0 ||
+                     (exl2__nfc_stretch(&nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
+            continue;
+        }
+        exl2__normal_text count = { 0 };
+        if (replace) {
+            exl2__normal_replace(s, v, &count);
+        }
+        size_t growth = s->compatible ? EXL2__NORMAL_NFKC_GROWTH : EXL2__NORMAL_NFC_GROWTH;
+        size_t room = form ? v->bytes * growth : lower ? v->bytes * EXL2__LOWER_GROWTH
+                    : replace ? count.used : v->bytes + s->by_bytes;
         EXL2__TRY(exl2__normal_reserve(c, out, room + 1));
         if (form) {
-            EXL2__TRY(exl2__normal_form(c, &rules->nfc, s->kind == EXL2__NORMAL_NFC, v, out));
+            EXL2__TRY(exl2__normal_form(c, &nfc, s->kind == EXL2__NORMAL_NFC, v, out));
+        } else if (lower) {
+            exl2__normal_lower(v, out);
         } else if (replace) {
             exl2__normal_replace(s, v, out);
         } else {

@@ -168,12 +168,12 @@ static inline uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text
     return at;
 }
 
-/* Makes a piece findable. false: its text is taken, or the texts of the file were made to collide in the table. */
-static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
+/* Makes a piece findable, whose bytes have this exl2__pieces_hash. false: its text is taken, or the texts of the file
+   were made to collide in the table. */
+static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id, uint64_t hash)
 {
     const char *text = p->text + p->starts[id];
     size_t bytes = p->starts[id + 1] - p->starts[id];
-    uint64_t hash = exl2__pieces_hash(text, bytes);
     uint32_t at = exl2__pieces_slot(p, text, bytes, hash, &p->probes);
     bool taken = p->slots[at] != 0;
     p->slots[at] = EXL2__PIECES_TAG(hash) | (id + 1);
@@ -181,7 +181,7 @@ static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id)
 }
 
 /* Id of the BYTES piece that reads so, or EXL2__PIECES_NONE. */
-EXL2__NOINLINE
+EXL2__HOT
 static uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
 {
     uint64_t probes = 0;

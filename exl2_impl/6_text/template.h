@@ -1,26 +1,24 @@
 /* template.h: chat templates: the Jinja of model files, refused by name where it goes beyond what is written here.
-   takes: template text or a model folder; messages.
-   gives: exl2__template_open, exl2__template_from_config, exl2__template_render, exl2__template_close.
-   owns:  one block per template (its program), until exl2__template_close.
+   takes: template text; messages, tools and the rest of an exl2_chat_desc.
+   gives: exl2__template_open, exl2__template_render, exl2__template_close.
+   owns:  a template's program and guard, until exl2__template_close.
    next:  template_code.h */
 #ifndef EXL2__TEMPLATE_H
 #define EXL2__TEMPLATE_H
 
-#include "../0_base/log.h"
-#include "../1_load/fields.h"
 #include "template_run.h"
 #include "template_statement.h"
 
 typedef struct exl2__template_input {
     const exl2_message *messages;
     size_t message_count;
-    const char *tools;          /* JSON array; NULL: the template sees none */
-    bool add_generation_prompt;
+    const exl2_chat_desc *chat; /* all but the choice of the template */
     const char *bos_token, *eos_token, *unk_token, *pad_token; /* NULL: undefined */
 } exl2__template_input;
 
 static void exl2__template_close(exl2__ctx *c, exl2__template *t)
 {
+    exl2__free(c, t->guard, t->guard_bytes, EXL2_MEM_GENERAL);
     exl2__free(c, t->block, t->bytes, EXL2_MEM_GENERAL);
     memset(t, 0, sizeof *t);
 }
@@ -88,6 +86,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     out->code = code;
     out->names = names;
     out->text = text;
+    out->text_bytes = (uint32_t)text_bytes;
     out->name_count = p->name_count;
     out->stack_max = p->stack_max;
     return EXL2_OK;
@@ -122,68 +121,81 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
     return result;
 }
 
-/* The token of the template in tokenizer_config.json: chat_template itself, or the one called "default" in its list; 0
- * = none. */
-static uint32_t exl2__template_config_token(const exl2__json *j)
+/* ---- what a template sees ---- */
+
+static exl2_result exl2__template_put_key(exl2__template_run *r, exl2__template_value *dict, const char *key,
+                                          const exl2__template_value *value)
 {
-    uint32_t token = exl2__json_get(j, 0, "chat_template");
-    if (!token || j->tokens[token].kind == EXL2__JSON_STRING) {
-        return token;
-    }
-    for (uint32_t item = exl2__json_first(j, token); item; item = exl2__json_next(j, token, item)) {
-        uint32_t name = exl2__json_get(j, item, "name"), text = exl2__json_get(j, item, "template");
-        if (name && text && exl2__json_is(j, name, "default") && j->tokens[text].kind == EXL2__JSON_STRING) {
-            return text;
+    exl2__template_value name = exl2__template_text(key, strlen(key));
+    return exl2__template_entry_put(r, (exl2__template_entry *)(uintptr_t)dict->as.entries, &dict->count, &name, value);
+}
+
+/* An object of JSON; NULL: an empty one. */
+static exl2_result exl2__template_object(exl2__template_run *r, const char *label, const char *text,
+                                         exl2__template_value *out)
+{
+    EXL2__TRY(exl2__template_parse_json(r, label, text ? text : "{}", text ? strlen(text) : 2, out));
+    return out->kind == EXL2__TEMPLATE_KIND_DICT
+               ? EXL2_OK
+               : exl2__template_fail(r, EXL2_ERR_ARG, "%s is no JSON object", label);
+}
+
+/* The value that the dict has under `key`, or NULL. */
+static const exl2__template_value *exl2__template_own(const exl2__template_value *dict, const char *key)
+{
+    for (uint32_t i = 0; i < dict->count; i++) {
+        const exl2__template_entry *e = &dict->as.entries[i];
+        if (e->key.kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(e->key.as.text, e->key.count, key)) {
+            return &e->value;
         }
     }
-    return 0;
+    return NULL;
 }
 
-static exl2_result exl2__template_from_json(exl2__ctx *c, const exl2__json *j, exl2__template *out)
+/* One message: role, content, ..., and what `fields` has, which wins; in the order of `fields` if that has a role. */
+static exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m, exl2__template_value *out)
 {
-    uint32_t token = exl2__template_config_token(j);
-    void *memory = NULL;
-    if (!token) {
-        return EXL2_OK;
+    static const char *const keys[] = { "role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id" };
+    const char *const texts[] = { m->role, m->text, m->name, m->reasoning, m->tool_calls, m->tool_call_id };
+    exl2__template_value fields, value;
+    exl2__template_entry *entries = NULL;
+    EXL2__TRY(exl2__template_object(r, "fields of a message", m->fields, &fields));
+    EXL2__TRY(exl2__template_take_entries(r, (uint64_t)fields.count + EXL2__COUNT(keys) + 1, &entries));
+    out->as.entries = entries;
+    if (fields.count) {
+        memcpy(entries, fields.as.entries, fields.count * sizeof *entries);
     }
-    size_t bytes = exl2__json_text(j, token, NULL, 0);
-    EXL2__TRY(exl2__alloc(c, bytes, 16, EXL2_MEM_SCRATCH, &memory));
-    exl2__json_text(j, token, (char *)memory, bytes);
-    exl2_result result = exl2__template_open(c, (const char *)memory, bytes, out);
-    exl2__free(c, memory, bytes, EXL2_MEM_SCRATCH);
-    return result;
-}
-
-/* The template of a model folder: chat_template.jinja, else chat_template of tokenizer_config.json. None: EXL2_OK and
-   out->present false. One that is refused is EXL2_OK too, with a warning in the log: the model loads and continues raw
-   prompts, and exl2__template_render says why there is no chat. */
-EXL2__COLD
-static exl2_result exl2__template_from_config(exl2__ctx *c, const char *dir, exl2__template *out)
-{
-    exl2__blob file = { 0 };
-    exl2__fields config = { 0 };
-    memset(out, 0, sizeof *out);
-    EXL2__TRY(exl2__file_read_optional(c, dir, "chat_template.jinja", (uint64_t)16 << 20, &file));
-    exl2_result result = EXL2_OK;
-    if (file.data) {
-        result = exl2__template_open(c, file.data, (size_t)file.bytes, out);
-    } else {
-        result = exl2__fields_open(c, dir, "tokenizer_config.json", true, &config);
-        if (result == EXL2_OK && config.text.data) {
-            result = exl2__template_from_json(c, &config.json, out);
+    *out = fields;
+    out->as.entries = entries;
+    out->count = exl2__template_own(&fields, "role") ? fields.count : 0;
+    for (size_t i = 0; i < EXL2__COUNT(keys); i++) {
+        bool absent = !texts[i] && (i != 1 || m->fields);
+        if (absent || exl2__template_own(&fields, keys[i])) {
+            continue;
         }
+        value = exl2__template_none();
+        value.marked = !r->trusted;
+        if (i == 4) {
+            EXL2__TRY(exl2__template_parse_json(r, "tool_calls", texts[i], strlen(texts[i]), &value));
+        } else if (texts[i]) {
+            EXL2__TRY(exl2__template_copy_text(r, texts[i], strlen(texts[i]), !r->trusted, &value));
+            value.marked = !r->trusted;
+        }
+        EXL2__TRY(exl2__template_put_key(r, out, keys[i], &value));
     }
-    exl2__fields_close(&config);
-    exl2__blob_close(c, &file);
-    if (result == EXL2_OK && out->refused.code < 0) {
-        exl2__log(c, EXL2_LOG_WARN, "%s", out->refused.text);
+    for (uint32_t i = 0; i < fields.count; i++) {
+        EXL2__TRY(exl2__template_entry_put(r, entries, &out->count, &fields.as.entries[i].key,
+                                           &fields.as.entries[i].value));
     }
-    return result;
+    const exl2__template_value *reasoning = exl2__template_own(out, "reasoning_content");
+    if (reasoning && !exl2__template_own(out, "thinking")) {
+        value = *reasoning;
+        EXL2__TRY(exl2__template_put_key(r, out, "thinking", &value));
+    }
+    return EXL2_OK;
 }
 
-/* ---- rendering ---- */
-
-/* {"role": .., "content": .. or none} for each message; all of it is marked. */
+/* All messages. What an assistant has said is the model's own, markers and all; the rest is marked. */
 static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in,
                                            exl2__template_value *out)
 {
@@ -191,50 +203,93 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
     EXL2__TRY(exl2__template_take_values(r, in->message_count, &items));
     for (size_t i = 0; i < in->message_count; i++) {
         const exl2_message *m = &in->messages[i];
-        const char *texts[2] = { m->role ? m->role : "", m->text };
-        exl2__template_entry *entries = NULL;
-        EXL2__TRY(exl2__template_take_entries(r, 2, &entries));
-        for (uint32_t k = 0; k < 2; k++) {
-            entries[k].key = k ? exl2__template_text("content", 7) : exl2__template_text("role", 4);
-            entries[k].value = exl2__template_none();
-            if (texts[k]) {
-                EXL2__TRY(exl2__template_copy_text(r, texts[k], strlen(texts[k]), true, &entries[k].value));
-            }
-            entries[k].value.marked = true;
+        const exl2__template_value *role;
+        r->trusted = !m->role || strcmp(m->role, "assistant") == 0;
+        EXL2__TRY(exl2__template_message(r, m, &items[i]));
+        role = exl2__template_own(&items[i], "role");
+        if (r->trusted && !(role && role->kind == EXL2__TEMPLATE_KIND_TEXT &&
+                            exl2__template_same(role->as.text, role->count, "assistant"))) {
+            r->trusted = false; /* `fields` has another role */
+            EXL2__TRY(exl2__template_message(r, m, &items[i]));
         }
-        items[i] = exl2__template_none();
-        items[i].kind = EXL2__TEMPLATE_KIND_DICT;
-        items[i].marked = true;
-        items[i].count = 2;
-        items[i].as.entries = entries;
+        r->trusted = false;
     }
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, (uint32_t)in->message_count);
     out->marked = true;
     return EXL2_OK;
 }
 
+/* Every member of a JSON object as a variable. */
+static exl2_result exl2__template_set_members(exl2__template_run *r, const char *label, const char *text)
+{
+    exl2__template_value object;
+    EXL2__TRY(exl2__template_object(r, label, text, &object));
+    for (uint32_t i = 0; i < object.count; i++) {
+        const exl2__template_entry *e = &object.as.entries[i];
+        exl2__template_frame_set_text(r, e->key.as.text, e->key.count, &e->value);
+    }
+    return EXL2_OK;
+}
+
+/* "YYYY-MM-DD HH:MM:SS" -> the run's clock. */
+static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *text)
+{
+    static const char form[] = "dddd-dd-dd dd:dd:dd";
+    static const int32_t low[] = { 1, 1, 1, 0, 0, 0 }, high[] = { 9999, 12, 31, 23, 59, 60 };
+    bool good = strlen(text) == sizeof form - 1;
+    uint32_t part = 0;
+    memset(r->clock, 0, sizeof r->clock);
+    for (size_t i = 0; good && i < sizeof form - 1; i++) {
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        good = form[i] == 'd' ? digit : text[i] == form[i];
+        r->clock[part] = digit ? r->clock[part] * 10 + (text[i] - '0') : r->clock[part];
+        part += form[i] != 'd';
+    }
+    for (uint32_t i = 0; good && i < 6; i++) {
+        good = r->clock[i] >= low[i] && r->clock[i] <= high[i];
+    }
+    return good ? EXL2_OK
+                : exl2__template_fail(r, EXL2_ERR_ARG, "now is '%.*s', expected YYYY-MM-DD HH:MM:SS", 40, text);
+}
+
 static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__template_input *in)
 {
-    const char *const names[4] = { "bos_token", "eos_token", "unk_token", "pad_token" };
+    static const char *const names[4] = { "bos_token", "eos_token", "unk_token", "pad_token" };
     const char *const tokens[4] = { in->bos_token, in->eos_token, in->unk_token, in->pad_token };
-    exl2__template_value value = exl2__template_bool(in->add_generation_prompt);
-    exl2__template_frame_set(r, "add_generation_prompt", &value);
-    value = exl2__template_none();
-    exl2__template_frame_set(r, "documents", &value);
-    if (in->tools) {
-        EXL2__TRY(exl2__template_parse_json(r, "tools", in->tools, strlen(in->tools), &value));
+    const exl2_chat_desc *chat = in->chat;
+    const char *const lists[2] = { chat->tools, chat->documents };
+    exl2__template_value value;
+    if (chat->now) {
+        EXL2__TRY(exl2__template_set_clock(r, chat->now));
     }
-    exl2__template_frame_set(r, "tools", &value);
-    EXL2__TRY(exl2__template_messages(r, in, &value));
-    exl2__template_frame_set(r, "messages", &value);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4 && !chat->special_tokens; i++) {
         if (tokens[i]) {
             value = exl2__template_text(tokens[i], strlen(tokens[i]));
             exl2__template_frame_set(r, names[i], &value);
         }
     }
+    value = exl2__template_none();
+    exl2__template_frame_set(r, "tools", &value);
+    exl2__template_frame_set(r, "documents", &value);
+    r->trusted = true;
+    EXL2__TRY(exl2__template_set_members(r, "special_tokens", chat->special_tokens));
+    r->trusted = false;
+    EXL2__TRY(exl2__template_set_members(r, "variables", chat->variables));
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *name = i ? "documents" : "tools";
+        if (lists[i]) {
+            EXL2__TRY(exl2__template_parse_json(r, name, lists[i], strlen(lists[i]), &value));
+            exl2__template_frame_set(r, name, &value);
+        }
+    }
+    value = exl2__template_bool(!chat->close_reply);
+    exl2__template_frame_set(r, "add_generation_prompt", &value);
+    EXL2__TRY(exl2__template_messages(r, in, &value));
+    exl2__template_frame_set(r, "messages", &value);
     return EXL2_OK;
 }
+
+/* ---- rendering ---- */
 
 /* Runs and hands out the output. */
 static exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes,
@@ -250,10 +305,10 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
 }
 
 /* Renders into the caller's block; *text (a NUL follows it) and *from_message point into it. *from_message has one bit
-   a byte of *text, lowest first: set when the byte came from a message or tool, whatever the template did to it, so
-   that no such text can pass for a control token. EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is
-   needed; a first guess that rarely fails: 64 KiB and 8 times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is
-   EXL2_ERR_BUDGET instead. Allocates nothing. */
+   a byte of *text, lowest first: set when the byte came from a message (of any role but assistant), a tool, a document
+   or a variable, whatever the template did to it, so that no such text can pass for a control token.
+   EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is needed; a first guess that rarely fails: 64 KiB and 8
+   times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is EXL2_ERR_BUDGET instead. Allocates nothing. */
 EXL2__COLD
 static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
                                          void *block, size_t block_bytes, const char **text, size_t *bytes,

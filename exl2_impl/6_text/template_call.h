@@ -1,88 +1,14 @@
-/* template_call.h: the filters, tests, methods and functions of template_code.h's tables, at work.
+/* template_call.h: the filters, tests and functions of template_code.h's tables, at work.
    takes: exl2__template_run, the value in question and its arguments (NULL: left out).
-   gives: exl2__template_filter_call, test_call, method_call, function_call.
+   gives: exl2__template_filter_call, test_call, function_call.
    owns:  nothing.
    next:  template_frame.h */
 #ifndef EXL2__TEMPLATE_CALL_H
 #define EXL2__TEMPLATE_CALL_H
 
-#include "template_json.h"
+#include "template_method.h"
 
 #define EXL2__TEMPLATE_RANGE_MAX 100000 /* as Jinja's sandbox */
-
-typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
-
-static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
-{
-    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
-        return exl2__template_fail_undefined(r, v);
-    }
-    return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s got a %s", what, exl2__template_type(v));
-}
-
-/* A count that is left out, None or negative means all. */
-static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
-                                        uint64_t *out)
-{
-    *out = UINT64_MAX;
-    if (v && v->kind != EXL2__TEMPLATE_KIND_NONE) {
-        if (!exl2__template_is_integer(v)) {
-            return exl2__template_bad_argument(r, what, v);
-        }
-        *out = v->as.integer < 0 ? UINT64_MAX : (uint64_t)v->as.integer;
-    }
-    return EXL2_OK;
-}
-
-/* *out: the characters to strip, or NULL for white space. */
-static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v,
-                                            const exl2__template_value **out)
-{
-    *out = v && v->kind == EXL2__TEMPLATE_KIND_TEXT ? v : NULL;
-    return !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE ? EXL2_OK : exl2__template_bad_argument(r, "strip", v);
-}
-
-/* ---- shared by filters and methods ---- */
-
-static exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v,
-                                         exl2__template_value *out)
-{
-    uint32_t count = 0;
-    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        EXL2__TRY(exl2__template_text_length(r, v, &count));
-    } else if (exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT) {
-        count = v->count;
-    } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "object of type '%s' has no len()", exl2__template_type(v));
-    }
-    *out = exl2__template_int(count);
-    return EXL2_OK;
-}
-
-/* The elements with a separator between them; `strict`: they must be texts, else they are printed. */
-static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
-                                       const exl2__template_value *separator, bool strict, exl2__template_value *out)
-{
-    exl2__template_value items, *texts = NULL;
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &texts));
-    for (uint32_t i = 0; i < items.count; i++) {
-        if (strict && items.as.items[i].kind != EXL2__TEMPLATE_KIND_TEXT) {
-            return exl2__template_fail(r, EXL2_ERR_FORMAT, "sequence item %u: expected str instance, %s found", i,
-                                       exl2__template_type(&items.as.items[i]));
-        }
-        EXL2__TRY(exl2__template_string(r, &items.as.items[i], &texts[i]));
-    }
-    size_t start = r->used;
-    for (uint32_t i = 0; i < items.count; i++) {
-        if (i) {
-            EXL2__TRY(exl2__template_put_copy(r, separator->as.text, separator->count));
-        }
-        EXL2__TRY(exl2__template_put_copy(r, texts[i].as.text, texts[i].count));
-    }
-    *out = exl2__template_since(r, start);
-    return EXL2_OK;
-}
 
 /* ---- filters ---- */
 
@@ -99,6 +25,15 @@ static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__
                                              exl2__template_value *out)
 {
     exl2__template_value items;
+    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR && !last) { /* takes one */
+        exl2__template_loop *rest = v->as.loop;
+        *out = rest->at < rest->count ? rest->items[rest->at++]
+                                      : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'generator' object is not reversible");
+    }
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     *out = items.count ? items.as.items[last ? items.count - 1 : 0]
                        : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
@@ -120,22 +55,137 @@ static exl2_result exl2__template_filter_replace(exl2__template_run *r, const ex
 static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
                                                 exl2__template_args args, exl2__template_value *out)
 {
-    exl2__template_json_style style = { -1, args[0] && exl2__template_truth(args[0]) };
-    if (args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE) {
-        if (args[1]->kind != EXL2__TEMPLATE_KIND_INT || args[1]->as.integer < 0 || args[1]->as.integer > 64) {
+    exl2__template_json_style style = { -1, exl2__template_asks(args[0]), exl2__template_asks(args[3]), { 0 }, { 0 } };
+    bool indented = args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE;
+    if (indented) {
+        if (!exl2__template_is_integer(args[1]) || args[1]->as.integer < 0 || args[1]->as.integer > 64) {
             return exl2__template_refuse(r, "tojson with this indent");
         }
         style.indent = args[1]->as.integer;
     }
+    style.between = exl2__template_text(", ", indented ? 1 : 2);
+    style.behind_key = exl2__template_text(": ", 2);
+    if (args[2] && args[2]->kind != EXL2__TEMPLATE_KIND_NONE) {
+        const exl2__template_value *pair = args[2]->as.items;
+        if (!exl2__template_is_sequence(args[2]) || args[2]->count != 2 || pair[0].kind != EXL2__TEMPLATE_KIND_TEXT ||
+            pair[1].kind != EXL2__TEMPLATE_KIND_TEXT) {
+            return exl2__template_refuse(r, "tojson with these separators");
+        }
+        style.between = pair[0];
+        style.behind_key = pair[1];
+    }
     return exl2__template_to_json(r, v, &style, out);
 }
 
+/* Pairs of key and value, to be gone through once. */
+static exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
+                                               exl2__template_value *out)
+{
+    exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* of what is undefined: none */
+    if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
+        EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &view));
+    } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "Can only get item pairs from a mapping.");
+    }
+    return exl2__template_generator(r, view.as.items, view.count, v->marked, out);
+}
+
+static exl2_result exl2__template_filter_reverse(exl2__template_run *r, const exl2__template_value *v,
+                                                 exl2__template_value *out)
+{
+    exl2__template_value step = exl2__template_int(-1), items, list;
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_slice(r, v, NULL, NULL, &step, out);
+    }
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    list = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items.as.items, items.count);
+    EXL2__TRY(exl2__template_slice(r, &list, NULL, NULL, &step, &items));
+    return exl2__template_generator(r, items.as.items, items.count, v->marked, out);
+}
+
+/* v without its sign. */
+static exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
+                                             exl2__template_value *out)
+{
+    bool minus = exl2__template_is_number(v) && exl2__template_as_real(v) < 0;
+    return exl2__template_sign(r, minus, v, out);
+}
+
+static exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2__template_value *v,
+                                               exl2__template_value *out)
+{
+    size_t step;
+    int64_t count = 0;
+    bool inside = false;
+    EXL2__TRY(exl2__template_step(r, v->count));
+    for (size_t at = 0; at < v->count; at += step) {
+        uint32_t class = exl2__unicode_class(exl2__template_code_point(v->as.text + at, v->count - at, &step));
+        bool word = (class & (EXL2__UNICODE_WORD | EXL2__UNICODE_NUMERAL)) != 0;
+        count += word && !inside;
+        inside = word;
+    }
+    *out = exl2__template_int(count);
+    return EXL2_OK;
+}
+
+/* The value as text, or `what` of that text. */
+static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    const exl2__template_value *set;
+    exl2__template_value text, width = exl2__template_int(80), fill = exl2__template_text(" ", 1);
+    EXL2__TRY(exl2__template_string(r, v, &text));
+    switch (id) {
+    case EXL2__TEMPLATE_FILTER_CAPITALIZE:
+        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_FIRST, out);
+    case EXL2__TEMPLATE_FILTER_LOWER:
+        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_LOWER, out);
+    case EXL2__TEMPLATE_FILTER_UPPER:
+        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_UPPER, out);
+    case EXL2__TEMPLATE_FILTER_TITLE:
+        return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_WORDS, out);
+    case EXL2__TEMPLATE_FILTER_E:
+    case EXL2__TEMPLATE_FILTER_ESCAPE:
+    case EXL2__TEMPLATE_FILTER_FORCEESCAPE:
+        *out = text;
+        return text.why && id != EXL2__TEMPLATE_FILTER_FORCEESCAPE ? EXL2_OK : exl2__template_escape(r, &text, out);
+    case EXL2__TEMPLATE_FILTER_TRIM:
+        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
+        return exl2__template_strip(r, &text, set, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, out);
+    case EXL2__TEMPLATE_FILTER_INDENT:
+        return exl2__template_indent(r, &text, args, out);
+    case EXL2__TEMPLATE_FILTER_TRUNCATE:
+        return exl2__template_truncate(r, &text, args, out);
+    case EXL2__TEMPLATE_FILTER_WORDCOUNT:
+        return exl2__template_filter_words(r, &text, out);
+    case EXL2__TEMPLATE_FILTER_CENTER:
+        width = args[0] ? *args[0] : width;
+        if (!exl2__template_is_integer(&width)) {
+            return exl2__template_bad_argument(r, "center", &width);
+        }
+        return exl2__template_pad(r, &text, width.as.integer, 'c', &fill, out);
+    case EXL2__TEMPLATE_FILTER_FORMAT: {
+        exl2__template_value values[EXL2__TEMPLATE_ARGS_MAX];
+        uint32_t count = 0;
+        for (; count < EXL2__TEMPLATE_ARGS_MAX && args[count]; count++) {
+            values[count] = *args[count];
+        }
+        return exl2__template_format(r, &text, values, count, out);
+    }
+    default: /* string, safe */
+        text.why = id == EXL2__TEMPLATE_FILTER_SAFE || text.why;
+        *out = text;
+        return EXL2_OK;
+    }
+}
+
+EXL2__COLD
 static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)
 {
-    exl2__template_value text, separator = exl2__template_text("", 0);
-    const exl2__template_value *set;
+    exl2__template_value made, *keys = NULL, separator = exl2__template_text("", 0);
     switch (id) {
     case EXL2__TEMPLATE_FILTER_COUNT:
     case EXL2__TEMPLATE_FILTER_LENGTH:
@@ -150,23 +200,68 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
         if (args[0]) {
             EXL2__TRY(exl2__template_string(r, args[0], &separator));
         }
-        return exl2__template_join(r, v, &separator, false, out);
+        made = *v;
+        if (args[1]) {
+            const exl2__template_value *only[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+            only[6] = args[1];
+            EXL2__TRY(exl2__template_map(r, v, only, &made));
+        }
+        return exl2__template_join(r, &made, &separator, false, out);
     case EXL2__TEMPLATE_FILTER_LIST:
         EXL2__TRY(exl2__template_sequence(r, v, out));
         out->kind = EXL2__TEMPLATE_KIND_LIST;
         return EXL2_OK;
     case EXL2__TEMPLATE_FILTER_REPLACE:
         return exl2__template_filter_replace(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_STRING:
-        return exl2__template_string(r, v, out);
     case EXL2__TEMPLATE_FILTER_TOJSON:
         return exl2__template_filter_tojson(r, v, args, out);
-    case EXL2__TEMPLATE_FILTER_TRIM:
-        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
-        EXL2__TRY(exl2__template_string(r, v, &text));
-        return exl2__template_strip(r, &text, set, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, out);
+    case EXL2__TEMPLATE_FILTER_ABS:
+        return exl2__template_filter_abs(r, v, out);
+    case EXL2__TEMPLATE_FILTER_ATTR:
+        EXL2__TRY(exl2__template_text_argument(r, "attr", args[0]));
+        return exl2__template_attribute(r, v, args[0]->as.text, args[0]->count, out);
+    case EXL2__TEMPLATE_FILTER_BATCH:
+    case EXL2__TEMPLATE_FILTER_SLICE:
+        return exl2__template_chunks(r, v, id == EXL2__TEMPLATE_FILTER_BATCH, args, out);
+    case EXL2__TEMPLATE_FILTER_DICTSORT:
+        if (v->kind != EXL2__TEMPLATE_KIND_DICT) {
+            return exl2__template_bad_argument(r, "dictsort", v);
+        }
+        EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &made));
+        return exl2__template_dictsort(r, &made, args, out);
+    case EXL2__TEMPLATE_FILTER_FLOAT:
+        return exl2__template_number(r, v, true, args[0], out);
+    case EXL2__TEMPLATE_FILTER_INT:
+        return exl2__template_number(r, v, false, args[0], out);
+    case EXL2__TEMPLATE_FILTER_ROUND:
+        return exl2__template_round(r, v, args[0], args[1], out);
+    case EXL2__TEMPLATE_FILTER_GROUPBY:
+        return exl2__template_group(r, v, args, out);
+    case EXL2__TEMPLATE_FILTER_ITEMS:
+        return exl2__template_filter_items(r, v, out);
+    case EXL2__TEMPLATE_FILTER_MAP:
+        return exl2__template_map(r, v, args, out);
+    case EXL2__TEMPLATE_FILTER_MAX:
+    case EXL2__TEMPLATE_FILTER_MIN:
+        return exl2__template_extreme(r, v, id == EXL2__TEMPLATE_FILTER_MAX, args, out);
+    case EXL2__TEMPLATE_FILTER_REJECT:
+    case EXL2__TEMPLATE_FILTER_SELECT:
+        return exl2__template_pick(r, v, false, id == EXL2__TEMPLATE_FILTER_SELECT, args, out);
+    case EXL2__TEMPLATE_FILTER_REJECTATTR:
+    case EXL2__TEMPLATE_FILTER_SELECTATTR:
+        return exl2__template_pick(r, v, true, id == EXL2__TEMPLATE_FILTER_SELECTATTR, args, out);
+    case EXL2__TEMPLATE_FILTER_REVERSE:
+        return exl2__template_filter_reverse(r, v, out);
+    case EXL2__TEMPLATE_FILTER_SORT:
+        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_asks(args[1]), exl2__template_asks(args[0]),
+                                     out, &keys);
+    case EXL2__TEMPLATE_FILTER_SUM:
+        return exl2__template_sum(r, v, args, out);
+    case EXL2__TEMPLATE_FILTER_UNIQUE:
+        return exl2__template_unique(r, v, args, out);
+    default:
+        return exl2__template_filter_text(r, id, v, args, out);
     }
-    return exl2__template_refuse(r, "this filter");
 }
 
 /* ---- tests ---- */
@@ -183,13 +278,17 @@ static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2_
 static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
                                             const exl2__template_value *v, exl2__template_args args, bool *out)
 {
+    exl2__template_signature row;
     exl2__template_value two = exl2__template_int(2);
-    bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP,
+    bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP || v->kind == EXL2__TEMPLATE_KIND_GENERATOR,
          listed = exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT ||
                   v->kind == EXL2__TEMPLATE_KIND_TEXT || v->kind == EXL2__TEMPLATE_KIND_UNDEFINED;
     switch (id) {
     case EXL2__TEMPLATE_TEST_BOOLEAN:
         *out = v->kind == EXL2__TEMPLATE_KIND_BOOL;
+        return EXL2_OK;
+    case EXL2__TEMPLATE_TEST_CALLABLE:
+        *out = v->kind == EXL2__TEMPLATE_KIND_METHOD || v->kind == EXL2__TEMPLATE_KIND_MACRO;
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_DEFINED:
     case EXL2__TEMPLATE_TEST_UNDEFINED:
@@ -206,6 +305,35 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
     case EXL2__TEMPLATE_TEST_FALSE:
     case EXL2__TEMPLATE_TEST_TRUE:
         *out = v->kind == EXL2__TEMPLATE_KIND_BOOL && v->as.integer == (id == EXL2__TEMPLATE_TEST_TRUE);
+        return EXL2_OK;
+    case EXL2__TEMPLATE_TEST_FILTER:
+    case EXL2__TEMPLATE_TEST_TEST:
+        EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
+        *out =
+            exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
+                                          v->as.text, v->count, &row);
+        return EXL2_OK;
+    case EXL2__TEMPLATE_TEST_GE:
+        return exl2__template_comparison(r, EXL2__TEMPLATE_GE, v, args[0], out);
+    case EXL2__TEMPLATE_TEST_GREATERTHAN:
+    case EXL2__TEMPLATE_TEST_GT:
+        return exl2__template_comparison(r, EXL2__TEMPLATE_GT, v, args[0], out);
+    case EXL2__TEMPLATE_TEST_LE:
+        return exl2__template_comparison(r, EXL2__TEMPLATE_LE, v, args[0], out);
+    case EXL2__TEMPLATE_TEST_LESSTHAN:
+    case EXL2__TEMPLATE_TEST_LT:
+        return exl2__template_comparison(r, EXL2__TEMPLATE_LT, v, args[0], out);
+    case EXL2__TEMPLATE_TEST_LOWER:
+    case EXL2__TEMPLATE_TEST_UPPER: {
+        exl2__template_value text;
+        EXL2__TRY(exl2__template_string(r, v, &text));
+        return exl2__template_is_kind(r, &text, id == EXL2__TEMPLATE_TEST_LOWER ? 'l' : 'u', out);
+    }
+    case EXL2__TEMPLATE_TEST_SAMEAS: /* the one None, the two booleans; whether two equal texts are one, nobody knows */
+        if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
+            return exl2__template_refuse(r, "sameas of these");
+        }
+        *out = v->kind == args[0]->kind && v->as.integer == args[0]->as.integer;
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_FLOAT:
         *out = v->kind == EXL2__TEMPLATE_KIND_REAL;
@@ -237,118 +365,6 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
         return EXL2_OK;
     }
     return exl2__template_refuse(r, "this test");
-}
-
-/* ---- methods ---- */
-
-static exl2_result exl2__template_text_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
-{
-    return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, v);
-}
-
-/* startswith and endswith: one text, or a tuple of which one must fit. */
-static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
-                                               const exl2__template_value *affix, bool end, exl2__template_value *out)
-{
-    const exl2__template_value *texts = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->as.items : affix;
-    uint32_t count = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->count : 1;
-    bool found = false;
-    for (uint32_t i = 0; i < count && !found; i++) {
-        EXL2__TRY(exl2__template_text_argument(r, end ? "endswith" : "startswith", &texts[i]));
-        EXL2__TRY(exl2__template_step(r, texts[i].count / 16 + 1));
-        const char *at = v->as.text + (end ? v->count - texts[i].count : 0);
-        found =
-            texts[i].count <= v->count && (texts[i].count == 0 || memcmp(at, texts[i].as.text, texts[i].count) == 0);
-    }
-    *out = exl2__template_bool(found);
-    return EXL2_OK;
-}
-
-static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
-{
-    const exl2__template_value *set;
-    uint64_t limit;
-    switch (id) {
-    case EXL2__TEMPLATE_METHOD_STRIP:
-    case EXL2__TEMPLATE_METHOD_LSTRIP:
-    case EXL2__TEMPLATE_METHOD_RSTRIP:
-        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
-        return exl2__template_strip(r, v, set, (id != EXL2__TEMPLATE_METHOD_RSTRIP ? EXL2__TEMPLATE_FRONT : 0) |
-                                               (id != EXL2__TEMPLATE_METHOD_LSTRIP ? EXL2__TEMPLATE_BACK : 0), out);
-    case EXL2__TEMPLATE_METHOD_STARTSWITH:
-    case EXL2__TEMPLATE_METHOD_ENDSWITH:
-        return exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_ENDSWITH, out);
-    case EXL2__TEMPLATE_METHOD_SPLIT:
-        set = args[0] && args[0]->kind != EXL2__TEMPLATE_KIND_NONE ? args[0] : NULL;
-        if (set) {
-            EXL2__TRY(exl2__template_text_argument(r, "split", set));
-        }
-        EXL2__TRY(exl2__template_limit(r, "split", args[1], &limit));
-        return exl2__template_split(r, v, set, limit, out);
-    case EXL2__TEMPLATE_METHOD_REPLACE:
-        EXL2__TRY(exl2__template_text_argument(r, "replace", args[0]));
-        EXL2__TRY(exl2__template_text_argument(r, "replace", args[1]));
-        EXL2__TRY(exl2__template_limit(r, "replace", args[2], &limit));
-        return exl2__template_replace(r, v, args[0], args[1], limit, out);
-    default:
-        return exl2__template_join(r, args[0], v, true, out);
-    }
-}
-
-static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
-{
-    exl2__template_value *items = NULL, *pairs = NULL;
-    if (id == EXL2__TEMPLATE_METHOD_GET) {
-        const exl2__template_entry *entry;
-        EXL2__TRY(exl2__template_check_key(r, args[0], 0));
-        EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, args[0], &entry));
-        *out = entry ? entry->value : args[1] ? *args[1] : exl2__template_none();
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__template_take_values(r, v->count, &items));
-    if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
-        EXL2__TRY(exl2__template_take_values(r, (uint64_t)v->count * 2, &pairs));
-    }
-    for (uint32_t i = 0; i < v->count; i++) {
-        const exl2__template_entry *e = &v->as.entries[i];
-        if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
-            pairs[i * 2] = e->key;
-            pairs[i * 2 + 1] = e->value;
-            items[i] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pairs + i * 2, 2);
-            items[i].marked = v->marked;
-        } else {
-            items[i] = id == EXL2__TEMPLATE_METHOD_KEYS ? e->key : e->value;
-        }
-    }
-    *out = exl2__template_items(EXL2__TEMPLATE_KIND_VIEW, items, v->count);
-    out->marked = v->marked;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__template_method_call(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
-{
-#define X(id, name, parameters, mandatory) name,
-    static const char *const names[] = { EXL2__TEMPLATE_METHODS(X) };
-#undef X
-    exl2__template_value name = exl2__template_text(names[id], strlen(names[id]));
-    bool known = exl2__template_listed(exl2__template_attributes(v), names[id], name.count);
-    if (known && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_method_text(r, id, v, args, out);
-    }
-    if (known && v->kind == EXL2__TEMPLATE_KIND_DICT) {
-        return exl2__template_method_dict(r, id, v, args, out);
-    }
-    EXL2__TRY(exl2__template_attribute(r, v, name.as.text, name.count, out));
-    if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
-        return exl2__template_fail_undefined(r, out);
-    }
-    return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not callable", exl2__template_type(out));
 }
 
 /* ---- functions ---- */
@@ -397,9 +413,14 @@ static exl2_result exl2__template_function_raise(exl2__template_run *r, const ex
     return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
 }
 
+EXL2__COLD
 static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id,
                                                 exl2__template_args args, exl2__template_value *out)
 {
+    if (id == EXL2__TEMPLATE_FUNCTION_STRFTIME_NOW) {
+        EXL2__TRY(exl2__template_text_argument(r, "strftime_now", args[0]));
+        return exl2__template_strftime(r, args[0], out);
+    }
     return id == EXL2__TEMPLATE_FUNCTION_RANGE ? exl2__template_function_range(r, args, out)
                                                : exl2__template_function_raise(r, args[0]);
 }

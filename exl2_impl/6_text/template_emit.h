@@ -18,6 +18,12 @@ typedef struct exl2__template_parser_loop {
     uint32_t exits; /* chain of jumps to its end; 0 = none */
 } exl2__template_parser_loop;
 
+/* Where the parser stands, to come back to. */
+typedef struct exl2__template_parser_place {
+    exl2__template_lex lex;
+    exl2__template_token token;
+} exl2__template_parser_place;
+
 typedef struct exl2__template_parser {
     exl2__template_lex lex;
     exl2__template_token token; /* the next one, not used yet */
@@ -31,6 +37,8 @@ typedef struct exl2__template_parser {
     uint64_t moves;
     exl2__template_parser_loop *loop; /* NULL: not in one */
     bool in_loop_filter;
+    uint32_t macro_uses;        /* exl2__template_macro_use of the macro that is read */
+    exl2__template_ins last;    /* the newest instruction */
     exl2_error *error;
 } exl2__template_parser;
 
@@ -152,6 +160,7 @@ static uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template
     if (p->code) {
         p->code[p->code_count] = ins;
     }
+    p->last = ins;
     p->stack = (uint32_t)((int)p->stack + effect);
     p->stack_max = exl2__max32(p->stack_max, p->stack);
     return p->code_count++;

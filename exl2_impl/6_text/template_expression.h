@@ -3,7 +3,7 @@
    takes: exl2__template_parser at the first token of an expression.
    gives: exl2__template_expression, exl2__template_expression_tuple.
    owns:  nothing.
-   next:  template_statement.h */
+   next:  template_block.h */
 #ifndef EXL2__TEMPLATE_EXPRESSION_H
 #define EXL2__TEMPLATE_EXPRESSION_H
 

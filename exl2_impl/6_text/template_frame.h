@@ -3,7 +3,7 @@
    takes: exl2__template, a block.
    gives: exl2__template_frame_open, set, write, gather, push, pop, bind, load, loop.
    owns:  nothing.
-   next:  template_run.h */
+   next:  template_macro.h */
 #ifndef EXL2__TEMPLATE_FRAME_H
 #define EXL2__TEMPLATE_FRAME_H
 
@@ -35,21 +35,29 @@ static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template 
     r->stack = (exl2__template_value *)stack;
     r->variables = (exl2__template_binding *)variables;
     r->frames = 1;
+    r->context[0].variables = r->variables;
+    r->context[0].stack = r->stack;
     memcpy(run, r, sizeof *r);
     *out = (exl2__template_run *)run;
     return EXL2_OK;
 }
 
 /* Gives a variable a value, if the template knows one called so. */
-static void exl2__template_frame_set(exl2__template_run *r, const char *name, const exl2__template_value *value)
+static void exl2__template_frame_set_text(exl2__template_run *r, const char *name, size_t bytes,
+                                          const exl2__template_value *value)
 {
     for (uint32_t i = 0; i < r->program->name_count; i++) {
         const exl2__template_name *n = &r->program->names[i];
-        if (exl2__template_same(r->program->text + n->at, n->bytes, name)) {
+        if (n->bytes == bytes && memcmp(r->program->text + n->at, name, bytes) == 0) {
             r->variables[i].value = *value;
             r->variables[i].bound = true;
         }
     }
+}
+
+static void exl2__template_frame_set(exl2__template_run *r, const char *name, const exl2__template_value *value)
+{
+    exl2__template_frame_set_text(r, name, strlen(name), value);
 }
 
 /* ---- output ---- */
@@ -126,10 +134,10 @@ static void exl2__template_frame_unbind(exl2__template_run *r)
     }
 }
 
-/* Closes frames until `count` are open above the template's own; output that they captured is dropped. */
+/* Closes frames until `count` are open above the lowest of this call; output that they captured is dropped. */
 static void exl2__template_frame_pop(exl2__template_run *r, uint32_t count)
 {
-    while (r->frames > count + 1) {
+    while (r->frames > r->base + count + 1) {
         exl2__template_frame_unbind(r);
         if (exl2__template_frame_top(r)->capture) {
             r->pieces = exl2__template_frame_top(r)->pieces;
@@ -194,8 +202,10 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
     memset(loop, 0, sizeof *loop);
     loop->items = items.as.items;
     loop->count = items.count;
-    loop->filtered = filtered;
-    for (uint32_t i = 0; i < r->frames; i++) {
+    if (filtered) {
+        EXL2__TRY(exl2__template_take_values(r, items.count, &loop->kept));
+    }
+    for (uint32_t i = r->base; i < r->frames; i++) {
         loop->depth += r->frame[i].loop != NULL;
     }
     return exl2__template_frame_push(r, loop, false);
@@ -204,7 +214,7 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
 /* The innermost loop, or undefined. */
 static exl2__template_value exl2__template_frame_loop(const exl2__template_run *r, const exl2__template_ins *ins)
 {
-    for (uint32_t i = r->frames; i-- > 0;) {
+    for (uint32_t i = r->frames; i-- > r->base;) {
         if (r->frame[i].loop) {
             exl2__template_value v = exl2__template_none();
             v.kind = EXL2__TEMPLATE_KIND_LOOP;

@@ -1,4 +1,4 @@
-/* template_json.h: JSON text -> values that are marked as coming from outside, and values -> JSON text as
+/* template_json.h: JSON text -> values, marked as coming from outside (unless r->trusted); values -> JSON text as
    transformers' `tojson` writes it: ", " and ": ", nothing escaped for HTML, characters beyond ASCII kept.
    takes: untrusted JSON; values.
    gives: exl2__template_parse_json, exl2__template_to_json.
@@ -7,6 +7,7 @@
 #ifndef EXL2__TEMPLATE_JSON_H
 #define EXL2__TEMPLATE_JSON_H
 
+#include "../1_load/json.h"
 #include "template_part.h"
 
 /* ---- reading ---- */
@@ -18,7 +19,7 @@ static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2_
     size_t bytes = exl2__json_text(j, token, NULL, 0);
     EXL2__TRY(exl2__template_take_text(r, bytes, out, &text));
     exl2__json_text(j, token, text, bytes);
-    exl2__template_mark(r, text, bytes, true);
+    exl2__template_mark(r, text, bytes, !r->trusted);
     return EXL2_OK;
 }
 
@@ -90,7 +91,7 @@ static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__
         *out = exl2__template_none();
         break;
     }
-    out->marked = true;
+    out->marked = !r->trusted;
     return EXL2_OK;
 }
 
@@ -121,6 +122,8 @@ static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *
 typedef struct exl2__template_json_style {
     int64_t indent;  /* spaces a level; below 0: all in one line */
     bool ascii_only; /* \uXXXX for everything else */
+    bool sorted;     /* by key */
+    exl2__template_value between, behind_key; /* texts */
 } exl2__template_json_style;
 
 static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t code, bool mark)
@@ -174,6 +177,28 @@ static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
+/* The entry with the smallest key above that of `last` (NULL: of all); there is one. Writing goes on meanwhile, so that
+   no list of them can be made. */
+static exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__template_value *v,
+                                             const exl2__template_entry *last, const exl2__template_entry **out)
+{
+    const exl2__template_entry *best = NULL;
+    for (uint32_t i = 0; i < v->count; i++) {
+        const exl2__template_entry *e = &v->as.entries[i];
+        int above = 1, below = -1;
+        EXL2__TRY(exl2__template_step(r, 1));
+        if (last) {
+            EXL2__TRY(exl2__template_order(r, &e->key, &last->key, "<", &above));
+        }
+        if (best && above > 0) {
+            EXL2__TRY(exl2__template_order(r, &e->key, &best->key, "<", &below));
+        }
+        best = above > 0 && below < 0 ? e : best;
+    }
+    *out = best;
+    return EXL2_OK;
+}
+
 EXL2__COLD
 static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
                                            const exl2__template_json_style *style, uint32_t depth)
@@ -201,20 +226,31 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
                                    exl2__template_type(v));
     }
     bool dict = v->kind == EXL2__TEMPLATE_KIND_DICT;
+    const exl2__template_entry *entry = NULL;
     EXL2__TRY(exl2__template_put(r, dict ? "{" : "[", 1, v->marked));
     for (uint32_t i = 0; i < v->count; i++) {
         if (i) {
-            EXL2__TRY(exl2__template_put(r, ", ", style->indent < 0 ? 2 : 1, v->marked));
+            EXL2__TRY(exl2__template_put(r, style->between.as.text, style->between.count, v->marked));
         }
         EXL2__TRY(exl2__template_json_line(r, style, depth + 1, v->marked));
-        if (dict && v->as.entries[i].key.kind != EXL2__TEMPLATE_KIND_TEXT) {
-            return exl2__template_refuse(r, "a JSON object with keys that are not texts");
+        if (dict && style->sorted) {
+            EXL2__TRY(exl2__template_json_above(r, v, entry, &entry));
+        } else {
+            entry = dict ? &v->as.entries[i] : NULL;
         }
         if (dict) {
-            EXL2__TRY(exl2__template_json_put_text(r, &v->as.entries[i].key, style));
-            EXL2__TRY(exl2__template_put(r, ": ", 2, v->marked));
+            bool text = entry->key.kind == EXL2__TEMPLATE_KIND_TEXT;
+            if (entry->key.kind > EXL2__TEMPLATE_KIND_TEXT) {
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "keys must be str, int, float, bool or None, not %s",
+                                           exl2__template_type(&entry->key));
+            }
+            EXL2__TRY(exl2__template_put(r, "\"", !text, v->marked));
+            EXL2__TRY(text ? exl2__template_json_put_text(r, &entry->key, style)
+                           : exl2__template_json_put(r, &entry->key, style, depth + 1));
+            EXL2__TRY(exl2__template_put(r, "\"", !text, v->marked));
+            EXL2__TRY(exl2__template_put(r, style->behind_key.as.text, style->behind_key.count, v->marked));
         }
-        EXL2__TRY(exl2__template_json_put(r, dict ? &v->as.entries[i].value : &v->as.items[i], style, depth + 1));
+        EXL2__TRY(exl2__template_json_put(r, dict ? &entry->value : &v->as.items[i], style, depth + 1));
     }
     if (v->count) {
         EXL2__TRY(exl2__template_json_line(r, style, depth, v->marked));

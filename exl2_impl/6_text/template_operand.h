@@ -16,10 +16,11 @@ static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uin
 
 /* ---- calls ---- */
 
+/* How many there are that have a place. */
 static uint32_t exl2__template_operand_parameters(const char *parameters)
 {
     uint32_t count = parameters[0] != 0;
-    for (const char *c = parameters; *c; c++) {
+    for (const char *c = parameters; *c && c[*c == ' '] != '*'; c++) {
         count += *c == ' ';
     }
     return count;
@@ -29,8 +30,8 @@ static uint32_t exl2__template_operand_parameters(const char *parameters)
 static uint32_t exl2__template_operand_parameter(const char *parameters, const char *name, uint32_t bytes)
 {
     for (uint32_t i = 0; *parameters; i++) {
-        size_t length = strcspn(parameters, " ");
-        if (length == bytes && memcmp(parameters, name, bytes) == 0) {
+        size_t length = strcspn(parameters, " "), skip = *parameters == '*';
+        if (length - skip == bytes && memcmp(parameters + skip, name, bytes) == 0) {
             return i;
         }
         parameters += length + (parameters[length] == ' ');
@@ -41,7 +42,7 @@ static uint32_t exl2__template_operand_parameter(const char *parameters, const c
 /* What is called, while its arguments are read. */
 typedef struct exl2__template_call {
     const char *what; /* "filter" */
-    const exl2__template_signature *signature;
+    exl2__template_signature signature;
     exl2__template_token name;
     uint32_t given, seen, map; /* arguments; bit per parameter that has one; four bits per argument: its parameter */
     bool keyword;              /* one was given by name: the rest must be too */
@@ -49,7 +50,7 @@ typedef struct exl2__template_call {
 
 static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
 {
-    const char *parameters = call->signature->parameters;
+    const char *parameters = call->signature.parameters;
     exl2__template_token t = p->token;
     uint32_t parameter = call->given;
     if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
@@ -63,10 +64,11 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
     } else if (call->keyword) {
         return exl2__template_emit_unexpected(p, "a keyword argument");
     }
-    if (parameter >= exl2__template_operand_parameters(parameters) || (call->seen >> parameter & 1)) {
+    if (parameter == UINT32_MAX || (!call->keyword && parameter >= exl2__template_operand_parameters(parameters)) ||
+        (call->seen >> parameter & 1)) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t.at,
                                         "%s '%s' with the argument '%.*s' is not supported", call->what,
-                                        call->signature->name, (int)t.bytes, p->lex.source + t.begin);
+                                        call->signature.name, (int)t.bytes, p->lex.source + t.begin);
     }
     EXL2__TRY(exl2__template_expression(p));
     call->seen |= 1u << parameter;
@@ -88,18 +90,17 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
     return exl2__template_emit_operator(p, ")");
 }
 
-/* The call itself, behind its object and arguments. `pushed`: 1 with an object, else 0. */
+/* The call itself, behind its object and arguments, with the operand `a`. `pushed`: 1 with an object, else 0. */
 static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
-                                               const exl2__template_call *call, uint32_t negated, int pushed)
+                                               const exl2__template_call *call, uint32_t a, int pushed)
 {
-    uint32_t needed = (1u << call->signature->mandatory) - 1;
+    uint32_t needed = (1u << call->signature.mandatory) - 1;
     if ((call->seen & needed) != needed) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, call->name.at,
                                         "%s '%s' with so few arguments is not supported", call->what,
-                                        call->signature->name);
+                                        call->signature.name);
     }
-    exl2__template_ins ins = { (uint8_t)op, call->signature->id, (uint16_t)call->given,
-                               negated,     call->map,           call->name.at };
+    exl2__template_ins ins = { (uint8_t)op, call->signature.id, (uint16_t)call->given, a, call->map, call->name.at };
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
     return EXL2_OK;
 }
@@ -108,7 +109,8 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
 static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op, const char *what,
                                                     exl2__template_call *call)
 {
-    exl2__template_call made = { what, NULL, p->token, 0, 0, 0, false };
+    exl2__template_call made = { what, { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN }, p->token, 0, 0, 0,
+                                 false };
     *call = made;
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
         return exl2__template_emit_unexpected(p, "a name");
@@ -122,42 +124,77 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
         call->name.bytes = p->token.begin + p->token.bytes - call->name.begin;
         EXL2__TRY(exl2__template_emit_advance(p));
     }
-    call->signature = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes);
-    return call->signature ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
+    bool known = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes,
+                                               &call->signature);
+    /* of a method that is not known the object tells what is wrong with it, if it is run */
+    return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
 }
 
 /* ---- the parts of an operand ---- */
 
-/* namespace(a=1, b=2): pairs of name and value. */
-static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, uint32_t at)
+/* "(", values, then pairs of name and value, ")": how many of each were pushed. `room`: values that may stand there. */
+static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32_t room, uint32_t *values,
+                                                uint32_t *pairs)
 {
-    uint32_t count = 0;
+    *values = *pairs = 0;
     EXL2__TRY(exl2__template_emit_operator(p, "("));
     while (!exl2__template_emit_is_operator(p, ")")) {
         exl2__template_token name = p->token;
-        if (name.kind != EXL2__TEMPLATE_TOKEN_NAME ||
-            !exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
-            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, name.at,
-                                            "namespace with this argument is not supported");
+        bool pair = name.kind == EXL2__TEMPLATE_TOKEN_NAME &&
+                    exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=");
+        if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
+            return exl2__template_emit_refuse(p, &name, "unpacking with");
         }
-        if (p->lex.source[name.begin] == '_') {
-            return exl2__template_emit_refuse(p, &name, "attribute");
+        if (pair) {
+            exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
+            EXL2__TRY(exl2__template_emit_advance(p));
+            EXL2__TRY(exl2__template_emit_advance(p));
+        } else if (*pairs || *values == room) {
+            return exl2__template_emit_unexpected(p, *pairs ? "a keyword argument" : "')'");
         }
-        exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
-        EXL2__TRY(exl2__template_emit_advance(p));
-        EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_expression(p));
-        count++;
+        *pairs += pair;
+        *values += !pair;
         if (!exl2__template_emit_is_operator(p, ",")) {
             break;
         }
         EXL2__TRY(exl2__template_emit_advance(p));
     }
-    exl2__template_emit(p, EXL2__TEMPLATE_NAMESPACE, count, 0, at, 1 - 2 * (int)count);
     return exl2__template_emit_operator(p, ")");
 }
 
-/* Names that Jinja gives a meaning of their own; as plain values they are refused. */
+/* namespace(..) and dict(..), behind the word. */
+static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, exl2__template_op op, uint32_t at)
+{
+    uint32_t values, pairs;
+    EXL2__TRY(exl2__template_operand_pairs(p, 1, &values, &pairs));
+    exl2__template_ins ins = { (uint8_t)op, (uint8_t)values, 0, pairs, 0, at };
+    exl2__template_emit_ins(p, ins, 1 - (int)values - 2 * (int)pairs);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_operand_load(exl2__template_parser *p, const exl2__template_token *t)
+{
+    uint32_t index, use = exl2__template_operand_parameter("varargs kwargs caller", p->lex.source + t->begin, t->bytes);
+    p->macro_uses |= use < 3 ? 1u << use : 0;
+    EXL2__TRY(exl2__template_emit_name(p, t, &index));
+    exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t->at, 1);
+    return exl2__template_emit_advance(p);
+}
+
+/* name(..), where the name is no function that is built in: a macro. */
+static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    uint32_t values, pairs;
+    EXL2__TRY(exl2__template_operand_load(p, &t));
+    EXL2__TRY(exl2__template_operand_pairs(p, UINT16_MAX, &values, &pairs));
+    exl2__template_ins ins = { EXL2__TEMPLATE_CALL_MACRO, 0, (uint16_t)values, pairs, t.bytes, t.at };
+    exl2__template_emit_ins(p, ins, -(int)values - 2 * (int)pairs);
+    return EXL2_OK;
+}
+
+/* Names that Jinja gives a meaning of their own. */
 static bool exl2__template_operand_global(const char *name, uint32_t bytes)
 {
     static const char globals[] = "cycler dict joiner lipsum namespace raise_exception range self strftime_now super";
@@ -170,41 +207,49 @@ static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
     return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
 }
 
-/* A word: constant, function call or variable. */
+/* A word: constant, call or variable. */
 static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
-    uint32_t index;
     if (exl2__template_operand_keyword(word, t.bytes)) { /* for Jinja a variable called so */
         return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
-    if (called && exl2__template_same(word, t.bytes, "namespace")) {
+    bool space = exl2__template_same(word, t.bytes, "namespace");
+    if (called && (space || exl2__template_same(word, t.bytes, "dict"))) {
         EXL2__TRY(exl2__template_emit_advance(p));
-        return exl2__template_operand_namespace(p, t.at);
+        return exl2__template_operand_namespace(p, space ? EXL2__TEMPLATE_NAMESPACE : EXL2__TEMPLATE_DICT, t.at);
     }
-    if (called) {
-        exl2__template_call call;
+    exl2__template_call call;
+    if (called && exl2__template_signature_find(EXL2__TEMPLATE_CALL, word, t.bytes, &call.signature)) {
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_CALL, "function", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
         return exl2__template_operand_call(p, EXL2__TEMPLATE_CALL, &call, 0, 0);
     }
-    if (exl2__template_operand_global(word, t.bytes) ||
+    if (called && !exl2__template_same(word, t.bytes, "loop")) {
+        return exl2__template_operand_macro(p);
+    }
+    if (called) {
+        return exl2__template_emit_refuse(p, &t, "function");
+    }
+    if (exl2__template_operand_parameter("self super", word, t.bytes) != UINT32_MAX ||
         (p->in_loop_filter && exl2__template_same(word, t.bytes, "loop"))) {
         return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
     bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
-    if (is_true || is_false) {
+    if (exl2__template_operand_global(word, t.bytes)) { /* its name, as a method has it: `strftime_now is defined` */
+        exl2__template_ins ins = { EXL2__TEMPLATE_TEXT, 1, 0, t.begin, t.bytes, t.at };
+        exl2__template_emit_ins(p, ins, 1);
+    } else if (is_true || is_false) {
         exl2__template_emit(p, EXL2__TEMPLATE_BOOL, is_true, 0, t.at, 1);
     } else if (exl2__template_same(word, t.bytes, "none") || exl2__template_same(word, t.bytes, "None")) {
         exl2__template_emit(p, EXL2__TEMPLATE_NONE, 0, 0, t.at, 1);
     } else if (exl2__template_same(word, t.bytes, "loop")) {
         exl2__template_emit(p, EXL2__TEMPLATE_LOOP, t.begin, t.bytes, t.at, 1);
     } else {
-        EXL2__TRY(exl2__template_emit_name(p, &t, &index));
-        exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t.at, 1);
+        return exl2__template_operand_load(p, &t);
     }
     return exl2__template_emit_advance(p);
 }
@@ -272,10 +317,7 @@ static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
         exl2__template_call call;
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_METHOD, "method", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
-        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, 0, 1);
-    }
-    if (p->lex.source[t.begin] == '_') {
-        return exl2__template_emit_refuse(p, &t, "attribute");
+        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, t.bytes, 1);
     }
     exl2__template_emit(p, EXL2__TEMPLATE_ATTR, t.begin, t.bytes, t.at, 0);
     return exl2__template_emit_advance(p);
@@ -352,9 +394,9 @@ static exl2_result exl2__template_operand_test(exl2__template_parser *p)
     } else if (word || p->token.kind == EXL2__TEMPLATE_TOKEN_STRING || p->token.kind == EXL2__TEMPLATE_TOKEN_INT ||
                p->token.kind == EXL2__TEMPLATE_TOKEN_REAL || exl2__template_emit_is_operator(p, "[") ||
                exl2__template_emit_is_operator(p, "{")) {
-        if (call.signature->parameters[0] == 0) {
+        if (call.signature.parameters[0] == 0) {
             return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
-                                            "test '%s' with an argument is not supported", call.signature->name);
+                                            "test '%s' with an argument is not supported", call.signature.name);
         }
         EXL2__TRY(exl2__template_operand_primary(p));
         EXL2__TRY(exl2__template_operand_postfix(p));

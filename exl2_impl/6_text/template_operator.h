@@ -166,6 +166,13 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_refuse(r, "going through a loop object");
     }
+    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) { /* what is left of it; nothing stays */
+        exl2__template_loop *rest = v->as.loop;
+        *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, rest->items + rest->at, rest->count - rest->at);
+        out->marked = v->marked;
+        rest->at = rest->count;
+        return EXL2_OK;
+    }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not iterable", exl2__template_type(v));
 }
 
@@ -193,12 +200,15 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
         *out = entry != NULL;
         return EXL2_OK;
     }
-    if (!exl2__template_is_sequence(whole) && whole->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
+    exl2__template_value items;
+    if (!exl2__template_is_sequence(whole) && whole->kind != EXL2__TEMPLATE_KIND_UNDEFINED &&
+        whole->kind != EXL2__TEMPLATE_KIND_GENERATOR) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "argument of type '%s' is not iterable",
                                    exl2__template_type(whole));
     }
-    for (uint32_t i = 0; exl2__template_is_sequence(whole) && !*out && i < whole->count; i++) {
-        EXL2__TRY(exl2__template_equal(r, &whole->as.items[i], part, 0, out));
+    EXL2__TRY(exl2__template_sequence(r, whole, &items));
+    for (uint32_t i = 0; !*out && i < items.count; i++) {
+        EXL2__TRY(exl2__template_equal(r, &items.as.items[i], part, 0, out));
     }
     return EXL2_OK;
 }

@@ -106,23 +106,22 @@ static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__t
     while (field < EXL2__COUNT(names) && !exl2__template_same(name->as.text, name->count, names[field])) {
         field++;
     }
-    bool looks_ahead = field >= 3 && field <= 8 && field != 7;
-    if (field == EXL2__COUNT(names) || (looks_ahead && l->filtered)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s'%s is not supported", (int)name->count,
-                                   name->as.text, looks_ahead ? " in a loop with a condition" : "");
+    if (field == EXL2__COUNT(names)) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s' is not supported", (int)name->count,
+                                   name->as.text);
     }
     exl2__template_value absent =
         exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, NULL, name->as.text, name->count);
     absent.owner = EXL2__TEMPLATE_KIND_LOOP;
     switch (field) {
-    case 0: *out = exl2__template_int(l->taken); break;
-    case 1: *out = exl2__template_int((int64_t)l->taken - 1); break;
-    case 2: *out = exl2__template_bool(l->taken == 1); break;
-    case 3: *out = exl2__template_bool(l->taken == l->count); break;
+    case 0: *out = exl2__template_int(l->at); break;
+    case 1: *out = exl2__template_int((int64_t)l->at - 1); break;
+    case 2: *out = exl2__template_bool(l->at == 1); break;
+    case 3: *out = exl2__template_bool(l->at == l->count); break;
     case 4: *out = exl2__template_int(l->count); break;
-    case 5: *out = exl2__template_int((int64_t)l->count - l->taken + 1); break;
-    case 6: *out = exl2__template_int((int64_t)l->count - l->taken); break;
-    case 7: *out = l->taken > 1 ? l->previous : absent; break;
+    case 5: *out = exl2__template_int((int64_t)l->count - l->at + 1); break;
+    case 6: *out = exl2__template_int((int64_t)l->count - l->at); break;
+    case 7: *out = l->at > 1 ? l->items[l->at - 2] : absent; break;
     case 8: *out = l->at < l->count ? l->items[l->at] : absent; break;
     case 9: *out = exl2__template_int((int64_t)l->depth + 1); break;
     default: *out = exl2__template_int(l->depth); break;
@@ -152,16 +151,19 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
     return EXL2_OK;
 }
 
-/* Methods as values, and Python's inner attributes, are beyond this interpreter. */
-static exl2_result exl2__template_refuse_attribute(exl2__template_run *r, const exl2__template_value *v,
-                                                   const exl2__template_value *name)
+/* A method as a value, or what Python keeps inside: undefined for a template. false: neither. */
+static bool exl2__template_python_attribute(const exl2__template_value *v, const exl2__template_value *name,
+                                            exl2__template_value *out)
 {
-    if (exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count) ||
-        (name->count > 0 && name->as.text[0] == '_')) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported",
-                                   (int)name->count, name->as.text, exl2__template_type(v));
+    bool method = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
+    bool inner = name->count > 4 && memcmp(name->as.text, "__", 2) == 0;
+    if (method) {
+        *out = *name;
+        out->kind = EXL2__TEMPLATE_KIND_METHOD;
+    } else if (inner) {
+        *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, v, name->as.text, name->count);
     }
-    return EXL2_OK;
+    return method || inner;
 }
 
 static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name,
@@ -174,8 +176,7 @@ static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__t
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_loop_part(r, v->as.loop, &key, out);
     }
-    EXL2__TRY(exl2__template_refuse_attribute(r, v, &key));
-    return exl2__template_key(r, v, &key, out);
+    return exl2__template_python_attribute(v, &key, out) ? EXL2_OK : exl2__template_key(r, v, &key, out);
 }
 
 /* Place of an index in `count` elements (negative: from the end), or `count` when it is outside. */
@@ -207,7 +208,7 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
     }
     EXL2__TRY(exl2__template_key(r, v, key, out));
     if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED && key->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_refuse_attribute(r, v, key);
+        exl2__template_python_attribute(v, key, out);
     }
     return EXL2_OK;
 }

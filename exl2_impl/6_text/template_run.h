@@ -6,7 +6,7 @@
 #ifndef EXL2__TEMPLATE_RUN_H
 #define EXL2__TEMPLATE_RUN_H
 
-#include "template_frame.h"
+#include "template_macro.h"
 
 /* ---- values that take several from the stack ---- */
 
@@ -31,7 +31,7 @@ static exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t cou
 static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2__template_ins *ins)
 {
     bool list = ins->op == EXL2__TEMPLATE_LIST || ins->op == EXL2__TEMPLATE_TUPLE;
-    uint32_t pushed = list ? ins->a : ins->a * 2, count = 0;
+    uint32_t pushed = list ? ins->a : ins->a * 2 + ins->id, count = 0;
     exl2__template_value *from = &r->stack[r->top - pushed], made;
     if (list) {
         exl2__template_value *items = NULL;
@@ -44,9 +44,30 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
                                  items, ins->a);
     } else {
         exl2__template_entry *entries = NULL;
-        EXL2__TRY(exl2__template_take_entries(r, ins->a, &entries));
+        exl2__template_value pair, base = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, NULL, 0);
+        bool dict = ins->id && from->kind == EXL2__TEMPLATE_KIND_DICT;
+        if (ins->id && !dict) {
+            EXL2__TRY(exl2__template_sequence(r, from, &base));
+        }
+        uint32_t base_count = dict ? from->count : base.count;
+        EXL2__TRY(exl2__template_take_entries(r, (uint64_t)base_count + ins->a, &entries));
+        for (uint32_t i = 0; i < base_count; i++) {
+            pair =
+                dict ? exl2__template_items(EXL2__TEMPLATE_KIND_LIST, &from->as.entries[i].key, 2) : base.as.items[i];
+            EXL2__TRY(exl2__template_sequence(r, &pair, &pair));
+            if (pair.count != 2) {
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "dictionary update sequence element #%u has length %u; "
+                                           "2 is required", i, pair.count);
+            }
+            EXL2__TRY(exl2__template_entry_put(r, entries, &count, &pair.as.items[0], &pair.as.items[1]));
+        }
         for (uint32_t i = 0; i < ins->a; i++) {
-            EXL2__TRY(exl2__template_entry_put(r, entries, &count, &from[i * 2], &from[i * 2 + 1]));
+            const exl2__template_value *key = &from[i * 2 + ins->id];
+            if (ins->op == EXL2__TEMPLATE_NAMESPACE && key->as.text[0] == '_') {
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "a namespace cannot hold '%.*s'", (int)key->count,
+                                           key->as.text);
+            }
+            EXL2__TRY(exl2__template_entry_put(r, entries, &count, key, key + 1));
         }
         made = exl2__template_none();
         made.kind = EXL2__TEMPLATE_KIND_DICT;
@@ -59,7 +80,7 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
             made.as.space = (exl2__template_space_of *)memory;
             made.as.space->entries = entries;
             made.as.space->count = count;
-            made.as.space->room = ins->a;
+            made.as.space->room = base_count + ins->a;
         }
     }
     r->top -= pushed;
@@ -107,6 +128,7 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
     for (uint32_t i = 0; i < ins->count; i++) {
         args[ins->b >> 4 * i & 15] = &r->stack[base + i];
     }
+    exl2__template_value name = exl2__template_text(r->program->text + ins->at, ins->a);
     switch (ins->op) {
     case EXL2__TEMPLATE_FILTER:
         EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)ins->id, &r->stack[--base], args, &result));
@@ -116,7 +138,7 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
         result = exl2__template_bool(truth != (ins->a != 0));
         break;
     case EXL2__TEMPLATE_METHOD:
-        EXL2__TRY(exl2__template_method_call(r, (exl2__template_method)ins->id, &r->stack[--base], args, &result));
+        EXL2__TRY(exl2__template_method_call(r, ins->id, &name, &r->stack[--base], args, &result));
         break;
     default:
         EXL2__TRY(exl2__template_function_call(r, (exl2__template_function)ins->id, args, &result));
@@ -145,6 +167,7 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
         return exl2__template_frame_write(r, result.as.text, result.count);
     case EXL2__TEMPLATE_TEXT:
         *top = exl2__template_text(text + ins->a, ins->b);
+        top->kind = ins->id ? EXL2__TEMPLATE_KIND_METHOD : top->kind;
         break;
     case EXL2__TEMPLATE_INT:
         *top = exl2__template_int((int64_t)bits);
@@ -229,14 +252,34 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     case EXL2__TEMPLATE_RAN:
         exl2__template_frame_top(r)->loop->ran = true;
         return EXL2_OK;
-    case EXL2__TEMPLATE_ENTER: {
+    case EXL2__TEMPLATE_KEEP: {
         exl2__template_loop *loop = exl2__template_frame_top(r)->loop;
-        loop->taken++;
-        loop->previous = loop->current;
-        loop->current = loop->items[loop->at - 1];
+        loop->kept[loop->kept_count++] = loop->items[loop->at - 1];
         return EXL2_OK;
     }
+    case EXL2__TEMPLATE_AGAIN: {
+        exl2__template_loop *loop = exl2__template_frame_top(r)->loop;
+        loop->items = loop->kept;
+        loop->count = loop->kept_count;
+        loop->at = 0;
+        return EXL2_OK;
+    }
+    case EXL2__TEMPLATE_MACRO:
+        EXL2__TRY(exl2__template_macro_make(r, ins, top));
+        break;
+    case EXL2__TEMPLATE_CALL_MACRO:
+        return exl2__template_macro_call(r, ins);
+    case EXL2__TEMPLATE_RETURN:
+        return exl2__template_macro_return(r);
     default: /* ADD .. POWER */
+        if (ins->op == EXL2__TEMPLATE_MODULO && top[-2].kind == EXL2__TEMPLATE_KIND_TEXT) {
+            bool several = top[-1].kind == EXL2__TEMPLATE_KIND_TUPLE;
+            EXL2__TRY(exl2__template_format(r, &top[-2], several ? top[-1].as.items : &top[-1],
+                                            several ? top[-1].count : 1, &result));
+            top[-2] = result;
+            r->top--;
+            return EXL2_OK;
+        }
         EXL2__TRY(exl2__template_arithmetic(r, (exl2__template_op)ins->op, &top[-2], &top[-1], &result));
         top[-2] = result;
         r->top--;
@@ -274,8 +317,11 @@ static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_
         return true;
     }
     case EXL2__TEMPLATE_ELSE:
-        *jump = r->frame[ins->count + 1].loop->ran;
+        *jump = r->frame[r->base + ins->count + 1].loop->ran;
         exl2__template_frame_pop(r, ins->count);
+        return true;
+    case EXL2__TEMPLATE_PARAMETER:
+        *jump = exl2__template_macro_parameter(r, ins);
         return true;
     default:
         *jump = false;
@@ -290,6 +336,7 @@ static exl2_result exl2__template_run_all(exl2__template_run *r)
     while (ins->op != EXL2__TEMPLATE_END) {
         bool jump = false, truth = false;
         r->now = ins;
+        r->next = NULL;
         EXL2__TRY(exl2__template_step(r, 1));
         if (ins->op == EXL2__TEMPLATE_CHAIN) {
             exl2__template_value *top = r->stack + r->top;
@@ -300,7 +347,7 @@ static exl2_result exl2__template_run_all(exl2__template_run *r)
         } else if (!exl2__template_run_jump(r, ins, &jump)) {
             EXL2__TRY(exl2__template_run_plain(r, ins));
         }
-        ins += jump ? (int32_t)ins->a : 1;
+        ins = r->next ? r->next : ins + (jump ? (int32_t)ins->a : 1);
     }
     return EXL2_OK;
 }

@@ -7,121 +7,7 @@
 #ifndef EXL2__TEMPLATE_STATEMENT_H
 #define EXL2__TEMPLATE_STATEMENT_H
 
-#include "template_expression.h"
-
-#define EXL2__TEMPLATE_TARGETS_MAX 32u
-
-static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops);
-
-/* Over "%}". */
-static exl2_result exl2__template_statement_close(exl2__template_parser *p)
-{
-    if (p->token.kind != EXL2__TEMPLATE_TOKEN_BLOCK_END) {
-        return exl2__template_emit_unexpected(p, "'%}'");
-    }
-    return exl2__template_emit_advance(p);
-}
-
-/* Over the word that ended a body, and "%}" if `close`. */
-static exl2_result exl2__template_statement_end(exl2__template_parser *p, bool close)
-{
-    EXL2__TRY(exl2__template_emit_advance(p));
-    return close ? exl2__template_statement_close(p) : EXL2_OK;
-}
-
-/* ---- targets of for and set ---- */
-
-/* Where a value goes: (a, (b, c)) is UNPACK 2, BIND a, UNPACK 2, BIND b, BIND c. */
-typedef struct exl2__template_target {
-    exl2__template_ins ins[EXL2__TEMPLATE_TARGETS_MAX];
-    uint32_t count;
-} exl2__template_target;
-
-static exl2_result exl2__template_statement_target_add(exl2__template_parser *p, exl2__template_target *target,
-                                                       exl2__template_op op, uint32_t a, uint32_t b, uint32_t at)
-{
-    exl2__template_ins ins = { (uint8_t)op, 0, 0, a, b, at };
-    if (target->count == EXL2__TEMPLATE_TARGETS_MAX) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "so many targets are not supported");
-    }
-    target->ins[target->count++] = ins;
-    return EXL2_OK;
-}
-
-static exl2_result exl2__template_statement_target_name(exl2__template_parser *p, exl2__template_target *target)
-{
-    exl2__template_token t = p->token;
-    const char *word = p->lex.source + t.begin;
-    uint32_t index, attribute;
-    if (t.kind != EXL2__TEMPLATE_TOKEN_NAME || exl2__template_operand_keyword(word, t.bytes)) {
-        return exl2__template_emit_unexpected(p, "a variable");
-    }
-    if (exl2__template_operand_global(word, t.bytes) ||
-        exl2__template_operand_parameter("loop true false none True False None", word, t.bytes) != UINT32_MAX) {
-        return exl2__template_emit_refuse(p, &t, "assigning to");
-    }
-    EXL2__TRY(exl2__template_emit_name(p, &t, &index));
-    EXL2__TRY(exl2__template_emit_advance(p));
-    if (!exl2__template_emit_is_operator(p, ".")) {
-        return exl2__template_statement_target_add(p, target, EXL2__TEMPLATE_BIND, index, 0, t.at);
-    }
-    EXL2__TRY(exl2__template_emit_advance(p));
-    if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
-        return exl2__template_emit_unexpected(p, "a name");
-    }
-    if (p->lex.source[p->token.begin] == '_') {
-        return exl2__template_emit_refuse(p, &p->token, "attribute");
-    }
-    EXL2__TRY(exl2__template_emit_name(p, &p->token, &attribute));
-    EXL2__TRY(exl2__template_emit_advance(p));
-    return exl2__template_statement_target_add(p, target, EXL2__TEMPLATE_BIND_ATTR, index, attribute, t.at);
-}
-
-/* a   a, b   (a, b)   a, (b, c)   ns.a */
-static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl2__template_target *target)
-{
-    uint32_t unpack = target->count, at = p->token.at, count = 0;
-    bool comma = false;
-    EXL2__TRY(exl2__template_emit_down(p));
-    EXL2__TRY(exl2__template_statement_target_add(p, target, EXL2__TEMPLATE_UNPACK, 0, 0, at));
-    for (;;) {
-        if (exl2__template_emit_is_operator(p, "(")) {
-            EXL2__TRY(exl2__template_emit_advance(p));
-            EXL2__TRY(exl2__template_statement_target(p, target));
-            EXL2__TRY(exl2__template_emit_operator(p, ")"));
-        } else if (!comma || p->token.kind == EXL2__TEMPLATE_TOKEN_NAME) {
-            EXL2__TRY(exl2__template_statement_target_name(p, target));
-        } else {
-            break;
-        }
-        count++;
-        if (!exl2__template_emit_is_operator(p, ",")) {
-            break;
-        }
-        comma = true;
-        EXL2__TRY(exl2__template_emit_advance(p));
-        if (exl2__template_emit_is_name(p, "in")) {
-            break;
-        }
-    }
-    if (comma) {
-        target->ins[unpack].a = count;
-    } else { /* one target alone takes the value as it is */
-        target->count--;
-        memmove(&target->ins[unpack], &target->ins[unpack + 1], (target->count - unpack) * sizeof target->ins[0]);
-    }
-    exl2__template_emit_up(p);
-    return EXL2_OK;
-}
-
-/* The value on the stack goes where the target says. */
-static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__template_target *target)
-{
-    for (uint32_t i = 0; i < target->count; i++) {
-        exl2__template_ins ins = target->ins[i];
-        exl2__template_emit_ins(p, ins, ins.op == EXL2__TEMPLATE_UNPACK ? (int)ins.a - 1 : -1);
-    }
-}
+#include "template_block.h"
 
 /* ---- statements, behind their name ---- */
 
@@ -152,7 +38,9 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* for target in value [if condition]: FOR, NEXT, bind, condition, ENTER, body, RAN, JUMP NEXT, ELSE or LEAVE. */
+/* for target in value [if condition]: FOR, [NEXT, bind, condition, KEEP, JUMP NEXT, AGAIN,] NEXT, bind, body, RAN,
+   JUMP NEXT, ELSE or LEAVE. All elements meet the condition before the first is gone through: loop.length and
+   loop.last need that. */
 static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
 {
     exl2__template_target target = { 0 };
@@ -163,21 +51,26 @@ static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, 
     exl2__template_ins open = { EXL2__TEMPLATE_FOR, exl2__template_emit_is_name(p, "if"), 0, 0, 0, at };
     exl2__template_emit_ins(p, open, -1);
     p->frames++;
-    loop->next = exl2__template_emit_frames(p, EXL2__TEMPLATE_NEXT, p->frames, at, 1);
-    exl2__template_emit_chain(p, &loop->exits, loop->next);
-    exl2__template_statement_bind(p, &target);
     if (open.id) {
         bool outer = p->in_loop_filter;
+        uint32_t next = exl2__template_emit_frames(p, EXL2__TEMPLATE_NEXT, p->frames, at, 1);
+        exl2__template_statement_bind(p, &target);
         p->in_loop_filter = true;
         EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_expression(p));
         p->in_loop_filter = outer;
-        exl2__template_emit_patch(p, exl2__template_emit(p, EXL2__TEMPLATE_UNLESS, 0, 0, at, -1), loop->next);
+        exl2__template_emit_patch(p, exl2__template_emit(p, EXL2__TEMPLATE_UNLESS, 0, 0, at, -1), next);
+        exl2__template_emit(p, EXL2__TEMPLATE_KEEP, 0, 0, at, 0);
+        exl2__template_emit_patch(p, exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, 0), next);
+        exl2__template_emit_patch(p, next, p->code_count);
+        exl2__template_emit(p, EXL2__TEMPLATE_AGAIN, 0, 0, at, 0);
     }
+    loop->next = exl2__template_emit_frames(p, EXL2__TEMPLATE_NEXT, p->frames, at, 1);
+    exl2__template_emit_chain(p, &loop->exits, loop->next);
+    exl2__template_statement_bind(p, &target);
     if (exl2__template_emit_is_name(p, "recursive")) {
         return exl2__template_emit_refuse(p, &p->token, "a loop that is");
     }
-    exl2__template_emit(p, EXL2__TEMPLATE_ENTER, 0, 0, at, 0);
     return exl2__template_statement_close(p);
 }
 
@@ -209,35 +102,6 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
     p->frames--;
     exl2__template_emit_frames(p, EXL2__TEMPLATE_LEAVE, p->frames, at, 0);
     exl2__template_emit_patch(p, skip, p->code_count);
-    return EXL2_OK;
-}
-
-/* set a = value, or set a .. endset. */
-static exl2_result exl2__template_statement_set(exl2__template_parser *p)
-{
-    exl2__template_target target = { 0 };
-    uint32_t at = p->token.at;
-    EXL2__TRY(exl2__template_statement_target(p, &target));
-    if (exl2__template_emit_is_operator(p, "=")) {
-        EXL2__TRY(exl2__template_emit_advance(p));
-        EXL2__TRY(exl2__template_expression_tuple(p, EXL2__TEMPLATE_ALLOW_IF));
-        exl2__template_statement_bind(p, &target);
-        return exl2__template_statement_close(p);
-    }
-    if (exl2__template_emit_is_operator(p, "|")) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "a filter on a set block is not supported");
-    }
-    if (target.ins[0].op == EXL2__TEMPLATE_UNPACK) {
-        return exl2__template_emit_unexpected(p, "'='");
-    }
-    EXL2__TRY(exl2__template_statement_close(p));
-    exl2__template_emit(p, EXL2__TEMPLATE_CAPTURE, 0, 0, at, 0);
-    p->frames++;
-    EXL2__TRY(exl2__template_statement_body(p, "endset"));
-    EXL2__TRY(exl2__template_statement_end(p, true));
-    p->frames--;
-    exl2__template_emit_frames(p, EXL2__TEMPLATE_CAPTURED, p->frames, at, 1);
-    exl2__template_statement_bind(p, &target);
     return EXL2_OK;
 }
 
@@ -277,17 +141,19 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
     EXL2__TRY(exl2__template_emit_advance(p));
-    if (exl2__template_same(word, t.bytes, "if")) {
-        return exl2__template_statement_if(p);
-    }
-    if (exl2__template_same(word, t.bytes, "for")) {
-        return exl2__template_statement_for(p);
-    }
-    if (exl2__template_same(word, t.bytes, "set")) {
-        return exl2__template_statement_set(p);
-    }
-    if (exl2__template_same(word, t.bytes, "generation")) {
-        return exl2__template_statement_generation(p);
+    static const struct {
+        char name[11];
+        exl2_result (*parse)(exl2__template_parser *p);
+    } rows[] = {
+        { "if", exl2__template_statement_if },         { "for", exl2__template_statement_for },
+        { "set", exl2__template_statement_set },       { "macro", exl2__template_statement_macro },
+        { "call", exl2__template_statement_call },     { "filter", exl2__template_statement_filter },
+        { "with", exl2__template_statement_with },     { "generation", exl2__template_statement_generation },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        if (exl2__template_same(word, t.bytes, rows[i].name)) {
+            return rows[i].parse(p);
+        }
     }
     if (exl2__template_same(word, t.bytes, "break") || exl2__template_same(word, t.bytes, "continue")) {
         return exl2__template_statement_jump(p, &t, word[0] == 'b');

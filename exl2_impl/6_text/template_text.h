@@ -51,28 +51,41 @@ static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__
     return exl2__template_put(r, text, bytes, v->marked);
 }
 
-/* 'text' as Python's repr writes it. Which characters beyond ASCII it would escape is a table that is not here. */
+/* Whether Python's repr writes a code point beyond ASCII as an escape: controls, formats, separators, private use and
+   what is not assigned, as far as chat is likely to hold it. */
+static bool exl2__template_hidden(uint32_t code)
+{
+    return code < 0xA1 || code == 0xAD || (code >= 0x600 && code <= 0x605) || code == 0x61C || code == 0x6DD ||
+           code == 0x70F || code == 0x180E || code == 0x1680 || (code >= 0x2000 && code <= 0x200F) ||
+           (code >= 0x2028 && code <= 0x202F) || (code >= 0x205F && code <= 0x206F) || code == 0x3000 ||
+           (code >= 0xD800 && code <= 0xF8FF) || code == 0xFEFF || (code >= 0xFFF0 && code <= 0xFFFB) ||
+           (code & 0xFFFE) == 0xFFFE || code >= 0xE0000;
+}
+
+/* 'text' as Python's repr writes it. */
 static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__template_value *v)
 {
     const char *quote = memchr(v->as.text, '\'', v->count) && !memchr(v->as.text, '"', v->count) ? "\"" : "'";
     EXL2__TRY(exl2__template_put(r, quote, 1, v->marked));
-    for (uint32_t i = 0; i < v->count; i++) {
+    size_t step;
+    for (uint32_t i = 0; i < v->count; i += (uint32_t)step) {
         const char *at = v->as.text + i;
-        uint8_t c = (uint8_t)*at;
+        uint32_t c = exl2__template_code_point(at, v->count - i, &step);
         bool mark = exl2__template_marked(r, at);
         const char *escape = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : c == '\\' ? "\\\\" : NULL;
-        if (c >= 0x80) {
-            return exl2__template_refuse(r, "printing a list or dict with text beyond ASCII in it");
-        }
         if (escape) {
             EXL2__TRY(exl2__template_put(r, escape, 2, mark));
         } else if (c == (uint8_t)*quote) {
             EXL2__TRY(exl2__template_put(r, "\\'", 2, mark));
-        } else if (c < 0x20 || c == 0x7F) {
-            char hex[5] = { '\\', 'x', "0123456789abcdef"[c >> 4], "0123456789abcdef"[c & 15], 0 };
-            EXL2__TRY(exl2__template_put(r, hex, 4, mark));
+        } else if (c < 0x20 || (c >= 0x7F && exl2__template_hidden(c))) {
+            char hex[11] = { '\\', c > 0xFFFF ? 'U' : c > 0xFF ? 'u' : 'x' };
+            uint32_t digits = c > 0xFFFF ? 8 : c > 0xFF ? 4 : 2;
+            for (uint32_t k = 0; k < digits; k++) {
+                hex[2 + k] = "0123456789abcdef"[c >> 4 * (digits - 1 - k) & 15];
+            }
+            EXL2__TRY(exl2__template_put(r, hex, 2 + digits, mark));
         } else {
-            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+            EXL2__TRY(exl2__template_put_copy(r, at, step));
         }
     }
     return exl2__template_put(r, quote, 1, v->marked);
@@ -145,13 +158,23 @@ static exl2_result exl2__template_append(exl2__template_run *r, const exl2__temp
 {
     size_t start = r->used;
     uint64_t bytes = (uint64_t)a->count + b->count;
+    if (a->why != b->why && (a->count && b->count)) {
+        const exl2__template_value *plain = a->why ? b : a;
+        for (uint32_t i = 0; i < plain->count; i++) {
+            if (plain->as.text[i] && strchr("&<>'\"", plain->as.text[i])) {
+                return exl2__template_refuse(r, "a safe text + one that is not");
+            }
+        }
+    }
     if (a->count && a->as.text + a->count == (const char *)r->block + r->used && exl2__template_owned(r, a->as.text)) {
         start = (size_t)(a->as.text - (const char *)r->block);
     } else {
         EXL2__TRY(exl2__template_put_copy(r, a->as.text, a->count));
     }
     EXL2__TRY(exl2__template_put_copy(r, b->as.text, b->count));
+    bool safe = a->why || b->why;
     *out = exl2__template_text((const char *)r->block + start, (size_t)bytes);
+    out->why = safe;
     return EXL2_OK;
 }
 

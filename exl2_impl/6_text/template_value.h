@@ -12,6 +12,8 @@
 #define EXL2__TEMPLATE_STEPS_MAX (10u << 20)
 #define EXL2__TEMPLATE_BLOCK_MAX (64u << 20) /* a render that needs a larger block is refused */
 #define EXL2__TEMPLATE_VALUE_DEPTH 80u       /* lists in lists; JSON brings 64 */
+#define EXL2__TEMPLATE_CALLS_MAX 32u         /* macros inside each other */
+#define EXL2__TEMPLATE_FRAMES_MAX 128u       /* loops and blocks inside each other, over all calls */
 
 typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_UNDEFINED,
@@ -26,7 +28,10 @@ typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_VIEW,  /* what items(), keys() and values() give: can be gone through, not indexed */
     EXL2__TEMPLATE_KIND_DICT,
     EXL2__TEMPLATE_KIND_NAMESPACE,
-    EXL2__TEMPLATE_KIND_LOOP
+    EXL2__TEMPLATE_KIND_LOOP,
+    EXL2__TEMPLATE_KIND_GENERATOR, /* what map() and its like give: as.loop, can be gone through once */
+    EXL2__TEMPLATE_KIND_MACRO,
+    EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; its name is the text */
 } exl2__template_kind;
 
 typedef enum exl2__template_why { /* why a value is undefined; text = the name, owner = kind of the object */
@@ -39,11 +44,12 @@ typedef enum exl2__template_why { /* why a value is undefined; text = the name, 
 typedef struct exl2__template_entry exl2__template_entry;
 typedef struct exl2__template_space_of exl2__template_space_of;
 typedef struct exl2__template_loop exl2__template_loop;
+typedef struct exl2__template_macro exl2__template_macro;
 
 typedef struct exl2__template_value {
     uint8_t kind;   /* exl2__template_kind */
     bool marked; /* from a message or tool: digits and brackets that print it are marked too. Text has its own marks */
-    uint8_t why, owner;
+    uint8_t why, owner; /* of an undefined value; why of a text: 1 when it is safe (escaped for HTML) */
     uint32_t count; /* bytes, elements, entries */
     union {
         int64_t integer; /* INT, BOOL */
@@ -53,6 +59,7 @@ typedef struct exl2__template_value {
         const exl2__template_entry *entries; /* in order of insertion */
         exl2__template_space_of *space;
         exl2__template_loop *loop;
+        const exl2__template_macro *macro;
     } as;
 } exl2__template_value;
 
@@ -68,10 +75,17 @@ struct exl2__template_space_of { /* a namespace: the one thing that changes */
 struct exl2__template_loop {
     const exl2__template_value *items;
     uint32_t count, at; /* at: next element */
-    uint32_t taken;     /* elements that passed the filter */
     uint32_t depth;     /* loops around it */
-    bool filtered, ran; /* ran: a body came to its end */
-    exl2__template_value previous, current;
+    uint32_t kept_count;
+    bool ran;           /* a body came to its end */
+    exl2__template_value *kept;   /* elements that meet the condition; NULL: there is none */
+    exl2__template_value changed; /* what loop.changed() was asked last */
+};
+
+struct exl2__template_macro {
+    const exl2__template_ins *first;
+    uint32_t frames;          /* open around it, in the call `depth` that is number `serial` */
+    uint32_t depth, serial, uses;
 };
 
 typedef struct exl2__template_piece { /* of the output, in order */
@@ -99,6 +113,16 @@ typedef struct exl2__template_frame {
     bool capture;
 } exl2__template_frame;
 
+/* One call of a macro; number 0 is the template itself. Its variables are those around the macro's definition. */
+typedef struct exl2__template_context {
+    exl2__template_binding *variables; /* [program->name_count] */
+    exl2__template_value *stack;       /* [program->stack_max] */
+    const exl2__template_value *given; /* arguments: count values, then pairs */
+    const exl2__template_ins *back;    /* the call */
+    uint32_t top, base;                /* values on the stack; frames below its own */
+    uint32_t count, pairs, serial;
+} exl2__template_context;
+
 typedef struct exl2__template_run {
     exl2__ctx *c;
     const exl2__template *program;
@@ -107,10 +131,15 @@ typedef struct exl2__template_run {
     size_t used, room;             /* bytes of values; bytes that values and pieces share */
     uint32_t pieces, steps, top, frames;
     bool largest;                  /* no larger block may follow */
-    exl2__template_value *stack;       /* [program->stack_max] */
-    exl2__template_binding *variables; /* [program->name_count] */
+    bool trusted;                  /* what is read now may hold markers */
+    exl2__template_value *stack;       /* of the innermost call */
+    exl2__template_binding *variables;
+    uint32_t base, depth, serial;      /* its frames begin above base; calls inside each other; calls so far */
+    int32_t clock[6];                  /* for strftime_now: year, month, day, hour, minute, second */
+    const exl2__template_ins *next;    /* where a call or return goes; NULL: on */
     exl2__template_undo *free_undo;
-    exl2__template_frame frame[EXL2__TEMPLATE_DEPTH_MAX + 1]; /* frame 0: the template's own */
+    exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
+    exl2__template_frame frame[EXL2__TEMPLATE_FRAMES_MAX]; /* frame 0: the template's own */
 } exl2__template_run;
 
 /* ---- failing ---- */
@@ -305,7 +334,8 @@ static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *t
 static const char *exl2__template_type(const exl2__template_value *v)
 {
     static const char *const names[] = { "Undefined", "NoneType", "bool",  "int",       "float", "str",        "list",
-                                         "tuple",     "range",    "view", "dict",      "Namespace", "LoopContext" };
+                                         "tuple",     "range",    "view", "dict",      "Namespace", "LoopContext",
+                                         "generator", "Macro",    "method" };
     return names[v->kind];
 }
 
@@ -368,6 +398,9 @@ static bool exl2__template_truth(const exl2__template_value *v)
         return v->as.real != 0;
     case EXL2__TEMPLATE_KIND_NAMESPACE:
     case EXL2__TEMPLATE_KIND_LOOP:
+    case EXL2__TEMPLATE_KIND_GENERATOR:
+    case EXL2__TEMPLATE_KIND_MACRO:
+    case EXL2__TEMPLATE_KIND_METHOD:
         return true;
     default:
         return v->count != 0;

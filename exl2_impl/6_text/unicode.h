@@ -2,7 +2,7 @@
    takes: untrusted bytes, code points.
    gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class and masks over it.
    owns:  nothing.
-   next:  nfc_table.h */
+   next:  lower.h */
 #ifndef EXL2__UNICODE_H
 #define EXL2__UNICODE_H
 

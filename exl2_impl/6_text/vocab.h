@@ -14,6 +14,9 @@
 #define EXL2__VOCAB_STRIP_FIRST 255 /* strip: all spaces that the first token begins with (Metaspace) */
 #define EXL2__VOCAB_WORD_BYTES 4096 /* longer words are merged in memory of their own */
 
+#define EXL2__VOCAB_PREFIX_MAX 4
+#define EXL2__VOCAB_NORMAL_BYTES 16384 /* text that the normalizer makes longer takes memory of its own */
+
 /* Zeroed: no tokenizer. Encoding uses `work`, so one thread at a time. */
 typedef struct exl2__vocab {
     bool present;
@@ -21,7 +24,8 @@ typedef struct exl2__vocab {
     uint32_t id_count;              /* ids are below; some may have no piece */
     uint32_t piece_bytes_max;       /* of the longest piece */
     exl2_token bos, eos, unk, pad;  /* of tokenizer_config.json; -1 = none. bos: of the post-processor if it has one */
-    bool add_bos;                   /* bos comes before raw text */
+    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what comes before raw text, mostly bos */
+    uint32_t prefix_count;
     const char *bos_text, *eos_text, *unk_text, *pad_text; /* of tokenizer_config.json, for templates; NULL = none */
 
     exl2__normal_rules normal;
@@ -34,6 +38,7 @@ typedef struct exl2__vocab {
     uint32_t unk_id;                /* of the model; EXL2__PIECES_NONE: such bytes vanish */
     bool ignore_merges, fuse_unk, byte_fallback;
     uint8_t strip;                  /* spaces that decoding takes off the beginning, or EXL2__VOCAB_STRIP_FIRST */
+    char *rewritten[2];             /* exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES); NULL: there is no normalizer */
     void *work;                     /* exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES) */
     exl2__arena memory;
 } exl2__vocab;
@@ -44,6 +49,16 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
     const char *text = exl2__pieces_text(&v->pieces, (uint32_t)id, bytes);
     *special = text && (v->pieces.flags[id] & EXL2__PIECES_SPECIAL);
     return text;
+}
+
+/* Writes what comes before raw text, up to `cap` tokens of it; returns how many there are. */
+static inline uint32_t exl2__vocab_prefix(const exl2__vocab *v, uint32_t flags, exl2_token *out, size_t cap)
+{
+    uint32_t count = flags & EXL2_TEXT_NO_BOS ? 0 : v->prefix_count;
+    for (uint32_t i = 0; i < count && i < cap; i++) {
+        out[i] = v->prefix[i];
+    }
+    return count;
 }
 
 /* The added token with this content, or -1. */

@@ -2,13 +2,23 @@
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules_read.
    owns:  nothing.
-   next:  vocab_read.h */
+   next:  vocab_measure.h */
 #ifndef EXL2__VOCAB_RULES_H
 #define EXL2__VOCAB_RULES_H
 
 #include "vocab_steps.h"
 
 /* ---- post_processor ---- */
+
+EXL2__COLD
+static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t id)
+{
+    if (r->out->prefix_count == EXL2__VOCAB_PREFIX_MAX) {
+        return exl2__vocab_rules_refuse(r, "post_processor with more than 4 tokens before the text:", processor);
+    }
+    r->out->prefix[r->out->prefix_count++] = (exl2_token)id;
+    return EXL2_OK;
+}
 
 /* The special token of a template that comes before the text. */
 EXL2__COLD
@@ -24,15 +34,12 @@ static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, u
     for (uint32_t id = exl2__json_first(r->j, ids); id; id = exl2__json_next(r->j, ids, id)) {
         uint32_t value;
         EXL2__TRY(exl2__vocab_rules_id(r, "an id of post_processor.special_tokens", id, &value));
-        if (r->out->bos >= 0) {
-            return exl2__vocab_rules_refuse(r, "post_processor with more than one token before the text:", processor);
-        }
-        r->out->bos = (exl2_token)value;
+        EXL2__TRY(exl2__vocab_rules_prefix(r, processor, value));
     }
     return EXL2_OK;
 }
 
-/* A token before Sequence A is BOS; those behind it belong to add_eos_token and are not ours to add. */
+/* Tokens before Sequence A, mostly BOS; those behind it belong to add_eos_token and are not ours to add. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
@@ -60,6 +67,16 @@ static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint
 {
     if (processor == 0 || exl2__vocab_rules_is_type(r, processor, "ByteLevel")) {
         return EXL2_OK;
+    }
+    if (exl2__vocab_rules_is_type(r, processor, "BertProcessing") ||
+        exl2__vocab_rules_is_type(r, processor, "RobertaProcessing")) { /* "cls": ["<s>", 1] before the text */
+        uint32_t cls = exl2__json_get(r->j, processor, "cls"), name = cls ? exl2__json_first(r->j, cls) : 0, id;
+        uint32_t number = name && r->j->tokens[cls].count == 2 ? exl2__json_next(r->j, cls, name) : 0;
+        if (number == 0) {
+            return exl2__vocab_rules_malformed(r, "post_processor.cls", "a token and its id");
+        }
+        EXL2__TRY(exl2__vocab_rules_id(r, "the id of post_processor.cls", number, &id));
+        return exl2__vocab_rules_prefix(r, processor, id);
     }
     if (exl2__vocab_rules_is_type(r, processor, "TemplateProcessing")) {
         return exl2__vocab_rules_template(r, processor);
@@ -123,9 +140,9 @@ static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t
 }
 
 /* Reads every component; truncation and padding do not concern an engine. Ids are below EXL2__VOCAB_RULES_IDS_MAX.
-   pool: room for out->pool_bytes of strings, or NULL to learn how many. */
+   pool: room for out->pool_bytes, or a dry arena to learn how many. */
 EXL2__COLD
-static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, char *pool, exl2__vocab_rules *out)
+static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__arena *pool, exl2__vocab_rules *out)
 {
     exl2__vocab_rules_reader r = { 0 };
     r.c = c;
@@ -133,7 +150,6 @@ static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, cha
     r.out = out;
     r.pool = pool;
     *out = (exl2__vocab_rules){ 0 };
-    out->bos = -1;
     if (j->tokens[0].kind != EXL2__JSON_OBJECT) {
         return exl2__vocab_rules_malformed(&r, "the root", "an object");
     }
@@ -148,6 +164,7 @@ static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, cha
     if (out->added && j->tokens[out->added].kind != EXL2__JSON_ARRAY) {
         return exl2__vocab_rules_malformed(&r, "added_tokens", "a list");
     }
+    out->pool_bytes = pool->used;
     return EXL2_OK;
 }
 

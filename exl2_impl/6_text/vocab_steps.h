@@ -16,7 +16,7 @@
 typedef struct exl2__vocab_rules {
     exl2__normal_rules normal;
     exl2__words_rules words;
-    uint32_t pool_bytes; /* of the strings that these point to */
+    uint64_t pool_bytes; /* of the strings and programs that these point to */
     bool byte_level;     /* characters of the vocabulary stand for bytes; else U+2581 stands for a space */
     bool raw_bytes;      /* the decoder makes bytes of <0xHH> */
     uint8_t strip;       /* spaces that the decoder takes off the beginning; EXL2__VOCAB_STRIP_FIRST: as said there */
@@ -25,14 +25,15 @@ typedef struct exl2__vocab_rules {
     bool fuse_unk;
     uint32_t unk_token;  /* JSON token of model.unk_token; 0 = none: bytes that have no token vanish */
     uint32_t vocab, merges, added; /* JSON tokens of model.vocab, model.merges, added_tokens (0 = none) */
-    exl2_token bos;      /* what the post-processor puts before the text; -1 = nothing */
+    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what the post-processor puts before the text */
+    uint32_t prefix_count;
 } exl2__vocab_rules;
 
 typedef struct exl2__vocab_rules_reader {
     exl2__ctx *c;
     const exl2__json *j;
     exl2__vocab_rules *out;
-    char *pool;      /* NULL: strings are only counted */
+    exl2__arena *pool; /* for strings and programs; dry: they are only counted */
     uint32_t depth;  /* of a Sequence in a Sequence */
     bool spaceless;  /* U+2581 stands in for every space by now */
     bool fused;      /* the decoder has joined the pieces */
@@ -111,12 +112,57 @@ static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const
 }
 
 /* A string for a step, in the pool; "" when the value is none. */
-static inline const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
+EXL2__COLD
+static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
 {
-    char *at = r->pool ? r->pool + r->out->pool_bytes : NULL;
-    *bytes = token ? (uint32_t)exl2__json_text(r->j, token, at, at ? SIZE_MAX : 0) : 0;
-    r->out->pool_bytes += *bytes;
+    *bytes = token ? (uint32_t)exl2__json_text(r->j, token, NULL, 0) : 0;
+    char *at = (char *)exl2__arena_take(r->pool, *bytes);
+    if (at && *bytes) {
+        exl2__json_text(r->j, token, at, SIZE_MAX);
+    }
     return at;
+}
+
+/* The program of a pattern, in the pool. */
+EXL2__COLD
+static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
+                                           size_t bytes, exl2__regex **out)
+{
+    exl2__regex_parser p;
+    if (!exl2__regex_parse(&p, text, bytes)) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": %s with the pattern %.*s is not supported: it has %s", what,
+                          (int)(bytes < 120 ? bytes : exl2__utf8_cut(text, 120)), text, p.refused);
+    }
+    *out = exl2__regex_copy(&p, r->pool);
+    return EXL2_OK;
+}
+
+/* The same of the string `token`, which is there. */
+EXL2__COLD
+static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
+                                             exl2__regex **out)
+{
+    void *text;
+    size_t bytes = exl2__json_text(r->j, token, NULL, 0);
+    EXL2__TRY(exl2__alloc(r->c, bytes + 1, 1, EXL2_MEM_GENERAL, &text));
+    exl2__json_text(r->j, token, (char *)text, bytes);
+    exl2_result result = exl2__unicode_valid((char *)text, bytes)
+                       ? exl2__vocab_rules_regex(r, what, (char *)text, bytes, out)
+                       : exl2__vocab_rules_malformed(r, what, "valid UTF-8");
+    exl2__free(r->c, text, bytes + 1, EXL2_MEM_GENERAL);
+    return result;
+}
+
+/* The string's index in `names`, which ends with NULL; -1 = none of them. */
+static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, uint32_t token, const char *const *names)
+{
+    for (int i = 0; token && names[i]; i++) {
+        if (exl2__json_is(r->j, token, names[i])) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 typedef exl2_result (*exl2__vocab_steps_read)(exl2__vocab_rules_reader *r, uint32_t token);
@@ -149,9 +195,12 @@ static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const cha
 EXL2__COLD
 static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
+    static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD", NULL };
     exl2__normal_rules *n = &r->out->normal;
     exl2__normal_step *s = &n->steps[n->count];
-    uint32_t string = exl2__vocab_rules_get(r, exl2__json_get(r->j, token, "pattern"), "String");
+    int form = exl2__vocab_steps_choice(r, exl2__json_get(r->j, token, "type"), forms);
+    uint32_t pattern = exl2__json_get(r->j, token, "pattern"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
+    uint32_t string = exl2__vocab_rules_get(r, pattern, "String");
     if (n->count == EXL2__NORMAL_STEPS_MAX) {
         return exl2__vocab_rules_refuse(r, "normalizer with more than 8 steps, of which one is", token);
     }
@@ -164,9 +213,17 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
         s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
         r->spaceless = r->spaceless || (exl2__json_is(r->j, string, " ") &&
                                         exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), EXL2__PIECES_MARK));
-    } else if (exl2__vocab_rules_is_type(r, token, "NFC") || exl2__vocab_rules_is_type(r, token, "NFD")) {
-        s->kind = exl2__vocab_rules_is_type(r, token, "NFC") ? EXL2__NORMAL_NFC : EXL2__NORMAL_NFD;
+    } else if (exl2__vocab_rules_is_type(r, token, "Replace") && regex) {
+        s->kind = EXL2__NORMAL_REPLACE;
+        EXL2__TRY(exl2__vocab_rules_pattern(r, "normalizer Replace", regex, &s->regex));
+        s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
+    } else if (exl2__vocab_rules_is_type(r, token, "Lowercase")) {
+        s->kind = EXL2__NORMAL_LOWER;
+    } else if (form >= 0) {
+        s->kind = form & 1 ? EXL2__NORMAL_NFD : EXL2__NORMAL_NFC;
+        s->compatible = form >= 2;
         n->needs_nfc = true;
+        n->needs_nfkc = n->needs_nfkc || s->compatible;
     } else if (exl2__vocab_rules_is_type(r, token, "Strip")) {
         s->kind = EXL2__NORMAL_STRIP;
         EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_left", true, &s->left));
@@ -179,17 +236,6 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
 }
 
 /* ---- pre_tokenizer ---- */
-
-/* The string's index in `names`, which ends with NULL; -1 = none of them. */
-static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, uint32_t token, const char *const *names)
-{
-    for (int i = 0; token && names[i]; i++) {
-        if (exl2__json_is(r->j, token, names[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
 
 EXL2__COLD
 static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
@@ -246,11 +292,16 @@ static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t
         while (at < EXL2__COUNT(exl2__words_patterns) && !exl2__json_is(r->j, regex, exl2__words_patterns[at].text)) {
             at++;
         }
-        if (at == EXL2__COUNT(exl2__words_patterns)) {
-            return exl2__vocab_rules_refuse(r, "pre_tokenizer Split with the pattern", regex ? regex : token);
+        if (regex == 0) {
+            return exl2__vocab_rules_refuse(r, "pre_tokenizer without a pattern:", token);
         }
-        s->kind = exl2__words_patterns[at].kind;
-        s->value = exl2__words_patterns[at].value;
+        s->kind = EXL2__WORDS_REGEX;
+        if (at < EXL2__COUNT(exl2__words_patterns)) {
+            s->kind = exl2__words_patterns[at].kind;
+            s->value = exl2__words_patterns[at].value;
+        } else {
+            EXL2__TRY(exl2__vocab_rules_pattern(r, "pre_tokenizer Split", regex, &s->regex));
+        }
     }
     r->out->words.count++;
     return EXL2_OK;
@@ -260,7 +311,8 @@ EXL2__COLD
 static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const char *const types[] = { "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation",
-                                         "WhitespaceSplit", NULL };
+                                         "WhitespaceSplit", "CharDelimiterSplit", "Whitespace", NULL };
+    static const char words[] = "\\w+|[^\\w\\s]+";
     static const char *const behaviors[] = { "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
                                              "Contiguous", NULL };
     exl2__words_rules *w = &r->out->words;
@@ -289,13 +341,22 @@ static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, 
     }
     s->kind = EXL2__WORDS_CLASS;
     s->value = type == 4 ? 1u << 16 | EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR : EXL2__UNICODE_SPACE;
+    s->behavior = type >= 5 ? EXL2__WORDS_REMOVED : s->behavior;
     if (type == 3) {
         bool individual;
         EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
         s->value = EXL2__UNICODE_NUMBERS;
         s->behavior = individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS;
-    } else if (type == 5) {
-        s->behavior = EXL2__WORDS_REMOVED;
+    } else if (type == 6) {
+        s->kind = EXL2__WORDS_STRING;
+        s->text = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "delimiter"), &s->value);
+        if (s->value == 0) {
+            return exl2__vocab_rules_malformed(r, "pre_tokenizer.delimiter", "a character");
+        }
+    } else if (type == 7) { /* what is no match goes */
+        s->kind = EXL2__WORDS_REGEX;
+        s->invert = true;
+        EXL2__TRY(exl2__vocab_rules_regex(r, "pre_tokenizer", words, sizeof words - 1, &s->regex));
     }
     w->count++;
     return EXL2_OK;

@@ -1,5 +1,5 @@
-/* words.h: cuts text into the words that byte-pair merging works on; hand-written scanners in place of the regular
-   expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
+/* words.h: cuts text into the words that byte-pair merging works on; hand-written scanners in place of the published
+   regular expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
    takes: valid UTF-8, the rules that vocab_rules.h read.
    gives: exl2__words_rules, exl2__words, exl2__words_of, exl2__words_next.
    owns:  nothing; words point into the text.
@@ -7,7 +7,7 @@
 #ifndef EXL2__WORDS_H
 #define EXL2__WORDS_H
 
-#include "unicode.h"
+#include "regex.h"
 
 /* What a step looks for. */
 typedef enum exl2__words_kind {
@@ -19,6 +19,7 @@ typedef enum exl2__words_kind {
     EXL2__WORDS_NEWLINE,     /* \r or \n */
     EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: and signs of ASCII */
     EXL2__WORDS_STRING,      /* text[0 .. value) */
+    EXL2__WORDS_REGEX,       /* `regex` */
     EXL2__WORDS_MARKS        /* text before a space or U+2581, unless the byte before the gap is in `kept` */
 } exl2__words_kind;
 
@@ -37,6 +38,7 @@ typedef struct exl2__words_step {
     bool invert;           /* gaps are matches, and matches gaps */
     uint32_t value;
     const char *text;
+    exl2__regex *regex;
     const uint32_t *kept;  /* MARKS: a bit per byte; NULL: none */
 } exl2__words_step;
 
@@ -44,6 +46,7 @@ typedef struct exl2__words_step {
 typedef enum exl2__words_prefix {
     EXL2__WORDS_NO_PREFIX,
     EXL2__WORDS_PREFIX,        /* always (ByteLevel) */
+    EXL2__WORDS_PREFIX_TWICE,  /* before one that begins with a space, too (Prepend) */
     EXL2__WORDS_PREFIX_MARK,   /* always (Metaspace): U+2581 counts as a space */
     EXL2__WORDS_PREFIX_FIRST   /* before the first piece of the whole text only (Metaspace) */
 } exl2__words_prefix;
@@ -307,6 +310,8 @@ static const char *exl2__words_match(const exl2__words_step *s, const char *p, c
         return (kind & s->value) || ascii_sign ? p + bytes : p;
     case EXL2__WORDS_STRING:
         return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
+    case EXL2__WORDS_REGEX:
+        return exl2__regex_match(s->regex, p);
     default:
         return exl2__words_marks(s->kept, p, end);
     }
@@ -377,8 +382,12 @@ static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *
     w->level = level;
     w->at[level] = p;
     w->end[level] = end;
+    if (level < w->rules->count && w->rules->steps[level].kind == EXL2__WORDS_REGEX) {
+        exl2__regex_begin(w->rules->steps[level].regex, p, (size_t)(end - p));
+    }
     if (level == w->rules->prefix_step && w->rules->prefix && p < end) {
         bool space = w->rules->prefix == EXL2__WORDS_PREFIX ? *p == ' ' : exl2__words_mark(p, end) > 0;
+        space = space && w->rules->prefix != EXL2__WORDS_PREFIX_TWICE;
         w->lead = !space && (w->rules->prefix != EXL2__WORDS_PREFIX_FIRST || w->first == p);
     }
 }

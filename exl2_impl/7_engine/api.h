@@ -424,10 +424,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
     EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize",
                                  "text, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    size_t bos = m->vocab.add_bos && m->vocab.bos >= 0 && !(flags & EXL2_TEXT_NO_BOS);
-    if (bos && cap) {
-        out[0] = m->vocab.bos;
-    }
+    size_t bos = exl2__vocab_prefix(&m->vocab, flags, out, cap);
     size_t skip = bos < cap ? bos : cap;
     exl2_result r =
         exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);

@@ -38,7 +38,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         }
     }
     exl2__weights_close(&e->ctx, &m->load);
-    exl2__template_close(&e->ctx, &m->chat);
+    exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
     exl2__arena_close(&e->ctx, &m->scratch);
@@ -120,7 +120,7 @@ static void exl2__loading_info(exl2__model *m)
     info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
-    info->has_chat_template = m->chat.present;
+    info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
 }
 
 /* The tokenizer's end token ends jobs too (tokenizer-chat section 1: the stop set is a union). */
@@ -138,7 +138,7 @@ static void exl2__loading_eos(exl2__model *m)
 
 static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
 {
-    return m->vocab.bytes + m->chat.bytes + m->grammar_vocab.memory.size;
+    return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
 }
 
 /* Reads everything but weights and fixes every size. */
@@ -157,7 +157,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     if (m->desc.grammars && m->vocab.present) {
         EXL2__TRY(exl2__grammar_vocab_open(c, &m->vocab, &m->grammar_vocab));
     }
-    EXL2__TRY(exl2__template_from_config(c, m->path, &m->chat));
+    EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab.added : NULL, &m->chats));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
             return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
@@ -174,8 +174,11 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
     device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
-    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, m->desc.prefill_chunk,
-                    m->desc.batch_max);
+    uint32_t chunk = m->desc.prefill_chunk;
+    if (chunk == 0 && m->backend->prefill_chunk) {
+        chunk = m->backend->prefill_chunk(m->load.weight_bytes);
+    }
+    exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->info.context_max =
         m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {

@@ -17,7 +17,7 @@
 #include "../6_text/grammar.h"
 #include "../6_text/stops.h"
 #include "../6_text/stream.h"
-#include "../6_text/template.h"
+#include "../6_text/template_set.h"
 #include "events.h"
 
 #define EXL2__PATH_BYTES 1024
@@ -60,7 +60,7 @@ typedef struct exl2__model {
     uint64_t scratch_bytes;
     exl2_model_info info;
     exl2__vocab vocab;
-    exl2__template chat;
+    exl2__template_set chats;
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     const exl2__backend *backend;
     exl2__device *device;

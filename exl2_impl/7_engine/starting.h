@@ -1,7 +1,7 @@
 /* starting.h: exl2_job_desc -> a queued job: its session, its prompt's ids, its sampler, its stops.
    takes: a desc; everything in it is copied.
    gives: exl2__starting_job.
-   owns:  a temporary block for conversations that outgrow the model's own.
+   owns:  a temporary block for conversations that outgrow the model's own; a template that a conversation brings.
    next:  api.h */
 #ifndef EXL2__STARTING_H
 #define EXL2__STARTING_H
@@ -12,46 +12,51 @@
 
 /* ---- chat template ---- */
 
-/* A rendered conversation; `block` was allocated for it if the model's own was too small. */
+/* A rendered conversation; `block` was allocated for it if the model's own was too small, `own` if the conversation
+   brought its template. */
 typedef struct exl2__rendered {
     const char *text;
     size_t bytes;
     const uint8_t *from_message;
+    const uint32_t *guard; /* added tokens that count as special in marked bytes */
     void *block;
     uint64_t block_bytes;
+    exl2__template own;
 } exl2__rendered;
 
 static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
 {
     exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);
+    exl2__template_close(&e->ctx, &r->own);
     *r = (exl2__rendered){ 0 };
 }
 
-static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
-                                         const exl2_chat_desc *chat, exl2__rendered *out)
+/* The template of the desc's text, or that of the model that it means. */
+static exl2_result exl2__starting_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
+                                           exl2__rendered *own, const exl2__template **out)
 {
-    exl2_chat_desc none = { 0 };
-    chat = chat ? chat : &none;
-    *out = (exl2__rendered){ 0 };
-    if (!m->chat.present) {
+    *out = &own->own;
+    if (chat->template_text) {
+        EXL2__TRY(exl2__template_open(&e->ctx, chat->template_text, strlen(chat->template_text), &own->own));
+        return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab.added) : EXL2_OK;
+    }
+    if (m->chats.count == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
                           "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!messages[i].role) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
-        }
+    const exl2__template *found = exl2__template_set_pick(&m->chats, chat->template_name, chat->tools != NULL);
+    if (!found) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s has no chat template called '%s'", m->path,
+                          chat->template_name ? chat->template_name : "default");
     }
-    exl2__template_input input = { 0 };
-    input.messages = messages;
-    input.message_count = count;
-    input.tools = chat->tools;
-    input.add_generation_prompt = !chat->close_reply;
-    input.bos_token = m->vocab.bos_text;
-    input.eos_token = m->vocab.eos_text;
-    input.unk_token = m->vocab.unk_text;
-    input.pad_token = m->vocab.pad_text;
-    void *block = m->render; /* NULL while the model loads */
+    *out = found;
+    return EXL2_OK;
+}
+
+/* Into the model's block, or one that grows. */
+static exl2_result exl2__starting_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
+                                            void *block, exl2__rendered *out)
+{
     uint64_t bytes = EXL2__RENDER_BYTES;
     for (;;) {
         if (!block) {
@@ -59,18 +64,40 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
             out->block_bytes = bytes;
             block = out->block;
         }
-        exl2_result r = exl2__template_render(&e->ctx, &m->chat, &input, block, (size_t)bytes, &out->text, &out->bytes,
+        exl2_result r = exl2__template_render(&e->ctx, t, input, block, (size_t)bytes, &out->text, &out->bytes,
                                               &out->from_message);
         if (r != EXL2_ERR_TOO_SMALL) {
-            if (r < 0) {
-                exl2__starting_free(e, out);
-            }
             return r;
         }
-        exl2__starting_free(e, out);
-        block = NULL;
+        exl2__free(&e->ctx, out->block, out->block_bytes, EXL2_MEM_GENERAL);
+        out->block = block = NULL;
+        out->block_bytes = 0;
         bytes *= 4; /* ends: from EXL2__TEMPLATE_BLOCK_MAX on rendering is EXL2_ERR_BUDGET */
     }
+}
+
+static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
+                                         const exl2_chat_desc *chat, exl2__rendered *out)
+{
+    static const exl2_chat_desc none = { 0 };
+    exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
+                                   m->vocab.unk_text, m->vocab.pad_text };
+    const exl2__template *t;
+    *out = (exl2__rendered){ 0 };
+    for (size_t i = 0; i < count; i++) {
+        if (!messages[i].role && !messages[i].fields) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
+        }
+    }
+    exl2_result r = exl2__starting_template(e, m, input.chat, out, &t);
+    if (r == EXL2_OK) {
+        r = exl2__starting_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
+        out->guard = t->guard;
+    }
+    if (r < 0) {
+        exl2__starting_free(e, out);
+    }
+    return r;
 }
 
 /* ---- prompt ---- */
@@ -125,8 +152,10 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     if (d->messages) {
         exl2__rendered rendered;
         EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
+        m->vocab.added.guarded = rendered.guard;
         exl2_result r =
             exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+        m->vocab.added.guarded = NULL;
         exl2__starting_free(e, &rendered);
         EXL2__TRY(r);
         exl2__starting_keep_prefix(m, t, s, prompt, count);
@@ -134,8 +163,8 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         return EXL2_OK;
     }
     if (has_text) {
-        uint32_t bos = t->tokens == 0 && m->vocab.add_bos && m->vocab.bos >= 0 && !(d->text_flags & EXL2_TEXT_NO_BOS);
-        prompt[0] = m->vocab.bos;
+        uint32_t bos =
+            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
         size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
         EXL2__TRY(exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count));
     } else {

@@ -127,14 +127,6 @@ static int function_set(exl2__cuda_function *function, int attribute, int value)
     return 0;
 }
 
-static int occupancy(int *blocks, exl2__cuda_function *function, int threads, size_t dynamic_bytes)
-{
-    CALL("cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    (void)dynamic_bytes;
-    *blocks = threads > 768 ? 1 : 2;
-    return fake_good(function, FUNCTION) ? 0 : INVALID_HANDLE;
-}
-
 /* ---- launches: the argument struct is copied at once, its size known from the list ---- */
 
 static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block,
@@ -182,18 +174,6 @@ static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function
         }
     }
     return extra ? INVALID_VALUE : queue_launch(function, l->grid, l->block, l->shared_bytes, l->stream, arguments);
-}
-
-static int launch_cooperative(exl2__cuda_function *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                              unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                              exl2__cuda_stream *stream, void **arguments)
-{
-    unsigned grid[3] = { grid_x, grid_y, grid_z }, block[3] = { block_x, block_y, block_z };
-    CALL("cuLaunchCooperativeKernel");
-    if ((int)grid_x > fake.devices[fake_current()->device].sm_count) {
-        return 720;
-    }
-    return queue_launch(function, grid, block, shared_bytes, stream, arguments);
 }
 
 /* ---- graphs: a recorded list, replayed ---- */
@@ -248,19 +228,6 @@ static int capture_end(exl2__cuda_stream *stream, exl2__cuda_graph **graph)
     return 0;
 }
 
-static int graph_nodes(exl2__cuda_graph *graph, exl2__cuda_graph_node **nodes, size_t *count)
-{
-    CALL("cuGraphGetNodes");
-    if (!fake_good(graph, GRAPH) || nodes) {
-        return INVALID_VALUE;
-    }
-    *count = 0;
-    for (const op *o = ((object *)(void *)graph)->recorded; o; o = o->next) {
-        ++*count;
-    }
-    return 0;
-}
-
 static int graph_make(exl2__cuda_graph_exec **exec, exl2__cuda_graph *graph, unsigned long long flags)
 {
     CALL("cuGraphInstantiateWithFlags");
@@ -293,12 +260,6 @@ static int graph_exec_free(exl2__cuda_graph_exec *exec)
     return result;
 }
 
-static int graph_upload(exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream)
-{
-    CALL("cuGraphUpload");
-    return fake_good(exec, EXEC) && fake_good(stream, STREAM) ? 0 : INVALID_HANDLE;
-}
-
 static int graph_launch(exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream)
 {
     CALL("cuGraphLaunch");
@@ -321,16 +282,12 @@ void fake_fill_work(exl2__cuda_driver *d)
     d->module_function = module_function;
     d->function_attribute = function_attribute;
     d->function_set = function_set;
-    d->occupancy = occupancy;
     d->launch = launch;
     d->launch_with = launch_with;
-    d->launch_cooperative = launch_cooperative;
     d->capture_begin = capture_begin;
     d->capture_end = capture_end;
-    d->graph_nodes = graph_nodes;
     d->graph_make = graph_make;
     d->graph_free = graph_free;
-    d->graph_upload = graph_upload;
     d->graph_launch = graph_launch;
     d->graph_exec_free = graph_exec_free;
 }

@@ -1,5 +1,5 @@
 /* gemm.c: products of 9 and more rows on the device against double on the same codes.
-   takes: [kernels_src]; a GPU.
+   takes: [kernels_src [SHAPE ROWS]]: only this shape, with up to so many rows; a GPU.
    gives: exit code 0, 1, or 77 without a GPU; the largest error.
    owns:  nothing that outlives the program.
    next:  gemm_rig.h */
@@ -10,6 +10,7 @@
 static rig_module shuffle, gemm;
 static gemm_scratch scratch;
 static double worst;
+static uint32_t rows_most = ROWS;
 
 typedef struct gemm_case {
     product_matrix m;
@@ -132,14 +133,19 @@ static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
     static const uint32_t rows[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
     size_t bytes = (size_t)ROWS * c->columns * 4, row_bytes = (size_t)c->columns * (half ? 2 : 4);
     uint8_t *largest = product_take(bytes, 1), *out = product_take(bytes, 1);
+    uint32_t class = UINT32_MAX;
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i] > rows_most) {
+            continue;
+        }
         rig_poison(c->out);
         if (kind == EXL2K_GEMM_RESIDUAL) {
             rig_upload(c->out, 0, c->residual, bytes);
         }
         launch(c, kind, rows[i], half, budget);
         rig_download(c->out, 0, out, bytes);
-        if (i == 0 || exl2__cuda_gemm_class(rows[i]) != exl2__cuda_gemm_class(rows[i - 1])) {
+        if (exl2__cuda_gemm_class(rows[i]) != class) {
+            class = exl2__cuda_gemm_class(rows[i]);
             memcpy(largest, out, bytes);
             check_rows(c, kind, rows[i], half, out);
         }
@@ -222,7 +228,13 @@ int main(int argc, char **argv)
     gemm = rig_load("gemm.cu", NULL);
     scratch = gemm_scratch_open(64u << 20);
     printf("gemm.cu compiled in %.0f ms, %llu bytes\n", gemm.compile_ms, (unsigned long long)gemm.image_bytes);
-    for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    uint32_t count = sizeof shapes / sizeof shapes[0], first = 0;
+    if (argc > 3) {
+        first = (uint32_t)strtoul(argv[2], NULL, 10) % count;
+        count = first + 1;
+        rows_most = (uint32_t)strtoul(argv[3], NULL, 10);
+    }
+    for (uint32_t i = first; i < count; i++) {
         for (uint32_t b = 0; b < sizeof budgets / sizeof budgets[0]; b++) {
             check_shape(i, budgets[b]);
         }

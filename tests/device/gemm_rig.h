@@ -44,8 +44,7 @@ static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const product_matri
 
 static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
 {
-    const char *name = plan->rows == 32 ? "exl2k_gemm32" : plan->rows == 64 ? "exl2k_gemm64" : "exl2k_gemm128";
-    rig_launch(gemm, name, plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
+    rig_launch(gemm, "exl2k_gemm", plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
 }
 
 /* Element n of each row goes to map[n]. */

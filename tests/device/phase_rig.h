@@ -134,18 +134,37 @@ static inline void trio_close(trio *t)
 
 /* ---- poison and canaries ---- */
 
-/* NaNs wherever a row means something, of all rows; padding stays, for products read it. */
+/* NaNs wherever a row means something, of all rows that passes of that kind may have; padding stays, for products read
+   it. Buffers that are needed at different times may overlap: takes over what the device holds now. */
 static inline void watch_poison(trio *t, uint32_t set)
 {
+    uint32_t most = device_of(t)->pass.many ? t->tested.plan.rows_max : EXL2__CUDA_MANY_ROWS - 1;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
-        for (uint32_t row = 0; set >> i & 1 && row < w->rows; row++) {
+        uint32_t rows = exl2__min32(w->rows, most);
+        for (uint32_t row = 0; set >> i & 1 && row < rows; row++) {
             memset(w->now + (size_t)row * w->pitch, 0xFF, w->used);
         }
         if (set >> i & 1) {
-            gpu_write(w->at, w->now, (size_t)w->rows * w->pitch);
+            gpu_write(w->at, w->now, (size_t)rows * w->pitch);
         }
     }
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        gpu_read(t->watched[i].at, t->watched[i].now, (size_t)t->watched[i].rows * t->watched[i].pitch);
+    }
+}
+
+/* Whether [at, at + bytes) overlaps the first `rows` rows of another buffer, one of `set`, or the logits, whose place
+   products and attention use, too. */
+static inline bool watch_lent(const trio *t, uint32_t set, uint32_t rows, watch mine, uint64_t at, uint64_t bytes)
+{
+    bool lent = mine == WATCH_logits;
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        const watched *w = &t->watched[i];
+        bool apart = at + bytes <= w->at || w->at + (uint64_t)rows * w->pitch <= at;
+        lent = lent || (i != (uint32_t)mine && set >> i & 1 && !apart);
+    }
+    return lent;
 }
 
 /* Takes over what the device holds. Only the first `rows` rows of `set` may have changed, without their padding. */
@@ -163,8 +182,10 @@ static inline void watch_check(trio *t, uint32_t set, uint32_t rows)
         uint32_t wrong = 0;
         gpu_read(w->at, got, bytes);
         for (uint32_t row = 0; row < w->rows; row++) {
-            size_t begin = (size_t)row * w->pitch, skip = set >> i & 1 && row < rows ? w->used : 0;
-            wrong += memcmp(got + begin + skip, w->now + begin + skip, w->pitch - skip) != 0;
+            bool mine = set >> i & 1 && row < rows;
+            size_t begin = (size_t)row * w->pitch, skip = mine ? w->used : 0;
+            wrong += (set >> i & 1 || !watch_lent(t, set, rows, (watch)i, w->at + begin, w->pitch))
+                     && memcmp(got + begin + skip, w->now + begin + skip, w->pitch - skip) != 0;
         }
         if (!CHECK_INT(wrong, 0)) {
             printf("    rows of %s that nothing should write\n", names[i]);

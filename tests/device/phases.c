@@ -188,8 +188,8 @@ static void check_copies(trio *t)
     for (uint32_t i = 0; i < PAGES; i++) {
         from[i] = i;
     }
-    for (uint32_t i = 0; i < EXL2__COUNT(copies); i++) {
-        from[copies[i].to] = from[copies[i].from];
+    for (uint32_t i = 0; i < EXL2__COUNT(made_copies); i++) {
+        from[made_copies[i].to] = from[made_copies[i].from];
     }
     gpu_read(device_of(t)->b.pages, got, all);
     for (size_t i = 0; i < t->shape->layers * PAGES; i++) {

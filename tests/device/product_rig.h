@@ -145,7 +145,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
     const exl2__cuda_form form = { (uint32_t)rig.sm_count, chunk_bytes, shared };
-    exl2__matrix_desc descs[EXL2K_PARTS_MAX];
+    exl2__matrix_desc descs[EXL2K_PARTS_MAX] = { { 0 } };
     uint64_t at = 0, pair = 0;
     m->count = count;
     m->in = m->part[0].desc.in;

@@ -210,11 +210,6 @@ static void test_copies(const rig_module *m, uint32_t page_bytes, uint32_t layer
     uint8_t *got = downloaded(b);
     CHECK(memcmp(got, pages, bytes) == 0);
     free(got);
-    exl2k_fill_args fill = { b.address, bytes / 4 - 3, 0xFFFFFFFFu, 0 };
-    rig_launch(m, "exl2k_fill", 5, 1, EXL2K_COPY_THREADS, 0, &fill, sizeof fill);
-    got = downloaded(b);
-    CHECK(is_poison(got, bytes - 12) && memcmp(got + bytes - 12, pages + bytes - 12, 12) == 0);
-    free(got);
     free(pages);
     rig_buffer_free(&b);
     rig_buffer_free(&list);

@@ -36,7 +36,7 @@ static void no_engine(void)
     exl2_event event;
     exl2_error error;
     exl2_engine_stats stats;
-    exl2_message message = { "user", "x" };
+    exl2_message message = { .role = "user", .text = "x" };
     exl2_token id = 0;
     char text[4];
     size_t need;
@@ -189,7 +189,7 @@ static void models(const rig *r)
 static void texts(const rig *r)
 {
     exl2_token id = 0;
-    exl2_message message = { "user", "x" };
+    exl2_message message = { .role = "user", .text = "x" };
     size_t need = 5;
     char text[4];
     REFUSED(exl2_tokenize(engine, r->model, NULL, 1, 0, &id, 1, &need), EXL2_ERR_ARG);
@@ -300,7 +300,7 @@ static void stale_handle(uint32_t id)
     exl2_session_info si;
     exl2_job_info ji;
     exl2_sampler_desc sampler = { 0 };
-    exl2_message message = { "user", "x" };
+    exl2_message message = { .role = "user", .text = "x" };
     exl2_token token = 1;
     size_t need;
     REFUSED(exl2_model_get(engine, model, &mi), EXL2_ERR_STALE);

@@ -257,11 +257,11 @@ static void bos_and_markers(const rig *r)
 
 static void buffers(const rig *r)
 {
-    static const exl2_message hello = { "user", "caf\xC3\xA9" };
+    static const exl2_message hello = { .role = "user", .text = "caf\xC3\xA9" };
     exl2_token ids[5] = { 0 };
     char text[64];
     size_t need = 0, chat = strlen("<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
-    exl2_chat_desc close = { NULL, true };
+    exl2_chat_desc close = { .close_reply = true };
     text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
                        "needs 5 tokens, the buffer holds 0");
     CHECK_INT(need, 5);
@@ -311,7 +311,7 @@ static void broken_text(const rig *r)
     CHECK_INT(prompt_of(r, s, broken, 0, history), count);
     CHECK(memcmp(history, wanted, count * sizeof *history) == 0);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
-    exl2_message messages[2] = { { "user", broken }, { "user", whole } };
+    exl2_message messages[2] = { { .role = "user", .text = broken }, { .role = "user", .text = whole } };
     uint32_t tokens[2];
     for (uint32_t i = 0; i < 2; i++) {
         exl2_job_desc d = text_job(r, &model, 1, &said);

@@ -1,9 +1,11 @@
 /* Fuzz target. The first byte chooses: below 64, the rest is a tokenizer.json, and behind a NUL byte a
-   tokenizer_config.json; else the rest is text for a small tokenizer, and must come back from its ids. */
+   tokenizer_config.json; below 96, a regular expression, and behind a NUL byte text to cut with it; else text for one
+   of the small tokenizers, which must come back from its ids. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/encode.h"
 #include "../../exl2_impl/6_text/stream.h"
 #include "../../exl2_impl/6_text/vocab_read.h"
+#include "../text_pipelines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -74,26 +76,32 @@ static void fuzz_files(const char *data, size_t size)
     require(c.host_bytes == 0);
 }
 
-/* A token for each byte, some merges, special and other added tokens; `split` is the first pre-tokenizer. */
-static size_t small_tokenizer(char *out, size_t cap, const char *split)
+/* Cuts the text with the pattern, if it is one of ours: all of it, and the matches one after another. */
+static void fuzz_regex(const char *data, size_t size)
 {
-    size_t used = (size_t)snprintf(out, cap,
-        "{\"added_tokens\":[{\"id\":300,\"content\":\"<e>\",\"special\":true},{\"id\":301,\"content\":\"<e\"},"
-        "{\"id\":302,\"content\":\"a b\",\"normalized\":false},"
-        "{\"id\":303,\"content\":\"\\n\\n\",\"single_word\":true,\"special\":true}],"
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
-        "%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},"
-        "\"decoder\":{\"type\":\"ByteLevel\"},"
-        "\"model\":{\"vocab\":{\"ab\":256,\"abc\":257,\"aa\":258,\"aaaa\":259,\"\\u0120a\":260", split);
-    for (uint32_t code = 0; code < 0x144; code++) {
-        uint32_t byte = exl2__pieces_byte(code);
-        if (byte != UINT32_MAX) {
-            used += (size_t)snprintf(out + used, cap - used, ",\"\\u%04x\":%u", code, byte);
-        }
+    static exl2__regex_parser parser;
+    const char *end = memchr(data, 0, size);
+    size_t bytes = end ? (size_t)(end - data) : size, text_bytes = end ? size - bytes - 1 : 0;
+    const char *text = end ? end + 1 : data, *at = text;
+    if (!exl2__unicode_valid(data, bytes) || !exl2__unicode_valid(text, text_bytes)) {
+        return;
     }
-    used += (size_t)snprintf(out + used, cap - used,
-                             "},\"merges\":[\"a b\",\"a a\",\"ab c\",\"aa aa\",\"\\u0120 a\"]}}");
-    return used;
+    if (!exl2__regex_parse(&parser, data, bytes)) {
+        require(parser.refused != NULL);
+        return;
+    }
+    exl2__arena dry = { 0 };
+    exl2__regex_copy(&parser, &dry);
+    exl2__arena memory = { malloc(dry.used), dry.used, 0, EXL2_MEM_GENERAL };
+    exl2__words_rules rules = { .steps = { { .kind = EXL2__WORDS_REGEX } }, .count = 1 };
+    rules.steps[0].regex = exl2__regex_copy(&parser, &memory);
+    require(rules.steps[0].regex != NULL && memory.used == memory.size);
+    exl2__words words = exl2__words_of(&rules, text, text_bytes, true);
+    for (exl2__word word; exl2__words_next(&words, &word); at += word.bytes) {
+        require(word.text == at && word.bytes > 0 && exl2__unicode_valid(at, word.bytes));
+    }
+    require(at == text + text_bytes);
+    free(memory.base);
 }
 
 static size_t repaired(const char *text, size_t bytes, char *out)
@@ -109,33 +117,47 @@ static size_t repaired(const char *text, size_t bytes, char *out)
     return used;
 }
 
+/* What decoding makes of U+2581 where it stands for a space. */
+static size_t unmarked(char *text, size_t bytes, const exl2__vocab *v)
+{
+    return v->pieces.marked ? exl2__pieces_unmark(text, bytes) : bytes;
+}
+
+/* Text comes back as it was; no special token is made of text that is plain, or is marked as a message's. */
 static void fuzz_text(uint8_t choice, const char *text, size_t bytes)
 {
     static exl2__ctx c;
-    static exl2__vocab vocabs[3];
-    static const char *const splits[] = { "", "{\"type\":\"Digits\",\"individual_digits\":true},",
-                                          "{\"type\":\"Split\",\"pattern\":{\"Regex\":\""
-                                          "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?"
-                                          "\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"
-                                          "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
-                                          "\"behavior\":\"Isolated\"}," };
-    for (int i = 0; i < 3 && !vocabs[i].present; i++) {
-        static char json[16384];
+    static exl2__vocab vocabs[PIPELINES];
+    for (int i = 0; i < PIPELINES && !vocabs[i].present; i++) {
+        const char *json = pipeline_text(i);
         c.allocator = exl2__platform_allocator();
-        require(open_texts(&c, json, small_tokenizer(json, sizeof json, splits[i]), NULL, 0, &vocabs[i]) == EXL2_OK);
+        require(open_texts(&c, json, strlen(json), NULL, 0, &vocabs[i]) == EXL2_OK);
     }
+    const exl2__vocab *v = &vocabs[choice % PIPELINES];
     uint64_t before = c.host_bytes;
     uint8_t *marks = calloc(bytes / 8 + 1, 1);
     for (size_t i = 0; i < bytes; i++) {
         marks[i / 8] = (uint8_t)(marks[i / 8] | (i * choice % 7 == 3) << i % 8);
     }
     char *out, *wanted = malloc(3 * bytes + 1);
-    size_t wanted_bytes = repaired(text, bytes, wanted);
-    size_t got = there_and_back(&c, &vocabs[choice % 3], text, bytes, choice & 4 ? marks : NULL,
-                                choice & 8 ? EXL2_TEXT_PLAIN : 0, &out);
+    size_t wanted_bytes = unmarked(wanted, repaired(text, bytes, wanted), v);
+    uint32_t flags = choice & 16 ? EXL2_TEXT_PLAIN : 0;
+    size_t got = there_and_back(&c, v, text, bytes, choice & 8 ? marks : NULL, flags, &out);
     require(got == wanted_bytes && memcmp(out, wanted, got) == 0);
-    require(c.host_bytes == before);
     free(out);
+    memset(marks, 0xFF, bytes / 8 + 1);
+    size_t count, again;
+    exl2__encode(&c, v, text, bytes, marks, 0, NULL, 0, &count);
+    exl2_token *ids = malloc((count + 1) * sizeof *ids);
+    for (int plain = 0; plain < 2; plain++) {
+        exl2__encode(&c, v, text, bytes, plain ? NULL : marks, plain ? EXL2_TEXT_PLAIN : 0, ids, count, &again);
+        require(again == count);
+        for (size_t i = 0; i < count; i++) {
+            require(!(v->pieces.flags[ids[i]] & EXL2__PIECES_SPECIAL));
+        }
+    }
+    require(c.host_bytes == before);
+    free(ids);
     free(wanted);
     free(marks);
 }
@@ -149,6 +171,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data + 1, size - 1);
     if (data[0] < 64) {
         fuzz_files(copy, size - 1);
+    } else if (data[0] < 96) {
+        fuzz_regex(copy, size - 1);
     } else {
         fuzz_text(data[0], copy, size - 1);
     }

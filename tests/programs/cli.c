@@ -4,7 +4,7 @@
           to.
    gives: exit code 0 or 1.
    owns:  FOLDER.
-   next:  npc.c */
+   next:  generate.c */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
@@ -409,6 +409,7 @@ static void check_failures_of_files(void)
     program_sentence(program_run("info '%s'", folder), 1, "config.json");
     program_sentence(program_run("generate '%s' --prompt a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 1 --stop a", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("generate '%s' --ids 1 --regex a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 320", tiny), 1, "320");
     program_sentence(program_run("generate '%s' --ids 1 --max 100000", tiny), 1, "100001 tokens");
     program_sentence(program_run("generate '%s' --prompt-file '%s/none'", tiny, folder), 1, "none: No such file");

@@ -77,12 +77,12 @@ static double truth(const synth_matrix *m, const float *x, uint32_t n, double *s
 static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, const synth_matrix *m, uint32_t rows,
                           bool add)
 {
-    uint32_t stride = p->strips * 32 + 32, tiles = (rows + ops->tile_rows - 1) / ops->tile_rows, wrong = 0;
+    uint32_t stride = p->strips * 32 + 32, tiles = exl2__cpu_tiles(rows, ops->tile_rows), wrong = 0;
     float *x = (float *)synth_alloc((size_t)rows * p->in * sizeof *x);
     float *out = (float *)synth_alloc((size_t)rows * stride * sizeof *out);
     float *start = (float *)synth_alloc((size_t)rows * stride * sizeof *start);
     exl2__cpu_input input = { (float *)synth_alloc((size_t)rows * p->in * 4),
-                              (float *)synth_alloc((size_t)rows * p->blocks * 4), rows, tiles };
+                              (float *)synth_alloc((size_t)rows * p->blocks * 4), rows, ops->tile_rows };
     for (uint32_t i = 0; i < rows * p->in; i++) {
         x[i] = synth_float() * (synth_bits() % 97 == 0 ? 1000.0f : 1.0f);
     }
@@ -91,7 +91,8 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
         out[i] = start[i];
     }
     for (uint32_t t = 0; t < tiles; t++) {
-        uint32_t row = exl2__cpu_tile_start(rows, tiles, t), n = exl2__cpu_tile_start(rows, tiles, t + 1) - row;
+        uint32_t row = exl2__cpu_tile_start(rows, ops->tile_rows, t);
+        uint32_t n = exl2__cpu_tile_start(rows, ops->tile_rows, t + 1) - row;
         ops->gather(p, x + row * p->in, p->in, n, input.x + row * p->in, input.centre + row * p->blocks);
     }
     for (uint32_t strip = 0; strip < p->strips; strip += 2) {
@@ -122,7 +123,7 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
 
 static void check_matrix(synth_matrix *m, uint32_t step)
 {
-    static const uint32_t rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25, 40 };
+    static const uint32_t rows[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 21, 25, 40 };
     bench b = { 0 };
     exl2__cpu_part *p = pack(&b, m, step);
     check_weights(p, m);

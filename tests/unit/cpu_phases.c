@@ -4,7 +4,6 @@
 #define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
 #include "../../exl2_impl/3_backend/cpu.h"
 #include "cpu_double.h"
-#include "cpu_synth.h"
 
 /* ---- what each phase reads and writes, and how far it may be off ----
 
@@ -55,6 +54,9 @@ static uint32_t compared[EXL2__PHASE_COUNT]; /* values */
 #define PAGES 13u
 #define ROWS_MAX 20u
 #define SEQUENCES_MAX 6u
+#define LOGITS_MAX ROWS_MAX
+
+#include "made_step.h"
 
 static const synth_shape shapes[] = {
     /* hidden inter layers heads kv dim vocab mix  dense  bias  tied  one order */
@@ -73,9 +75,7 @@ static const synth_shape shapes[] = {
 };
 
 typedef struct pass {
-    struct {
-        uint32_t position, rows;
-    } sequence[SEQUENCES_MAX]; /* the first ones have rows */
+    made_rows sequence[SEQUENCES_MAX]; /* the first ones have rows */
 } pass;
 
 /* After these come passes of 1..17 rows of one sequence. */
@@ -95,58 +95,18 @@ static pass pass_of(uint32_t index)
     return index < EXL2__COUNT(passes) ? passes[index] : one;
 }
 
-/* A step with all that it points to. */
-typedef struct made_step {
-    exl2__step step;
-    exl2__step_row rows[ROWS_MAX];
-    uint32_t table[SEQUENCES_MAX][CONTEXT / EXL2__PAGE_TOKENS];
-    const uint32_t *tables[SEQUENCES_MAX];
-    exl2__logit_row logits[ROWS_MAX];
-    exl2__sampling sampling;
-    bool is_context[PAGES][EXL2__PAGE_TOKENS]; /* positions before the pass's rows */
-} made_step;
-
-/* Later copies overwrite what earlier ones read, and read what earlier ones wrote. */
-static const exl2__page_copy copies[] = { { 0, 12 }, { 5, 0 }, { 0, 11 }, { 11, 10 }, { 1, 11 }, { 2, 1 }, { 10, 2 } };
-
-/* Pages are handed out in a scattered order; every second row wants logits, drawn and scored in turns. */
+/* Every second row wants logits, drawn and scored in turns. */
 static void make_step(made_step *m, const synth_shape *s, const pass *p, bool has_copies)
 {
-    uint32_t pages = 0, rows = 0, logits = 0;
-    memset(m, 0, sizeof *m);
+    made_step_place(m, p->sequence, s->vocab, has_copies);
     m->sampling = (exl2__sampling){ .temperature = 0.9f, .top_p = 0.8f, .repeat_penalty = 1.1f, .seed = 77 };
-    for (uint32_t i = 0; i < SEQUENCES_MAX && p->sequence[i].rows; i++) {
-        uint32_t first = p->sequence[i].position, end = first + p->sequence[i].rows;
-        for (uint32_t t = 0; t < end; t++) {
-            if (t % EXL2__PAGE_TOKENS == 0) {
-                m->table[i][t / EXL2__PAGE_TOKENS] = pages++ * 7 % PAGES;
-            }
-            m->is_context[m->table[i][t / EXL2__PAGE_TOKENS]][t % EXL2__PAGE_TOKENS] = t < first;
-        }
-        for (uint32_t t = first; t < end; t++) {
-            exl2_token token = (exl2_token)(synth_bits() % s->vocab);
-            m->rows[rows] = (exl2__step_row){ token, t, i };
-            if (rows % 2 == 0) {
-                bool draw = rows % 4 == 0;
-                m->logits[logits++] = (exl2__logit_row){
-                    .row = rows, .use = draw ? EXL2__LOGIT_DRAW : EXL2__LOGIT_SCORE, .target = token, .alts = 3,
-                    .sampling = &m->sampling, .draw_position = t + 1, .history = &m->rows[rows].token,
-                    .history_count = 1,
-                };
-            }
-            rows++;
-        }
-        m->tables[i] = m->table[i];
-        m->step.sequence_count = i + 1;
+    for (uint32_t row = 0; row < m->step.row_count; row += 2) {
+        const exl2__step_row *of = &m->rows[row];
+        m->logits[m->step.logit_count++] = (exl2__logit_row){
+            .row = row, .use = row % 4 == 0 ? EXL2__LOGIT_DRAW : EXL2__LOGIT_SCORE, .target = of->token, .alts = 3,
+            .sampling = &m->sampling, .draw_position = of->position + 1, .history = &of->token, .history_count = 1,
+        };
     }
-    CHECK(pages <= PAGES && rows <= ROWS_MAX);
-    m->step.rows = m->rows;
-    m->step.row_count = rows;
-    m->step.page_tables = m->tables;
-    m->step.copies = copies;
-    m->step.copy_count = has_copies ? (uint32_t)EXL2__COUNT(copies) : 0;
-    m->step.logits = m->logits;
-    m->step.logit_count = logits;
 }
 
 /* ---- the two devices ---- */
@@ -352,8 +312,8 @@ static void check_copies(const pair *p)
     for (uint32_t i = 0; i < PAGES; i++) {
         from[i] = i;
     }
-    for (uint32_t i = 0; i < EXL2__COUNT(copies); i++) {
-        from[copies[i].to] = from[copies[i].from];
+    for (uint32_t i = 0; i < EXL2__COUNT(made_copies); i++) {
+        from[made_copies[i].to] = from[made_copies[i].from];
     }
     for (uint32_t i = 0; i < PAGES; i++) {
         const uint16_t *got = p->pages + i * elements, *wanted = p->pages_before + from[i] * elements;

@@ -29,6 +29,7 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
         strips += (uint32_t)exl2__div_up(m->part[i].strips, EXL2K_GEMM_STRIPS);
     }
     CHECK(plan.rows == 32 || plan.rows == 64 || plan.rows == 128);
+    CHECK_INT(a.row_blocks * 32, plan.rows);
     CHECK(plan.shared_bytes > 0 && plan.shared_bytes <= budget);
     CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
     CHECK_INT(a.column_tiles, strips);
@@ -41,7 +42,7 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
     CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
     CHECK(a.slot_bytes >= EXL2K_GEMM_ENTRY + 2 * chunk);
     CHECK(a.ring_bytes >= a.slot_bytes << a.slots_log);
-    CHECK(a.ring_bytes >= exl2__min32(plan.rows, 64) * EXL2K_GEMM_PITCH);
+    CHECK(a.ring_bytes >= EXL2K_GEMM_RESULT);
     CHECK(a.stages_log >= 2 && a.stage_mask == (1u << a.stages_log) - 1 && a.slot_mask == (1u << a.slots_log) - 1);
     uint32_t places = (a.stage_mask + 1) * plan.rows * 64;
     CHECK(plan.shared_bytes >= EXL2K_GEMM_BARRIERS + places + EXL2K_GEMM_WARPS * a.ring_bytes);

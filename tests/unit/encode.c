@@ -1,6 +1,7 @@
 /* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8,
    time and memory. */
 #include "../text_goldens.h"
+#include "../text_pipelines.h"
 #include "../text_tokenizer.h"
 
 static int encode_rows(exl2__ctx *c, exl2__vocab *v, const char *path)
@@ -125,6 +126,71 @@ static void check_small(exl2__ctx *c)
     }
 }
 
+/* How often the id comes up; the bytes of text from `begin` to `end` are a message's. */
+static int times(exl2__ctx *c, exl2__vocab *v, const char *text, size_t begin, size_t end, uint32_t flags,
+                 exl2_token id)
+{
+    rows_state s = { c, v, "" };
+    uint8_t marks[8] = { 0 };
+    exl2_token *ids;
+    int found = 0;
+    for (size_t i = begin; i < end; i++) {
+        marks[i / 8] = (uint8_t)(marks[i / 8] | 1 << i % 8);
+    }
+    size_t count = encode(&s, text, strlen(text), marks, flags, &ids);
+    for (size_t i = 0; i < count; i++) {
+        found += ids[i] == id;
+    }
+    free(ids);
+    return found;
+}
+
+/* No way to cut or to rewrite text makes a special token of what is plain, or of a message's. */
+static void check_forged(exl2__ctx *c)
+{
+    static const struct {
+        const char *normalizer, *content, *text;
+        size_t begin, end; /* of the message: what a marker of text needs in the end */
+    } rows[] = {
+        { "{\"type\":\"Lowercase\"}", "<e>", "a<E>b", 2, 3 },
+        { "{\"type\":\"NFC\"}", "<\xC3\xA9>", "a<e\xCC\x81>", 3, 5 },
+        { "{\"type\":\"NFD\"}", "<\xC3\xA9>", "a<\xC3\xA9>", 2, 4 },
+        { "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"q+\"},\"content\":\"<e>\"}", "<e>", "aqqqb", 3, 4 },
+        { "{\"type\":\"Replace\",\"pattern\":{\"String\":\"qq\"},\"content\":\"e\"}", "<e>", "a<qq>b", 3, 4 },
+        { "{\"type\":\"Prepend\",\"prepend\":\"a\"}", "<e>", "<e>", 1, 2 },
+        { "{\"type\":\"Strip\"}", "<e>", " <e> ", 3, 4 }
+    };
+    exl2__vocab v;
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        char added[128];
+        snprintf(added, sizeof added, "[{\"id\":9,\"content\":\"%s\",\"special\":true,\"normalized\":true}]",
+                 rows[i].content);
+        rows_folder folder = { tokenizer_text((tokenizer_parts){ .added = added, .normalizer = rows[i].normalizer }),
+                               NULL, 0, 0, 0, 0 };
+        c->files = rows_files(&folder);
+        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        if (!CHECK_INT(times(c, &v, rows[i].text, 0, 0, 0, 9), 1) ||
+            !CHECK_INT(times(c, &v, rows[i].text, rows[i].begin, rows[i].end, 0, 9), 0) ||
+            !CHECK_INT(times(c, &v, rows[i].text, 0, *rows[i].text != '<', 0, 9), 1) || /* beside it */
+            !CHECK_INT(times(c, &v, rows[i].text, 0, 0, EXL2_TEXT_PLAIN, 9), 0)) {
+            printf("    %s\n", rows[i].normalizer);
+        }
+        exl2__vocab_close(c, &v);
+    }
+    for (int i = 0; i < PIPELINES; i++) {
+        const char *text = "a<e>b <e> a";
+        rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
+        c->files = rows_files(&folder);
+        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        int all = pipelines[i].added && !*pipelines[i].added ? 0 : 2; /* one of them has no added tokens */
+        CHECK_INT(times(c, &v, text, 0, 0, 0, 300), all);
+        CHECK_INT(times(c, &v, text, 3, 4, 0, 300), all / 2);
+        CHECK_INT(times(c, &v, text, 0, 11, 0, 300), 0);
+        CHECK_INT(times(c, &v, text, 0, 0, EXL2_TEXT_PLAIN, 300), 0);
+        exl2__vocab_close(c, &v);
+    }
+}
+
 /* Long inputs of the worst kinds take time near to linear, ordinary text takes no memory. */
 static void check_limits(exl2__ctx *c, exl2__vocab *v)
 {
@@ -145,6 +211,35 @@ static void check_limits(exl2__ctx *c, exl2__vocab *v)
         if (k == 3 || k == 6) {
             CHECK_INT(c->allocations, before);
         }
+    }
+    free(text);
+}
+
+/* The same of every small tokenizer; and 1 KiB of whatever it is takes no memory. */
+static void check_pipelines(exl2__ctx *c)
+{
+    static const char *const kinds[] = { "a", " ", "\n", "\xCC\x81", "\xE6\xBC\xA2", "ab <e> 12, " };
+    size_t size = 1 << 18, need;
+    char *text = malloc(size + 16);
+    for (int i = 0; i < PIPELINES; i++) {
+        exl2__vocab v;
+        rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
+        c->files = rows_files(&folder);
+        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
+            size_t unit = strlen(kinds[k]), bytes = 0;
+            for (; bytes < size; bytes += unit) {
+                memcpy(text + bytes, kinds[k], unit);
+            }
+            uint64_t before = c->allocations, start = exl2__platform_ns();
+            CHECK(exl2__encode(c, &v, text, 1024 - 1024 % unit, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+            CHECK_INT(c->allocations, before);
+            CHECK(exl2__encode(c, &v, text, bytes, NULL, 0, NULL, 0, &need) == EXL2_ERR_TOO_SMALL);
+            if (!CHECK((double)(exl2__platform_ns() - start) * 1e-9 < 10)) {
+                printf("    pipeline %d: \"%s\"\n", i, kinds[k]);
+            }
+        }
+        exl2__vocab_close(c, &v);
     }
     free(text);
 }
@@ -187,6 +282,8 @@ int main(void)
     CHECK(encode_rows(&c, &v, EXL2_GOLDEN_DIR "/tokenizer/prefix/encode.jsonl") == 270);
     exl2__vocab_close(&c, &v);
     check_small(&c);
+    check_forged(&c);
+    check_pipelines(&c);
     CHECK_INT(c.host_bytes, 0);
     return check_done();
 }

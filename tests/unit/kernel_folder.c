@@ -4,6 +4,7 @@
 #include "../check.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 
 static char root[] = "/tmp/exl2-kernel-folder-XXXXXX";
 
@@ -83,6 +84,62 @@ static void test_refused(void)
     CHECK(!write_file("/dev/full", "data", 4));
 }
 
+/* A file of this name, written that many days ago. */
+static void make_aged(const char *folder, const char *name, int days)
+{
+    char path[300];
+    struct timespec times[2] = { { time(NULL) - (time_t)days * 24 * 3600, 0 } };
+    times[1] = times[0];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    CHECK(write_file(path, "old", 3));
+    CHECK_INT(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static bool is_there(const char *folder, const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Storing removes old entries of the same module and target, and nothing else. */
+static void test_old_versions(void)
+{
+    static const struct {
+        const char *name;
+        int days;
+        bool stays;
+    } files[] = {
+        { "gemv1-sm_89-0123456789abcdef", 31, false },
+        { "gemv1-sm_89-00000000000000ff", 400, false },
+        { "gemv1-sm_89-fedcba9876543210", 29, true },          /* young */
+        { "gemv1-sm_89-1111111111111111", 400, true },         /* the key itself: written anew */
+        { "gemv1-sm_90a-0123456789abcdef", 400, true },        /* another target, */
+        { "gemv8-sm_89-0123456789abcdef", 400, true },         /* another module, */
+        { "gemv1-sm_89-0123456789abcdeg", 400, true },         /* no digits */
+        { "gemv1-sm_89-0123456789abcdef.part7", 400, true },
+        { "gemv1-sm_89-0123456789abcde", 400, true },
+        { "notes.txt", 400, true },
+    };
+    char path[200];
+    kernel_folder f;
+    snprintf(path, sizeof path, "%s/old", root);
+    CHECK(make_folder(path) && kernel_folder_open(&f, path));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        make_aged(path, files[i].name, files[i].days);
+    }
+    exl2_kernel_cache c = kernel_folder_hook(&f);
+    c.store(c.user, "gemv1-sm_89-1111111111111111", "new", 3);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (!CHECK(is_there(path, files[i].name) == files[i].stays)) {
+            printf("  %s\n", files[i].name);
+        }
+    }
+    c.store(c.user, "short", "new", 3); /* no key of ours: nothing is like it */
+    CHECK_INT(files_in(path), sizeof files / sizeof files[0] - 2 + 1);
+    CHECK_TEXT(f.error, "");
+}
+
 int main(void)
 {
     char command[300];
@@ -90,6 +147,7 @@ int main(void)
     test_places();
     test_entries();
     test_refused();
+    test_old_versions();
     snprintf(command, sizeof command, "rm -r '%s'", root);
     CHECK_INT(system(command), 0);
     return check_done();

@@ -6,10 +6,10 @@
 static exl2__nfc tables;
 static exl2__normal_text buffers[2];
 
-static void check_form(exl2__ctx *c, exl2__normal_kind kind, const char *text, size_t bytes, const exl2__json *j,
-                       const char *key, int line)
+static void check_form(exl2__ctx *c, exl2__normal_kind kind, bool compatible, const char *text, size_t bytes,
+                       const exl2__json *j, const char *key, int line)
 {
-    exl2__normal_rules rules = { .steps = { { .kind = kind } }, .count = 1, .nfc = tables };
+    exl2__normal_rules rules = { .steps = { { .kind = kind, .compatible = compatible } }, .count = 1, .nfc = tables };
     exl2__normal_view view = { text, bytes, NULL, 0 };
     size_t wanted_bytes;
     char *wanted = rows_text(j, exl2__json_get(j, 0, key), &wanted_bytes);
@@ -25,8 +25,17 @@ static void normal_row(void *user, const exl2__json *j, int line)
 {
     size_t bytes;
     char *text = rows_text(j, exl2__json_get(j, 0, "text"), &bytes);
-    check_form(user, EXL2__NORMAL_NFC, text, bytes, j, "nfc", line);
-    check_form(user, EXL2__NORMAL_NFD, text, bytes, j, "nfd", line);
+    check_form(user, EXL2__NORMAL_NFC, false, text, bytes, j, "nfc", line);
+    check_form(user, EXL2__NORMAL_NFD, false, text, bytes, j, "nfd", line);
+    free(text);
+}
+
+static void compatible_row(void *user, const exl2__json *j, int line)
+{
+    size_t bytes;
+    char *text = rows_text(j, exl2__json_get(j, 0, "text"), &bytes);
+    check_form(user, EXL2__NORMAL_NFC, true, text, bytes, j, "nfkc", line);
+    check_form(user, EXL2__NORMAL_NFD, true, text, bytes, j, "nfkd", line);
     free(text);
 }
 
@@ -69,8 +78,9 @@ static void check_steps(exl2__ctx *c)
 static void check_time(exl2__ctx *c)
 {
     static const char *const kinds[] = { "\xCC\x81", "\xCC\x81\xCC\xA3", "e\xCC\x81", "\xEA\xB0\x80",
-                                        "\xE3\x81\x8C", "a" };
-    exl2__normal_rules rules = { .steps = { { .kind = EXL2__NORMAL_NFC } }, .count = 1, .nfc = tables };
+                                        "\xE3\x81\x8C", "\xEF\xB7\xBA", "a" };
+    exl2__normal_rules rules = { .steps = { { .kind = EXL2__NORMAL_NFC, .compatible = true } }, .count = 1,
+                                 .nfc = tables };
     char *text = malloc((1 << 20) + 8);
     for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
         size_t unit = strlen(kinds[k]), bytes = 0;
@@ -81,7 +91,7 @@ static void check_time(exl2__ctx *c)
         uint64_t start = exl2__platform_ns();
         CHECK(exl2__normal_run(c, &rules, buffers, &view) == EXL2_OK);
         double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
-        printf("NFC of 1 MiB of \"%s\": %.3f s\n", kinds[k], seconds);
+        printf("NFKC of 1 MiB of \"%s\": %.3f s\n", kinds[k], seconds);
         CHECK(seconds < 20);
     }
     free(text);
@@ -91,11 +101,12 @@ int main(void)
 {
     exl2__ctx c = rows_ctx();
     exl2__arena dry = { 0 }, arena;
-    exl2__nfc_make(&tables, &dry);
+    exl2__nfc_make(&tables, true, &dry);
     CHECK(exl2__arena_open(&c, &arena, dry.used, EXL2_MEM_GENERAL) == EXL2_OK);
-    exl2__nfc_make(&tables, &arena);
+    exl2__nfc_make(&tables, true, &arena);
     CHECK_INT(arena.used, dry.used);
     CHECK(rows_each(&c, EXL2_GOLDEN_DIR "/tokenizer/normal.jsonl", normal_row, &c) >= 400);
+    CHECK_INT(rows_each(&c, EXL2_GOLDEN_DIR "/tokenizer/compatible.jsonl", compatible_row, &c), 262);
     check_steps(&c);
     check_time(&c);
     exl2__normal_free(&c, &buffers[0]);

@@ -1,13 +1,16 @@
 /* template_limits.c: chat templates that mean harm, blocks that are too small, model folders, failing allocations. */
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/template.h"
+#include "../../exl2_impl/6_text/template_set.h"
 #include "../check.h"
 
 static exl2__ctx ctx;
 
 static const exl2_message talk[] = {
-    { "system", "Be brief." }, { "user", " <|end|>\xC3\xA9 " }, { "assistant", NULL }, { "user", "" },
+    { .role = "system", .text = "Be brief." }, { .role = "user", .text = " <|end|>\xC3\xA9 " },
+    { .role = "assistant", .text = NULL }, { .role = "user", .text = "" },
 };
+
+static const exl2_chat_desc no_chat = { 0 };
 
 /* ---- hostile templates ---- */
 
@@ -28,7 +31,7 @@ static char *repeated(const char *front, const char *piece, size_t count, const 
 static exl2_result render_growing(const char *source)
 {
     exl2__template t;
-    exl2__template_input in = { talk, EXL2__COUNT(talk), NULL, true, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL };
     exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);
     for (size_t bytes = 1 << 16, go = result == EXL2_OK; go; bytes *= 4) {
         void *block = malloc(bytes);
@@ -78,6 +81,22 @@ static void test_limits(void)
                EXL2_ERR_BUDGET);
     check_ends(repeated("{% set a = 'a' * 4000000 %}{{ ", "(a ~ 'b') in a or ", 40, "1 }}"), EXL2_ERR_BUDGET);
     check_ends(repeated("{{ 9", " ** 9", 30, " }}"), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m() %}{{ m() }}{% endmacro %}", "{{ m() }}", 1, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}", "{{ m() }}", 1, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}",
+                        "{{ m(30) }}", 1, ""),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{% set n = namespace() %}{% macro a() %}{% macro b() %}{% endmacro %}{% set n.f = b %}",
+                        "{% endmacro %}{{ a() }}{% set g = n.f %}{{ g() }}", 1, ""),
+               EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("", "{% macro a() %}", 100, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("", "{% filter upper %}", 100, ""), EXL2_ERR_UNSUPPORTED);
+    check_ends(repeated("{{ 'a'", "|upper", 60000, " }}"), EXL2_OK);
+    check_ends(repeated("{{ 'a'.center(", "9", 12, ") }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ '%9999s' % 'a'", " ~ '%9999s' % 'a'", 20000, " }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ [1] | slice(", "9", 9, ") | list | length }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ (range(100000) | list) | unique", "", 0, " | list | length }}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ range(100000) | sort(reverse=true)", "", 0, " | first }}"), EXL2_OK);
 }
 
 /* A block that is too small says so quietly, whatever its size; a larger one then gives the same text. */
@@ -85,15 +104,16 @@ static void test_small_blocks(void)
 {
     const char *source =
         "{% set n = namespace(a='') %}{% for m in messages %}{% set n.a = n.a ~ m.role %}{{ m }}{% endfor %}{{ n.a }}";
-    exl2_message plain[] = { { "system", "Be" }, { "user", "Go" } };
-    exl2__template_input in = { plain, 2, "[{\"a\": [1, 2.5]}]", true, "<s>", NULL, NULL, NULL };
+    exl2_message plain[] = { { .role = "system", .text = "Be" }, { .role = "user", .text = "Go" } };
+    exl2_chat_desc chat = { .tools = "[{\"a\": [1, 2.5]}]" };
+    exl2__template_input in = { plain, 2, &chat, "<s>", NULL, NULL, NULL };
     exl2__template t;
     const char *text;
     const uint8_t *marks;
     size_t bytes, fits = 0;
     CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
     memset(&ctx.error, 0, sizeof ctx.error);
-    for (size_t size = 0; size < 16384; size += 13) {
+    for (size_t size = 0; size < 32768; size += 29) {
         char *block = malloc(size + 3); /* exact, so that a sanitizer sees every byte beyond it */
         exl2_result result = exl2__template_render(&ctx, &t, &in, block + 3, size, &text, &bytes, &marks);
         CHECK(result == EXL2_ERR_TOO_SMALL || result == EXL2_OK);
@@ -158,12 +178,12 @@ static void folder_free(void *user, void *memory, size_t bytes, exl2_mem tag)
     free(memory);
 }
 
-static exl2_result folder_template(folder *f, exl2__ctx *c, exl2__template *t)
+static exl2_result folder_template(folder *f, exl2__ctx *c, exl2__template_set *t)
 {
     memset(c, 0, sizeof *c);
     c->allocator = (exl2_allocator){ .alloc_fn = folder_alloc, .free_fn = folder_free, .user = f };
     c->files = (exl2_files){ folder_open, NULL, folder_read, folder_close, f };
-    return exl2__template_from_config(c, "model", t);
+    return exl2__template_set_open(c, "model", NULL, t);
 }
 
 static void test_config(void)
@@ -188,22 +208,25 @@ static void test_config(void)
         { "", NULL, true, "", NULL },
     };
     char block[1 << 14];
-    exl2__template_input in = { talk, EXL2__COUNT(talk), NULL, true, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         folder f = { rows[i].jinja, rows[i].config, -1 };
         exl2__ctx c;
-        exl2__template t;
+        exl2__template_set t;
         const char *text;
         const uint8_t *marks;
         size_t bytes;
         CHECK_INT(folder_template(&f, &c, &t), EXL2_OK);
-        CHECK_INT(t.present, rows[i].present);
+        CHECK_INT(exl2__template_set_pick(&t, NULL, false) != NULL, rows[i].present);
         CHECK_INT(c.host_bytes, t.bytes);
-        exl2_result result = exl2__template_render(&c, &t, &in, block, sizeof block, &text, &bytes, &marks);
+        static const exl2__template absent;
+        const exl2__template *picked = exl2__template_set_pick(&t, NULL, false);
+        exl2_result result = exl2__template_render(&c, picked ? picked : &absent, &in, block, sizeof block,
+                                                    &text, &bytes, &marks);
         CHECK_INT(result == EXL2_OK, rows[i].text != NULL);
         CHECK_TEXT(result == EXL2_OK ? text : c.error.text, rows[i].text ? rows[i].text : rows[i].refusal);
-        exl2__template_close(&c, &t);
-        exl2__template_close(&c, &t);
+        exl2__template_set_close(&c, &t);
+        exl2__template_set_close(&c, &t);
         CHECK_INT(c.host_bytes, 0);
     }
 }
@@ -218,10 +241,10 @@ static void test_faults(void)
         for (int n = 0; result != EXL2_OK && n < 50; n++) {
             folder f = { configs[which] ? NULL : "{{ 'a\\n' }}", configs[which], n };
             exl2__ctx c;
-            exl2__template t;
+            exl2__template_set t;
             result = folder_template(&f, &c, &t);
-            CHECK(result == EXL2_OK ? n > 1 : result == EXL2_ERR_MEMORY && c.host_bytes == 0 && !t.present);
-            exl2__template_close(&c, &t);
+            CHECK(result == EXL2_OK ? n > 1 : result == EXL2_ERR_MEMORY && c.host_bytes == 0 && t.count == 0);
+            exl2__template_set_close(&c, &t);
             CHECK_INT(c.host_bytes, 0);
         }
         CHECK_INT(result, EXL2_OK);

@@ -99,12 +99,12 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
 
 int main(int count, char **names)
 {
-    static const char *const golden[] = { "prepend", "metaspace" };
+    static const char *const golden[] = { "prepend", "metaspace", "lower", "behaviors" };
     static const char *const shared[] = {
         "gemma3", "llama2", "llama3", "qwen3", "smollm2", "mini_digits_nfc", "mini_gpt2_prefix",
         "mini_metaspace_always",
         "mini_metaspace_first", "mini_metaspace_never_split", "mini_no_byte_fallback", "mini_prepend_flags",
-        "mini_o200k_ignore", "mini_deepseek_coder"
+        "mini_o200k_ignore", "mini_deepseek_coder", "mini_behaviors", "mini_lower_strip"
     };
     exl2__ctx c = rows_ctx();
     char dir[512];

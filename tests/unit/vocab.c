@@ -56,7 +56,7 @@ static void check_smollm2(void)
     }
     CHECK(hash == 0xB0FB97EE35651EB8u);
     CHECK_INT(v.piece_bytes_max, longest);
-    CHECK(v.present && !v.add_bos && v.bos == 1 && v.eos == 2 && v.unk == 0 && v.pad == 2);
+    CHECK(v.present && v.prefix_count == 0 && v.bos == 1 && v.eos == 2 && v.unk == 0 && v.pad == 2);
     CHECK_TEXT(v.bos_text, "<|im_start|>");
     CHECK_TEXT(v.eos_text, "<|im_end|>");
     CHECK_TEXT(v.unk_text, "<|endoftext|>");
@@ -80,7 +80,7 @@ static void check_small(void)
     CHECK_TEXT(piece(&v, 6), " a");
     CHECK_TEXT(piece(&v, 9), "!<e>");
     CHECK(piece(&v, 7) == NULL && piece(&v, 10) == NULL && piece(&v, -1) == NULL);
-    CHECK(v.bos == -1 && v.eos == -1 && v.bos_text == NULL && !v.add_bos);
+    CHECK(v.bos == -1 && v.eos == -1 && v.bos_text == NULL && v.prefix_count == 0);
     exl2__vocab_close(&context, &v);
 
     CHECK(open_text(NULL, "{}", &v) == EXL2_OK && !v.present && v.bytes == 0);
@@ -101,21 +101,37 @@ static void check_bos(void)
     CHECK(open_parts(plain,
                      "{\"bos_token\":\"<e>\",\"eos_token\":{\"content\":\"ab\"},\"pad_token\":\"?\","
                      "\"unk_token\":null}", &v) == EXL2_OK);
-    CHECK(v.bos == 9 && v.eos == 3 && v.pad == -1 && v.unk == -1 && !v.add_bos);
+    CHECK(v.bos == 9 && v.eos == 3 && v.pad == -1 && v.unk == -1 && v.prefix_count == 0);
     CHECK_TEXT(v.eos_text, "ab");
     CHECK_TEXT(v.pad_text, "?");
     CHECK(v.unk_text == NULL);
     exl2__vocab_close(&context, &v);
-    CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":true}", &v) == EXL2_OK && v.add_bos);
+    CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":true}", &v) == EXL2_OK && v.prefix_count == 1);
     exl2__vocab_close(&context, &v);
-    CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.add_bos && v.bos == 9);
+    CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.prefix_count == 1 && v.bos == 9);
     exl2__vocab_close(&context, &v);
-    CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && !v.add_bos && v.bos == 9);
+    CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && v.prefix_count == 0 && v.bos == 9);
     exl2__vocab_close(&context, &v);
     snprintf(sequence, sizeof sequence, "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},%s]}",
              template_e);
     with_template.post_processor = sequence;
-    CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.add_bos && v.bos == 9);
+    CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.prefix_count == 1 && v.bos == 9);
+    exl2__vocab_close(&context, &v);
+    with_template.post_processor =
+        "{\"type\":\"TemplateProcessing\","
+        "\"single\":[{\"SpecialToken\":{\"id\":\"g\"}},{\"SpecialToken\":{\"id\":\"h\"}},"
+        "{\"Sequence\":{\"id\":\"A\"}}],"
+        "\"special_tokens\":{\"g\":{\"ids\":[9]},\"h\":{\"ids\":[3]}}}";
+    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX] = { 0 };
+    CHECK(open_parts(with_template, "{\"bos_token\":\"ab\"}", &v) == EXL2_OK && v.prefix_count == 2 && v.bos == 3);
+    CHECK(exl2__vocab_prefix(&v, 0, prefix, 1) == 2 && prefix[0] == 9 && prefix[1] == 0);
+    CHECK(exl2__vocab_prefix(&v, 0, prefix, 2) == 2 && prefix[0] == 9 && prefix[1] == 3);
+    CHECK(exl2__vocab_prefix(&v, EXL2_TEXT_NO_BOS, prefix, 2) == 0);
+    exl2__vocab_close(&context, &v);
+    CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && v.prefix_count == 0);
+    exl2__vocab_close(&context, &v);
+    with_template.post_processor = "{\"type\":\"RobertaProcessing\",\"sep\":[\"b\",1],\"cls\":[\"<e>\",9]}";
+    CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.prefix_count == 1 && v.bos == 9);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"added_tokens_decoder\":{\"3\":{},\"20\":{}}}", &v) == EXL2_OK);
     CHECK_INT(v.id_count, 21);
@@ -169,16 +185,21 @@ static void check_unsupported(void)
     REFUSE(pre_tokenizer, SEQUENCE(TOKENIZER_BYTE_LEVEL ",{\"type\":\"Digits\"}"), UNSUPPORTED,
            "goes on after its end with Digits");
     REFUSE(pre_tokenizer, "{\"type\":\"Sequence\",\"pretokenizers\":{}}", FORMAT, "pretokenizers");
-    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"\\\\s+\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED,
-           "pattern \\\\s+");
+    REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"(?<=a)b\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED,
+           "Split with the pattern (?<=a)b is not supported: it has a group (? other than");
+    REFUSE(normalizer, "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a*\"},\"content\":\"\"}", UNSUPPORTED,
+           "Replace with the pattern a* is not supported: it has a match that may be empty");
+    REFUSE(normalizer, "{\"type\":\"Precompiled\"}", UNSUPPORTED, "normalizer Precompiled");
+    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"CharDelimiterSplit\"}," TOKENIZER_BYTE_LEVEL), FORMAT, "delimiter");
+    REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"UnicodeScripts\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "UnicodeScr");
     REFUSE(pre_tokenizer, SPLIT("\"String\":\"\"", "\"behavior\":\"Isolated\""), UNSUPPORTED, "Split");
     REFUSE(pre_tokenizer, SPLIT("\"String\":\"a\"", "\"behavior\":\"Often\""), UNSUPPORTED, "behavior Often");
     REFUSE(decoder, "null", UNSUPPORTED, "decoder null");
     REFUSE(decoder, "{\"type\":\"ByteFallback\"}", UNSUPPORTED, "decoder ByteFallback");
     REFUSE(decoder, "{\"type\":\"WordPiece\"}", UNSUPPORTED, "decoder WordPiece");
-    REFUSE(post_processor, "{\"type\":\"BertProcessing\"}", UNSUPPORTED, "post_processor BertProcessing");
-    REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1]}}"), UNSUPPORTED,
-           "more than one token");
+    REFUSE(post_processor, "{\"type\":\"Other\"}", UNSUPPORTED, "post_processor Other");
+    REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1,2,3,4]}}"),
+           UNSUPPORTED, "more than 4 tokens");
     REFUSE(post_processor, TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"), UNSUPPORTED, "item of single");
     REFUSE(options, ",\"type\":\"Unigram\"", FORMAT, "\"type\" twice");
     REFUSE(options, ",\"byte_fallback\":true", UNSUPPORTED, "byte_fallback");
@@ -226,6 +247,8 @@ static void check_malformed(void)
            FORMAT, "\"x\" twice");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{}"), FORMAT, "post_processor.single");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[8]}}"), FORMAT, "token 8");
+    REFUSE(post_processor, "{\"type\":\"BertProcessing\",\"cls\":[\"a\"]}", FORMAT, "post_processor.cls");
+    REFUSE(post_processor, "{\"type\":\"BertProcessing\",\"cls\":[\"a\",\"b\"]}", FORMAT, "not a whole number");
     REFUSE(post_processor, TEMPLATE("{}", "{}"), FORMAT, "single is not a list");
     REFUSE(options, ",\"unk_token\":\"?\"", FORMAT, "unk_token is no token");
     REFUSE(options, ",\"unk_token\":5", FORMAT, "unk_token is not a string");

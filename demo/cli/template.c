@@ -1,0 +1,31 @@
+/* template.c: see template.h.
+   takes: files.
+   gives: what template.h declares.
+   owns:  nothing.
+   next:  bench.c */
+#include "template.h"
+
+#include "../common/text_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool template_choose(const char *choice, exl2_chat_desc *chat, char **text)
+{
+    FILE *file = choice ? fopen(choice, "rb") : NULL;
+    size_t bytes;
+    *text = NULL;
+    if (!file) {
+        chat->template_name = choice;
+        return true;
+    }
+    fclose(file);
+    *text = text_file_read(choice, &bytes);
+    if (*text && strlen(*text) < bytes) {
+        fprintf(stderr, "%s holds a zero byte\n", choice);
+        free(*text);
+        *text = NULL;
+    }
+    chat->template_text = *text;
+    return *text != NULL;
+}

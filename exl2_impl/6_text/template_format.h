@@ -1,0 +1,456 @@
+/* template_format.h: numbers and texts in a format: % and the filter `format`, str.format, round, int, float, escape,
+   indent, truncate, padding.
+   takes: exl2__template_run and values.
+   gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad.
+   owns:  nothing.
+   next:  template_clock.h */
+#ifndef EXL2__TEMPLATE_FORMAT_H
+#define EXL2__TEMPLATE_FORMAT_H
+
+#include "template_case.h"
+
+/* ---- numbers ---- */
+
+/* |value| * 10^places to the nearest integer, ties to even; false: that takes more than 18 digits. */
+static bool exl2__template_fixed(double value, uint32_t places, uint64_t *out)
+{
+    uint64_t bits, unit = 1;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= UINT64_MAX >> 1;
+    *out = 0;
+    if (bits == 0) {
+        return true;
+    }
+    int power = (int)(bits >> 52);
+    uint64_t mantissa = (bits & 0xFFFFFFFFFFFFFu) | (power ? (uint64_t)1 << 52 : 0);
+    exl2__template_decimal d = exl2__template_number_decimal(mantissa, (power ? power : 1) - 1075);
+    int drop = -d.exponent - (int)places;
+    for (int i = drop < 0 ? drop : -drop; i < 0 && i >= -19; i++) {
+        unit *= 10;
+    }
+    if (drop <= 0) {
+        return !d.more && drop > -19 && exl2__mul64(d.digits, unit, out) && *out < 1000000000000000000u;
+    }
+    if (drop <= 19) {
+        uint64_t rest = d.digits % unit, half = unit / 2;
+        *out = d.digits / unit;
+        *out += rest > half || (rest == half && (d.more || (*out & 1)));
+    }
+    return true;
+}
+
+/* [-]123.450 with so many places; bytes in out, 0: not possible. */
+static size_t exl2__template_print_fixed(double value, uint32_t places, char out[48])
+{
+    uint64_t whole, unit = 1, bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (places > 17 || !exl2__template_fixed(value, places, &whole)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < places; i++) {
+        unit *= 10;
+    }
+    size_t used = exl2__format(out, 48, "%s%llu", bits >> 63 ? "-" : "", (unsigned long long)(whole / unit));
+    for (uint32_t i = 0; i < places; i++) {
+        out[used] = '.';
+        used += i == 0;
+        unit /= 10;
+        out[used++] = (char)('0' + whole / unit % 10);
+    }
+    out[used] = 0;
+    return used;
+}
+
+static exl2_result exl2__template_round(exl2__template_run *r, const exl2__template_value *v,
+                                        const exl2__template_value *precision, const exl2__template_value *method,
+                                        exl2__template_value *out)
+{
+    char text[48];
+    int64_t places = precision ? precision->as.integer : 0;
+    bool common = !method || (method->kind == EXL2__TEMPLATE_KIND_TEXT &&
+                              exl2__template_same(method->as.text, method->count, "common"));
+    bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT &&
+              exl2__template_same(method->as.text, method->count, "ceil");
+    if (!exl2__template_is_number(v) || (precision && !exl2__template_is_integer(precision)) || places < 0 ||
+        places > 17) {
+        return exl2__template_refuse(r, "round of this");
+    }
+    *out = *v;
+    if (common && v->kind != EXL2__TEMPLATE_KIND_REAL) {
+        out->kind = EXL2__TEMPLATE_KIND_INT;
+        return EXL2_OK;
+    }
+    double value = exl2__template_as_real(v), unit = 1;
+    if (!common) {
+        for (int64_t i = 0; i < places; i++) {
+            unit *= 10;
+        }
+        value = (up ? ceil(value * unit) : floor(value * unit)) / unit;
+    } else {
+        size_t bytes = exl2__template_print_fixed(value, (uint32_t)places, text);
+        exl2__json_number number = exl2__json_number_read(text, bytes);
+        if (bytes == 0 || !exl2__json_number_f64(&number, &value)) {
+            return value > -1e15 && value < 1e15 ? exl2__template_refuse(r, "round to so many places") : EXL2_OK;
+        }
+    }
+    *out = exl2__template_real(value);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* What int() (real: float()) makes of a value, or the fallback. */
+static exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
+                                         const exl2__template_value *fallback, exl2__template_value *out)
+{
+    exl2__template_value text = *v;
+    double value = 0;
+    bool good = exl2__template_is_number(v), marked = v->marked;
+    int64_t integer = good && v->kind != EXL2__TEMPLATE_KIND_REAL ? v->as.integer : 0;
+    value = good ? exl2__template_as_real(v) : 0;
+    bool is_real = v->kind == EXL2__TEMPLATE_KIND_REAL;
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        char plain[64];
+        EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
+        size_t skip = text.count && text.as.text[0] == '+', bytes = text.count - skip, digits = 0, dots = 0;
+        good = bytes > 0 && bytes < sizeof plain;
+        for (size_t i = 0; good && i < bytes; i++) {
+            char c = plain[i] = text.as.text[i + skip];
+            bool power = (c == 'e' || c == 'E') && digits > 0 && i + 1 < bytes;
+            bool sign =
+                (c == '-' || c == '+') && (i == 0 || plain[i - 1] == 'e' || plain[i - 1] == 'E') && i + 1 < bytes;
+            digits += c >= '0' && c <= '9';
+            dots += c == '.' || power ? (c == '.' ? 1 : 16) : 0;
+            good = (c >= '0' && c <= '9') || (c == '.' && dots == 1) || (power && dots < 32) ||
+                   (sign && (i > 0 || c == '-'));
+        }
+        exl2__json_number number = { 0, 0, false, false };
+        good = good && digits > 0;
+        if (good) {
+            number = exl2__json_number_read(plain, bytes);
+            good = !number.cut && exl2__json_number_f64(&number, &value);
+        }
+        is_real = dots > 0;
+        if (good && !is_real) {
+            uint64_t whole = number.digits;
+            for (int64_t i = 0; good && i < number.exponent; i++) {
+                good = exl2__mul64(whole, 10, &whole);
+            }
+            if (!good || whole > INT64_MAX) {
+                return exl2__template_refuse(r, "an integer beyond 64 bits");
+            }
+            integer = number.negative ? -(int64_t)whole : (int64_t)whole;
+        }
+    }
+    if (!good) {
+        *out = fallback ? *fallback : real ? exl2__template_real(0) : exl2__template_int(0);
+        return EXL2_OK;
+    }
+    if (!real && is_real) {
+        if (!(value > -9e18 && value < 9e18)) {
+            return exl2__template_refuse(r, "an integer beyond 64 bits");
+        }
+        integer = (int64_t)value;
+    }
+    *out = real ? exl2__template_real(value) : exl2__template_int(integer);
+    out->marked = marked;
+    return EXL2_OK;
+}
+
+/* ---- padding ---- */
+
+static exl2_result exl2__template_put_times(exl2__template_run *r, const exl2__template_value *fill, uint64_t times)
+{
+    for (uint64_t i = 0; i < times; i++) {
+        EXL2__TRY(exl2__template_step(r, 1));
+        EXL2__TRY(exl2__template_put_copy(r, fill->as.text, fill->count));
+    }
+    return EXL2_OK;
+}
+
+/* To `width` code points: side 'l', 'r' or 'c' is where the text stands. */
+static exl2_result exl2__template_pad(exl2__template_run *r, const exl2__template_value *v, int64_t width, char side,
+                                      const exl2__template_value *fill, exl2__template_value *out)
+{
+    uint32_t count;
+    EXL2__TRY(exl2__template_text_length(r, v, &count));
+    uint64_t room = width > (int64_t)count ? (uint64_t)width - count : 0;
+    uint64_t left = side == 'l' ? 0 : side == 'r' ? room : room / 2 + (room & (uint64_t)width & 1);
+    size_t start = r->used;
+    EXL2__TRY(exl2__template_put_times(r, fill, left));
+    EXL2__TRY(exl2__template_put_copy(r, v->as.text, v->count));
+    EXL2__TRY(exl2__template_put_times(r, fill, room - left));
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+/* ---- % ---- */
+
+/* One conversion, behind its '%': flags, width, places, letter. */
+typedef struct exl2__template_conversion {
+    bool left, zero, plus, space, has_places;
+    uint32_t width, places;
+    char letter;
+} exl2__template_conversion;
+
+static size_t exl2__template_conversion_read(const char *text, size_t bytes, exl2__template_conversion *out)
+{
+    size_t at = 0;
+    exl2__template_conversion c = { 0 };
+    for (; at < bytes && strchr("-0+ ", text[at]) && text[at]; at++) {
+        c.left = c.left || text[at] == '-';
+        c.zero = c.zero || text[at] == '0';
+        c.plus = c.plus || text[at] == '+';
+        c.space = c.space || text[at] == ' ';
+    }
+    for (uint32_t *number = &c.width; at < bytes; at++) {
+        if (text[at] == '.' && !c.has_places) {
+            c.has_places = true;
+            number = &c.places;
+        } else if (text[at] >= '0' && text[at] <= '9' && *number < 10000) {
+            *number = *number * 10 + (uint32_t)(text[at] - '0');
+        } else {
+            break;
+        }
+    }
+    c.letter = at < bytes ? text[at] : 0;
+    *out = c;
+    return at + 1;
+}
+
+static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__template_conversion *c,
+                                          const exl2__template_value *v)
+{
+    char number[48];
+    exl2__template_value text, fill = exl2__template_text(" ", 1);
+    size_t before = r->used, bytes;
+    if (c->letter == 's') {
+        EXL2__TRY(exl2__template_string(r, v, &text));
+        if (c->has_places) {
+            exl2__template_value stop = exl2__template_int(c->places);
+            EXL2__TRY(exl2__template_slice(r, &text, NULL, &stop, NULL, &text));
+        }
+    } else {
+        if (!exl2__template_is_number(v)) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "%%%c format: a number is required, not %s", c->letter,
+                                       exl2__template_type(v));
+        }
+        exl2__template_value whole;
+        EXL2__TRY(exl2__template_number(r, v, false, NULL, &whole));
+        bytes = c->letter == 'f'
+                    ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
+                    : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
+        if (bytes == 0 || (c->letter != 'f' && c->has_places)) {
+            return exl2__template_refuse(r, "a number in this format");
+        }
+        const char *sign = number[0] == '-' ? "-" : c->plus ? "+" : c->space ? " " : "";
+        size_t skip = number[0] == '-';
+        if (c->zero && !c->left) {
+            size_t size = bytes - skip + strlen(sign);
+            EXL2__TRY(exl2__template_put(r, sign, strlen(sign), v->marked));
+            fill = exl2__template_text("0", 1);
+            EXL2__TRY(exl2__template_put_times(r, &fill, c->width > size ? c->width - size : 0));
+            return exl2__template_put(r, number + skip, bytes - skip, v->marked);
+        }
+        EXL2__TRY(exl2__template_put(r, sign, strlen(sign), v->marked));
+        EXL2__TRY(exl2__template_put(r, number + skip, bytes - skip, v->marked));
+        text = exl2__template_since(r, before);
+    }
+    /* what was made stands where the result goes: it is made again behind itself, then moved there */
+    size_t made = r->used;
+    EXL2__TRY(exl2__template_pad(r, &text, c->width, c->left ? 'l' : 'r', &fill, &text));
+    memmove(r->block + before, r->block + made, text.count);
+    for (size_t i = 0; i < text.count; i++) {
+        exl2__template_mark(r, (const char *)r->block + before + i, 1, exl2__template_marked(r, text.as.text + i));
+    }
+    r->used = before + text.count;
+    return EXL2_OK;
+}
+
+/* text % (a, b): %s %d %i %f %%, with flags, width and places. As in Python a list, a dict and what is undefined may
+ * stay unused. */
+EXL2__COLD
+static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
+                                         const exl2__template_value *args, uint32_t count, exl2__template_value *out)
+{
+    size_t start = r->used;
+    uint32_t used = 0;
+    for (size_t at = 0; at < v->count;) {
+        const char *percent = (const char *)memchr(v->as.text + at, '%', v->count - at);
+        size_t end = percent ? (size_t)(percent - v->as.text) : v->count;
+        exl2__template_conversion c = { 0 };
+        EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, end - at));
+        at = end;
+        if (percent) {
+            at += 1 + exl2__template_conversion_read(percent + 1, v->count - end - 1, &c);
+        }
+        if (percent && c.letter == '%') {
+            EXL2__TRY(exl2__template_put_copy(r, percent, 1));
+        } else if (percent) {
+            if (!c.letter || !strchr("sdif", c.letter)) {
+                return exl2__template_refuse(r, "formatting with this conversion");
+            }
+            if (used == count) {
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "not enough arguments for format string");
+            }
+            EXL2__TRY(exl2__template_convert(r, &c, &args[used++]));
+        }
+    }
+    bool optional = count && (args[0].kind == EXL2__TEMPLATE_KIND_LIST || args[0].kind == EXL2__TEMPLATE_KIND_DICT ||
+                              args[0].kind == EXL2__TEMPLATE_KIND_UNDEFINED);
+    if (used < count && !optional) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "not all arguments converted during string formatting");
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+/* text.format(a, b): {} {0} {{ }} */
+static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_value *const *args, exl2__template_value *out)
+{
+    size_t start = r->used;
+    uint32_t next = 0;
+    for (size_t at = 0; at < v->count; at++) {
+        char c = v->as.text[at], after = at + 1 < v->count ? v->as.text[at + 1] : 0;
+        if ((c == '{' || c == '}') && c != after) {
+            bool digit = after >= '0' && after < '0' + (char)EXL2__TEMPLATE_ARGS_MAX;
+            uint32_t index = digit ? (uint32_t)(after - '0') : next++;
+            if (c == '}' || at + 1 + digit >= v->count || v->as.text[at + 1 + digit] != '}') {
+                return exl2__template_refuse(r, "this format");
+            }
+            if (index >= EXL2__TEMPLATE_ARGS_MAX || !args[index]) {
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "there is no argument %u for the format", index);
+            }
+            exl2__template_value text;
+            bool is_text = args[index]->kind == EXL2__TEMPLATE_KIND_TEXT;
+            EXL2__TRY(exl2__template_string(r, args[index], &text)); /* what is not a text is written in place */
+            EXL2__TRY(is_text ? exl2__template_put_copy(r, text.as.text, text.count) : EXL2_OK);
+            at += 1u + digit;
+            continue;
+        }
+        EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, 1));
+        at += c == '{' || c == '}';
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+/* ---- texts ---- */
+
+/* & < > ' " as HTML writes them; the result is safe. */
+static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
+{
+    static const char *const rows[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+    size_t start = r->used;
+    for (uint32_t i = 0; i < v->count; i++) {
+        const char *at = v->as.text + i, *hit = *at ? strchr("&<>'\"", *at) : NULL;
+        if (hit) {
+            const char *text = rows[hit - strchr("&<>'\"", '&')];
+            EXL2__TRY(exl2__template_put(r, text, strlen(text), exl2__template_marked(r, at)));
+        } else {
+            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+        }
+    }
+    *out = exl2__template_since(r, start);
+    out->why = 1;
+    return EXL2_OK;
+}
+
+/* Bytes of the line break at `at`, as str.splitlines knows them; 0: there is none. */
+static size_t exl2__template_line_break(const exl2__template_value *v, size_t at)
+{
+    size_t step;
+    uint32_t code = exl2__template_code_point(v->as.text + at, v->count - at, &step);
+    if (code == '\r' && at + 1 < v->count && v->as.text[at + 1] == '\n') {
+        return 2;
+    }
+    return (code >= 10 && code <= 13) || (code >= 0x1C && code <= 0x1E) || code == 0x85 || code == 0x2028 ||
+                   code == 0x2029
+               ? step
+               : 0;
+}
+
+/* The line at *at and its break; *at goes behind it. */
+static exl2__template_value exl2__template_line(const exl2__template_value *v, size_t *at, size_t *break_bytes)
+{
+    size_t begin = *at, end = begin;
+    *break_bytes = 0;
+    while (end < v->count && (*break_bytes = exl2__template_line_break(v, end)) == 0) {
+        end++;
+    }
+    *at = end + *break_bytes;
+    exl2__template_value line = exl2__template_text(v->as.text + begin, end - begin);
+    line.marked = v->marked;
+    return line;
+}
+
+static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__template_value *v,
+                                         const exl2__template_value *const *args, exl2__template_value *out)
+{
+    exl2__template_value fill = exl2__template_text(" ", 1);
+    uint64_t times = 4;
+    bool first = args[1] && exl2__template_truth(args[1]), blank = args[2] && exl2__template_truth(args[2]);
+    if (args[0] && args[0]->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        fill = *args[0];
+        times = 1;
+    } else if (args[0]) {
+        if (!exl2__template_is_integer(args[0])) {
+            return exl2__template_refuse(r, "indent by this width");
+        }
+        times = args[0]->as.integer > 0 ? (uint64_t)args[0]->as.integer : 0;
+    }
+    size_t start = r->used, at = 0, broken = 0, step = 0;
+    EXL2__TRY(exl2__template_step(r, v->count));
+    for (bool again = true; again; first = true) {
+        exl2__template_value line = exl2__template_line(v, &at, &broken);
+        bool begins = line.as.text == v->as.text;
+        if (!begins) {
+            EXL2__TRY(exl2__template_put(r, "\n", 1, exl2__template_marked(r, line.as.text - 1)));
+        }
+        if (first && (begins || blank || line.count)) {
+            EXL2__TRY(exl2__template_put_times(r, &fill, times));
+        }
+        EXL2__TRY(exl2__template_put_copy(r, line.as.text, line.count));
+        step = broken;
+        again = at < v->count || (step && v->as.text[v->count - 1] != '\r');
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__template_value *v,
+                                           const exl2__template_value *const *args, exl2__template_value *out)
+{
+    exl2__template_value end = exl2__template_text("...", 3), cut;
+    int64_t size = 255, leeway = 5;
+    uint32_t count, end_count;
+    if ((args[0] && !exl2__template_is_integer(args[0])) || (args[3] && !exl2__template_is_integer(args[3]))) {
+        return exl2__template_refuse(r, "truncate with this length");
+    }
+    size = args[0] ? args[0]->as.integer : size;
+    leeway = args[3] ? args[3]->as.integer : leeway;
+    if (args[2]) {
+        EXL2__TRY(exl2__template_string(r, args[2], &end));
+    }
+    EXL2__TRY(exl2__template_text_length(r, v, &count));
+    EXL2__TRY(exl2__template_text_length(r, &end, &end_count));
+    if (size < (int64_t)end_count || leeway < 0) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "expected length >= %u", end_count);
+    }
+    *out = *v;
+    if (count <= size || count - size <= leeway) {
+        return EXL2_OK;
+    }
+    exl2__template_value stop = exl2__template_int(size - end_count);
+    EXL2__TRY(exl2__template_slice(r, v, NULL, &stop, NULL, &cut));
+    for (uint32_t i = cut.count; !(args[1] && exl2__template_truth(args[1])) && i > 0; i--) {
+        if (cut.as.text[i - 1] == ' ') {
+            cut.count = i - 1;
+            break;
+        }
+    }
+    return exl2__template_append(r, &cut, &end, out);
+}
+
+#endif

@@ -1,0 +1,454 @@
+/* template_method.h: the methods of texts, dicts, lists and `loop`, and what they share with filters.
+   takes: exl2__template_run, the object and its arguments (NULL: left out).
+   gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit.
+   owns:  nothing.
+   next:  template_call.h */
+#ifndef EXL2__TEMPLATE_METHOD_H
+#define EXL2__TEMPLATE_METHOD_H
+
+#include "template_list.h"
+
+static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
+{
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s got a %s", what, exl2__template_type(v));
+}
+
+/* A count that is left out, None or negative means all. */
+static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
+                                        uint64_t *out)
+{
+    *out = UINT64_MAX;
+    if (v && v->kind != EXL2__TEMPLATE_KIND_NONE) {
+        if (!exl2__template_is_integer(v)) {
+            return exl2__template_bad_argument(r, what, v);
+        }
+        *out = v->as.integer < 0 ? UINT64_MAX : (uint64_t)v->as.integer;
+    }
+    return EXL2_OK;
+}
+
+/* *out: the characters to strip, or NULL for white space. */
+static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v,
+                                            const exl2__template_value **out)
+{
+    *out = v && v->kind == EXL2__TEMPLATE_KIND_TEXT ? v : NULL;
+    return !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE ? EXL2_OK : exl2__template_bad_argument(r, "strip", v);
+}
+
+/* ---- shared by filters and methods ---- */
+
+static exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
+{
+    uint32_t count = 0;
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        EXL2__TRY(exl2__template_text_length(r, v, &count));
+    } else if (exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT) {
+        count = v->count;
+    } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "object of type '%s' has no len()", exl2__template_type(v));
+    }
+    *out = exl2__template_int(count);
+    return EXL2_OK;
+}
+
+/* The elements with a separator between them; `strict`: they must be texts, else they are printed. */
+static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
+                                       const exl2__template_value *separator, bool strict, exl2__template_value *out)
+{
+    exl2__template_value items, *texts = NULL;
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &texts));
+    for (uint32_t i = 0; i < items.count; i++) {
+        if (strict && items.as.items[i].kind != EXL2__TEMPLATE_KIND_TEXT) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "sequence item %u: expected str instance, %s found", i,
+                                       exl2__template_type(&items.as.items[i]));
+        }
+        EXL2__TRY(exl2__template_string(r, &items.as.items[i], &texts[i]));
+    }
+    size_t start = r->used;
+    for (uint32_t i = 0; i < items.count; i++) {
+        if (i) {
+            EXL2__TRY(exl2__template_put_copy(r, separator->as.text, separator->count));
+        }
+        EXL2__TRY(exl2__template_put_copy(r, texts[i].as.text, texts[i].count));
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+/* ---- texts ---- */
+
+static exl2_result exl2__template_text_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
+{
+    return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, v);
+}
+
+/* startswith and endswith: one text, or a tuple of which one must fit. */
+static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *affix, bool end, exl2__template_value *out)
+{
+    const exl2__template_value *texts = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->as.items : affix;
+    uint32_t count = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->count : 1;
+    bool found = false;
+    for (uint32_t i = 0; i < count && !found; i++) {
+        EXL2__TRY(exl2__template_text_argument(r, end ? "endswith" : "startswith", &texts[i]));
+        EXL2__TRY(exl2__template_step(r, texts[i].count / 16 + 1));
+        found = texts[i].count <= v->count && (texts[i].count == 0 ||
+                                               memcmp(v->as.text + (end ? v->count - texts[i].count : 0),
+                                                      texts[i].as.text, texts[i].count) == 0);
+    }
+    *out = exl2__template_bool(found);
+    return EXL2_OK;
+}
+
+/* Where `part` is: the first place, or the last; or v->count + 1. *places: how often, without overlap. */
+static exl2_result exl2__template_places(exl2__template_run *r, const exl2__template_value *v,
+                                         const exl2__template_value *part, bool last, size_t *out, uint32_t *places)
+{
+    size_t at = 0, free_at = 0;
+    *out = (size_t)v->count + 1;
+    *places = 0;
+    if (part->count == 0) {
+        *out = last ? v->count : 0;
+        return EXL2_OK;
+    }
+    while (at <= v->count) {
+        EXL2__TRY(exl2__template_find(r, v, part, at, &at));
+        if (at > v->count) {
+            break;
+        }
+        *out = *places == 0 || last ? at : *out;
+        *places += at >= free_at;
+        free_at = at >= free_at ? at + part->count : free_at;
+        at++;
+    }
+    return EXL2_OK;
+}
+
+/* find, rfind, index, rindex, count: in code points. */
+static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, const exl2__template_value *part,
+                                              exl2__template_value *out)
+{
+    bool last = id == EXL2__TEMPLATE_METHOD_RFIND || id == EXL2__TEMPLATE_METHOD_RINDEX;
+    bool must = id == EXL2__TEMPLATE_METHOD_INDEX || id == EXL2__TEMPLATE_METHOD_RINDEX;
+    size_t at;
+    uint32_t places, before;
+    exl2__template_value front = *v;
+    EXL2__TRY(exl2__template_text_argument(r, "find", part));
+    EXL2__TRY(exl2__template_places(r, v, part, last, &at, &places));
+    front.count = at <= v->count ? (uint32_t)at : v->count;
+    EXL2__TRY(exl2__template_text_length(r, &front, &before));
+    if (id == EXL2__TEMPLATE_METHOD_COUNT) {
+        EXL2__TRY(exl2__template_text_length(r, v, &before));
+        *out = exl2__template_int(part->count ? places : (int64_t)before + 1);
+        return EXL2_OK;
+    }
+    if (must && at > v->count) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "substring not found");
+    }
+    *out = exl2__template_int(at <= v->count ? (int64_t)before : -1);
+    return EXL2_OK;
+}
+
+/* (before, separator, behind); not found: (text, '', '') or, from the end, ('', '', text). */
+static exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_value *v,
+                                                   const exl2__template_value *separator, bool last,
+                                                   exl2__template_value *out)
+{
+    exl2__template_value *parts = NULL;
+    size_t at;
+    uint32_t places;
+    EXL2__TRY(exl2__template_text_argument(r, "partition", separator));
+    if (separator->count == 0) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "empty separator");
+    }
+    EXL2__TRY(exl2__template_places(r, v, separator, last, &at, &places));
+    EXL2__TRY(exl2__template_take_values(r, 3, &parts));
+    bool found = at <= v->count;
+    size_t end = found ? at + separator->count : v->count;
+    at = found ? at : last ? 0 : v->count;
+    end = found || !last ? end : 0;
+    parts[0] = exl2__template_text(v->as.text, at);
+    parts[1] = exl2__template_text(v->as.text + at, end - at);
+    parts[2] = exl2__template_text(v->as.text + end, v->count - end);
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, parts, 3);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_method_split(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *separator,
+                                               const exl2__template_value *count, bool last, exl2__template_value *out)
+{
+    uint64_t limit;
+    separator = separator && separator->kind != EXL2__TEMPLATE_KIND_NONE ? separator : NULL;
+    if (separator) {
+        EXL2__TRY(exl2__template_text_argument(r, "split", separator));
+    }
+    EXL2__TRY(exl2__template_limit(r, "split", count, &limit));
+    EXL2__TRY(exl2__template_split(r, v, separator, last ? UINT64_MAX : limit, out));
+    if (last && out->count > 0 && limit < out->count - 1) { /* the first pieces stay together */
+        exl2__template_value *kept = NULL;
+        uint32_t joined = out->count - 1 - (uint32_t)limit;
+        EXL2__TRY(exl2__template_take_values(r, limit + 1, &kept));
+        memcpy(kept, out->as.items + joined, (size_t)(limit + 1) * sizeof *kept);
+        kept[0].count = (uint32_t)(kept[0].as.text + kept[0].count - v->as.text);
+        kept[0].as.text = v->as.text;
+        out->as.items = kept;
+        out->count = (uint32_t)limit + 1;
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2__template_value *v, bool keep_ends,
+                                               exl2__template_value *out)
+{
+    exl2__template_value *lines = NULL;
+    uint32_t count = 0;
+    size_t broken;
+    EXL2__TRY(exl2__template_step(r, (size_t)v->count * 2));
+    for (size_t at = 0; at < v->count; count++) {
+        exl2__template_line(v, &at, &broken);
+    }
+    EXL2__TRY(exl2__template_take_values(r, count, &lines));
+    count = 0;
+    for (size_t at = 0; at < v->count; count++) {
+        lines[count] = exl2__template_line(v, &at, &broken);
+        lines[count].count += keep_ends ? (uint32_t)broken : 0;
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, lines, count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__template_method id,
+                                             const exl2__template_value *v, exl2__template_args args,
+                                             exl2__template_value *out)
+{
+    bool zeros = id == EXL2__TEMPLATE_METHOD_ZFILL;
+    exl2__template_value fill = exl2__template_text(zeros ? "0" : " ", 1);
+    if (!exl2__template_is_integer(args[0])) {
+        return exl2__template_bad_argument(r, "padding", args[0]);
+    }
+    if (args[1]) {
+        EXL2__TRY(exl2__template_text_argument(r, "padding", args[1]));
+        fill = *args[1];
+    }
+    if (zeros && v->count && (v->as.text[0] == '-' || v->as.text[0] == '+')) {
+        return exl2__template_refuse(r, "zfill of a number with a sign");
+    }
+    return exl2__template_pad(r, v, args[0]->as.integer,
+                              id == EXL2__TEMPLATE_METHOD_CENTER  ? 'c'
+                              : id == EXL2__TEMPLATE_METHOD_LJUST ? 'l'
+                                                                  : 'r',
+                              &fill, out);
+}
+
+EXL2__COLD
+static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    const exl2__template_value *set;
+    uint64_t limit;
+    bool truth = false;
+    switch (id) {
+    case EXL2__TEMPLATE_METHOD_STRIP:
+    case EXL2__TEMPLATE_METHOD_LSTRIP:
+    case EXL2__TEMPLATE_METHOD_RSTRIP:
+        EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
+        return exl2__template_strip(r, v, set, (id != EXL2__TEMPLATE_METHOD_RSTRIP ? EXL2__TEMPLATE_FRONT : 0) |
+                                               (id != EXL2__TEMPLATE_METHOD_LSTRIP ? EXL2__TEMPLATE_BACK : 0), out);
+    case EXL2__TEMPLATE_METHOD_STARTSWITH:
+    case EXL2__TEMPLATE_METHOD_ENDSWITH:
+        return exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_ENDSWITH, out);
+    case EXL2__TEMPLATE_METHOD_REMOVEPREFIX:
+    case EXL2__TEMPLATE_METHOD_REMOVESUFFIX:
+        EXL2__TRY(exl2__template_text_argument(r, "removeprefix", args[0]));
+        EXL2__TRY(exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_REMOVESUFFIX, out));
+        limit = out->as.integer ? args[0]->count : 0;
+        *out =
+            exl2__template_text(v->as.text + (id == EXL2__TEMPLATE_METHOD_REMOVEPREFIX ? limit : 0), v->count - limit);
+        return EXL2_OK;
+    case EXL2__TEMPLATE_METHOD_SPLIT:
+    case EXL2__TEMPLATE_METHOD_RSPLIT:
+        return exl2__template_method_split(r, v, args[0], args[1], id == EXL2__TEMPLATE_METHOD_RSPLIT, out);
+    case EXL2__TEMPLATE_METHOD_SPLITLINES:
+        return exl2__template_method_lines(r, v, exl2__template_asks(args[0]), out);
+    case EXL2__TEMPLATE_METHOD_PARTITION:
+    case EXL2__TEMPLATE_METHOD_RPARTITION:
+        return exl2__template_method_partition(r, v, args[0], id == EXL2__TEMPLATE_METHOD_RPARTITION, out);
+    case EXL2__TEMPLATE_METHOD_REPLACE:
+        EXL2__TRY(exl2__template_text_argument(r, "replace", args[0]));
+        EXL2__TRY(exl2__template_text_argument(r, "replace", args[1]));
+        EXL2__TRY(exl2__template_limit(r, "replace", args[2], &limit));
+        return exl2__template_replace(r, v, args[0], args[1], limit, out);
+    case EXL2__TEMPLATE_METHOD_CAPITALIZE:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_FIRST, out);
+    case EXL2__TEMPLATE_METHOD_LOWER:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_LOWER, out);
+    case EXL2__TEMPLATE_METHOD_UPPER:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_UPPER, out);
+    case EXL2__TEMPLATE_METHOD_TITLE:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_TITLE, out);
+    case EXL2__TEMPLATE_METHOD_SWAPCASE:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_SWAP, out);
+    case EXL2__TEMPLATE_METHOD_CENTER:
+    case EXL2__TEMPLATE_METHOD_LJUST:
+    case EXL2__TEMPLATE_METHOD_RJUST:
+    case EXL2__TEMPLATE_METHOD_ZFILL:
+        return exl2__template_method_pad(r, id, v, args, out);
+    case EXL2__TEMPLATE_METHOD_FORMAT:
+        return exl2__template_format_braces(r, v, args, out);
+    case EXL2__TEMPLATE_METHOD_JOIN:
+        return exl2__template_join(r, args[0], v, true, out);
+    case EXL2__TEMPLATE_METHOD_ISALNUM:
+    case EXL2__TEMPLATE_METHOD_ISALPHA:
+    case EXL2__TEMPLATE_METHOD_ISDIGIT:
+    case EXL2__TEMPLATE_METHOD_ISLOWER:
+    case EXL2__TEMPLATE_METHOD_ISSPACE:
+    case EXL2__TEMPLATE_METHOD_ISUPPER:
+        EXL2__TRY(exl2__template_is_kind(r, v, id == EXL2__TEMPLATE_METHOD_ISALNUM   ? 'n'
+                                               : id == EXL2__TEMPLATE_METHOD_ISALPHA ? 'a'
+                                               : id == EXL2__TEMPLATE_METHOD_ISDIGIT ? 'd'
+                                               : id == EXL2__TEMPLATE_METHOD_ISLOWER ? 'l'
+                                               : id == EXL2__TEMPLATE_METHOD_ISSPACE ? 's'
+                                                                                     : 'u', &truth));
+        *out = exl2__template_bool(truth);
+        return EXL2_OK;
+    default:
+        return exl2__template_method_find(r, id, v, args[0], out);
+    }
+}
+
+/* ---- dicts, lists, loops ---- */
+
+static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    exl2__template_value *items = NULL, *pairs = NULL;
+    if (id == EXL2__TEMPLATE_METHOD_GET) {
+        const exl2__template_entry *entry;
+        EXL2__TRY(exl2__template_check_key(r, args[0], 0));
+        EXL2__TRY(exl2__template_entry_find(r, v->as.entries, v->count, args[0], &entry));
+        *out = entry ? entry->value : args[1] ? *args[1] : exl2__template_none();
+        return EXL2_OK;
+    }
+    if (id == EXL2__TEMPLATE_METHOD_COPY) {
+        *out = *v;
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_take_values(r, v->count, &items));
+    if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
+        EXL2__TRY(exl2__template_take_values(r, (uint64_t)v->count * 2, &pairs));
+    }
+    for (uint32_t i = 0; i < v->count; i++) {
+        const exl2__template_entry *e = &v->as.entries[i];
+        if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
+            pairs[i * 2] = e->key;
+            pairs[i * 2 + 1] = e->value;
+            items[i] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pairs + i * 2, 2);
+            items[i].marked = v->marked;
+        } else {
+            items[i] = id == EXL2__TEMPLATE_METHOD_KEYS ? e->key : e->value;
+        }
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_VIEW, items, v->count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* index and count. */
+static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__template_method id,
+                                              const exl2__template_value *v, const exl2__template_value *part,
+                                              exl2__template_value *out)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < v->count; i++) {
+        bool same;
+        EXL2__TRY(exl2__template_equal(r, &v->as.items[i], part, 0, &same));
+        if (same && id == EXL2__TEMPLATE_METHOD_INDEX) {
+            *out = exl2__template_int(i);
+            return EXL2_OK;
+        }
+        count += same;
+    }
+    *out = exl2__template_int(count);
+    return id == EXL2__TEMPLATE_METHOD_COUNT
+               ? EXL2_OK
+               : exl2__template_fail(r, EXL2_ERR_FORMAT, "the value is not in the list");
+}
+
+/* cycle and changed. */
+static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
+                                              exl2__template_loop *loop, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    exl2__template_value *items = NULL;
+    uint32_t count = 0;
+    bool same = false;
+    while (count < EXL2__TEMPLATE_ARGS_MAX && args[count]) {
+        count++;
+    }
+    if (id == EXL2__TEMPLATE_METHOD_CYCLE) {
+        *out = *args[(loop->at - 1) % count];
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = *args[i];
+    }
+    exl2__template_value asked = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, items, count);
+    EXL2__TRY(exl2__template_equal(r, &asked, &loop->changed, 0, &same));
+    loop->changed = asked;
+    *out = exl2__template_bool(!same);
+    return EXL2_OK;
+}
+
+/* `id` from the table of methods, or METHOD_UNKNOWN. */
+static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id, const exl2__template_value *name,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    exl2__template_method method = (exl2__template_method)id;
+    bool known = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
+    bool meant = known && id != EXL2__TEMPLATE_METHOD_UNKNOWN;
+    if (meant && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_method_text(r, method, v, args, out);
+    }
+    if (meant && v->kind == EXL2__TEMPLATE_KIND_DICT) {
+        return exl2__template_method_dict(r, method, v, args, out);
+    }
+    if (meant && exl2__template_is_sequence(v)) {
+        bool copy = method == EXL2__TEMPLATE_METHOD_COPY;
+        *out = *v;
+        return copy ? EXL2_OK : exl2__template_method_list(r, method, v, args[0], out);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_LOOP &&
+        (id == EXL2__TEMPLATE_METHOD_CYCLE || id == EXL2__TEMPLATE_METHOD_CHANGED)) {
+        return exl2__template_method_loop(r, method, v->as.loop, args, out);
+    }
+    bool unsafe = exl2__template_listed("append clear extend insert pop popitem remove reverse setdefault sort update",
+                                        name->as.text, name->count);
+    if (known && unsafe) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "access to attribute '%.*s' of '%s' object is unsafe.",
+                                   (int)name->count, name->as.text, exl2__template_type(v));
+    }
+    if (known) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "method '%.*s' of a %s is not supported", (int)name->count,
+                                   name->as.text, exl2__template_type(v));
+    }
+    EXL2__TRY(exl2__template_attribute(r, v, name->as.text, name->count, out));
+    if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, out);
+    }
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not callable", exl2__template_type(out));
+}
+
+#endif

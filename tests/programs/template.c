@@ -1,0 +1,115 @@
+/* template.c: the flags --template, --tokens and --now of the program exl2, and the named templates of a folder; on the
+   real model what `generate --chat` and `chat` make of --template.
+   takes: template CASE PROGRAM FOLDER: "render" or "generate", the program, a folder to write to.
+   gives: exit code 0, 1 or 77 (no real model).
+   owns:  FOLDER.
+   next:  npc.c */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
+#define HELLO "{\"messages\": [{\"role\": \"user\", \"content\": \"caf\\u00e9\"}], \"add_generation_prompt\": true"
+
+/* What `exl2 render MODEL flags` answers to one line: text, or NULL and the error. The answer lives until the next. */
+static void check_render(const char *model, const char *flags, const char *line, const char *rendered,
+                         const char *error)
+{
+    program_write("in", line);
+    int code = program_run("render '%s' %s <'%s/in'", model, flags, folder);
+    char *text;
+    json_value *answer = program_json(code, &text);
+    const char *got = program_text(answer, rendered ? "rendered" : "error"), *wanted = rendered ? rendered : error;
+    if (!CHECK(got && (rendered ? strcmp(got, wanted) == 0 : strstr(got, wanted) != NULL))) {
+        printf("wanted %s\ngot %s\n", wanted, text);
+    }
+    json_free(answer);
+    free(text);
+}
+
+static void case_render(void)
+{
+    char flags[4096], command[4096];
+    program_write("a.jinja", "{{ bos_token }}|{{ eos_token is defined }}|{{ messages[0].content }}|{{ x }}|"
+                             "{{ strftime_now('%d %b %Y %H:%M:%S') }}{{ '|go' if add_generation_prompt }}");
+    program_write("bad.jinja", "line\n  {{ messages | shout }}");
+    program_write("tokens.json", "{\"bos_token\": \"<BOS>\"}");
+    snprintf(flags, sizeof flags, "--template '%s/a.jinja' --tokens '%s/tokens.json' --now '2024-02-29 07:08:09'",
+             folder, folder);
+    check_render(TOKENIZER, flags, HELLO ", \"kwargs\": {\"x\": 1.5}}\n",
+                 "<BOS>|False|caf\xC3\xA9|1.5|29 Feb 2024 07:08:09|go", NULL);
+    snprintf(flags, sizeof flags, "--template '%s/a.jinja' --now '2024-02-29 07:08:09'", folder);
+    check_render(TOKENIZER, flags, "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n",
+                 "<|im_start|>|True|b||29 Feb 2024 07:08:09", NULL);
+    snprintf(flags, sizeof flags, "--template '%s/bad.jinja'", folder);
+    check_render(TOKENIZER, flags, HELLO "}\n", NULL, "line 2, column 17: filter 'shout' is not supported");
+    check_render(TOKENIZER, "--now yesterday", HELLO "}\n", NULL, "now is 'yesterday', expected YYYY-MM-DD");
+    check_render(TOKENIZER, "--template rag", HELLO "}\n", NULL, "no chat template called 'rag'");
+    program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
+    program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template goes with --chat");
+
+    /* a folder with several templates: by flag, by the line, by tools */
+    snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder,
+             folder);
+    CHECK_INT(system(command), 0);
+    program_write("named/tokenizer_config.json",
+                  "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D{{ tools }}\"},"
+                  " {\"name\": \"tool_use\", \"template\": \"T{{ tools[0].name }}\"},"
+                  " {\"name\": \"rag\", \"template\": \"R{{ documents[0].text }}\"}]}");
+    snprintf(flags, sizeof flags, "%s/named", folder);
+    check_render(flags, "", HELLO "}\n", "DNone", NULL);
+    check_render(flags, "", HELLO ", \"tools\": [{\"name\": \"add\"}]}\n", "Tadd", NULL);
+    check_render(flags, "--template rag", HELLO ", \"documents\": [{\"text\": \"x\"}]}\n", "Rx", NULL);
+    check_render(flags, "", HELLO ", \"documents\": [{\"text\": \"x\"}], \"template\": \"rag\"}\n", "Rx", NULL);
+}
+
+/* The ids that a prompt became, as text. */
+static char *prompt_ids(int code)
+{
+    char *text;
+    json_value *answer = program_json(code, &text);
+    const json_value *ids = json_member(answer, code == 0 && json_member(answer, "prompt_ids") ? "prompt_ids" : "ids");
+    char *copy = CHECK(ids != NULL) ? memory_copy_text(ids->raw, ids->raw_bytes) : memory_copy_text("", 0);
+    json_free(answer);
+    free(text);
+    return copy;
+}
+
+/* Markers of the template are tokens, the same letters of a message are text. */
+static void case_generate(void)
+{
+    const char *model = check_model();
+    program_write("a.jinja", "<|im_start|>Say {{ messages[0].content }}");
+    program_write("in", "{\"text\": \"<|im_start|>Say it\", \"add_bos\": false}\n");
+    char *wanted = prompt_ids(program_run("tokenize '%s' <'%s/in'", model, folder));
+    char *got = prompt_ids(program_run("generate '%s' --chat --template '%s/a.jinja' --prompt it --max 1 --json", model,
+                                       folder));
+    CHECK_TEXT(got, wanted);
+    free(got);
+    got = prompt_ids(program_run("generate '%s' --chat --template '%s/a.jinja' --prompt '<|im_start|>' --max 1 --json",
+                                 model, folder));
+    CHECK(strncmp(got, "[1, ", 4) == 0 && !strstr(got, " 1,") && !strstr(got, " 1]"));
+    free(got);
+    free(wanted);
+    program_sentence(program_run("generate '%s' --chat --template rag --prompt a --max 1", model), 1,
+                     "no chat template called 'rag'");
+    program_write("bad.jinja", "{{ 1 +");
+    program_write("in", "Hello\n");
+    program_sentence(program_run("chat '%s' --template '%s/bad.jinja' --max 1 <'%s/in'", model, folder, folder), 1,
+                     "chat template line 1, column");
+    CHECK_INT(program_run("chat '%s' --template '%s/a.jinja' --max 1 <'%s/in'", model, folder, folder), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        printf("takes: CASE PROGRAM FOLDER\n");
+        return 1;
+    }
+    program_set(argv[2], argv[3]);
+    if (strcmp(argv[1], "render") == 0) {
+        case_render();
+    } else {
+        case_generate();
+    }
+    return check_done();
+}
