@@ -185,7 +185,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
                         .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
                         .guidance = o->guidance, .on_event = on_event, .user = g };
-    const exl2_message negative = { "user", o->negative };
+    const exl2_message negative = { .role = "user", .text = o->negative };
     if (o->negative && o->chat) {
         d.negative_messages = &negative;
         d.negative_message_count = 1;
