@@ -734,7 +734,7 @@ typedef struct exl2_sampler_desc {
     uint32_t bias_count, allow_count, ban_count; /* allow_count 0 = all */
 } exl2_sampler_desc;
 
-/* [E nb] What a job with these settings would use: no field is 0, presets are resolved. ARG: out of range. */
+/* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
 EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 

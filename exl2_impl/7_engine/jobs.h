@@ -321,8 +321,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     exl2__sequence *s = &job->sequence;
     if (result->token < 0) {
         exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
-                       job->grammar ? "no token is allowed: the biases ban all that the grammar allows here"
-                                    : "no token is allowed: the biases ban the whole vocabulary");
+                       job->grammar ? "no token is allowed: the biases and lists ban all that the grammar allows here"
+                                    : "no token is allowed: biases, ban, allow and banned texts leave none");
         return;
     }
     if (!job->first_ns) {

@@ -130,6 +130,24 @@ static void bans(const rig *r)
     CHECK(strncmp(said.text, "The fox", 7) == 0);
 }
 
+/* End tokens that a minimum length holds back may come once it is reached, rewinds or not (spec 17, defect 14). */
+static void bans_and_minimum(const rig *r)
+{
+    static const char *const one[] = { "fox" };
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r->engine, r->model, &info), EXL2_OK);
+    const exl2_bias wish = { info.eos, 20 };
+    exl2_job_desc d = text_job(r, &model, 16, &said);
+    d.sampler.bias = &wish;
+    d.sampler.bias_count = 1;
+    d.ban_strings = one;
+    d.ban_string_count = 1;
+    d.min_tokens = 4;
+    CHECK_INT(run(r, &d, &said), EXL2_OK);
+    CHECK(said.stop == EXL2_STOP_EOS && said.count == 5 && said.ids[4] == info.eos);
+    CHECK(!find(said.text, "fox"));
+}
+
 /* Where nothing but the banned text can come, it comes, and is counted. */
 static void bans_in_vain(const rig *r)
 {
@@ -293,6 +311,7 @@ int main(void)
     text_write(&model, plan, 16, "{'eos_token':'<|endoftext|>'}");
     rig r = text_load(&model);
     bans(&r);
+    bans_and_minimum(&r);
     bans_in_vain(&r);
     minimum(&r);
     healing(&r);

@@ -223,6 +223,9 @@ static void test_make(void)
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f }); /* colder than 0.01 is the likeliest token */
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.greedy);
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f, .temperature_last = true }); /* spec 17, defect 20 */
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.greedy && !s.temperature_last);
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.01f });
     exl2__sampler_make(&d, 1, &s);
     CHECK(!s.greedy);
