@@ -243,10 +243,16 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar_vocab.h"
 /* defines: an automaton made ready to walk: classes of bytes, shortest ways to the end */
 #include "6_text/grammar_link.h"
+
+EXL2__SIZE_END
+
 /* defines: states of a walk, made as they are reached */
 #include "6_text/grammar_state.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar_mask.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: regular expressions */
 #include "6_text/grammar_regex.h"
 /* defines: rules of EBNF, choices */
