@@ -194,12 +194,18 @@ EXL2__SIZE_END
 #include "6_text/lower.h"
 /* defines: regular expressions over text */
 #include "6_text/regex.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: a pattern -> a program for it */
 #include "6_text/regex_parse.h"
 /* defines: compatibility decompositions, packed */
 #include "6_text/nfkc_table.h"
 /* defines: what they are of a code point */
 #include "6_text/nfkc.h"
+
+EXL2__SIZE_END
+
 /* defines: canonical decompositions */
 #include "6_text/nfc_table.h"
 /* defines: normal forms D and C */
