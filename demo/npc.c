@@ -25,7 +25,7 @@
 
 typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *save;
-    uint32_t cpu_us, gpu_us, seed;
+    uint32_t cpu_us, gpu_us, seed, turns;
     host_options host;
 } npc_options;
 
@@ -66,6 +66,7 @@ static exl2_flow on_load(void *user, const exl2_event *event)
 static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
+    d.grammars = true;
     d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the world's pages are theirs too */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
@@ -153,7 +154,7 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
 /* What the visitor does in this frame. false: the tavern has the sentence. */
 static bool visit(game *g)
 {
-    const char *line = g->options->script ? script_line(&g->script, &g->tavern) : keyboard_line(&g->keyboard);
+    const char *line = g->script.text ? script_line(&g->script, &g->tavern) : keyboard_line(&g->keyboard);
     if (!line) {
         return true;
     }
@@ -168,15 +169,15 @@ static bool ended(const game *g)
     return g->visitor.quits || g->script.ended || g->keyboard.at_end || interrupted();
 }
 
-/* The engine's slice; what a hush took of the frame is taken off it. */
+/* The engine's slice; what hushes and grammars took of the frame is taken off it. */
 static double step_engine(game *g)
 {
-    uint32_t hush_us = (uint32_t)(g->tavern.hush_ns / 1000), cpu_us = g->options->cpu_us;
-    exl2_step_desc slice = { .cpu_us = cpu_us > hush_us ? cpu_us - hush_us : 1, .gpu_us = g->options->gpu_us };
+    uint32_t extra_us = (uint32_t)(g->tavern.extra_ns / 1000), cpu_us = g->options->cpu_us;
+    exl2_step_desc slice = { .cpu_us = cpu_us > extra_us ? cpu_us - extra_us : 1, .gpu_us = g->options->gpu_us };
     uint64_t start = clock_ns();
     exl2_step(g->host.engine, &slice);
-    double ms = (double)(clock_ns() - start + g->tavern.hush_ns) * 1e-6;
-    g->tavern.hush_ns = 0;
+    double ms = (double)(clock_ns() - start + g->tavern.extra_ns) * 1e-6;
+    g->tavern.extra_ns = 0;
     return ms;
 }
 
@@ -189,8 +190,8 @@ static bool run_frame(game *g)
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
     }
-    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->options->script ? NULL : g->keyboard.text);
-    uint64_t end = pace_display(&g->display_ns);
+    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->script.text ? NULL : g->keyboard.text);
+    uint64_t end = g->options->turns ? clock_ns() : pace_display(&g->display_ns);
     g->talk_ns += talk ? end - g->last_ns : 0;
     measure(g, (double)(end - g->last_ns) * 1e-6, step_ms, talk);
     g->last_ns = end;
@@ -225,7 +226,7 @@ static bool say_goodbye(game *g)
                    .talk_seconds = (double)g->talk_ns * 1e-9 };
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
-    c.allocations = c.stats.allocations - g->at_ready.allocations;
+    c.allocations = c.stats.allocations - g->at_ready.allocations - g->tavern.grammar_allocations;
     end_card_print(&c, &g->screen);
     bool good = !o->json || end_card_save_json(&c, o->json);
     return (!o->png || end_card_save_png(&c, o->png)) && good;
@@ -236,7 +237,7 @@ static void show_room(game *g)
 {
     const char *world = g->cast.world, *end = strstr(world, "\n\n");
     screen_open(&g->screen);
-    if (!g->options->script && g->screen.live) {
+    if (!g->script.text && g->screen.live) {
         keyboard_open(&g->keyboard);
     }
     screen_heading(&g->screen, "The Drowned Lantern");
@@ -245,13 +246,13 @@ static void show_room(game *g)
 
 static bool can_visit(const npc_options *o)
 {
-    bool good = o->script || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+    bool good = o->script || o->turns || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
     if (!o->model) {
         fputs("npc needs a model: npc --model DIR; sh demo/run.sh fetches one\n", stderr);
         return false;
     }
     if (!good) {
-        fputs("npc needs a terminal for a person to talk, or --script FILE\n", stderr);
+        fputs("npc needs a terminal for a person to talk, or --script FILE, or --turns N\n", stderr);
     }
     return good;
 }
@@ -262,6 +263,9 @@ static int run(const npc_options *o)
     g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .save_path = o->save };
     bool good = can_visit(o) && cast_read(&g.cast, o->people) && (!o->script || script_read(&g.script, o->script))
              && host_open(&g.host, &o->host);
+    if (good && o->turns) {
+        script_make(&g.script, o->turns);
+    }
     if (good) {
         interrupt_watch();
         show_room(&g);
@@ -270,7 +274,11 @@ static int run(const npc_options *o)
         keyboard_close(&g.keyboard);
         good = (!g.open || say_goodbye(&g)) && good;
     }
-    if (good && o->script && (g.visitor.failed || interrupted())) {
+    if (good && g.tavern.invalid_turns) {
+        fprintf(stderr, "%u of %u turns were not what the game allows\n", g.tavern.invalid_turns, g.tavern.turns);
+        good = false;
+    }
+    if (good && g.script.text && (g.visitor.failed || interrupted())) {
         fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
                                                  : "interrupted before the script's end");
         good = false;
@@ -293,6 +301,7 @@ int main(int argc, char **argv)
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
         { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
         { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
+        { "--turns", ARG_U32, &o.turns, "N", "questions until N turns are answered, as fast as they come" },
         { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
         { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times at the end" },
         { "--save", ARG_TEXT, &o.save, "F", "where /save writes what was said (lantern.txt)" },
@@ -303,6 +312,9 @@ int main(int argc, char **argv)
                           "The Drowned Lantern: talk with three people in a tavern, inside a 60 Hz loop.",
                           NULL, 0, 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
+    if (parsed == ARGS_OK && o.script && o.turns) {
+        parsed = args_wrong(&d, "give one of --script and --turns");
+    }
     if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {
         parsed = args_wrong(&d, "--cpu-us and --gpu-us are at least 1");
     }

@@ -82,10 +82,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu_phases.h"
 /* defines: the integer arithmetic of sampling */
 #include "3_backend/cpu_weight.h"
+/* defines: which tokens of a row are still in */
+#include "3_backend/cpu_sample_list.h"
+/* defines: top-a, tail-free, typical, mirostat, XTC, skew */
+#include "3_backend/cpu_sample_shape.h"
 /* defines: a row of logits -> a token, or log-probabilities */
 #include "3_backend/cpu_sample.h"
 /* defines: one model on the CPU, and how its work is spread over threads */
 #include "3_backend/cpu_device.h"
+/* defines: rows of logits on the processor */
+#include "3_backend/cpu_draw.h"
 /* defines: K and V into pages, attention over them */
 #include "3_backend/cpu_attend.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
@@ -159,6 +165,8 @@ EXL2__SIZE_BEGIN
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
+/* defines: the penalty on repeating what was said */
+#include "5_generate/dry.h"
 /* defines: presets and sampler settings, resolved */
 #include "5_generate/sampler.h"
 /* defines: what scheduling knows about a job */
@@ -235,6 +243,38 @@ EXL2__SIZE_BEGIN
 #include "6_text/stream.h"
 /* defines: stop strings in text that comes piece by piece */
 #include "6_text/stops.h"
+/* defines: an automaton over bytes with calls and counted loops, as front ends build it */
+#include "6_text/grammar_code.h"
+/* defines: a model's tokens as tries of bytes */
+#include "6_text/grammar_vocab.h"
+/* defines: an automaton made ready to walk: classes of bytes, shortest ways to the end */
+#include "6_text/grammar_link.h"
+
+EXL2__SIZE_END
+
+/* defines: states of a walk, made as they are reached */
+#include "6_text/grammar_state.h"
+/* defines: which tokens a state allows */
+#include "6_text/grammar_mask.h"
+
+EXL2__SIZE_BEGIN
+
+/* defines: regular expressions */
+#include "6_text/grammar_regex.h"
+/* defines: rules of EBNF, choices */
+#include "6_text/grammar_ebnf.h"
+/* defines: JSON schemas: parts, references, sets of schemas */
+#include "6_text/grammar_schema.h"
+/* defines: numbers between bounds */
+#include "6_text/grammar_number.h"
+/* defines: JSON strings, arrays, constants */
+#include "6_text/grammar_value.h"
+/* defines: keys that are none of a list */
+#include "6_text/grammar_keys.h"
+/* defines: JSON objects, branches, whole schemas */
+#include "6_text/grammar_object.h"
+/* defines: a grammar of any kind */
+#include "6_text/grammar.h"
 /* defines: a parsed chat template */
 #include "6_text/template_code.h"
 /* defines: template text -> tokens */
@@ -290,8 +330,12 @@ EXL2__SIZE_BEGIN
 #include "7_engine/events.h"
 /* defines: the engine and its objects, and how a handle becomes one */
 #include "7_engine/objects.h"
+/* defines: grammars that the host has made, and where jobs stand in them */
+#include "7_engine/grammars.h"
 /* defines: a running job's life */
 #include "7_engine/jobs.h"
+/* defines: a job's sampler, stops and bans, copied */
+#include "7_engine/choices.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/starting.h"
 /* defines: a model's way from folder to ready */

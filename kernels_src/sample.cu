@@ -33,7 +33,7 @@ EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f
 
 EXL2K_FN bool exl2k_is_adjusted(const exl2k_draw *d)
 {
-    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0);
+    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0 || d->mask != 0);
 }
 
 /* Does the draw need the sum of all weights at its own temperature? */
@@ -139,14 +139,25 @@ EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
     }
 }
 
-/* Penalty and bias. A token that the bias list names twice gets its sums in the order of the list: by one thread. */
+/* Four bits: which of the thread's n-th four tokens may be drawn. */
+EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_draw *d, u32 n)
+{
+    u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+    return d->mask && id < a->vocab ? exl2k_load(d->mask + id / 32 * 4ull) >> (id & 31) : 15;
+}
+
+/* Mask, penalty and bias. A token that the bias list names twice gets its sums in the order of the list: by one
+   thread. */
 EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w,
                            u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     u32 first = blockIdx.x * EXL2K_SAMPLE_CHUNK, count = exl2k_min(a->vocab - first, EXL2K_SAMPLE_CHUNK);
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        *(uint4 *)&w->logits[exl2k_place(n)] = make_uint4(bits[n][0], bits[n][1], bits[n][2], bits[n][3]);
+        u32 allowed = exl2k_allowed(a, d, n);
+        *(uint4 *)&w->logits[exl2k_place(n)] =
+            make_uint4(allowed & 1 ? bits[n][0] : EXL2K_BITS_NONE, allowed & 2 ? bits[n][1] : EXL2K_BITS_NONE,
+                       allowed & 4 ? bits[n][2] : EXL2K_BITS_NONE, allowed & 8 ? bits[n][3] : EXL2K_BITS_NONE);
     }
     for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_CHUNK / 32; i += EXL2K_SAMPLE_THREADS) {
         w->penalised[i] = w->biased[i] = 0;

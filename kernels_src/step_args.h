@@ -58,7 +58,7 @@ enum { EXL2K_DRAW, EXL2K_SCORE };
 #define EXL2K_ADVANCE 4u
 
 /* How a row of logits becomes a token: exl2__logit_row and exl2__sampling, with all that needs a quotient or a double
-   already computed. 112 bytes. */
+   already computed. 128 bytes. */
 typedef struct exl2k_draw {
     exl2k_u32 row;                   /* of the pass */
     exl2k_u32 use;                   /* EXL2K_DRAW, EXL2K_SCORE */
@@ -75,6 +75,8 @@ typedef struct exl2k_draw {
     exl2k_u64 least_weight;          /* max(1, floor(min_p * 2^40)) */
     exl2k_u64 history;               /* u32 [history_size] */
     exl2k_u64 bias;                  /* exl2k_bias [bias_count] */
+    exl2k_u64 mask;                  /* u32 [ceil(vocab / 32)]: a bit for each token that may be drawn; 0 = all may */
+    exl2k_u64 unused_address;
 } exl2k_draw;
 
 typedef struct exl2k_result_alt {

@@ -22,10 +22,12 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system, *template;
-    bool chat, json;
-    uint32_t max_tokens;
-    arg_texts stops;
+    const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
+    const char *schema, *grammar, *regex, *choices;
+    bool chat, json, heal;
+    uint32_t max_tokens, min_tokens;
+    float guidance;
+    arg_texts stops, bans;
     sampling_options sampling;
     host_options host;
 } generate_options;
@@ -34,6 +36,8 @@ typedef struct generation {
     const generate_options *options;
     host *host;
     char *file_text; /* of --prompt-file */
+    char *grammar_text; /* of --schema, --grammar or --choices */
+    exl2_grammar_desc grammar;
     const char *prompt;
     size_t prompt_bytes;
     ids prompt_ids; /* of --ids */
@@ -82,10 +86,17 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (o->system && !o->chat) {
         return args_wrong(d, "--system goes with --chat");
     }
-    for (uint32_t i = 0; i < o->stops.count; i++) {
-        if (!o->stops.items[i][0]) {
-            return args_wrong(d, "--stop takes a text that is not empty");
+    if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
+        return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
+    }
+    for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
+        bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
+        if (stop || ban) {
+            return args_wrong(d, "%s takes a text that is not empty", stop ? "--stop" : "--ban-text");
         }
+    }
+    if (!o->negative != !(o->guidance < 0 || o->guidance > 0)) {
+        return args_wrong(d, "--guidance and --negative go together");
     }
     return ARGS_OK;
 }
@@ -93,7 +104,7 @@ static args_result check(const args_desc *d, const generate_options *o)
 static void print_json(const generation *g, const exl2_token *history, size_t count)
 {
     const exl2_job_stats *stats = &g->end.stats;
-    size_t prompt = stats->prompt_tokens < count ? stats->prompt_tokens : count;
+    size_t prompt = count - (stats->new_tokens < count ? stats->new_tokens : count);
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
     json_out_ids(&j, "prompt_ids", history, prompt);
@@ -171,12 +182,24 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     const generate_options *o = g->options;
     exl2_job job;
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
-                        .stop_string_count = o->stops.count, .on_event = on_event, .user = g };
-    if (o->stops.count && !g->host->info.has_tokenizer) {
-        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet --stop\n", o->path);
+                        .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
+                        .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
+                        .guidance = o->guidance, .on_event = on_event, .user = g };
+    const exl2_message negative = { .role = "user", .text = o->negative };
+    if (o->negative && o->chat) {
+        d.negative_messages = &negative;
+        d.negative_message_count = 1;
+    } else {
+        d.negative_prompt = o->negative;
+    }
+    if (o->stops.count + o->bans.count && !g->host->info.has_tokenizer) {
+        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet %s\n", o->path,
+                o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
-    if (exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
+    g->grammar.model = g->host->model;
+    bool good = !g->grammar.source || exl2_grammar_make(g->host->engine, &g->grammar, &d.grammar) >= 0;
+    if (!good || exl2_session_open(g->host->engine, g->host->model, &g->session) < 0) {
         return host_failed(g->host);
     }
     d.session = g->session;
@@ -210,9 +233,24 @@ static bool read_prompt(generation *g)
     return true;
 }
 
+/* What the text must be; the files of the flags are read. */
+static bool read_grammar(generation *g)
+{
+    const generate_options *o = g->options;
+    const char *path = o->schema ? o->schema : o->grammar ? o->grammar : o->choices;
+    g->grammar.kind = o->schema ? EXL2_GRAMMAR_JSON_SCHEMA : o->grammar ? EXL2_GRAMMAR_EBNF
+                    : o->choices ? EXL2_GRAMMAR_CHOICES : EXL2_GRAMMAR_REGEX;
+    g->grammar.source = o->regex;
+    if (path) {
+        g->grammar_text = text_file_read(path, &g->grammar.source_bytes);
+        g->grammar.source = g->grammar_text;
+    }
+    return !path || g->grammar_text;
+}
+
 int cli_generate(int argc, char **argv)
 {
-    generate_options o = { .sampling = SAMPLING_DEFAULTS };
+    generate_options o = { .sampling = sampling_defaults() };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
@@ -222,8 +260,19 @@ int cli_generate(int argc, char **argv)
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         TEMPLATE_ARG(o.template),
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
-        SAMPLING_ARGS(o.sampling),
+#define SAMPLING_OF o.sampling
+        SAMPLING_ARGS,
+#undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
+        { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
+        { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
+        { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
+        { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
+        { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
+        { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
+        { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
+        { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
+        { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
@@ -248,14 +297,15 @@ int cli_generate(int argc, char **argv)
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
-    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && host_open(&h, &o.host) &&
-               host_load(&h, &model, 1)) {
+    } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
+               && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);
     free(g.prompt_ids.items);
     free(g.template_text);
     free(g.file_text);
+    free(g.grammar_text);
     free(g.text.data);
     return code;
 }

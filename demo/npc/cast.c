@@ -53,6 +53,8 @@ static const char *read_keys(character *c, char **at)
             c->mood = value;
         } else if (strcmp(line, "topic") == 0) {
             c->topic = value;
+        } else if (strcmp(line, "holds") == 0) {
+            c->holds = value;
         } else if (strcmp(line, "colour") == 0) {
             c->colour = (uint32_t)strtoul(value, NULL, 10) & 0xFF;
         } else {
@@ -60,6 +62,17 @@ static const char *read_keys(character *c, char **at)
         }
     }
     return NULL;
+}
+
+/* "An ale is one penny. [give ale]": cuts the act off; NULL: there is none. */
+static const char *take_act(char *answer)
+{
+    char *open = strrchr(answer, '['), *close = open ? strchr(open, ']') : NULL;
+    if (!close || close[1] || open < answer + 2) {
+        return NULL;
+    }
+    *close = open[-1] = 0;
+    return open + 1;
 }
 
 /* "> " lines and their answers. The line that is wrong, or NULL. */
@@ -74,7 +87,7 @@ static const char *read_examples(character *c, char *at)
         if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count == CAST_EXAMPLES_MAX) {
             return question;
         }
-        c->examples[c->example_count++] = (example){ question + 2, answer };
+        c->examples[c->example_count++] = (example){ question + 2, answer, take_act(answer) };
     }
     return NULL;
 }

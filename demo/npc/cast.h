@@ -14,13 +14,15 @@
 
 typedef struct example { /* how a person talks */
     const char *question, *answer;
+    const char *act;       /* what he does with it, NULL = nothing */
 } example;
 
 /* A file has "key: value" lines, an empty line, the persona, and then examples: "> " and what a stranger says, on the
-   next line the answer. */
+   next line the answer, which may end with [act]. */
 typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
+    const char *holds;                        /* words: things that he can give; NULL = none */
     uint32_t colour;                          /* of the 256 that terminals have */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];

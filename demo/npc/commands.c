@@ -14,17 +14,21 @@ static bool run_help(visitor *v, const char *rest);
 
 static bool run_who(visitor *v, const char *rest)
 {
+    char things[256];
     (void)rest;
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         const npc *n = &v->tavern->npcs[i];
         const character *who = n->who;
         exl2_session_info info = { 0 };
         exl2_session_get(v->tavern->engine, n->session, &info);
-        screen_note(v->screen, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, who->mood, who->topic,
+        screen_note(v->screen, "%-6s %s, %s; has in mind: %s.%s", who->name, who->role, n->mood, who->topic,
                     n == v->partner ? " You talk with this one." : "");
+        screen_note(v->screen, "       trusts you %d of %d, holds %s", n->trust, TURN_TRUST_MAX,
+                    tavern_things(v->tavern, n, things, sizeof things));
         screen_note(v->screen, "       context %u of %u tokens, %u pages, %u of them shared", info.tokens,
                     info.context_max, info.pages, info.pages_shared);
     }
+    screen_note(v->screen, "You hold %s.", tavern_things(v->tavern, NULL, things, sizeof things));
     return true;
 }
 

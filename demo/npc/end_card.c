@@ -17,7 +17,7 @@
 
 #define LATE_MS 18.0          /* a frame above it missed its display refresh */
 #define STEP_TOLERANCE_MS 0.5 /* a step above the budget by more is over it */
-#define ROWS 8
+#define ROWS 9
 
 typedef struct card_rows {
     char text[ROWS][96];
@@ -93,7 +93,9 @@ static card_rows rows_of(const end_card *c)
              c->allocations, c->stats.pages_used, c->stats.pages_shared);
     snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
              t->prompt_reused);
-    snprintf(r.text[7], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
+    snprintf(r.text[7], cap, "turns       %u, %u of them not what the game allows; a grammar took %.2f ms (median)",
+             t->turns, t->invalid_turns, samples_median(&c->tavern->grammar_ms));
+    snprintf(r.text[8], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
     samples_free(&first);
     return r;
 }
@@ -124,6 +126,11 @@ static void write_line(json_out *j, const tavern_line *l)
         json_out_uint(j, "prompt_tokens", l->prompt_tokens);
         json_out_uint(j, "reused_tokens", l->reused_tokens);
         json_out_string(j, "stop", host_stop_name(l->stop));
+        json_out_string(j, "mood", l->turn.mood);
+        json_out_string(j, "act", l->turn.act);
+        json_out_string(j, "thing", l->turn.thing);
+        json_out_string(j, "target", l->turn.target);
+        json_out_int(j, "trust", l->turn.trust);
     }
     json_out_end(j);
 }
@@ -173,6 +180,9 @@ static void write_json(json_out *j, const end_card *c)
     json_out_uint(j, "computed", t->prompt_computed);
     json_out_uint(j, "reused", t->prompt_reused);
     json_out_end(j);
+    json_out_uint(j, "turns", t->turns);
+    json_out_uint(j, "invalid_turns", t->invalid_turns);
+    json_out_number(j, "grammar_ms", samples_median(&c->tavern->grammar_ms));
     json_out_uint(j, "allocations_since_load", c->allocations);
     snprintf(hash, sizeof hash, "%016" PRIx64, transcript_hash(t));
     json_out_string(j, "transcript_hash", hash);

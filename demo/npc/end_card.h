@@ -13,12 +13,12 @@ typedef struct end_card {
     const char *model; /* path of its folder */
     uint32_t threads, cpu_us, gpu_us;
     bool on_gpu;
-    const tavern *tavern;
+    tavern *tavern;
     samples *frames;   /* ms of every frame since the tavern was ready */
     samples *steps;    /* of it inside exl2_step */
     double talk_seconds; /* frames in which somebody was asked or spoke */
     uint64_t talk_tokens;
-    uint64_t allocations; /* of the engine since the model was ready */
+    uint64_t allocations; /* of the engine since the model was ready, but for grammars */
     exl2_engine_stats stats;
 } end_card;
 

@@ -117,6 +117,11 @@ static void put_line(const screen *s, ink *i, const tavern_line *l)
         put_words(i, l->by->waits ? " ..." : "_");
     } else if (transcript_was_cut(l)) {
         put_words(i, TRANSCRIPT_CUT);
+    } else if (l->deed[0]) {
+        put_style(s, i, DIM);
+        put_words(i, " (");
+        put_words(i, l->deed);
+        put_words(i, ")");
     }
     put_style(s, i, PLAIN);
     new_row(i);

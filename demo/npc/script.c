@@ -5,8 +5,10 @@
    next:  end_card.c */
 #include "script.h"
 
+#include "../common/memory.h"
 #include "../common/text_file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,29 @@ bool script_read(script *s, const char *path)
     *s = (script){ 0 };
     s->text = s->at = text_file_read(path, &bytes);
     return s->text != NULL;
+}
+
+/* Of four questions one goes to all. */
+void script_make(script *s, uint32_t turns)
+{
+    static const char *const questions[] = {
+        "Good evening.", "Give me the crown, please.", "What happened here tonight?", "Can I buy an ale?",
+        "Who took the key?", "Give your spoon to Osric!", "What do you know about the ship?", "You are lying!",
+        "I like this place. Do you trust me?", "Is the queen here? Give her the crown.", "Thank you.",
+    };
+    static const char *const names[] = { "/shout", "marla,", "osric,", "pike," };
+    memory_text text = { 0 };
+    char line[128];
+    for (uint32_t i = 0, made = 0; made < turns; i++) {
+        bool all = i % 4 == 0 && made + CAST_SIZE <= turns;
+        int bytes = snprintf(line, sizeof line, "%s %s\nwait\n", names[all ? 0 : 1 + i % 3],
+                             questions[i % (sizeof questions / sizeof questions[0])]);
+        memory_text_add(&text, line, (size_t)bytes);
+        made += all ? CAST_SIZE : 1;
+    }
+    *s = (script){ 0 };
+    memory_text_add(&text, "", 1);
+    s->text = s->at = text.data;
 }
 
 static char *take_line(script *s)

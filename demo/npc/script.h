@@ -16,6 +16,7 @@ typedef struct script { /* zeroed: none */
 } script;
 
 bool script_read(script *s, const char *path);        /* false: one sentence was printed to stderr */
+void script_make(script *s, uint32_t turns);          /* a visitor who asks until so many turns were answered */
 const char *script_line(script *s, tavern *t);        /* what the visitor does now, or NULL: nothing in this frame */
 void script_listen(script *s, tavern *t);             /* a "hear" right behind that line holds from the first word on */
 void script_close(script *s);

@@ -75,6 +75,11 @@ static void add_text(tavern_line *l, const char *text, size_t bytes)
     l->text[l->bytes] = 0;
 }
 
+static double ms_since(uint64_t start)
+{
+    return (double)(clock_ns() - start) * 1e-6;
+}
+
 static const char *add_player_line(tavern *t, const char *to, const char *text)
 {
     tavern_line *l = add_line(t, NULL, to);
@@ -83,9 +88,54 @@ static const char *add_player_line(tavern *t, const char *to, const char *text)
     return l->text;
 }
 
-static bool sentence_ends(const tavern_line *l)
+/* ---- things and turns ---- */
+
+static void take_things(tavern *t, const npc *n)
 {
-    return l->bytes && strchr(".!?", l->text[l->bytes - 1]);
+    const char *at = n->who->holds ? n->who->holds : "";
+    for (size_t bytes; (bytes = strcspn(at, " ")) > 0 && t->thing_count < TURN_THINGS_MAX; t->thing_count++) {
+        snprintf(t->things[t->thing_count].name, sizeof t->things[0].name, "%.*s", (int)bytes, at);
+        t->things[t->thing_count].owner = n;
+        at += bytes + (at[bytes] == ' ');
+    }
+}
+
+/* Who is there, what he holds, how far he trusts, now. */
+static turn_state state_of(const npc *n)
+{
+    const tavern *t = n->place;
+    turn_state s = { .targets = { VISITOR }, .target_count = 1, .trust = n->trust };
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        if (&t->npcs[i] != n) {
+            s.targets[s.target_count++] = t->npcs[i].who->name;
+        }
+    }
+    for (uint32_t i = 0; i < t->thing_count; i++) {
+        if (t->things[i].owner == n) {
+            s.things[s.thing_count++] = t->things[i].name;
+        }
+    }
+    return s;
+}
+
+/* The game does what the turn says. */
+static void act(npc *n, tavern_line *l)
+{
+    static const char *const deeds[][2] = { { "nod", "nods to" }, { "laugh", "laughs at" }, { "point", "points at" } };
+    tavern *t = n->place;
+    n->mood = l->turn.mood;
+    n->trust = l->turn.trust;
+    for (size_t i = 0; i < sizeof deeds / sizeof deeds[0]; i++) {
+        if (strcmp(l->turn.act, deeds[i][0]) == 0) {
+            snprintf(l->deed, sizeof l->deed, "%s %s", deeds[i][1], l->turn.target);
+        }
+    }
+    for (uint32_t i = 0; l->turn.thing && i < t->thing_count; i++) {
+        if (t->things[i].name == l->turn.thing) {
+            t->things[i].owner = tavern_find(t, l->turn.target, strlen(l->turn.target));
+            snprintf(l->deed, sizeof l->deed, "gives %s to %s", l->turn.thing, l->turn.target);
+        }
+    }
 }
 
 /* ---- jobs ---- */
@@ -100,19 +150,18 @@ static bool failed(tavern *t)
     return false;
 }
 
-/* Appends the text to the session; speaks: the model goes on with it, up to the end of the line. What players type
-   cannot forge markers of the model. */
-static exl2_result start_job(npc *n, const char *text, bool speaks)
+/* Appends the text to the session; with a grammar the model goes on with a turn. What players type cannot forge markers
+   of the model. */
+static exl2_result start_job(npc *n, const char *text, exl2_grammar grammar)
 {
     exl2_session_info info;
-    static const char *const stops[] = { "\n" };
-    exl2_job_desc d = { .session = n->session, .prompt = text, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = !speaks,
-                        .max_tokens = TAVERN_LINE_TOKENS, .stop_strings = stops, .stop_string_count = 1,
+    exl2_job_desc d = { .session = n->session, .prompt = text, .text_flags = EXL2_TEXT_PLAIN,
+                        .prefill_only = grammar.id == 0, .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar,
                         .on_event = on_event, .user = n };
     d.sampler.preset = EXL2_PRESET_BALANCED;
     d.sampler.temperature = 0.4f;
     d.sampler.min_p = 0.1f;
-    d.sampler.penalty_range = TAVERN_ENOUGH_TOKENS; /* no repeats inside a line, while names and facts may come back */
+    d.sampler.penalty_range = TAVERN_REPEAT_TOKENS;
     d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, &n->job)) >= 0) {
@@ -120,6 +169,14 @@ static exl2_result start_job(npc *n, const char *text, bool speaks)
         n->place->prompt_reused += info.tokens_cached;
     }
     return result;
+}
+
+/* As a turn, so that he will answer so. */
+static void add_example(npc *n, const example *e)
+{
+    char json[1024];
+    turn_example(n->who->mood, e->answer, e->act, VISITOR, json, sizeof json);
+    add_talk(n, " ", json);
 }
 
 /* Persona and examples, behind the world. The last line's end comes with the next question. */
@@ -130,10 +187,31 @@ static exl2_result start_past(npc *n)
     add_talk(n, "\n", "");
     for (uint32_t i = 0; i < who->example_count; i++) {
         add_question(n, who->examples[i].question);
-        add_talk(n, " ", who->examples[i].answer);
+        add_example(n, &who->examples[i]);
     }
-    exl2_result result = start_job(n, n->talk, false);
+    exl2_result result = start_job(n, n->talk, (exl2_grammar){ 0 });
     n->talk_bytes = 0;
+    return result;
+}
+
+/* What he may do now; what is not in the schema cannot be said or done. */
+static exl2_result make_grammar(npc *n, exl2_grammar *out)
+{
+    char schema[TURN_SCHEMA_BYTES];
+    tavern *t = n->place;
+    exl2_session_info info;
+    exl2_engine_stats before, after;
+    uint64_t start = clock_ns();
+    exl2_stats(t->engine, &before);
+    n->state = state_of(n);
+    turn_schema(&n->state, schema);
+    exl2_result result = exl2_session_get(t->engine, n->session, &info);
+    exl2_grammar_desc d = { .model = info.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
+    result = result < 0 ? result : exl2_grammar_make(t->engine, &d, out);
+    exl2_stats(t->engine, &after);
+    t->grammar_allocations += after.allocations - before.allocations;
+    t->extra_ns += clock_ns() - start;
+    samples_add(&t->grammar_ms, ms_since(start));
     return result;
 }
 
@@ -145,18 +223,23 @@ static bool speak(npc *n, const char *question)
     const example *memory = recall(n->who, question);
     if (memory) {
         add_question(n, memory->question);
-        add_talk(n, " ", memory->answer);
+        add_example(n, memory);
     }
     add_question(n, question);
-    exl2_result result = start_job(n, n->talk + before, true);
+    exl2_grammar grammar = { 0 };
+    exl2_result result = make_grammar(n, &grammar);
+    result = result < 0 ? result : start_job(n, n->talk + before, grammar);
     while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
         result = exl2_session_rewind(n->place->engine, n->session, n->past_tokens);
-        result = result < 0 ? result : start_job(n, n->talk, true);
+        result = result < 0 ? result : start_job(n, n->talk, grammar);
     }
+    exl2_grammar_close(n->place->engine, grammar); /* its job keeps it */
     if (result < 0) {
         return failed(n->place);
     }
     n->line = n->place->count;
+    n->said_bytes = 0;
+    n->said[0] = 0;
     add_line(n->place, n, NULL)->reused_tokens = n->reused_tokens;
     return true;
 }
@@ -167,29 +250,37 @@ static exl2_flow on_words(npc *n, const exl2_event *event)
 {
     tavern *t = n->place;
     tavern_line *l = &t->lines[n->line];
-    add_text(l, event->text, event->bytes);
-    l->tokens += event->token_count;
-    if (l->first_ms <= 0) {
-        l->first_ms = (double)(clock_ns() - l->asked_ns) * 1e-6;
+    size_t bytes = 0;
+    size_t room = sizeof n->said - 1 - n->said_bytes, more = event->bytes < room ? event->bytes : room;
+    memcpy(n->said + n->said_bytes, event->text, more);
+    n->said_bytes += more;
+    n->said[n->said_bytes] = 0;
+    const char *words = turn_words(n->said, &bytes);
+    if (words && bytes > l->bytes) {
+        add_text(l, words + l->bytes, bytes - l->bytes);
+        l->heard += event->token_count;
+        l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);
     }
-    if (l->tokens >= TAVERN_ENOUGH_TOKENS && sentence_ends(l)) {
-        return EXL2_STOP_JOB;
-    }
-    n->waits = t->hear_tokens && l->tokens >= t->hear_tokens;
+    n->waits = t->hear_tokens && l->heard >= t->hear_tokens;
     return n->waits ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
 }
 
 static void on_line_end(npc *n, const exl2_event *event)
 {
     tavern_line *l = &n->place->lines[n->line];
-    while (l->bytes && isspace((unsigned char)l->text[l->bytes - 1])) {
-        l->text[--l->bytes] = 0;
-    }
     l->ended = true;
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
     l->prompt_tokens = event->stats.prompt_tokens;
-    add_talk(n, " ", l->text); /* as far as it was heard */
+    if (event->result >= 0) {
+        bool valid = turn_read(&n->state, n->said, n->said_bytes, &l->turn);
+        n->place->turns++;
+        n->place->invalid_turns += !valid;
+        if (valid) {
+            act(n, l);
+        }
+    }
+    add_talk(n, " ", n->said); /* as far as it was heard */
 }
 
 /* The person knows who he is: from here on he talks. */
@@ -259,6 +350,8 @@ bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;
         t->npcs[i].who = &c->people[i];
+        t->npcs[i].mood = c->people[i].mood;
+        take_things(t, &t->npcs[i]);
     }
     if (exl2_session_open(t->engine, h->model, &t->world) < 0) {
         return failed(t);
@@ -278,7 +371,7 @@ static void take_ends(tavern *t)
     exl2_step_desc shortest = { .cpu_us = 1, .gpu_us = 1 };
     uint64_t start = clock_ns();
     exl2_step(t->engine, &shortest);
-    t->hush_ns += clock_ns() - start;
+    t->extra_ns += clock_ns() - start;
 }
 
 bool tavern_ask(tavern *t, npc *n, const char *text)
@@ -361,6 +454,18 @@ npc *tavern_find(tavern *t, const char *name, size_t bytes)
     return NULL;
 }
 
+const char *tavern_things(const tavern *t, const npc *owner, char *out, size_t cap)
+{
+    size_t used = 0;
+    snprintf(out, cap, "nothing");
+    for (uint32_t i = 0; i < t->thing_count && used < cap; i++) {
+        if (t->things[i].owner == owner) {
+            used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? ", " : "", t->things[i].name);
+        }
+    }
+    return out;
+}
+
 void tavern_close(tavern *t)
 {
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
@@ -370,5 +475,6 @@ void tavern_close(tavern *t)
         free(t->lines[i].text);
     }
     free(t->lines);
+    samples_free(&t->grammar_ms);
     *t = (tavern){ 0 };
 }

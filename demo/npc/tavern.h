@@ -1,6 +1,7 @@
 /* tavern.h: three people who share one past. The world is prefilled once; each person's session is a fork of it, so
    its KV pages exist once. A session is a play that goes on: "Stranger: ..." and the person's name are appended, and
-   the model writes the line, as a job; several run side by side.
+   the model writes a turn, as a job; several run side by side. A turn is JSON that a schema of the game as it is now
+   allows: mood, words, what he does, to whom, how far he trusts; the words stream, the rest is done at its end.
    takes: a loaded model, a cast.
    gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
    owns:  the conversations, all lines that were said. The sessions end with the engine.
@@ -9,16 +10,24 @@
 #define NPC_TAVERN_H
 
 #include "../common/host.h"
+#include "../common/samples.h"
 #include "cast.h"
 #include "exl2.h"
+#include "turn.h"
 
-#define TAVERN_LINE_TOKENS 60   /* a line never has more */
-#define TAVERN_ENOUGH_TOKENS 24 /* from here on it ends with its sentence */
+#define TAVERN_TURN_TOKENS 110  /* a turn never has more, and is whole */
+#define TAVERN_REPEAT_TOKENS 24 /* no repeats inside a line, while names and facts may come back */
 #define TAVERN_CONTEXT 2048     /* tokens a person has in mind; then the older half of the talk is forgotten */
 
 typedef struct tavern tavern;
+typedef struct npc npc;
 
-typedef struct npc {
+typedef struct thing {
+    char name[24];
+    const npc *owner;         /* NULL: the visitor */
+} thing;
+
+struct npc {
     tavern *place;
     const character *who;
     exl2_session session;
@@ -29,7 +38,12 @@ typedef struct npc {
     char *talk;               /* [talk_bytes] what was said since then, NUL behind it */
     size_t talk_bytes;
     uint32_t reused_tokens;   /* what the newest job found in the cache */
-} npc;
+    const char *mood;
+    int trust;
+    turn_state state;         /* of the game when his turn began, */
+    char said[TURN_BYTES];    /* [said_bytes] and the turn so far, as JSON, NUL behind it */
+    size_t said_bytes;
+};
 
 typedef struct tavern_line { /* something that was said */
     const npc *by;            /* NULL: the player, */
@@ -38,9 +52,12 @@ typedef struct tavern_line { /* something that was said */
     size_t bytes, cap;
     bool ended;
     exl2_stop stop;
+    turn turn;                /* zeroed: none, or cut */
+    char deed[64];            /* what was done, in words; "" = nothing */
     uint64_t asked_ns;
     double first_ms;          /* from the question to the first word */
     uint32_t tokens, prompt_tokens; /* said; computed before it */
+    uint32_t heard;           /* tokens since its first word */
     uint32_t reused_tokens;         /* found in the cache */
 } tavern_line;
 
@@ -53,8 +70,13 @@ struct tavern { /* zeroed: closed */
     uint32_t ready;           /* people who have their persona in the cache */
     tavern_line *lines;       /* [count] in the order in which they began */
     size_t count, cap;
-    uint32_t hear_tokens;     /* a speaker who has said so many tokens is paused; 0 = never */
-    uint64_t hush_ns;         /* inside exl2_step to end lines at once; the frame loop counts and clears it */
+    uint32_t hear_tokens;     /* a speaker of whose words so many tokens were heard is paused; 0 = never */
+    uint64_t extra_ns;        /* inside the engine but for the frame's step; the frame loop counts and clears it */
+    thing things[TURN_THINGS_MAX];
+    uint32_t thing_count;
+    uint32_t turns, invalid_turns; /* that ended; that were not what the game allows */
+    samples grammar_ms;       /* to make each turn's grammar */
+    uint64_t grammar_allocations;
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
     char error[sizeof(((exl2_error *)0)->text)]; /* of a job that failed, else "" */
 };
@@ -69,6 +91,7 @@ void tavern_go_on(tavern *t);                         /* ends pauses, and hear_t
 uint32_t tavern_speakers(const tavern *t);
 bool tavern_waits(const tavern *t);                   /* every speaker is paused, or there is none */
 npc *tavern_find(tavern *t, const char *name, size_t bytes); /* in any case; NULL = nobody */
+const char *tavern_things(const tavern *t, const npc *owner, char *out, size_t cap); /* their names, or "nothing" */
 void tavern_close(tavern *t);                         /* after host_close, which ends its jobs */
 
 #endif

@@ -25,7 +25,8 @@ char *transcript_text(const tavern *t, size_t *bytes)
     for (size_t i = 0; i < t->count; i++) {
         const tavern_line *l = &t->lines[i];
         if (l->by) {
-            fprintf(file, "%s: %s%s\n", l->by->who->name, l->text, transcript_was_cut(l) ? TRANSCRIPT_CUT : "");
+            fprintf(file, "%s: %s%s%s%s%s\n", l->by->who->name, l->text, transcript_was_cut(l) ? TRANSCRIPT_CUT : "",
+                    l->deed[0] ? " (" : "", l->deed, l->deed[0] ? ")" : "");
         } else {
             fprintf(file, "%sYou, to %s: %s\n", i ? "\n" : "", l->to, l->text);
         }

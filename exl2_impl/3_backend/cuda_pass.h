@@ -112,23 +112,31 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
     }
 }
 
-/* One row of logits with its lists. */
-static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_draw *draw)
+/* One row of logits with its lists; vocab: tokens of its mask, if it has one. */
+static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, uint32_t vocab,
+                                 exl2k_draw *draw)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_DRAW) {
         lists.history_size = advance ? row->history_max : row->history_count;
         void *history = exl2__cuda_pack(k, lists.history_size * sizeof(uint32_t), &lists.history);
-        exl2k_bias *bias =
-            (exl2k_bias *)exl2__cuda_pack(k, row->sampling->bias_count * sizeof(exl2k_bias), &lists.bias);
-        if (!history || !bias) {
+        const exl2__sampling *s = row->sampling;
+        uint64_t biases = s->bias_count + row->extra_count;
+        exl2k_bias *bias = (exl2k_bias *)exl2__cuda_pack(k, biases * sizeof(exl2k_bias), &lists.bias);
+        uint64_t mask_bytes = exl2__div_up(vocab, 32) * sizeof(uint32_t);
+        void *mask = row->mask ? exl2__cuda_pack(k, mask_bytes, &lists.mask) : NULL;
+        if (!history || !bias || (row->mask && !mask)) {
             return false;
+        }
+        if (mask) {
+            memcpy(mask, row->mask, mask_bytes);
         }
         if (row->history_count) {
             memcpy(history, row->history, row->history_count * sizeof(uint32_t));
         }
-        for (uint32_t i = 0; i < row->sampling->bias_count; i++) {
-            bias[i] = (exl2k_bias){ (exl2k_u32)row->sampling->bias[i].token, row->sampling->bias[i].add };
+        for (uint32_t i = 0; i < biases; i++) {
+            const exl2_bias *from = i < s->bias_count ? &s->bias[i] : &row->extras[i - s->bias_count];
+            bias[i] = (exl2k_bias){ (exl2k_u32)from->token, from->add };
         }
     }
     *draw = exl2__cuda_sample_draw(row, &lists, advance, row->left);
@@ -161,7 +169,7 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &draws[i]);
+        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, m->plan->shape.vocab, &draws[i]);
     }
     return good;
 }

@@ -1,6 +1,6 @@
 /* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
    takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
-   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_draw, exl2__cuda_sample_result.
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_can, exl2__cuda_sample_draw, exl2__cuda_sample_result.
    owns:  nothing.
    next:  cuda_device.h */
 #ifndef EXL2__CUDA_SAMPLE_H
@@ -13,12 +13,19 @@
 typedef struct exl2__cuda_lists {
     uint64_t history; /* u32 [history_size], filled from 0 on */
     uint64_t bias;    /* exl2k_bias [bias_count] */
+    uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
     uint32_t history_size;
 } exl2__cuda_lists;
 
 static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
 {
     return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
+}
+
+/* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
+static bool exl2__cuda_sample_can(const exl2__sampling *s)
+{
+    return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
 /* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
@@ -28,7 +35,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
 {
     exl2k_draw d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                      .penalty_inverse = 1, .left = left, .least_weight = 1 };
-    if (row->use == EXL2__LOGIT_SCORE) {
+    if (row->use != EXL2__LOGIT_DRAW) {
         d.use = EXL2K_SCORE;
         d.target = (uint32_t)row->target;
         return d;
@@ -49,7 +56,8 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.history_size = lists->history_size;
     d.history_next = lists->history_size > 0 ? row->history_count % lists->history_size : 0;
     d.bias = lists->bias;
-    d.bias_count = s->bias_count;
+    d.bias_count = s->bias_count + row->extra_count;
+    d.mask = lists->mask;
     return d;
 }
 

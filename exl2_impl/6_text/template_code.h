@@ -306,19 +306,4 @@ static bool exl2__template_signature_find(exl2__template_op op, const char *name
     return false;
 }
 
-/* Line and column, from 1, of an offset in the source; columns count code points. */
-static inline void exl2__template_place(const char *source, uint32_t at, uint32_t *line, uint32_t *column)
-{
-    *line = 1;
-    *column = 1;
-    for (uint32_t i = 0; i < at; i++) {
-        if (source[i] == '\n') {
-            (*line)++;
-            *column = 1;
-        } else {
-            *column += ((uint8_t)source[i] & 0xC0) != 0x80;
-        }
-    }
-}
-
 #endif

@@ -49,7 +49,7 @@ static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_resul
                                             ...)
 {
     uint32_t line, column;
-    exl2__template_place(p->lex.source, at, &line, &column);
+    exl2__unicode_place(p->lex.source, at, &line, &column);
     size_t used =
         exl2__format(p->error->text, sizeof p->error->text, "chat template line %u, column %u: ", line, column);
     va_list args;

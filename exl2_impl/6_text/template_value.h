@@ -157,7 +157,7 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
         return exl2__fail(r->c, code, "chat template: %s", text);
     }
     uint32_t line, column;
-    exl2__template_place(r->program->text, r->now->at, &line, &column);
+    exl2__unicode_place(r->program->text, r->now->at, &line, &column);
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
 
@@ -355,7 +355,7 @@ static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const ex
     case EXL2__TEMPLATE_NO_ELEMENT:
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s%s has no such element", type, object);
     default:
-        exl2__template_place(r->program->text, v->count, &line, &column);
+        exl2__unicode_place(r->program->text, v->count, &line, &column);
         return exl2__template_fail(r, EXL2_ERR_FORMAT,
                                    "the inline if-expression on line %u evaluated to false and no else section was "
                                    "defined.",

@@ -139,4 +139,19 @@ static inline uint32_t exl2__unicode_class(uint32_t code)
     return code < 0x80 ? 1u << ascii[code] : exl2__unicode_class_search(code);
 }
 
+/* Line and column, from 1, of an offset in a text; columns count code points. */
+static inline void exl2__unicode_place(const char *text, size_t at, uint32_t *line, uint32_t *column)
+{
+    *line = 1;
+    *column = 1;
+    for (size_t i = 0; i < at; i++) {
+        if (text[i] == '\n') {
+            (*line)++;
+            *column = 1;
+        } else {
+            *column += ((uint8_t)text[i] & 0xC0) != 0x80;
+        }
+    }
+}
+
 #endif

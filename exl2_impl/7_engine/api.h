@@ -64,30 +64,14 @@ EXL2_API uint32_t exl2_version(void)
 
 EXL2_API const char *exl2_result_name(exl2_result r)
 {
-    switch (r) {
-    case EXL2_OK: return "EXL2_OK";
-    case EXL2_PENDING: return "EXL2_PENDING";
-    case EXL2_IDLE: return "EXL2_IDLE";
-    case EXL2_ERR_ARG: return "EXL2_ERR_ARG";
-    case EXL2_ERR_STATE: return "EXL2_ERR_STATE";
-    case EXL2_ERR_STALE: return "EXL2_ERR_STALE";
-    case EXL2_ERR_TOO_SMALL: return "EXL2_ERR_TOO_SMALL";
-    case EXL2_ERR_MEMORY: return "EXL2_ERR_MEMORY";
-    case EXL2_ERR_DEVICE_MEMORY: return "EXL2_ERR_DEVICE_MEMORY";
-    case EXL2_ERR_BUDGET: return "EXL2_ERR_BUDGET";
-    case EXL2_ERR_CONTEXT_FULL: return "EXL2_ERR_CONTEXT_FULL";
-    case EXL2_ERR_IO: return "EXL2_ERR_IO";
-    case EXL2_ERR_FORMAT: return "EXL2_ERR_FORMAT";
-    case EXL2_ERR_UNSUPPORTED: return "EXL2_ERR_UNSUPPORTED";
-    case EXL2_ERR_NO_DEVICE: return "EXL2_ERR_NO_DEVICE";
-    case EXL2_ERR_NO_COMPILER: return "EXL2_ERR_NO_COMPILER";
-    case EXL2_ERR_COMPILE: return "EXL2_ERR_COMPILE";
-    case EXL2_ERR_DEVICE_LOST: return "EXL2_ERR_DEVICE_LOST";
-    case EXL2_ERR_CANCELLED: return "EXL2_ERR_CANCELLED";
-    case EXL2_ERR_VERSION: return "EXL2_ERR_VERSION";
-    case EXL2_ERR_INTERNAL: return "EXL2_ERR_INTERNAL";
-    }
-    return "unknown result";
+    static const char *const names[] = { /* from the last error on */
+        "EXL2_ERR_INTERNAL", "EXL2_ERR_VERSION", "EXL2_ERR_CANCELLED", "EXL2_ERR_DEVICE_LOST", "EXL2_ERR_COMPILE",
+        "EXL2_ERR_NO_COMPILER", "EXL2_ERR_NO_DEVICE", "EXL2_ERR_UNSUPPORTED", "EXL2_ERR_FORMAT", "EXL2_ERR_IO",
+        "EXL2_ERR_CONTEXT_FULL", "EXL2_ERR_BUDGET", "EXL2_ERR_DEVICE_MEMORY", "EXL2_ERR_MEMORY", "EXL2_ERR_TOO_SMALL",
+        "EXL2_ERR_STALE", "EXL2_ERR_STATE", "EXL2_ERR_ARG", "EXL2_OK", "EXL2_PENDING", "EXL2_IDLE",
+    };
+    uint32_t at = (uint32_t)((int)r - EXL2_ERR_INTERNAL);
+    return at < EXL2__COUNT(names) ? names[at] : "unknown result";
 }
 
 static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given)
@@ -179,9 +163,12 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     exl2__pool_make(&at->model_ids, block, at->max_models);
     exl2__pool_make(&at->session_ids, block, at->max_sessions);
     exl2__pool_make(&at->job_ids, block, at->max_jobs);
+    exl2__pool_make(&at->grammar_ids, block, at->max_sessions);
     at->models = (exl2__model *)exl2__arena_take_zeroed(block, (uint64_t)at->max_models * sizeof *at->models);
     at->sessions = (exl2__session *)exl2__arena_take_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->sessions);
     at->jobs = (exl2__job *)exl2__arena_take_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
+    at->grammars =
+        (exl2__grammar_slot *)exl2__arena_take_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->grammars);
     exl2__events_make(&at->events, block, d->max_events ? d->max_events : 1024);
     return e;
 }

@@ -141,6 +141,42 @@ EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handl
     return exl2__sampler_resolve(&engine->ctx, &m->load.config.defaults, d, out);
 }
 
+/* ---- grammars ---- */
+
+EXL2__COLD
+EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
+{
+    exl2__model *m;
+    static const char *const call = "exl2_grammar_make";
+    EXL2__TRY(exl2__api_argument(e, d && out, call, "a desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_grammar_desc was not zeroed before its fields "
+                                 "were set"));
+    EXL2__TRY(exl2__api_argument(e, (uint32_t)d->kind <= EXL2_GRAMMAR_CUSTOM, call, "there is no such kind"));
+    EXL2__TRY(exl2__api_argument(e, d->kind == EXL2_GRAMMAR_JSON || d->kind == EXL2_GRAMMAR_CUSTOM || d->source, call,
+                                 "the source is missing"));
+    EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || d->allow, call, "allow is missing"));
+    if (d->kind != EXL2_GRAMMAR_CUSTOM) {
+        EXL2__TRY(exl2__api_text_model(e, d->model, &m));
+    } else if (!(m = exl2__objects_model(e, d->model))) {
+        return exl2__objects_stale(e, "model", d->model.id);
+    }
+    exl2_result r = exl2__grammars_make(e, m, d, out);
+    exl2__objects_publish(e);
+    return r;
+}
+
+EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar handle)
+{
+    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
+    if (!g) {
+        return exl2__objects_stale(e, "grammar", handle.id);
+    }
+    exl2__grammars_close(e, g);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
 /* ---- jobs ---- */
 
 static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
@@ -149,7 +185,9 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
     EXL2__TRY(
         exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
     bool whole = (d->prompt || !d->prompt_bytes) && (d->tokens || !d->token_count) && (d->messages || !d->message_count)
-              && (d->stop_strings || !d->stop_string_count) && (d->stop_tokens || !d->stop_token_count);
+              && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
+              && (d->negative_messages || !d->negative_message_count) && (d->negative_prompt || !d->negative_bytes)
+              && (d->stop_tokens || !d->stop_token_count);
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 

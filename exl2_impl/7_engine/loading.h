@@ -24,7 +24,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
     m->forward.active = false;
     for (uint32_t i = 0; i < e->max_jobs; i++) {
         exl2__job *job = &e->jobs[i];
-        if (job->sequence.live && job->model == slot) {
+        if (job->sequence.live && job->model == slot && !job->leader) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
             if (!exl2__jobs_finish(e, job)) { /* no room: the host does not read the ring; the DONE is lost with it */
                 job->discard_events = true;
@@ -39,6 +39,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
     }
     exl2__weights_close(&e->ctx, &m->load);
     exl2__template_set_close(&e->ctx, &m->chats);
+    exl2__grammars_close_all(e, m);
     exl2__vocab_close(&e->ctx, &m->vocab);
     exl2__arena_close(&e->ctx, &m->scratch);
     exl2__arena_close(&e->ctx, &m->cache);
@@ -135,6 +136,11 @@ static void exl2__loading_eos(exl2__model *m)
     }
 }
 
+static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
+{
+    return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
+}
+
 /* Reads everything but weights and fixes every size. */
 static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
 {
@@ -148,6 +154,9 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
                           "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
                           m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
     }
+    if (m->desc.grammars && m->vocab.present) {
+        EXL2__TRY(exl2__grammar_vocab_open(c, &m->vocab, &m->grammar_vocab));
+    }
     EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab.added : NULL, &m->chats));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
@@ -156,7 +165,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         exl2__arena dry = { 0 };
         exl2__arena_take(&dry, EXL2__RENDER_BYTES);
         exl2__loading_info(m);
-        m->info.scratch_bytes = dry.used + m->vocab.bytes + m->chats.bytes;
+        m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
         return EXL2_OK;
     }
     exl2__loading_eos(m);
@@ -200,7 +209,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     m->info.pass_bytes = m->load.pass_bytes;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + m->vocab.bytes + m->chats.bytes + buffers;
+    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + exl2__loading_text_bytes(m) + buffers;
     return EXL2_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "../5_generate/sampler.h"
 #include "../5_generate/schedule.h"
 #include "../6_text/encode.h"
+#include "../6_text/grammar.h"
 #include "../6_text/stops.h"
 #include "../6_text/stream.h"
 #include "../6_text/template_set.h"
@@ -23,7 +24,8 @@
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer ones is refused */
 #define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, stop tokens and biases */
 #define EXL2__JOB_STOP_BYTES_MAX 512     /* one stop string */
-#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 4 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
+#define EXL2__JOB_TAKEN_BACK_MAX 256     /* rewinds of banned texts without text delivered in between */
+#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
@@ -31,6 +33,8 @@
 typedef struct exl2__held_token {
     exl2_alt token;
     uint32_t end;                /* bytes of held text up to which the token reaches */
+    float mu;                    /* of mirostat, before it; */
+    exl2__stream stream;         /* of text, before it */
 } exl2__held_token;
 
 /* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
@@ -57,6 +61,7 @@ typedef struct exl2__model {
     exl2_model_info info;
     exl2__vocab vocab;
     exl2__template_set chats;
+    exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     const exl2__backend *backend;
     exl2__device *device;
     exl2__plan plan;
@@ -81,7 +86,18 @@ typedef struct exl2__session {
     exl2__table table;
 } exl2__session;
 
-typedef struct exl2__job {
+typedef struct exl2__grammar_slot {
+    uint32_t id, model;          /* model: slot */
+    uint32_t users;              /* jobs */
+    bool closing;                /* freed when they have ended */
+    exl2__grammar *made;         /* NULL: CUSTOM, */
+    bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
+    void *user;                  /* which asks these */
+} exl2__grammar_slot;
+
+typedef struct exl2__job exl2__job;
+
+struct exl2__job {
     uint32_t id, model, session; /* model, session: slots */
     exl2__sequence sequence;
     exl2__job_block *block;
@@ -92,7 +108,19 @@ typedef struct exl2__job {
     exl2_event_fn on_event;
     void *user;
     exl2__stream stream;
-    exl2__stops stops;
+    exl2__stops stops, bans;     /* bans: texts that are taken back */
+    uint32_t taken_back;         /* times since text was delivered */
+    exl2_token healed;           /* of the prompt, replaced by the first drawn token; -1 = none */
+    exl2_logits_fn on_logits;
+    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; and back */
+    float guidance;
+    float *guide;                /* [vocab] logits of whichever of the two came first, until the other one comes */
+    bool guide_waits;
+    uint32_t guide_row;          /* of the leader, in the step */
+    exl2__stops breakers;        /* dry_breakers */
+    const exl2_token *xtc_keep, *allow;
+    uint32_t xtc_keep_count, allow_count;
+    const exl2__vocab *vocab;    /* of its model */
     const exl2_token *stop_tokens;
     uint32_t stop_token_count;
     uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
@@ -100,22 +128,26 @@ typedef struct exl2__job {
     uint32_t release_bytes, release_count; /* of them, what must be delivered before anything else; 0, 0 = nothing */
     bool releasing, progress_due; /* a TEXT, a PREFILL event must go out before more work */
     uint32_t delivered, max_tokens;
+    exl2__grammar_slot *grammar; /* NULL = none */
+    exl2__grammar_mask_place place; /* where the text stands in it, */
+    uint32_t place_tokens;       /* after so many tokens */
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_ns;
     /* Under the engine's lock: */
     uint32_t cancel, pause;      /* id of the job when asked for */
     exl2_job_info published;
-} exl2__job;
+};
 
 struct exl2_engine {
     exl2__ctx ctx;
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2__hardware hardware;     /* what models run on */
-    exl2__pool model_ids, session_ids, job_ids;
+    exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;
     exl2__job *jobs;
+    exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
     uint64_t order;              /* of job starts */
     uint32_t first_model;        /* which slot a step looks at first; it turns */
@@ -143,6 +175,12 @@ static inline exl2__session *exl2__objects_session(const exl2_engine *e, exl2_se
     return slot < 0 || e->sessions[slot].closing || e->sessions[slot].one_shot ? NULL : &e->sessions[slot];
 }
 
+static inline exl2__grammar_slot *exl2__objects_grammar(const exl2_engine *e, exl2_grammar g)
+{
+    int32_t slot = exl2__pool_slot(&e->grammar_ids, g.id);
+    return slot < 0 || e->grammars[slot].closing ? NULL : &e->grammars[slot];
+}
+
 static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
 {
     int32_t slot = exl2__pool_slot(&e->job_ids, j.id);
@@ -160,7 +198,9 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 {
     exl2_job handle = { s->job };
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
-    return job && job->sequence.active ? job->sequence.prompt_end + job->delivered : s->table.tokens;
+    bool twin = job && s != &e->sessions[job->session];
+    const exl2__sequence *q = twin ? &job->twin->sequence : job ? &job->sequence : NULL;
+    return q && q->active ? q->prompt_end + job->delivered : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -209,7 +249,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->max_jobs; i++) {
-        if (e->jobs[i].sequence.live) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].leader) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

@@ -10,12 +10,13 @@
 #define ROWS 16u
 #define HISTORY 300u
 #define BIASES 40u
+#define MASK_WORDS 9376u
 
 typedef struct bench {
     rig_module module;
     uint32_t vocab, stride;
     float *logits; /* [ROWS, stride] */
-    rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, bins, results, history, bias;
+    rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, bins, results, history, bias, masks;
 } bench;
 
 static exl2k_result host_results[2 * ROWS];
@@ -42,13 +43,14 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
     b.results = rig_buffer_make(sizeof host_results);
     b.history = rig_buffer_make(ROWS * HISTORY * 4);
     b.bias = rig_buffer_make(ROWS * BIASES * sizeof(exl2k_bias));
+    b.masks = rig_buffer_make(ROWS * MASK_WORDS * 4);
     return b;
 }
 
 static void bench_close(bench *b)
 {
     rig_buffer *all[] = { &b->step, &b->rows, &b->draws, &b->device_logits, &b->adjusted, &b->keys, &b->sums,
-                          &b->states, &b->bins, &b->results, &b->history, &b->bias };
+                          &b->states, &b->bins, &b->results, &b->history, &b->bias, &b->masks };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
@@ -82,6 +84,7 @@ typedef struct wanted_row {
     exl2__logit_row row;
     exl2_token history[HISTORY];
     exl2_bias bias[BIASES];
+    uint32_t mask[MASK_WORDS];
 } wanted_row;
 
 /* Odd rows of every kind: tokens outside the vocabulary, tokens named twice, scores and alternatives. */
@@ -108,12 +111,19 @@ static void wanted_fill(wanted_row *w, uint32_t vocab, uint32_t index, exl2__sam
     w->row.draw_position = mix(&random_state) >> (index % 2 ? 0 : 40);
     w->row.history = w->history;
     w->row.history_count = HISTORY - index;
+    for (uint32_t i = 0; i < MASK_WORDS; i++) { /* of every token, every eighth, a few, or, sometimes, none */
+        uint32_t bits = (uint32_t)mix(&random_state);
+        uint32_t few = bits & (uint32_t)mix(&random_state) & (uint32_t)mix(&random_state);
+        w->mask[i] = index % 8 == 1 ? bits : index % 8 == 3 ? few : mix(&random_state) % 256 == 0 ? few : 0;
+    }
+    w->row.mask = index % 2 ? w->mask : NULL;
 }
 
 static void upload_row(const bench *b, const wanted_row *w, uint32_t index)
 {
     exl2__cuda_lists lists = { .history = b->history.address + index * HISTORY * 4,
                                .bias = b->bias.address + index * BIASES * sizeof(exl2k_bias),
+                               .mask = w->row.mask ? b->masks.address + index * sizeof w->mask : 0,
                                .history_size = HISTORY };
     exl2k_draw draw = exl2__cuda_sample_draw(&w->row, &lists, false, 0);
     exl2k_bias bias[BIASES];
@@ -123,6 +133,7 @@ static void upload_row(const bench *b, const wanted_row *w, uint32_t index)
     rig_upload(b->draws, index * sizeof draw, &draw, sizeof draw);
     rig_upload(b->history, index * HISTORY * 4, w->history, sizeof w->history);
     rig_upload(b->bias, index * sizeof bias, bias, sizeof bias);
+    rig_upload(b->masks, index * sizeof w->mask, w->mask, sizeof w->mask);
 }
 
 static void compare_row(const bench *b, const wanted_row *w, const exl2k_result *from, uint32_t index)
@@ -263,7 +274,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
         }
     }
     for (uint32_t r = 0; r < 2; r++) {
-        exl2__cuda_lists lists = { b.history.address + r * HISTORY * 4, 0, SIZE };
+        exl2__cuda_lists lists = { .history = b.history.address + r * HISTORY * 4, .history_size = SIZE };
         exl2k_draw draw = exl2__cuda_sample_draw(&rows[r].row, &lists, true, r == 0 ? PASSES - 4 : 1000);
         rig_upload(b.draws, r * sizeof draw, &draw, sizeof draw);
     }

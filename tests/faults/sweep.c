@@ -96,8 +96,10 @@ static exl2_result use(exl2_engine *e, const char *path)
     }
     exl2_session_fork(e, s, &fork);
     d.session = fork;
+    d.negative = s; /* guidance allocates at its start */
+    d.guidance = 2;
     result = exl2_generate(e, &d);
-    CHECK_INT(said.done_events, 2);
+    CHECK_INT(said.done_events, result < 0 ? 1 : 2);
     exl2_session_close(e, s);
     exl2_session_close(e, fork);
     return result < 0 ? explain(e, result) : exl2_model_close(e, r.model);
@@ -197,6 +199,46 @@ static void check_no_allocation(const char *path)
     rig_close(&r);
 }
 
+/* ---- grammars: nothing is kept of one that is refused ---- */
+
+/* Of the n-th allocation failing. */
+static exl2_result make_grammar(exl2_engine *e, exl2_model model, const char *schema, uint32_t n)
+{
+    exl2_grammar g;
+    exl2_grammar_desc d = { .model = model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
+    calls_left = n;
+    failed = false;
+    exl2_result r = exl2_grammar_make(e, &d, &g);
+    calls_left = UINT32_MAX;
+    return r < 0 ? explain(e, r) : exl2_grammar_close(e, g);
+}
+
+static void sweep_grammars(void)
+{
+    exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU };
+    exl2_model_desc text = { .path = EXL2_GOLDEN_DIR "/smollm2", .text_only = true };
+    exl2_engine *e;
+    exl2_model model;
+    uint32_t n = 0, refused = 0;
+    d.allocator = (exl2_allocator){ .alloc_fn = failing_alloc, .free_fn = counting_free };
+    sweep_files = false;
+    calls_left = UINT32_MAX;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &text, &model), EXL2_OK);
+    for (failed = true; failed && n < 1000; n++) {
+        const char *schema = n % 2 ? "{\"properties\":{\"a\":{},\"b\":{\"pattern\":\"x+\"}}}" : "{}";
+        uint64_t before = live_bytes;
+        exl2_result r = make_grammar(e, model, schema, n / 2);
+        bool first = before + 1000000 < live_bytes; /* the table of tokens, once */
+        CHECK(first ? refused > 2 : live_bytes == before);
+        refused += r < 0;
+    }
+    printf("grammars: %u allocations can fail\n", refused);
+    CHECK(refused > 5 && n < 1000);
+    exl2_close(e);
+    CHECK_INT(live_bytes, 0);
+}
+
 int main(void)
 {
     char path[1024];
@@ -205,5 +247,6 @@ int main(void)
     sweep_files = true;
     sweep(path, "file opens and reads");
     check_no_allocation(path);
+    sweep_grammars();
     return check_done();
 }

@@ -4,7 +4,7 @@
           to.
    gives: exit code 0 or 1.
    owns:  FOLDER.
-   next:  template.c */
+   next:  generate.c */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
@@ -369,6 +369,11 @@ static void check_usage(void)
         { "generate m --prompt a --temperature 1e99", "--temperature takes a number" },
         { "generate m --prompt a --top-p 0", "--top-p is above 0" },
         { "generate m --prompt a --min-p 1.5", "--min-p is 0 to 1" },
+        { "generate m --prompt a --typical 2", "--typical is 0 to 1" },
+        { "generate m --prompt a --repeat-penalty 0", "--repeat-penalty is 0.01 to 100" },
+        { "generate m --prompt a --dry-range 3000000000", "--dry-range is at most" },
+        { "generate m --prompt a --guidance 2", "--guidance and --negative go together" },
+        { "generate m --prompt a --ban-text ''", "--ban-text takes a text that is not empty" },
         { "generate m --prompt a --greedy --top-k 4", "--greedy leaves no choice" },
         { "generate m --prompt a --backend gpu", "--backend is one of auto|cuda|cpu" },
         { "chat m --greedy --temperature 2", "--greedy leaves no choice" },
@@ -409,6 +414,7 @@ static void check_failures_of_files(void)
     program_sentence(program_run("info '%s'", folder), 1, "config.json");
     program_sentence(program_run("generate '%s' --prompt a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 1 --stop a", tiny), 1, "no tokenizer.json");
+    program_sentence(program_run("generate '%s' --ids 1 --regex a", tiny), 1, "no tokenizer.json");
     program_sentence(program_run("generate '%s' --ids 320", tiny), 1, "320");
     program_sentence(program_run("generate '%s' --ids 1 --max 100000", tiny), 1, "100001 tokens");
     program_sentence(program_run("generate '%s' --prompt-file '%s/none'", tiny, folder), 1, "none: No such file");

@@ -1,6 +1,7 @@
-/* npc.c: the program npc from outside: its sentences when something is missing, and on the real model one evening
-   twice, with other budgets and another number of threads, which must be told in the same words.
-   takes: npc CASE PROGRAM FOLDER: "sentences" or "script", the program, a folder to write to.
+/* npc.c: the program npc from outside: its sentences when something is missing; on the real model one evening twice,
+   with other budgets and another number of threads, which must be told in the same words; and many turns, each of which
+   must be one that the game allows.
+   takes: npc CASE PROGRAM FOLDER: "sentences", "script" or "turns", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER.
    next:  ../hosts/hosts.c */
@@ -20,6 +21,7 @@ static void case_sentences(void)
     program_sentence(program_run("--model"), 2, "--model");
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
+    program_sentence(program_run("--turns 3 --script f"), 2, "give one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
 }
 
@@ -47,6 +49,30 @@ static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, u
     return report;
 }
 
+static bool is_one_of(const char *text, const char *words)
+{
+    const char *at = text ? strstr(words, text) : NULL;
+    return at && strchr("|", at[strlen(text)]);
+}
+
+/* What was done is what people can do, with what they hold; a line that was cut has done nothing. */
+static void check_turn(const json_value *line)
+{
+    const char *thing = program_text(line, "thing"), *text = program_text(line, "text");
+    if (strcmp(program_text(line, "stop"), "cancelled") == 0) {
+        CHECK(!program_text(line, "act") && !thing);
+        return;
+    }
+    CHECK_TEXT(program_text(line, "stop"), "grammar");
+    CHECK(is_one_of(program_text(line, "mood"), "calm|warm|wary|angry|sly|tired|"));
+    CHECK(is_one_of(program_text(line, "act"), "none|nod|laugh|point|give|"));
+    CHECK(is_one_of(program_text(line, "target"), "Stranger|Marla|Osric|Pike|"));
+    CHECK(strcmp(program_text(line, "npc"), program_text(line, "target")) != 0);
+    CHECK(!thing || is_one_of(thing, "ale|soup|whistle|bread|hook|penny|"));
+    CHECK(fabs(program_number(line, "trust")) <= 2);
+    CHECK(text && strchr(".!?", text[strlen(text) - 1]));
+}
+
 /* Every line has words, every name speaks, all three answer the shout, one line is cut by /leave. */
 static void check_lines(const json_value *report)
 {
@@ -66,6 +92,7 @@ static void check_lines(const json_value *report)
         cut += stop && strcmp(stop, "cancelled") == 0;
         CHECK(program_text(l, "npc") != NULL && program_number(l, "tokens") > 0 && program_number(l, "ttft_ms") > 0);
         CHECK(program_number(l, "reused_tokens") > 100);
+        check_turn(l);
     }
     CHECK(answers >= 10);
     CHECK_INT(after_shout, 3);
@@ -82,6 +109,8 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu
     CHECK(program_text(report, "backend") != NULL);
     CHECK_INT(program_number(report, "threads"), threads);
     CHECK_INT(program_number(report, "allocations_since_load"), 0);
+    CHECK(program_number(report, "turns") >= 10);
+    CHECK_INT(program_number(report, "invalid_turns"), 0);
     CHECK(program_number(frames, "count") > 60);
     CHECK(program_number(frames, "p50_ms") > 0);
     CHECK(program_number(frames, "max_ms") >= program_number(frames, "p99_ms"));
@@ -108,6 +137,27 @@ static void case_script(void)
     json_free(b);
 }
 
+#define TURNS 24
+
+/* A visitor who asks for what does not exist. */
+static void case_turns(void)
+{
+    char *text;
+    CHECK_INT(program_run("--model '%s' --turns %d --threads 2 --cpu-us 100000 --json '%s/turns.json'", check_model(),
+                          TURNS, folder), 0);
+    text = program_read("turns.json");
+    json_value *report = program_parse(text, strlen(text));
+    CHECK_INT(program_number(report, "turns"), TURNS);
+    CHECK_INT(program_number(report, "invalid_turns"), 0);
+    for (const json_value *l = json_member(report, "lines")->child; l; l = l->next) {
+        if (!program_text(l, "to")) {
+            check_turn(l);
+        }
+    }
+    json_free(report);
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -117,8 +167,10 @@ int main(int argc, char **argv)
     program_set(argv[2], argv[3]);
     if (strcmp(argv[1], "sentences") == 0) {
         case_sentences();
-    } else {
+    } else if (strcmp(argv[1], "script") == 0) {
         case_script();
+    } else {
+        case_turns();
     }
     return check_done();
 }

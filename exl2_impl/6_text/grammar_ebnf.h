@@ -1,0 +1,276 @@
+/* grammar_ebnf.h: grammars in GBNF or EBNF, and lists of choices -> an automaton.
+   takes: untrusted UTF-8. Rules are `name ::= ...` of "text" 'text' [class] . name (group) | * + ? {m,n}, with #
+   comments; the root is the rule `root`, or else the first.
+   gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices.
+   owns:  nothing that outlives the call.
+   next:  grammar_number.h */
+#ifndef EXL2__GRAMMAR_EBNF_H
+#define EXL2__GRAMMAR_EBNF_H
+
+#include "grammar_regex.h"
+
+#define EXL2__GRAMMAR_EBNF_RULES_MAX 4096u
+
+typedef struct exl2__grammar_ebnf_name {
+    const char *text;
+    uint32_t bytes, line;
+} exl2__grammar_ebnf_name;
+
+typedef struct exl2__grammar_ebnf {
+    exl2__grammar_regex r;
+    exl2__grammar_ebnf_name *names; /* [RULES_MAX] of rule i + 1; rule 0 is the root */
+    uint16_t *slots;                /* [2 * RULES_MAX] by name: rule, 0 = empty */
+} exl2__grammar_ebnf;
+
+static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
+{
+    exl2__grammar_regex *r = &e->r;
+    for (char c; r->at < r->bytes && ((c = r->text[r->at]) == ' ' || (c >= '\t' && c <= '\r') || c == '#');) {
+        while (c == '#' && r->at < r->bytes && r->text[r->at] != '\n') {
+            r->at++;
+        }
+        r->at += c != '#';
+    }
+}
+
+/* Bytes of the name at byte `at`, or 0. */
+static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
+{
+    uint32_t bytes = 0;
+    for (;; bytes++) {
+        char c = exl2__grammar_regex_peek(&e->r, bytes);
+        bool letter = (uint8_t)((c | 32) - 'a') < 26 || c == '_';
+        if (!letter && !(bytes && ((uint8_t)(c - '0') < 10 || c == '-'))) {
+            return bytes;
+        }
+    }
+}
+
+/* The rule of the name at `at`, defined or not; skips it. */
+static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
+{
+    const char *text = e->r.text + e->r.at;
+    uint32_t hash = bytes, mask = 2 * EXL2__GRAMMAR_EBNF_RULES_MAX - 1;
+    for (uint32_t i = 0; i < bytes; i++) {
+        hash = (hash ^ (uint8_t)text[i]) * 0x01000193u;
+        hash ^= hash >> 15;
+    }
+    e->r.at += bytes;
+    for (hash &= mask; e->slots[hash]; hash = (hash + 1) & mask) {
+        const exl2__grammar_ebnf_name *name = &e->names[e->slots[hash] - 1];
+        if (name->bytes == bytes && memcmp(name->text, text, bytes) == 0) {
+            return e->slots[hash];
+        }
+    }
+    if (e->r.g->rule_count == EXL2__GRAMMAR_EBNF_RULES_MAX) {
+        exl2__grammar_regex_refuse(&e->r, EXL2_ERR_BUDGET, "more than 4096 rules");
+        return 0;
+    }
+    uint32_t rule = exl2__grammar_code_rule(e->r.g);
+    if (rule) {
+        exl2__grammar_ebnf_name name = { text, bytes, 0 };
+        e->names[rule - 1] = name;
+        e->slots[hash] = (uint16_t)rule;
+    }
+    return rule;
+}
+
+/* At a quote; ends behind the closing one. */
+static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
+{
+    exl2__grammar_regex *r = &e->r;
+    char quote = r->text[r->at++];
+    exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
+    while (exl2__grammar_regex_more(r) && exl2__grammar_regex_peek(r, 0) != quote) {
+        uint32_t code = exl2__grammar_regex_char(r);
+        all = exl2__grammar_code_cat(r->g, all, exl2__grammar_regex_one(r->g, code));
+    }
+    if (!exl2__grammar_regex_skip(r, quote)) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a closing quote is missing");
+    }
+    return all;
+}
+
+static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
+
+/* One part, or an empty piece and *more false where a sequence ends. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
+{
+    exl2__grammar_regex *r = &e->r;
+    char c = exl2__grammar_regex_peek(r, 0);
+    size_t begin = r->at;
+    uint32_t bytes = exl2__grammar_ebnf_name_bytes(e);
+    if (bytes) { /* a name before ::= begins the next rule */
+        r->at += bytes;
+        exl2__grammar_ebnf_space(e);
+        bool next_rule = r->bytes - r->at >= 3 && memcmp(r->text + r->at, "::=", 3) == 0;
+        r->at = begin;
+        if (!next_rule) {
+            return exl2__grammar_code_call(r->g, exl2__grammar_ebnf_rule(e, bytes));
+        }
+    } else if (c == '"' || c == '\'') {
+        return exl2__grammar_ebnf_text(e);
+    } else if (c == '[') {
+        return exl2__grammar_regex_class(r);
+    } else if (c == '.') {
+        r->at++;
+        return exl2__grammar_regex_any(r->g, true);
+    } else if (c == '(') {
+        r->at++;
+        if (++r->depth > EXL2__GRAMMAR_REGEX_DEPTH_MAX) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "more than 64 groups inside each other");
+            return exl2__grammar_code_empty(r->g);
+        }
+        exl2__grammar_code_piece inner = exl2__grammar_ebnf_either(e);
+        r->depth--;
+        if (!exl2__grammar_regex_skip(r, ')')) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "')' is missing, or something that no rule can hold");
+        }
+        return inner;
+    }
+    *more = false;
+    return exl2__grammar_code_empty(r->g);
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
+{
+    exl2__grammar_code *g = e->r.g;
+    exl2__grammar_code_piece list = { 0, 0 };
+    do {
+        exl2__grammar_code_piece all = exl2__grammar_code_empty(g);
+        bool more = true;
+        while (more && g->result == EXL2_OK) {
+            exl2__grammar_ebnf_space(e);
+            exl2__grammar_code_piece part = exl2__grammar_ebnf_part(e, &more);
+            if (more) {
+                exl2__grammar_ebnf_space(e);
+                part = exl2__grammar_regex_counts(&e->r, part);
+            }
+            all = exl2__grammar_code_cat(g, all, part);
+        }
+        exl2__grammar_code_or(g, &list, all);
+    } while (g->result == EXL2_OK && exl2__grammar_regex_skip(&e->r, '|'));
+    return list;
+}
+
+static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
+{
+    exl2__grammar_code *g = e->r.g;
+    uint32_t root = 0, first = 0;
+    exl2__grammar_code_rule(g);
+    for (exl2__grammar_ebnf_space(e); exl2__grammar_regex_more(&e->r); exl2__grammar_ebnf_space(e)) {
+        uint32_t bytes = exl2__grammar_ebnf_name_bytes(e);
+        uint32_t rule = bytes ? exl2__grammar_ebnf_rule(e, bytes) : 0;
+        exl2__grammar_ebnf_space(e);
+        if (!rule || e->r.bytes - e->r.at < 3 || memcmp(e->r.text + e->r.at, "::=", 3) != 0) {
+            exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "expected `name ::=` or the end of a rule");
+            return;
+        }
+        if (g->rules[rule]) {
+            exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "a rule is defined twice");
+        }
+        e->r.at += 3;
+        exl2__grammar_code_define(g, rule, exl2__grammar_ebnf_either(e));
+        first = first ? first : rule;
+        const exl2__grammar_ebnf_name *name = &e->names[rule - 1];
+        root = name->bytes == 4 && memcmp(name->text, "root", 4) == 0 ? rule : root;
+    }
+    if (g->result == EXL2_OK && !first) {
+        exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "no rule");
+    }
+    for (uint32_t i = 1; i < g->rule_count && g->result == EXL2_OK; i++) {
+        if (g->rules[i] == 0) {
+            g->result = exl2__fail(g->c, EXL2_ERR_FORMAT, "%s: the rule %.*s is used but not defined", g->label,
+                                   (int)exl2__min32(e->names[i - 1].bytes, 80), e->names[i - 1].text);
+        }
+    }
+    exl2__grammar_code_define(g, 0, exl2__grammar_code_call(g, root ? root : first));
+}
+
+/* Fills a code that is just opened. */
+EXL2__COLD
+static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
+{
+    exl2__grammar_ebnf e = { { g, text, bytes, 0, 0 }, NULL, NULL };
+    uint64_t names = EXL2__GRAMMAR_EBNF_RULES_MAX * sizeof *e.names, slots = EXL2__GRAMMAR_EBNF_RULES_MAX * 4;
+    void *memory;
+    g->result = exl2__alloc(g->c, names + slots, 8, EXL2_MEM_GENERAL, &memory);
+    if (g->result == EXL2_OK) {
+        e.names = (exl2__grammar_ebnf_name *)memory;
+        e.slots = (uint16_t *)(void *)((char *)memory + names);
+        memset(e.slots, 0, slots);
+        exl2__grammar_ebnf_rules(&e);
+        exl2__free(g->c, memory, names + slots, EXL2_MEM_GENERAL);
+    }
+}
+
+/* ---- choices ---- */
+
+/* Adds a text to a tree of texts. Nodes of the tree are splits that lead to a byte or to the next split of the same
+   place; `*top` is the place before the first byte. */
+EXL2__COLD
+static void exl2__grammar_ebnf_add_choice(exl2__grammar_code *g, uint32_t top, const char *text, size_t bytes)
+{
+    uint32_t place = top; /* a JUMP whose next is the first alternative: a SPLIT (next: a byte, other: the rest) */
+    for (size_t i = 0; i <= bytes && g->result == EXL2_OK; i++) {
+        uint32_t alternative = g->nodes[place].next, found = 0;
+        for (; alternative; alternative = g->nodes[alternative].other) {
+            uint32_t byte = g->nodes[alternative].next;
+            if (i == bytes ? byte == 0 : byte && g->nodes[byte].low == (uint8_t)text[i]) {
+                found = alternative;
+                break;
+            }
+        }
+        if (!found) {
+            uint32_t byte = i == bytes ? 0 : exl2__grammar_code_bytes(g, (uint8_t)text[i], (uint8_t)text[i]).first;
+            uint32_t jump = i == bytes ? 0 : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+            found = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, byte, g->nodes[place].next);
+            exl2__grammar_code_join(g, byte, jump);
+            exl2__grammar_code_join(g, place, found);
+        }
+        if (i < bytes && g->result == EXL2_OK) {
+            place = g->nodes[g->nodes[found].next].next;
+        }
+    }
+}
+
+/* The last alternative of every place ends its list: a split whose two ways are the same. */
+static void exl2__grammar_ebnf_end_choices(exl2__grammar_code *g, uint32_t from)
+{
+    for (uint32_t i = from; i < g->node_count && g->result == EXL2_OK; i++) {
+        if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_SPLIT && g->nodes[i].other == 0) {
+            g->nodes[i].other = g->nodes[i].next;
+        }
+    }
+}
+
+/* One of the lines, whole; empty ones and a CR before an LF are ignored. */
+EXL2__COLD
+static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
+{
+    exl2__grammar_regex r = { g, text, bytes, 0, 0 };
+    uint32_t rule = exl2__grammar_code_rule(g), top = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+    if (!exl2__unicode_valid(text, bytes)) {
+        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "a choice is not valid UTF-8");
+    }
+    for (; exl2__grammar_regex_more(&r); r.at++) {
+        const char *line = text + r.at, *end = (const char *)memchr(line, '\n', bytes - r.at);
+        size_t length = end ? (size_t)(end - line) : bytes - r.at;
+        r.at += length;
+        length -= length && line[length - 1] == '\r';
+        if (length) {
+            exl2__grammar_ebnf_add_choice(g, top, line, length);
+        }
+    }
+    if (g->result == EXL2_OK && g->nodes[top].next == 0) {
+        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "no choice");
+    }
+    exl2__grammar_ebnf_end_choices(g, top);
+    if (rule < g->rule_count) {
+        g->rules[rule] = top;
+    }
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* grammar_keys.h: keys of an object that none of its declared properties has.
+   takes: an expanded set of subschemas.
+   gives: exl2__grammar_keys_other.
+   owns:  nothing that outlives the call.
+   next:  grammar_object.h */
+#ifndef EXL2__GRAMMAR_KEYS_H
+#define EXL2__GRAMMAR_KEYS_H
+
+#include "grammar_value.h"
+
+typedef struct exl2__grammar_keys_one {
+    const char *text;
+    size_t bytes;
+} exl2__grammar_keys_one;
+
+static bool exl2__grammar_keys_less(const void *items, uint32_t left, uint32_t right)
+{
+    const exl2__grammar_keys_one *a = (const exl2__grammar_keys_one *)items + left;
+    const exl2__grammar_keys_one *b = (const exl2__grammar_keys_one *)items + right;
+    int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
+    return order ? order < 0 : a->bytes < b->bytes;
+}
+
+static void exl2__grammar_keys_swap(void *items, uint32_t a, uint32_t b)
+{
+    exl2__grammar_keys_one *list = (exl2__grammar_keys_one *)items, item = list[a];
+    list[a] = list[b];
+    list[b] = item;
+}
+
+/* Keys first..end share their first `shared` bytes, which have been written when `place`, a JUMP, is reached. */
+typedef struct exl2__grammar_keys_fork {
+    uint32_t first, end, place;
+    size_t shared;
+} exl2__grammar_keys_fork;
+
+/* One place: characters that no key goes on with lead to `rest`, where any may follow; a quote ends what is no key.
+   Adds the places behind the others to `forks`. */
+EXL2__COLD
+static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
+                                           exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest,
+                                           uint32_t end)
+{
+    exl2__grammar_keys_fork fork = forks[--*count];
+    exl2__grammar_code_class others = { 0 };
+    exl2__grammar_code_piece list = { 0, 0 };
+    uint32_t i = fork.first, code;
+    bool is_key = keys[i].bytes == fork.shared;
+    exl2__grammar_code_class_add(&others, 0, 0x1F);
+    exl2__grammar_code_class_add(&others, '"', '"');
+    exl2__grammar_code_class_add(&others, '\\', '\\');
+    for (i += is_key; i < fork.end;) {
+        const char *text = keys[i].text + fork.shared;
+        size_t bytes = exl2__unicode_next(text, keys[i].bytes - fork.shared, &code);
+        exl2__grammar_keys_fork next = { i, i + 1, 0, fork.shared + bytes };
+        while (next.end < fork.end && keys[next.end].bytes >= next.shared
+               && memcmp(keys[next.end].text + fork.shared, text, bytes) == 0) {
+            next.end++;
+        }
+        i = next.end;
+        if (!exl2__grammar_code_class_add(&others, code, code)) {
+            g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s: too many properties beside additional ones",
+                                   g->label);
+        }
+        if (code >= 0x20 && code != '"' && code != '\\') { /* others are written as escapes: never like a key */
+            exl2__grammar_code_piece same = exl2__grammar_code_text(g, text, bytes);
+            next.place = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+            exl2__grammar_code_join(g, same.last, next.place);
+            same.last = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0); /* its end lies elsewhere */
+            exl2__grammar_code_or(g, &list, same);
+            forks[(*count)++] = next;
+        }
+    }
+    exl2__grammar_code_class_negate(&others);
+    exl2__grammar_code_piece other = exl2__grammar_code_one_of(g, &others);
+    exl2__grammar_code_join(g, other.last, rest);
+    uint32_t node = list.first ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, other.first, list.first)
+        : other.first;
+    node = is_key ? node : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, node, end);
+    exl2__grammar_code_join(g, fork.place, node);
+}
+
+/* A quoted key that no part's properties name, without escapes. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
+                                                               const exl2__grammar_schema_set *set)
+{
+    exl2__grammar_code *g = s->g;
+    uint32_t total = 0, count = 0, forks = 0;
+    size_t used = 0;
+    void *memory;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
+        total += list ? s->j.tokens[list].count : 0;
+    }
+    exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\""), close = exl2__grammar_code_word(g, "\"");
+    exl2__grammar_code_piece rest = exl2__grammar_code_star(g, exl2__grammar_value_regex(g, "[^\"\\\\\\x00-\\x1F]"),
+                                                            true);
+    exl2__grammar_code_join(g, rest.last, close.first);
+    uint64_t each = sizeof(exl2__grammar_keys_one) + sizeof(exl2__grammar_keys_fork);
+    g->result = g->result < 0 ? g->result : exl2__alloc(g->c, (total + 1) * each, 8, EXL2_MEM_GENERAL, &memory);
+    if (g->result < 0) {
+        return open;
+    }
+    exl2__grammar_keys_one *keys = (exl2__grammar_keys_one *)memory;
+    exl2__grammar_keys_fork *list = (exl2__grammar_keys_fork *)(void *)(keys + total + 1);
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t object = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
+        for (uint32_t k = object ? exl2__json_first(&s->j, object) : 0; k; k = exl2__json_next(&s->j, object, k)) {
+            keys[count].text = s->buffer + used;
+            keys[count].bytes = exl2__json_text(&s->j, k, s->buffer + used, SIZE_MAX);
+            used += keys[count++].bytes;
+        }
+    }
+    exl2__sort_items order = { keys, exl2__grammar_keys_less, exl2__grammar_keys_swap };
+    exl2__sort(&order, count);
+    uint32_t distinct = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bool twice = distinct && keys[distinct - 1].bytes == keys[i].bytes
+            && memcmp(keys[distinct - 1].text, keys[i].text, keys[i].bytes) == 0;
+        keys[distinct] = keys[i];
+        distinct += !twice;
+    }
+    if (distinct) {
+        list[forks].first = 0;
+        list[forks].end = distinct;
+        list[forks].shared = 0;
+        list[forks++].place = open.last;
+    } else {
+        exl2__grammar_code_join(g, open.last, rest.first);
+    }
+    while (forks && g->result == EXL2_OK) {
+        exl2__grammar_keys_part(g, keys, list, &forks, rest.first, close.first);
+    }
+    exl2__free(g->c, memory, (total + 1) * each, EXL2_MEM_GENERAL);
+    open.last = close.last;
+    return open;
+}
+
+#endif

@@ -1,0 +1,428 @@
+/* grammar_link.h: checks an automaton and works out what a walk needs: classes of bytes, and for every node the fewest
+   tokens, and the fewest calls inside each other, with which what has begun can end.
+   takes: exl2__grammar_code, whose rule 0 is the root; a model's table of tokens.
+   gives: exl2__grammar_link, exl2__grammar_link_open, exl2__grammar_link_close.
+   owns:  one block, from open to close.
+   next:  grammar_state.h */
+#ifndef EXL2__GRAMMAR_LINK_H
+#define EXL2__GRAMMAR_LINK_H
+
+#include "grammar_code.h"
+#include "grammar_vocab.h"
+
+#define EXL2__GRAMMAR_LINK_NEVER (1u << 28) /* of tokens or calls: there is no way */
+#define EXL2__GRAMMAR_LINK_DEPTH_MAX 256u   /* calls and counted loops inside each other */
+#define EXL2__GRAMMAR_LINK_LEAPS 4u         /* tokens considered from one byte of a literal on */
+
+typedef struct exl2__grammar_link {
+    exl2__grammar_code_node *nodes; /* bytes are classes now, calls name nodes */
+    uint32_t *tokens; /* [nodes] the fewest, nearly, from here to the end of the rule; NEVER: no way */
+    uint32_t *depth;  /* [nodes] levels of calls that this needs, at least */
+    uint32_t node_count, first, classes;
+    uint8_t class_of[256]; /* ascending with the byte */
+    exl2__arena memory;
+} exl2__grammar_link;
+
+static inline uint32_t exl2__grammar_link_sum(uint32_t a, uint32_t b)
+{
+    return exl2__min32(a + b, EXL2__GRAMMAR_LINK_NEVER);
+}
+
+static inline uint32_t exl2__grammar_link_times(uint32_t count, uint32_t a)
+{
+    return (uint32_t)exl2__min64((uint64_t)count * a, EXL2__GRAMMAR_LINK_NEVER);
+}
+
+static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
+{
+    exl2__arena_close(c, &g->memory);
+    *g = (exl2__grammar_link){ 0 };
+}
+
+/* ---- nodes ---- */
+
+/* Where a chain of jumps from `node` leads; jumps in a circle stay jumps. */
+static uint32_t exl2__grammar_link_land(const exl2__grammar_code *g, uint32_t node)
+{
+    for (uint32_t steps = 0; g->nodes[node].kind == EXL2__GRAMMAR_CODE_JUMP && steps < 1000; steps++) {
+        node = g->nodes[node].next;
+    }
+    return node;
+}
+
+static exl2_result exl2__grammar_link_nodes(exl2__grammar_code *g)
+{
+    for (uint32_t i = 0; i < g->rule_count; i++) {
+        if (g->rules[i] == 0) {
+            return exl2__fail(g->c, EXL2_ERR_FORMAT, "%s: a rule is used but not defined", g->label);
+        }
+    }
+    for (uint32_t i = 1; i < g->node_count; i++) {
+        exl2__grammar_code_node *n = &g->nodes[i];
+        n->next = exl2__grammar_link_land(g, n->next);
+        n->other = n->kind == EXL2__GRAMMAR_CODE_CALL ? g->rules[n->other] : n->other;
+        n->other = exl2__grammar_link_land(g, n->other);
+    }
+    return EXL2_OK;
+}
+
+/* Cuts between classes also fall where text in strings, and parts of characters, begin and end. */
+static void exl2__grammar_link_classes(exl2__grammar_link *g)
+{
+    static const uint8_t cuts[] = { 0x20, 0x22, 0x23, 0x5C, 0x5D, 0x80, 0x90, 0xA0, 0xC0, 0xC2,
+                                    0xE0, 0xE1, 0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5 };
+    bool cut[257] = { false };
+    for (size_t i = 0; i < sizeof cuts; i++) {
+        cut[cuts[i]] = true;
+    }
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_BYTES) {
+            cut[g->nodes[i].low] = cut[g->nodes[i].high + 1] = true;
+        }
+    }
+    uint32_t class_now = 0;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        class_now += byte > 0 && cut[byte];
+        g->class_of[byte] = (uint8_t)class_now;
+    }
+    g->classes = class_now + 1;
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        exl2__grammar_code_node *n = &g->nodes[i];
+        if (n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low > n->high) { /* no byte at all: costs say NEVER */
+            n->low = n->high = 0;
+        } else if (n->kind == EXL2__GRAMMAR_CODE_BYTES) {
+            n->low = g->class_of[n->low];
+            n->high = g->class_of[n->high];
+        }
+    }
+}
+
+/* ---- the fewest tokens and calls (Knuth's form of Dijkstra's algorithm) ---- */
+
+typedef struct exl2__grammar_link_solver {
+    const exl2__grammar_code_node *nodes;
+    const exl2__grammar_vocab *vocab;
+    uint32_t count;
+    bool depth;          /* solve for calls, not for tokens */
+    uint32_t *values;    /* [count] */
+    bool *done;          /* [count] */
+    uint32_t *begin;     /* [count + 1] of users */
+    uint32_t *users;     /* nodes that lead to a node; with bit 31 a leap by one token of several bytes */
+    uint64_t *heap;      /* value << 32 | node */
+    uint32_t heap_count;
+    uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens that a literal spells from a node on */
+} exl2__grammar_link_solver;
+
+static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node, uint32_t value)
+{
+    if (s->done[node] || value >= s->values[node]) {
+        return;
+    }
+    s->values[node] = value;
+    uint32_t at = s->heap_count++;
+    uint64_t entry = (uint64_t)value << 32 | node;
+    for (; at > 0 && s->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
+        s->heap[at] = s->heap[(at - 1) / 2];
+    }
+    s->heap[at] = entry;
+}
+
+static uint32_t exl2__grammar_link_pop(exl2__grammar_link_solver *s)
+{
+    uint32_t node = (uint32_t)s->heap[0], at = 0;
+    uint64_t entry = s->heap[--s->heap_count];
+    for (uint32_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
+        child += child + 1 < s->heap_count && s->heap[child + 1] < s->heap[child];
+        if (entry <= s->heap[child]) {
+            break;
+        }
+        s->heap[at] = s->heap[child];
+    }
+    s->heap[at] = entry;
+    return node;
+}
+
+static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
+{
+    for (uint32_t byte = n->low; byte <= n->high; byte++) {
+        if (s->vocab->alone[byte]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What `node` costs now, if it can be said yet. */
+static uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uint32_t node)
+{
+    const exl2__grammar_code_node *n = &s->nodes[node];
+    uint32_t next = s->done[n->next] ? s->values[n->next] : EXL2__GRAMMAR_LINK_NEVER;
+    uint32_t other = s->done[n->other] ? s->values[n->other] : EXL2__GRAMMAR_LINK_NEVER;
+    switch ((exl2__grammar_code_kind)n->kind) {
+    case EXL2__GRAMMAR_CODE_BYTES:
+        return n->low > n->high ? EXL2__GRAMMAR_LINK_NEVER : s->depth ? next
+            : exl2__grammar_link_spelled(s, n) ? exl2__grammar_link_sum(next, 1) : EXL2__GRAMMAR_LINK_NEVER;
+    case EXL2__GRAMMAR_CODE_JUMP:
+        return next;
+    case EXL2__GRAMMAR_CODE_SPLIT:
+        return exl2__min32(next, other);
+    case EXL2__GRAMMAR_CODE_CALL:
+        return s->depth ? exl2__max32(exl2__grammar_link_sum(other, n->next != 0), next)
+            : exl2__grammar_link_sum(other, next);
+    case EXL2__GRAMMAR_CODE_REPEAT:
+        if (n->min == 0) {
+            return next;
+        }
+        return s->depth ? exl2__max32(exl2__grammar_link_sum(other, 1), next)
+            : exl2__grammar_link_sum(exl2__grammar_link_times(n->min, other), next);
+    default:
+        return 0;
+    }
+}
+
+/* The node that `bytes` bytes of a literal lead to. */
+static uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint32_t node, uint32_t bytes)
+{
+    for (; bytes > 0; bytes--) {
+        node = s->nodes[node].next;
+    }
+    return node;
+}
+
+static bool exl2__grammar_link_literal(const exl2__grammar_code_node *n)
+{
+    return n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low == n->high;
+}
+
+/* Tokens of several bytes that the literal at `node` begins with: the longest few. */
+static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t node)
+{
+    char text[EXL2__GRAMMAR_VOCAB_FIND_MAX];
+    uint64_t hash = 0;
+    uint32_t bytes = 0, found = 0;
+    uint8_t *leaps = s->leaps + (size_t)node * EXL2__GRAMMAR_LINK_LEAPS;
+    for (uint32_t at = node; bytes < sizeof text && exl2__grammar_link_literal(&s->nodes[at]); at = s->nodes[at].next) {
+        text[bytes] = (char)s->nodes[at].low;
+        hash = exl2__grammar_vocab_hash(hash, s->nodes[at].low);
+        bytes++;
+        if (bytes > 1 && exl2__grammar_vocab_find(s->vocab, hash, text, bytes)) {
+            leaps[found++ % EXL2__GRAMMAR_LINK_LEAPS] = (uint8_t)bytes;
+        }
+    }
+}
+
+/* Calls `use` as it counts, then fills, the list of who leads to a node. */
+static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user)
+{
+    if (s->users) {
+        s->users[--s->begin[target]] = user;
+    } else {
+        s->begin[target]++;
+    }
+}
+
+static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__grammar_code_node *n = &s->nodes[i];
+        if (n->kind != EXL2__GRAMMAR_CODE_RETURN) {
+            exl2__grammar_link_use(s, n->next, i);
+        }
+        if (n->kind >= EXL2__GRAMMAR_CODE_SPLIT) {
+            exl2__grammar_link_use(s, n->other, i);
+        }
+        for (uint32_t k = 0; k < EXL2__GRAMMAR_LINK_LEAPS; k++) {
+            uint32_t leap = s->leaps[(size_t)i * EXL2__GRAMMAR_LINK_LEAPS + k];
+            if (leap) {
+                exl2__grammar_link_use(s, exl2__grammar_link_leap(s, i, leap), i | 1u << 31);
+            }
+        }
+    }
+}
+
+EXL2__COLD
+static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *values, bool depth)
+{
+    s->values = values;
+    s->depth = depth;
+    s->heap_count = 0;
+    memset(s->done, 0, s->count);
+    for (uint32_t i = 0; i < s->count; i++) {
+        s->values[i] = EXL2__GRAMMAR_LINK_NEVER;
+    }
+    exl2__grammar_link_push(s, 0, 0);
+    while (s->heap_count) {
+        uint32_t node = exl2__grammar_link_pop(s);
+        if (s->done[node]) {
+            continue;
+        }
+        s->done[node] = true;
+        for (uint32_t i = s->begin[node]; i < s->begin[node + 1]; i++) {
+            uint32_t user = s->users[i] & ~(1u << 31);
+            bool leap = s->users[i] >> 31;
+            exl2__grammar_link_push(s, user, leap ? values[node] + !depth : exl2__grammar_link_value(s, user));
+        }
+    }
+}
+
+/* Both solutions; scratch is freed at the end. */
+static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g, const exl2__grammar_vocab *vocab)
+{
+    exl2__grammar_link_solver s = { 0 };
+    exl2__arena scratch;
+    uint64_t n = g->node_count, users = n * (2 + EXL2__GRAMMAR_LINK_LEAPS);
+    s.nodes = g->nodes;
+    s.vocab = vocab;
+    s.count = g->node_count;
+    EXL2__TRY(exl2__arena_open(c, &scratch, n * (1 + 4 + EXL2__GRAMMAR_LINK_LEAPS) + users * 12 + 64 * 8,
+                               EXL2_MEM_GENERAL));
+    s.done = (bool *)exl2__arena_take(&scratch, n);
+    s.leaps = (uint8_t *)exl2__arena_take_zeroed(&scratch, n * EXL2__GRAMMAR_LINK_LEAPS);
+    s.begin = (uint32_t *)exl2__arena_take_zeroed(&scratch, (n + 1) * 4);
+    s.heap = (uint64_t *)exl2__arena_take(&scratch, users * 8);
+    for (uint32_t i = 0; i < s.count; i++) {
+        if (exl2__grammar_link_literal(&s.nodes[i])) {
+            exl2__grammar_link_find_leaps(&s, i);
+        }
+    }
+    exl2__grammar_link_list_users(&s);
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i <= s.count; i++) {
+        sum += s.begin[i];
+        s.begin[i] = sum; /* the end of its list; filling counts it down to the beginning */
+    }
+    s.users = (uint32_t *)exl2__arena_take(&scratch, users * 4);
+    exl2__grammar_link_list_users(&s);
+    exl2__grammar_link_solve(&s, g->depth, true);
+    exl2__grammar_link_solve(&s, g->tokens, false);
+    exl2__arena_close(c, &scratch);
+    return EXL2_OK;
+}
+
+/* ---- refusals ---- */
+
+static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
+{
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_REPEAT && g->tokens[g->nodes[i].other] == 0) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a counted repetition of something that may be empty",
+                              label);
+        }
+    }
+    if (g->depth[g->first] >= EXL2__GRAMMAR_LINK_DEPTH_MAX && g->depth[g->first] < EXL2__GRAMMAR_LINK_NEVER) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: needs %u levels inside each other, at most %u are supported", label,
+                          g->depth[g->first], EXL2__GRAMMAR_LINK_DEPTH_MAX);
+    }
+    if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches it, or the vocabulary lacks bytes for it", label);
+    }
+    return EXL2_OK;
+}
+
+/* Left recursion: rules that can be entered from rule to rule without a byte, in a circle. Rules are their first
+   nodes. Peels off the rules that no other rule enters, until none is left, or only circles. */
+EXL2__COLD
+static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
+{
+    exl2__arena a;
+    uint64_t n = g->node_count;
+    EXL2__TRY(exl2__arena_open(c, &a, n * 17 + 64 * 8, EXL2_MEM_GENERAL));
+    uint32_t *entered = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4); /* by so many calls */
+    uint32_t *seen = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);    /* by the rule with this first node, + 1 */
+    uint32_t *list = (uint32_t *)exl2__arena_take(&a, n * 4), *stack = (uint32_t *)exl2__arena_take(&a, n * 4);
+    bool *rule = (bool *)exl2__arena_take_zeroed(&a, n);
+    uint32_t rules = 0, peeled = 0;
+    rule[g->first] = true;
+    for (uint32_t i = 0; i < n; i++) {
+        rule[g->nodes[i].other] |= g->nodes[i].kind == EXL2__GRAMMAR_CODE_CALL;
+    }
+    for (uint32_t pass = 0; pass < 2; pass++) { /* count who enters whom; then peel */
+        uint32_t ready = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (rule[i] && (pass == 0 || entered[i] == 0)) {
+                list[ready++] = i;
+            }
+        }
+        rules = pass ? rules : ready;
+        memset(seen, 0, n * 4);
+        for (uint32_t at = 0; at < ready; at++) {
+            uint32_t top = 0, from = list[at];
+            stack[top++] = from;
+            seen[from] = from + 1;
+            peeled += pass;
+            while (top) {
+                const exl2__grammar_code_node *node = &g->nodes[stack[--top]];
+                uint32_t follow[2] = { node->next, node->other }, first = 0, last = 1;
+                switch ((exl2__grammar_code_kind)node->kind) {
+                case EXL2__GRAMMAR_CODE_CALL:
+                    if (pass == 0) {
+                        entered[node->other]++;
+                    } else if (--entered[node->other] == 0) {
+                        list[ready++] = node->other;
+                    }
+                    last = g->tokens[node->other] == 0;
+                    break;
+                case EXL2__GRAMMAR_CODE_SPLIT:
+                    last = 2;
+                    break;
+                case EXL2__GRAMMAR_CODE_REPEAT:
+                    first = node->min > 0;
+                    last = 2;
+                    break;
+                case EXL2__GRAMMAR_CODE_JUMP:
+                    break;
+                default:
+                    last = 0;
+                }
+                for (uint32_t k = first; k < last; k++) {
+                    if (seen[follow[k]] != from + 1) {
+                        seen[follow[k]] = from + 1;
+                        stack[top++] = follow[k];
+                    }
+                }
+            }
+        }
+    }
+    exl2__arena_close(c, &a);
+    return peeled == rules ? EXL2_OK
+        : exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                     "%s: left recursion: a rule can begin with itself; write a repetition instead", label);
+}
+
+/* ---- opening ---- */
+
+static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
+                                           exl2__grammar_link *g)
+{
+    exl2__ctx *c = code->c;
+    uint64_t n = code->node_count;
+    EXL2__TRY(code->result);
+    EXL2__TRY(exl2__grammar_link_nodes(code));
+    EXL2__TRY(exl2__arena_open(c, &g->memory, n * (sizeof *g->nodes + 8) + 64 * 3, EXL2_MEM_GENERAL));
+    g->nodes = (exl2__grammar_code_node *)exl2__arena_take(&g->memory, n * sizeof *g->nodes);
+    g->tokens = (uint32_t *)exl2__arena_take(&g->memory, n * 4);
+    g->depth = (uint32_t *)exl2__arena_take(&g->memory, n * 4);
+    memcpy(g->nodes, code->nodes, n * sizeof *g->nodes);
+    g->node_count = code->node_count;
+    g->first = exl2__grammar_link_land(code, code->rules[0]);
+    EXL2__TRY(exl2__grammar_link_costs(c, g, vocab));
+    EXL2__TRY(exl2__grammar_link_recursion(c, g, code->label));
+    EXL2__TRY(exl2__grammar_link_check(c, g, code->label));
+    exl2__grammar_link_classes(g);
+    return EXL2_OK;
+}
+
+/* The automaton whose root is rule 0 of `code`. On failure *g is zeroed. */
+EXL2__COLD
+static exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
+                                           exl2__grammar_link *g)
+{
+    *g = (exl2__grammar_link){ 0 };
+    exl2_result result = exl2__grammar_link_make(code, vocab, g);
+    if (result < 0) {
+        exl2__grammar_link_close(code->c, g);
+    }
+    return result;
+}
+
+#endif

@@ -1,0 +1,429 @@
+/* grammar_mask.h: which tokens a grammar allows next, one bit each, and where a text stands in it.
+   takes: a linked automaton, a model's table of tokens; tokens as they are drawn.
+   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _get, _take.
+   owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller.
+   next:  grammar_regex.h */
+#ifndef EXL2__GRAMMAR_MASK_H
+#define EXL2__GRAMMAR_MASK_H
+
+#include "grammar_state.h"
+
+#define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
+#define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u
+#define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema takes about 600 states a mask */
+
+/* Where one text stands. It is listed in the grammar while joined, as its state's number changes when room is made. */
+typedef struct exl2__grammar_mask_place {
+    uint32_t state;
+} exl2__grammar_mask_place;
+
+typedef struct exl2__grammar_mask_slot {
+    uint32_t state; /* 0: free */
+    uint32_t needs; /* the mask holds while so many tokens are left after the next one */
+} exl2__grammar_mask_slot;
+
+typedef struct exl2__grammar_mask {
+    const exl2__grammar_vocab *vocab;
+    exl2__grammar_state states;
+    exl2__grammar_mask_slot *slots;
+    uint32_t *bits;   /* [slots + 1][words]; the last is for masks of texts that must end soon */
+    uint32_t slot_count, slot_next;
+    uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX]; /* their states */
+    uint32_t place_count;
+    uint64_t hits, walks, nodes, collections; /* masks from the cache; made; nodes of tries visited; room was made */
+    exl2__arena memory;
+} exl2__grammar_mask;
+
+/* ---- text from a state on ---- */
+
+/* Where texts of single characters lead, as long as all of them go on: characters that strings hold as they are. */
+typedef struct exl2__grammar_mask_text {
+    uint32_t seen[EXL2__GRAMMAR_MASK_TEXTS_MAX], count;
+    uint32_t level; /* where states of this length begin */
+    uint32_t least, most; /* tokens that states seen so far need */
+    bool dead, alive;     /* of the characters of this length: one leads nowhere; one leads on */
+    bool again, full;     /* a state was reached by a longer text too; no room */
+} exl2__grammar_mask_text;
+
+typedef enum exl2__grammar_mask_verdict {
+    EXL2__GRAMMAR_MASK_WALK, /* look at each */
+    EXL2__GRAMMAR_MASK_ALL,
+    EXL2__GRAMMAR_MASK_NONE
+} exl2__grammar_mask_verdict;
+
+/* What is known of TEXT tokens by length, and of CONTROL tokens. */
+typedef struct exl2__grammar_mask_groups {
+    uint8_t verdicts[EXL2__GRAMMAR_VOCAB_LENGTHS];
+    uint32_t most[EXL2__GRAMMAR_VOCAB_LENGTHS];
+    bool no_control; /* no control character within 16 characters */
+} exl2__grammar_mask_groups;
+
+static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
+{
+    uint32_t tokens = m->states.states[state].tokens;
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (t->seen[i] == state) {
+            t->again = t->again || i < t->level;
+            return;
+        }
+    }
+    if (t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX) { /* too many: as if it led nowhere */
+        t->dead = true;
+    } else {
+        t->seen[t->count++] = state;
+        t->least = exl2__min32(t->least, tokens);
+        t->most = exl2__max32(t->most, tokens);
+    }
+}
+
+/* Bytes low..high from `state`, then `more` bytes that continue a character. Calls itself three levels deep at most. */
+static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state, uint8_t low,
+                                     uint8_t high, uint32_t more)
+{
+    const uint8_t *class_of = m->states.link->class_of;
+    const uint32_t *row = exl2__grammar_state_row(&m->states, state);
+    t->full = t->full || !row;
+    uint32_t before = EXL2__GRAMMAR_STATE_FULL;
+    for (uint32_t k = class_of[low]; !t->full && !(t->dead && t->alive) && k <= class_of[high]; k++) {
+        if (row[k] == before) {
+            continue;
+        }
+        before = row[k];
+        t->dead = t->dead || before == EXL2__GRAMMAR_STATE_DEAD;
+        t->alive = t->alive || before != EXL2__GRAMMAR_STATE_DEAD;
+        if (before == EXL2__GRAMMAR_STATE_DEAD) {
+            continue;
+        }
+        if (more) {
+            exl2__grammar_mask_bytes(m, t, before, 0x80, 0xBF, more - 1);
+        } else {
+            exl2__grammar_mask_reach(m, t, before);
+        }
+    }
+}
+
+/* All single characters. */
+static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
+{
+    static const uint8_t parts[][5] = { /* first byte, second byte, further ones */
+        { 0xC2, 0xDF, 0x80, 0xBF, 0 }, { 0xE0, 0xE0, 0xA0, 0xBF, 1 }, { 0xE1, 0xEC, 0x80, 0xBF, 1 },
+        { 0xED, 0xED, 0x80, 0x9F, 1 }, { 0xEE, 0xEF, 0x80, 0xBF, 1 }, { 0xF0, 0xF0, 0x90, 0xBF, 2 },
+        { 0xF1, 0xF3, 0x80, 0xBF, 2 }, { 0xF4, 0xF4, 0x80, 0x8F, 2 },
+    };
+    exl2__grammar_mask_bytes(m, t, state, 0x20, 0x21, 0);
+    exl2__grammar_mask_bytes(m, t, state, 0x23, 0x5B, 0);
+    exl2__grammar_mask_bytes(m, t, state, 0x5D, 0x7F, 0);
+    for (size_t i = 0; i < EXL2__COUNT(parts) && !(t->dead && t->alive) && !t->full; i++) {
+        const uint32_t *row = exl2__grammar_state_row(&m->states, state);
+        const uint8_t *class_of = m->states.link->class_of;
+        uint32_t before = EXL2__GRAMMAR_STATE_FULL;
+        for (uint32_t k = class_of[parts[i][0]]; row && k <= class_of[parts[i][1]]; k++) {
+            if (row[k] == EXL2__GRAMMAR_STATE_DEAD) {
+                t->dead = true;
+            } else if (row[k] != before) {
+                before = row[k];
+                t->alive = true;
+                exl2__grammar_mask_bytes(m, t, before, parts[i][2], parts[i][3], parts[i][4]);
+            }
+        }
+    }
+}
+
+static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
+{
+    const uint32_t *row = exl2__grammar_state_row(&m->states, state);
+    for (uint32_t k = 0; row && k <= m->states.link->class_of[0x1F]; k++) {
+        if (row[k] != EXL2__GRAMMAR_STATE_DEAD) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `left`: tokens that may come after the next one. false: full. */
+static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
+                                       exl2__grammar_mask_groups *g)
+{
+    exl2__grammar_mask_text t = { { 0 }, 0, 0, EXL2__GRAMMAR_LINK_NEVER, 0, false, false, false, false };
+    uint32_t begin = 0, length = 0;
+    bool closed = false; /* longer texts lead nowhere new */
+    *g = (exl2__grammar_mask_groups){ { 0 }, { 0 }, false };
+    for (; length < EXL2__GRAMMAR_VOCAB_LENGTHS && !t.dead && !t.full; length++) {
+        uint32_t end = t.count;
+        t.alive = false;
+        t.level = end;
+        if (length == 0) {
+            exl2__grammar_mask_characters(m, &t, state);
+        }
+        for (uint32_t i = begin; i < end && !(t.dead && t.alive) && !t.full; i++) {
+            exl2__grammar_mask_characters(m, &t, t.seen[i]);
+        }
+        begin = end;
+        closed = !t.dead && !t.full && t.count == end;
+        if (!t.dead && (closed || length + 1 < EXL2__GRAMMAR_VOCAB_LENGTHS)) {
+            g->verdicts[length] = t.most <= left ? EXL2__GRAMMAR_MASK_ALL
+                : t.least > left ? EXL2__GRAMMAR_MASK_NONE : EXL2__GRAMMAR_MASK_WALK;
+            g->most[length] = t.most;
+        }
+    }
+    bool ended = t.dead && !t.alive && !t.again; /* no text of this length goes on */
+    for (uint32_t i = length - 1; ended && i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        g->verdicts[i] = EXL2__GRAMMAR_MASK_NONE;
+    }
+    g->no_control = (!t.dead || ended) && !t.full && !exl2__grammar_mask_controls(m, state);
+    for (uint32_t i = 0; i < t.count && g->no_control; i++) {
+        g->no_control = !exl2__grammar_mask_controls(m, t.seen[i]);
+    }
+    return !t.full && !m->states.full;
+}
+
+/* ---- masks ---- */
+
+/* Sets the bits of a group's tokens after which at most `left` tokens are needed; *needs: the most that one of them
+   needs. false: full. */
+static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t state, uint32_t left,
+                                    uint32_t *bits, uint32_t *needs)
+{
+    exl2__grammar_state *s = &m->states;
+    const exl2__grammar_vocab_node *nodes = m->vocab->nodes;
+    const uint8_t *class_of = s->link->class_of;
+    const uint32_t *rows[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
+    uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
+    path[0] = state;
+    rows[0] = exl2__grammar_state_row(s, state);
+    if (!rows[0]) {
+        return false;
+    }
+    uint32_t end = m->vocab->begin[group + 1], visited = 0;
+    for (uint32_t i = m->vocab->begin[group]; i < end; visited++) {
+        exl2__grammar_vocab_node n = nodes[i];
+        const uint32_t *row = rows[n.depth - 1];
+        if (!row) { /* worked out when a byte is looked up */
+            row = rows[n.depth - 1] = exl2__grammar_state_row(s, path[n.depth - 1]);
+            if (!row) {
+                return false;
+            }
+        }
+        uint32_t next = row[class_of[n.byte]];
+        if (next == EXL2__GRAMMAR_STATE_DEAD) {
+            i = n.skip;
+            continue;
+        }
+        path[n.depth] = next;
+        const exl2__grammar_state_one *one = &s->states[next];
+        rows[n.depth] = one->row ? s->pool + one->row : NULL;
+        if (n.token != EXL2__GRAMMAR_VOCAB_NONE && one->tokens <= left) {
+            bits[n.token / 32] |= 1u << n.token % 32;
+            *needs = exl2__max32(*needs, one->tokens);
+        }
+        i++;
+    }
+    m->nodes += visited;
+    return true;
+}
+
+/* TEXT tokens; false: full. Longer texts need no fewer tokens in all, so ALL comes before the other verdicts. */
+static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t state,
+                                     uint32_t left, uint32_t *bits, uint32_t *needs)
+{
+    static const uint8_t ends[] = { 4, 8, 16, EXL2__GRAMMAR_VOCAB_LENGTHS }; /* of groups */
+    uint32_t all = 0;
+    while (all < EXL2__GRAMMAR_VOCAB_LENGTHS && g->verdicts[all] == EXL2__GRAMMAR_MASK_ALL) {
+        all++;
+    }
+    if (all) {
+        memcpy(bits, m->vocab->masks[all - 1], (size_t)m->vocab->words * 4);
+        *needs = g->most[all - 1];
+    }
+    for (uint32_t i = all, group = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        while (i >= ends[group]) {
+            group++;
+        }
+        if (g->verdicts[i] == EXL2__GRAMMAR_MASK_WALK) {
+            if (!exl2__grammar_mask_walk(m, group, state, left, bits, needs)) {
+                return false;
+            }
+            i = ends[group] - 1u;
+        }
+    }
+    return true;
+}
+
+/* The mask of a state into bits; false: full. */
+static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint32_t left, uint32_t *bits,
+                                    uint32_t *needs)
+{
+    exl2__grammar_mask_groups g;
+    *needs = 0;
+    memset(bits, 0, (size_t)m->vocab->words * 4);
+    bool made = exl2__grammar_mask_explore(m, state, left, &g);
+    made = made && exl2__grammar_mask_texts(m, &g, state, left, bits, needs);
+    if (made && !g.no_control) {
+        made = exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_CONTROL, state, left, bits, needs);
+    }
+    m->walks++;
+    return made && exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
+}
+
+/* Forgets all states but those of the places. */
+EXL2__COLD
+static void exl2__grammar_mask_collect(exl2__grammar_mask *m)
+{
+    exl2__grammar_state_collect(&m->states, m->places, m->place_count);
+    memset(m->slots, 0, m->slot_count * sizeof *m->slots);
+    m->collections++;
+}
+
+static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
+{
+    return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar's block is too small for one step: give it more cache_bytes");
+}
+
+/* *bits: [words] one bit per token that may come next, until the next call; of special tokens none. `left`: tokens that
+   may still come, this one included: only those are allowed with which the text can end within them; NEVER = any
+   number. *may_end: the text may also end here. */
+static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                          uint32_t left, const uint32_t **bits, bool *may_end)
+{
+    exl2__grammar_state_one *one = &m->states.states[place->state];
+    uint32_t words = m->vocab->words, needs, after = left ? left - 1 : 0;
+    *may_end = one->may_end;
+    if (one->mask && m->slots[one->mask - 1].needs <= after) {
+        *bits = m->bits + (size_t)(one->mask - 1) * words;
+        m->hits++;
+        return EXL2_OK;
+    }
+    uint32_t slot = one->mask ? m->slot_count : m->slot_next; /* one that has a mask is near its end */
+    for (int tries = 0; tries < 2; tries++) {
+        uint32_t *into = m->bits + (size_t)slot * words;
+        *bits = into;
+        if (slot < m->slot_count) { /* whoever had it loses it */
+            m->states.states[m->slots[slot].state].mask = 0;
+            m->slots[slot].state = 0;
+            if (exl2__grammar_mask_make(m, place->state, EXL2__GRAMMAR_LINK_NEVER, into, &needs)) {
+                m->slots[slot].state = place->state;
+                m->slots[slot].needs = needs;
+                m->states.states[place->state].mask = slot + 1;
+                m->slot_next = (slot + 1) % m->slot_count;
+                if (needs <= after) {
+                    return EXL2_OK;
+                }
+                slot = m->slot_count;
+                into = m->bits + (size_t)slot * words;
+                *bits = into;
+            }
+        }
+        if (slot == m->slot_count && exl2__grammar_mask_make(m, place->state, after, into, &needs)) {
+            return EXL2_OK;
+        }
+        exl2__grammar_mask_collect(m);
+    }
+    return exl2__grammar_mask_refuse(c);
+}
+
+/* Goes on by a token of the mask. EXL2_ERR_ARG: it was not allowed, and the place stays. */
+static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
+                                           exl2_token token)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(m->vocab->vocab, token, &bytes, &special);
+    for (int tries = 0; text && !special && tries < 2; tries++) {
+        uint32_t next = exl2__grammar_state_next(&m->states, place->state, text, bytes);
+        if (next == EXL2__GRAMMAR_STATE_DEAD) {
+            break;
+        }
+        if (next != EXL2__GRAMMAR_STATE_FULL) {
+            place->state = next;
+            return EXL2_OK;
+        }
+        exl2__grammar_mask_collect(m);
+        if (tries) {
+            return exl2__grammar_mask_refuse(c);
+        }
+    }
+    return exl2__fail(c, EXL2_ERR_ARG, "token %d does not fit the grammar here", (int)token);
+}
+
+/* Tokens that are enough to end the text from here. */
+static inline uint32_t exl2__grammar_mask_shortest(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->states.states[place->state].tokens;
+}
+
+/* Nothing may follow here. */
+static inline bool exl2__grammar_mask_is_whole(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->states.states[place->state].count == 0;
+}
+
+static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    return m->states.states[place->state].may_end;
+}
+
+/* ---- places, opening ---- */
+
+/* A text that begins. It must not move until it leaves. */
+static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    place->state = EXL2__GRAMMAR_STATE_DEAD;
+    if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar serves at most %u jobs at a time",
+                          EXL2__GRAMMAR_MASK_PLACES_MAX);
+    }
+    uint32_t state = exl2__grammar_state_start(&m->states);
+    if (state == EXL2__GRAMMAR_STATE_FULL) {
+        exl2__grammar_mask_collect(m);
+        state = exl2__grammar_state_start(&m->states);
+    }
+    if (state == EXL2__GRAMMAR_STATE_FULL) {
+        return exl2__grammar_mask_refuse(c);
+    }
+    place->state = state;
+    m->places[m->place_count++] = &place->state;
+    return EXL2_OK;
+}
+
+/* Places that never joined are fine. */
+static void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    for (uint32_t i = 0; i < m->place_count; i++) {
+        if (m->places[i] == &place->state) {
+            m->places[i] = m->places[--m->place_count];
+            return;
+        }
+    }
+}
+
+static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
+{
+    exl2__grammar_state_close(c, &m->states);
+    exl2__arena_close(c, &m->memory);
+    *m = (exl2__grammar_mask){ 0 };
+}
+
+/* `cache_bytes` for states and masks, half each, or CACHE_MIN if that is more. */
+EXL2__COLD
+static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
+                                           const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                           exl2__grammar_mask *m)
+{
+    *m = (exl2__grammar_mask){ 0 };
+    m->vocab = vocab;
+    cache_bytes = exl2__max64(cache_bytes, EXL2__GRAMMAR_MASK_CACHE_MIN);
+    uint64_t words = vocab->words, each = words * 4 + sizeof *m->slots;
+    m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
+    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 1) * words * 4 + 64;
+    EXL2__TRY(exl2__grammar_state_open(c, link, cache_bytes / 2, &m->states));
+    exl2_result result = exl2__arena_open(c, &m->memory, bytes, EXL2_MEM_GENERAL);
+    if (result < 0) {
+        exl2__grammar_mask_close(c, m);
+        return result;
+    }
+    m->slots = (exl2__grammar_mask_slot *)exl2__arena_take_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
+    m->bits = (uint32_t *)exl2__arena_take(&m->memory, (m->slot_count + 1) * words * 4);
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,453 @@
+/* grammar_state.h: the states of a walk through an automaton, made as they are reached, in a block of fixed size.
+   A state is a set of readings of the text so far: the node that waits for a byte, and the frames below it.
+   takes: a linked automaton, memory.
+   gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _next, _collect.
+   owns:  one block, from open to close.
+   next:  grammar_mask.h */
+#ifndef EXL2__GRAMMAR_STATE_H
+#define EXL2__GRAMMAR_STATE_H
+
+#include "grammar_link.h"
+
+#define EXL2__GRAMMAR_STATE_DEAD 0u            /* of a state: no reading is left */
+#define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* of a state: there was no room to make it */
+#define EXL2__GRAMMAR_STATE_READINGS_MAX 4096u /* steps to close a set; further readings are dropped */
+#define EXL2__GRAMMAR_STATE_SEEN 16384u
+
+/* What follows when a call or a loop's body ends. Equal ones are the same frame; the one below has a lower number. */
+typedef struct exl2__grammar_state_frame {
+    uint32_t node, count; /* CALL; REPEAT with the number of bodies begun */
+    uint32_t below;       /* 0 = the root's end */
+    uint32_t tokens;      /* the fewest, nearly, from the end of the body to the end of all */
+    uint32_t depth;
+} exl2__grammar_state_frame;
+
+typedef struct exl2__grammar_state_item {
+    uint32_t node, frame;
+} exl2__grammar_state_item;
+
+typedef struct exl2__grammar_state_one {
+    uint32_t items, count; /* where in pool */
+    uint32_t row;          /* where in pool: the state after each class of bytes; 0 = not worked out */
+    uint32_t tokens;       /* the fewest, nearly, to the end of all */
+    uint32_t mask;         /* slot + 1 of its mask */
+    bool may_end, kept;
+} exl2__grammar_state_one;
+
+typedef struct exl2__grammar_state {
+    const exl2__grammar_link *link;
+    exl2__grammar_state_frame *frames;
+    exl2__grammar_state_one *states;
+    uint32_t *pool, *frame_slots, *state_slots;
+    uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* rooms are powers of two */
+    struct { uint32_t node, frame, stamp; } *seen;
+    exl2__grammar_state_item *work, *items; /* [READINGS_MAX] to be closed; closed */
+    uint32_t work_count, item_count, seen_count, stamp;
+    bool may_end, full;
+    exl2__arena memory;
+} exl2__grammar_state;
+
+static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
+{
+    s->frames = (exl2__grammar_state_frame *)exl2__arena_take(a, (uint64_t)s->frame_room * sizeof *s->frames);
+    s->states = (exl2__grammar_state_one *)exl2__arena_take(a, (uint64_t)s->state_room * sizeof *s->states);
+    s->pool = (uint32_t *)exl2__arena_take(a, (uint64_t)s->pool_room * 4);
+    s->frame_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->frame_room * 8);
+    s->state_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->state_room * 8);
+    void *seen = exl2__arena_take_zeroed(a, EXL2__GRAMMAR_STATE_SEEN * sizeof *s->seen);
+    memcpy(&s->seen, &seen, sizeof seen);
+    s->work = (exl2__grammar_state_item *)exl2__arena_take(a, EXL2__GRAMMAR_STATE_READINGS_MAX * sizeof *s->work);
+    s->items = (exl2__grammar_state_item *)exl2__arena_take(a, EXL2__GRAMMAR_STATE_READINGS_MAX * sizeof *s->items);
+}
+
+static void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)
+{
+    exl2__arena_close(c, &s->memory);
+    *s = (exl2__grammar_state){ 0 };
+}
+
+static inline uint32_t exl2__grammar_state_mix(uint32_t hash, uint32_t value)
+{
+    hash = (hash ^ value) * 0x9E3779B1u;
+    return hash ^ hash >> 15;
+}
+
+/* ---- frames ---- */
+
+/* Tokens from the end of a body of `count` to the end of all. */
+static uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+{
+    const exl2__grammar_link *g = s->link;
+    const exl2__grammar_code_node *n = &g->nodes[node];
+    uint32_t tokens = exl2__grammar_link_sum(g->tokens[n->next], s->frames[below].tokens);
+    if (n->kind == EXL2__GRAMMAR_CODE_REPEAT && count < n->min) {
+        uint32_t bodies = exl2__grammar_link_times(n->min - count, g->tokens[n->other]);
+        tokens = exl2__grammar_link_sum(tokens, bodies);
+    }
+    return tokens;
+}
+
+/* 0 when there is no room. */
+static uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+{
+    uint32_t mask = s->frame_room * 2 - 1;
+    uint32_t hash = exl2__grammar_state_mix(exl2__grammar_state_mix(exl2__grammar_state_mix(1, node), count), below);
+    uint32_t at = hash & mask;
+    for (; s->frame_slots[at]; at = (at + 1) & mask) {
+        const exl2__grammar_state_frame *f = &s->frames[s->frame_slots[at]];
+        if (f->node == node && f->count == count && f->below == below) {
+            return s->frame_slots[at];
+        }
+    }
+    if (s->frame_count == s->frame_room) {
+        s->full = true;
+        return 0;
+    }
+    exl2__grammar_state_frame frame = { node, count, below, exl2__grammar_state_rest(s, node, count, below),
+                                        s->frames[below].depth + 1 };
+    s->frames[s->frame_count] = frame;
+    s->frame_slots[at] = s->frame_count;
+    return s->frame_count++;
+}
+
+/* ---- closing a set: everything that can be reached without a byte ---- */
+
+static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint32_t frame)
+{
+    uint32_t mask = EXL2__GRAMMAR_STATE_SEEN - 1;
+    uint32_t at = exl2__grammar_state_mix(exl2__grammar_state_mix(2, node), frame) & mask;
+    if (s->link->tokens[node] >= EXL2__GRAMMAR_LINK_NEVER
+        || s->frames[frame].depth + s->link->depth[node] > EXL2__GRAMMAR_LINK_DEPTH_MAX
+        || s->seen_count == EXL2__GRAMMAR_STATE_READINGS_MAX) {
+        return;
+    }
+    for (; s->seen[at].stamp == s->stamp; at = (at + 1) & mask) {
+        if (s->seen[at].node == node && s->seen[at].frame == frame) {
+            return;
+        }
+    }
+    s->seen[at].node = node;
+    s->seen[at].frame = frame;
+    s->seen[at].stamp = s->stamp;
+    s->seen_count++;
+    s->work[s->work_count].node = node;
+    s->work[s->work_count++].frame = frame;
+}
+
+/* At a loop of which `count` bodies are done. */
+static void exl2__grammar_state_loop(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+{
+    const exl2__grammar_code_node *n = &s->link->nodes[node];
+    if (count >= n->min) {
+        exl2__grammar_state_push(s, n->next, below);
+    }
+    if (count < n->max) {
+        bool counts = n->max != EXL2__GRAMMAR_CODE_ENDLESS || count < n->min;
+        uint32_t frame = exl2__grammar_state_frame_of(s, node, count + counts, below);
+        if (frame) {
+            exl2__grammar_state_push(s, n->other, frame);
+        }
+    }
+}
+
+static void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uint32_t frame)
+{
+    const exl2__grammar_code_node *n = &s->link->nodes[node];
+    exl2__grammar_state_frame f = s->frames[frame];
+    switch ((exl2__grammar_code_kind)n->kind) {
+    case EXL2__GRAMMAR_CODE_BYTES:
+        s->items[s->item_count].node = node;
+        s->items[s->item_count++].frame = frame;
+        break;
+    case EXL2__GRAMMAR_CODE_SPLIT:
+        exl2__grammar_state_push(s, n->other, frame);
+        exl2__grammar_state_push(s, n->next, frame);
+        break;
+    case EXL2__GRAMMAR_CODE_JUMP:
+        exl2__grammar_state_push(s, n->next, frame);
+        break;
+    case EXL2__GRAMMAR_CODE_CALL:
+        frame = n->next ? exl2__grammar_state_frame_of(s, node, 0, frame) : frame;
+        if (frame || !n->next) {
+            exl2__grammar_state_push(s, n->other, frame);
+        }
+        break;
+    case EXL2__GRAMMAR_CODE_REPEAT:
+        exl2__grammar_state_loop(s, node, 0, frame);
+        break;
+    default:
+        if (frame == 0) {
+            s->may_end = true;
+        } else if (s->link->nodes[f.node].kind == EXL2__GRAMMAR_CODE_REPEAT) {
+            exl2__grammar_state_loop(s, f.node, f.count, f.below);
+        } else {
+            exl2__grammar_state_push(s, s->link->nodes[f.node].next, f.below);
+        }
+    }
+}
+
+static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
+{
+    s->work_count = s->item_count = s->seen_count = 0;
+    s->may_end = false;
+    if (++s->stamp == 0) { /* stamps of long ago must not come true again */
+        memset(s->seen, 0, EXL2__GRAMMAR_STATE_SEEN * sizeof *s->seen);
+        s->stamp = 1;
+    }
+}
+
+static bool exl2__grammar_state_less(const exl2__grammar_state_item *a, const exl2__grammar_state_item *b)
+{
+    return a->node != b->node ? a->node < b->node : a->frame < b->frame;
+}
+
+static bool exl2__grammar_state_item_less(const void *items, uint32_t a, uint32_t b)
+{
+    const exl2__grammar_state_item *list = (const exl2__grammar_state_item *)items;
+    return exl2__grammar_state_less(&list[a], &list[b]);
+}
+
+static void exl2__grammar_state_item_swap(void *items, uint32_t a, uint32_t b)
+{
+    exl2__grammar_state_item *list = (exl2__grammar_state_item *)items, item = list[a];
+    list[a] = list[b];
+    list[b] = item;
+}
+
+static uint32_t exl2__grammar_state_hash(const exl2__grammar_state_item *items, uint32_t count, bool may_end)
+{
+    uint32_t hash = may_end;
+    for (uint32_t i = 0; i < count; i++) {
+        hash = exl2__grammar_state_mix(exl2__grammar_state_mix(hash, items[i].node), items[i].frame);
+    }
+    return hash;
+}
+
+/* The state of the closed set in items. */
+static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
+{
+    const exl2__grammar_state_item *items = s->items;
+    uint32_t count = s->item_count, bytes = count * (uint32_t)sizeof *items, mask = s->state_room * 2 - 1;
+    uint32_t at = exl2__grammar_state_hash(items, count, s->may_end) & mask;
+    for (; s->state_slots[at]; at = (at + 1) & mask) {
+        const exl2__grammar_state_one *one = &s->states[s->state_slots[at]];
+        if (one->count == count && one->may_end == s->may_end && memcmp(s->pool + one->items, items, bytes) == 0) {
+            return s->state_slots[at];
+        }
+    }
+    if (s->state_count == s->state_room || s->pool_room - s->pool_used < 2 * count) {
+        s->full = true;
+        return EXL2__GRAMMAR_STATE_FULL;
+    }
+    exl2__grammar_state_one one = { s->pool_used, count, 0, EXL2__GRAMMAR_LINK_NEVER, 0, s->may_end, false };
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t tokens = s->link->tokens[items[i].node] + s->frames[items[i].frame].tokens;
+        one.tokens = exl2__min32(one.tokens, tokens);
+    }
+    one.tokens = s->may_end ? 0 : one.tokens;
+    memcpy(s->pool + s->pool_used, items, bytes);
+    s->pool_used += 2 * count;
+    s->states[s->state_count] = one;
+    s->state_slots[at] = s->state_count;
+    return s->state_count++;
+}
+
+/* Closes what was pushed since begin_set. */
+static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
+{
+    while (s->work_count) {
+        exl2__grammar_state_item item = s->work[--s->work_count];
+        exl2__grammar_state_visit(s, item.node, item.frame);
+    }
+    if (s->full) {
+        return EXL2__GRAMMAR_STATE_FULL;
+    }
+    if (s->item_count == 0 && !s->may_end) {
+        return EXL2__GRAMMAR_STATE_DEAD;
+    }
+    if (s->item_count > 16) {
+        exl2__sort_items order = { s->items, exl2__grammar_state_item_less, exl2__grammar_state_item_swap };
+        exl2__sort(&order, s->item_count);
+    } else {
+        for (uint32_t i = 1; i < s->item_count; i++) {
+            exl2__grammar_state_item item = s->items[i];
+            uint32_t at = i;
+            for (; at > 0 && exl2__grammar_state_less(&item, &s->items[at - 1]); at--) {
+                s->items[at] = s->items[at - 1];
+            }
+            s->items[at] = item;
+        }
+    }
+    return exl2__grammar_state_intern(s);
+}
+
+/* ---- walking ---- */
+
+static uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
+{
+    exl2__grammar_state_begin_set(s);
+    exl2__grammar_state_push(s, s->link->first, 0);
+    return exl2__grammar_state_finish_set(s);
+}
+
+/* Works out a state's row: classes between two borders of its items' ranges go the same way. */
+static bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
+{
+    const exl2__grammar_state_one *one = &s->states[state];
+    uint32_t classes = s->link->classes, count = one->count;
+    if (s->pool_room - s->pool_used < classes) {
+        s->full = true;
+        return false;
+    }
+    uint32_t row = s->pool_used;
+    const exl2__grammar_state_item *items = (const exl2__grammar_state_item *)(const void *)(s->pool + one->items);
+    s->pool_used += classes;
+    bool border[257] = { false };
+    for (uint32_t i = 0; i < count; i++) {
+        border[s->link->nodes[items[i].node].low] = true;
+        border[s->link->nodes[items[i].node].high + 1] = true;
+    }
+    uint32_t next = EXL2__GRAMMAR_STATE_DEAD;
+    for (uint32_t k = 0; k < classes; k++) {
+        if (border[k]) {
+            exl2__grammar_state_begin_set(s);
+            for (uint32_t i = 0; i < count; i++) {
+                const exl2__grammar_code_node *n = &s->link->nodes[items[i].node];
+                if (n->low <= k && k <= n->high) {
+                    exl2__grammar_state_push(s, n->next, items[i].frame);
+                }
+            }
+            next = s->seen_count ? exl2__grammar_state_finish_set(s) : EXL2__GRAMMAR_STATE_DEAD;
+            if (next == EXL2__GRAMMAR_STATE_FULL) {
+                return false;
+            }
+        }
+        s->pool[row + k] = next;
+    }
+    s->states[state].row = row;
+    return true;
+}
+
+/* The row of a state: by class of byte, the state after it. NULL: full. */
+static inline const uint32_t *exl2__grammar_state_row(exl2__grammar_state *s, uint32_t state)
+{
+    if (s->states[state].row == 0 && !exl2__grammar_state_fill_row(s, state)) {
+        return NULL;
+    }
+    return s->pool + s->states[state].row;
+}
+
+/* The state after some bytes, or DEAD, or FULL. */
+static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes && state != EXL2__GRAMMAR_STATE_DEAD; i++) {
+        const uint32_t *row = exl2__grammar_state_row(s, state);
+        if (!row) {
+            return EXL2__GRAMMAR_STATE_FULL;
+        }
+        state = row[s->link->class_of[(uint8_t)text[i]]];
+    }
+    return state;
+}
+
+/* ---- making room ---- */
+
+/* Puts everything back that no state of `kept` needs; those get new numbers. Rows and masks are forgotten. */
+EXL2__COLD
+static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
+{
+    uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* slots are made anew below */
+    memset(new_frame, 0, (uint64_t)s->frame_room * 8);
+    memset(new_state, 0, (uint64_t)s->state_room * 8);
+    for (uint32_t i = 0; i < kept_count; i++) {
+        s->states[*kept[i]].kept = *kept[i] != EXL2__GRAMMAR_STATE_DEAD;
+    }
+    for (uint32_t i = 1; i < s->state_count; i++) {
+        const exl2__grammar_state_one *one = &s->states[i];
+        for (uint32_t k = 0; one->kept && k < one->count; k++) {
+            new_frame[s->pool[one->items + 2 * k + 1]] = 1;
+        }
+    }
+    for (uint32_t i = s->frame_count; i-- > 1;) {
+        new_frame[s->frames[i].below] |= new_frame[i];
+    }
+    uint32_t used = 1;
+    for (uint32_t i = 1; i < s->frame_count; i++) { /* frames below are lower, so they have moved already */
+        if (new_frame[i]) {
+            exl2__grammar_state_frame frame = s->frames[i];
+            frame.below = frame.below ? new_frame[frame.below] : 0;
+            s->frames[used] = frame;
+            new_frame[i] = used++;
+        }
+    }
+    s->frame_count = used;
+    used = 1;
+    uint32_t pool_used = 1;
+    for (uint32_t i = 1; i < s->state_count; i++) {
+        exl2__grammar_state_one one = s->states[i];
+        if (one.kept) {
+            for (uint32_t k = 0; k < one.count; k++) { /* order is kept: frames keep theirs */
+                uint32_t frame = s->pool[one.items + 2 * k + 1];
+                s->pool[pool_used + 2 * k] = s->pool[one.items + 2 * k];
+                s->pool[pool_used + 2 * k + 1] = frame ? new_frame[frame] : 0;
+            }
+            one.items = pool_used;
+            one.row = one.mask = 0;
+            one.kept = false;
+            pool_used += 2 * one.count;
+            s->states[used] = one;
+            new_state[i] = used++;
+        }
+    }
+    s->state_count = used;
+    s->pool_used = pool_used;
+    for (uint32_t i = 0; i < kept_count; i++) { /* each place is listed once */
+        *kept[i] = *kept[i] ? new_state[*kept[i]] : 0;
+    }
+    memset(s->frame_slots, 0, (uint64_t)s->frame_room * 8);
+    memset(s->state_slots, 0, (uint64_t)s->state_room * 8);
+    for (uint32_t i = 1; i < s->frame_count; i++) {
+        const exl2__grammar_state_frame *f = &s->frames[i];
+        uint32_t hash = exl2__grammar_state_mix(exl2__grammar_state_mix(1, f->node), f->count);
+        uint32_t at = exl2__grammar_state_mix(hash, f->below) & (s->frame_room * 2 - 1);
+        while (s->frame_slots[at]) {
+            at = (at + 1) & (s->frame_room * 2 - 1);
+        }
+        s->frame_slots[at] = i;
+    }
+    for (uint32_t i = 1; i < s->state_count; i++) {
+        const exl2__grammar_state_one *one = &s->states[i];
+        const exl2__grammar_state_item *items = (const exl2__grammar_state_item *)(const void *)(s->pool + one->items);
+        uint32_t at = exl2__grammar_state_hash(items, one->count, one->may_end) & (s->state_room * 2 - 1);
+        while (s->state_slots[at]) {
+            at = (at + 1) & (s->state_room * 2 - 1);
+        }
+        s->state_slots[at] = i;
+    }
+    s->full = false;
+}
+
+/* `bytes` for frames, states and rows. */
+EXL2__COLD
+static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_link *link, uint64_t bytes,
+                                            exl2__grammar_state *s)
+{
+    *s = (exl2__grammar_state){ 0 };
+    s->link = link;
+    s->frame_room = s->state_room = 256;
+    while ((uint64_t)s->state_room * 512 < bytes && s->state_room < 1u << 20) {
+        s->state_room *= 2;
+    }
+    s->frame_room = s->state_room * 2;
+    s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 4096), UINT32_MAX / 2);
+    exl2__arena dry = { 0 };
+    exl2__grammar_state_layout(s, &dry);
+    EXL2__TRY(exl2__arena_open(c, &s->memory, dry.used, EXL2_MEM_GENERAL));
+    exl2__grammar_state_layout(s, &s->memory);
+    s->frames[0] = (exl2__grammar_state_frame){ 0 };
+    s->states[0] = (exl2__grammar_state_one){ 0 };
+    s->frame_count = s->state_count = s->pool_used = 1;
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,224 @@
+/* grammars.h: the grammars that the host has made, and how far each job's text has come in its own.
+   takes: exl2_grammar_desc; a job and its history.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _mask.
+   owns:  what is compiled: a grammar's blocks until it was closed and its last job has ended, a model's token table.
+   next:  jobs.h */
+#ifndef EXL2__GRAMMARS_H
+#define EXL2__GRAMMARS_H
+
+#include "objects.h"
+
+/* ---- made and closed by the host ---- */
+
+EXL2__COLD
+static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
+{
+    if (g->made) {
+        exl2__grammar_close(&e->ctx, g->made);
+        exl2__free(&e->ctx, g->made, sizeof *g->made, EXL2_MEM_GENERAL);
+    }
+    *g = (exl2__grammar_slot){ 0 };
+    exl2__pool_give(&e->grammar_ids, (uint32_t)(g - e->grammars));
+}
+
+/* The grammar goes with its last job. */
+EXL2__COLD
+static void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
+{
+    g->closing = true;
+    if (g->users == 0) {
+        exl2__grammars_free(e, g);
+    }
+}
+
+/* Of a model whose jobs have ended. */
+EXL2__COLD
+static void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
+{
+    for (uint32_t i = 0; i < e->max_sessions; i++) {
+        if (e->grammars[i].id && &e->models[e->grammars[i].model] == m) {
+            exl2__grammars_free(e, &e->grammars[i]);
+        }
+    }
+    exl2__grammar_vocab_close(&e->ctx, &m->grammar_vocab);
+}
+
+EXL2__COLD
+static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
+                                          exl2__grammar_slot *g)
+{
+    void *memory;
+    size_t bytes = d->source_bytes || !d->source ? d->source_bytes : strlen(d->source);
+    if (!m->grammar_vocab.vocab) {
+        EXL2__TRY(exl2__grammar_vocab_open(&e->ctx, &m->vocab, &m->grammar_vocab));
+    }
+    EXL2__TRY(exl2__alloc(&e->ctx, sizeof *g->made, 16, EXL2_MEM_GENERAL, &memory));
+    exl2_result r = exl2__grammar_open(&e->ctx, d->kind, d->source, bytes, &m->grammar_vocab, d->cache_bytes,
+                                       (exl2__grammar *)memory);
+    if (r < 0) {
+        exl2__free(&e->ctx, memory, sizeof *g->made, EXL2_MEM_GENERAL);
+        return r;
+    }
+    g->made = (exl2__grammar *)memory;
+    return EXL2_OK;
+}
+
+/* The model has a tokenizer, unless the kind is CUSTOM. */
+EXL2__COLD
+static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
+{
+    uint32_t id = exl2__pool_take(&e->grammar_ids);
+    if (!id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u grammars are in use; raise max_sessions",
+                          e->max_sessions);
+    }
+    exl2__grammar_slot *g = &e->grammars[(id & 0xFFFF) - 1];
+    *g = (exl2__grammar_slot){ .id = id, .model = (uint32_t)(m - e->models), .allow = d->allow, .user = d->user };
+    exl2_result r = d->kind == EXL2_GRAMMAR_CUSTOM ? EXL2_OK : exl2__grammars_compile(e, m, d, g);
+    if (r < 0) {
+        exl2__grammars_free(e, g);
+        return r;
+    }
+    out->id = id;
+    return EXL2_OK;
+}
+
+/* ---- a job's text ---- */
+
+/* The job begins; max_tokens is known. */
+EXL2__COLD
+static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
+{
+    exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
+    if (!g) {
+        return exl2__objects_stale(e, "grammar", handle.id);
+    }
+    if (g->model != job->model) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
+    }
+    if (g->made) {
+        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->place));
+        uint32_t least = exl2__grammar_mask_shortest(&g->made->mask, &job->place);
+        if (least > job->max_tokens && !job->sequence.prefill_only) {
+            exl2__grammar_mask_leave(&g->made->mask, &job->place);
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a text of the grammar takes at least %u tokens, max_tokens "
+                              "is %u", least, job->max_tokens);
+        }
+    }
+    job->grammar = g;
+    g->users++;
+    return EXL2_OK;
+}
+
+/* The job has ended. */
+static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
+{
+    exl2__grammar_slot *g = job->grammar;
+    if (!g) {
+        return;
+    }
+    job->grammar = NULL;
+    if (g->made) {
+        exl2__grammar_mask_leave(&g->made->mask, &job->place);
+    }
+    if (--g->users == 0 && g->closing) {
+        exl2__grammars_free(e, g);
+    }
+}
+
+/* Takes the place to the end of the history; from the start where that was cut since. */
+static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
+{
+    exl2__grammar_mask *mask = &job->grammar->made->mask;
+    const exl2__sequence *s = &job->sequence;
+    uint32_t said = s->table->tokens - s->prompt_end;
+    if (said < job->place_tokens) {
+        exl2__grammar_mask_leave(mask, &job->place);
+        job->place_tokens = 0;
+        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, mask, &job->place));
+    }
+    for (; job->place_tokens < said; job->place_tokens++) {
+        const exl2__pages *pages = &e->models[job->model].pages;
+        exl2_token token = *exl2__table_token(s->table, pages, s->prompt_end + job->place_tokens);
+        EXL2__TRY(exl2__grammar_mask_take(&e->ctx, mask, &job->place, token));
+    }
+    return EXL2_OK;
+}
+
+static bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
+{
+    size_t bytes;
+    bool special;
+    return exl2__vocab_piece(&m->vocab, token, &bytes, &special) && !special && bytes > 0;
+}
+
+/* A token came into the history. *stop: it is a stop token; one that has text stops only where the text may end with
+   it. *whole: nothing may follow it. */
+static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_token token, bool *stop, bool *whole)
+{
+    *whole = false;
+    if (!job->grammar || !job->grammar->made || !exl2__grammars_is_text(&e->models[job->model], token)) {
+        return EXL2_OK;
+    }
+    const exl2__grammar_mask *mask = &job->grammar->made->mask;
+    EXL2__TRY(exl2__grammars_follow(e, job));
+    *stop = *stop && exl2__grammar_mask_may_end(mask, &job->place);
+    *whole = exl2__grammar_mask_is_whole(mask, &job->place);
+    return EXL2_OK;
+}
+
+/* Those without text may come where the text may end. */
+static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count, uint32_t *bits)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t id = (uint32_t)tokens[i];
+        if (id < m->plan.shape.vocab && !exl2__grammars_is_text(m, tokens[i])) {
+            bits[id / 32] |= 1u << id % 32;
+        }
+    }
+}
+
+static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
+{
+    const exl2__model *m = &e->models[job->model];
+    const exl2__sequence *s = &job->sequence;
+    uint32_t vocab = m->plan.shape.vocab, words = exl2__batch_mask_words(vocab), any = 0;
+    const uint32_t *bits;
+    bool may_end;
+    EXL2__TRY(exl2__grammars_follow(e, job));
+    EXL2__TRY(exl2__grammar_mask_get(&e->ctx, &job->grammar->made->mask, &job->place,
+                                     s->tokens_end - s->table->tokens, &bits, &may_end));
+    for (uint32_t i = 0; i < words; i++) {
+        out[i] = i < m->grammar_vocab.words ? bits[i] : 0;
+        any |= out[i];
+    }
+    out[words - 1] &= vocab % 32 ? (1u << vocab % 32) - 1 : UINT32_MAX;
+    *over = may_end && !any;
+    if (may_end) {
+        exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out);
+        exl2__grammars_allow_stops(m, job->stop_tokens, job->stop_token_count, out);
+    }
+    return EXL2_OK;
+}
+
+/* Tokens that may come next, to out: [words of the vocabulary]. *over: the text ends here. */
+static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
+{
+    exl2__grammar_slot *g = job->grammar;
+    if (g->made) {
+        return exl2__grammars_compiled_mask(e, job, out, over);
+    }
+    const exl2__model *m = &e->models[job->model];
+    const exl2__sequence *s = &job->sequence;
+    uint32_t words = exl2__batch_mask_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
+    exl2_token *said = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max; /* the prompt was read */
+    exl2_job handle = { job->id };
+    exl2__table_read(s->table, &m->pages, s->prompt_end, count, said);
+    memset(out, 0, (size_t)words * sizeof *out);
+    e->in_callback++;
+    *over = !g->allow(g->user, handle, said, count, out, words);
+    e->in_callback--;
+    return EXL2_OK;
+}
+
+#endif

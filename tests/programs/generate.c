@@ -1,0 +1,75 @@
+/* generate.c: texts of the program exl2 under --schema, --grammar, --regex and --choices; its sentences about them.
+   And turns of npc by a model of random weights.
+   takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
+   gives: exit code 0 or 1.
+   owns:  FOLDER.
+   next:  template.c */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
+
+/* Weights at random say what the grammar allows. */
+static void check_grammars(const char *model)
+{
+    char *text, *out, command[2400];
+    snprintf(command, sizeof command, "cp '" TOKENIZER "'/*.json '%s'", model);
+    CHECK_INT(system(command), 0);
+    program_write("schema", "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\",\"maxLength\":20},"
+                            "\"act\":{\"enum\":[\"wave\",\"caf\\u00e9\"]}},\"required\":[\"say\",\"act\"]}");
+    program_write("ebnf", "root ::= (\"a\" | \"b\"){3}\n");
+    program_write("lines", "the key\nthe crown\n");
+    program_write("bad", "{\"not\":{}}");
+    json_value *said = program_json(program_run("generate '%s' --prompt Hello --schema '%s/schema' --max 80 "
+                                                "--temperature 1.5 --seed 4 --json", model, folder), &text);
+    CHECK_TEXT(program_text(said, "stop"), "grammar");
+    out = memory_copy_text(program_text(said, "text"), strlen(program_text(said, "text")));
+    json_value *value = program_parse(out, strlen(out));
+    const char *act = program_text(value, "act");
+    CHECK(program_text(value, "say") && act && (strcmp(act, "wave") == 0 || strcmp(act, "caf\xC3\xA9") == 0));
+    json_free(value);
+    json_free(said);
+    free(out);
+    free(text);
+    CHECK_INT(program_run("generate '%s' --prompt Hello --grammar '%s/ebnf'", model, folder), 0);
+    out = program_read("out");
+    CHECK(strspn(out, "ab") == 3 && strcmp(out + 3, "\n") == 0);
+    free(out);
+    CHECK_INT(program_run("generate '%s' --prompt Hello --choices '%s/lines' --max 8", model, folder), 0);
+    out = program_read("out");
+    CHECK(strcmp(out, "the key\n") == 0 || strcmp(out, "the crown\n") == 0);
+    free(out);
+    CHECK_INT(program_run("generate '%s' --prompt Hello --regex '[0-9]{4}-[0-9]{2}'", model), 0);
+    out = program_read("out");
+    CHECK(strlen(out) == 8 && strspn(out, "0123456789-") == 7 && out[4] == '-');
+    free(out);
+    program_sentence(program_run("generate '%s' --prompt a --schema '%s/bad'", model, folder), 1,
+                     "schema line 1, column 3: an unsupported keyword: not");
+    program_sentence(program_run("generate '%s' --prompt a --regex 'a{9}' --max 3", model), 1, "at least");
+}
+
+int main(int argc, char **argv)
+{
+    char model[1100];
+    if (argc != 4) {
+        printf("generate PROGRAM FOLDER NPC\n");
+        return 1;
+    }
+    program_set(argv[1], argv[2]);
+    snprintf(model, sizeof model, "%s/model", folder);
+    CHECK_INT(program_run("synth '%s' --shape smollm2-135m --bpw 2.5", model), 0);
+    check_grammars(model);
+    program_sentence(program_run("generate m --prompt a --regex a --choices f"), 2, "give one of --schema");
+    program_sentence(program_run("generate '%s' --prompt a --schema '%s/none'", model, folder), 1,
+                     "none: No such file");
+    snprintf(program, sizeof program, "%s", argv[3]);
+    CHECK_INT(program_run("--model '%s' --turns 6 --threads 2 --cpu-us 100000 --json '%s/npc.json'", model, folder), 0);
+    char *text = program_read("npc.json");
+    json_value *report = program_parse(text, strlen(text));
+    CHECK_INT(program_number(report, "turns"), 6);
+    CHECK_INT(program_number(report, "invalid_turns"), 0);
+    json_free(report);
+    free(text);
+    program_set(argv[1], argv[2]); /* the model is large */
+    return check_done();
+}

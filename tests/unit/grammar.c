@@ -1,0 +1,456 @@
+/* Grammars without a model: texts that fit and texts that do not, refusals, masks against a walk token by token, values
+   that close in time, blocks that are too small, and random walks that Python's jsonschema and re judge. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "../grammar_judge.h"
+#include "../text_rows.h"
+#include "../../exl2_impl/6_text/grammar.h"
+#include "../../exl2_impl/6_text/vocab_read.h"
+
+static exl2__ctx context;
+static exl2__vocab vocab;
+static exl2__grammar_vocab table;
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t random_number(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) % below);
+}
+
+static bool open_grammar(exl2_grammar_kind kind, const char *source, uint64_t cache_bytes, exl2__grammar *g)
+{
+    exl2_result result = exl2__grammar_open(&context, kind, source, strlen(source), &table, cache_bytes, g);
+    if (result < 0) {
+        printf("%s\n", context.error.text);
+    }
+    return CHECK(result == EXL2_OK);
+}
+
+/* ---- texts ---- */
+
+typedef struct text_case {
+    exl2_grammar_kind kind;
+    const char *source, *fit, *unfit; /* texts, one a line */
+} text_case;
+
+static const text_case text_cases[] = {
+    { EXL2_GRAMMAR_REGEX, "a|b+c{2,3}|\\d{3,}x?", "a\nbcc\nbbbccc\n123\n1234567x", "b\nbc\nbcccc\n12\n12x\nab\n" },
+    { EXL2_GRAMMAR_REGEX, "(a|ab)(c|bcd)(d*)", "ac\nabcd\nabc\nabbcdd\nacddd", "ab\na\nabcde" },
+    { EXL2_GRAMMAR_REGEX, "[^a-c\\d]\\x41\\u00e9[\\]\\-z]", "xA\303\251]\n\342\202\254A\303\251-", "aA\303\251]"
+    "\n5A\303\251z" },
+    { EXL2_GRAMMAR_REGEX, "(a{2}){3,4}|x{0,2}y", "aaaaaa\naaaaaaaa\ny\nxxy", "aaaa\naaaaaaa\nxxxy" },
+    { EXL2_GRAMMAR_REGEX, "(a*)*b|(x+x+)+y", "b\naaab\nxxy\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxy",
+      "a\nxy\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" },
+    { EXL2_GRAMMAR_REGEX, ".", "x\n\303\251\n\360\237\230\200", "\303\nxx\n\355\240\200\n\300\200\n"
+    "\364\220\200\200" },
+    { EXL2_GRAMMAR_CHOICES, "yes\nno\r\n\nnot at all\ncaf\303\251", "yes\nno\nnot at all\ncaf\303\251",
+      "ye\nyess\nnot\ncaf\303\250\n " },
+    { EXL2_GRAMMAR_EBNF, "list ::= '[' (item (\",\" item)*)? ']' # a list\nitem ::= [0-9]+ | list", "[]\n[1,[2,"
+    "33],[]]",
+      "[1,]\n[\n1\n[1,[2]" },
+    { EXL2_GRAMMAR_EBNF, "s ::= \"a\" s \"b\" |\n root ::= s s", "ab\nabab\naabbab\naaabbb", "aab\nba\nabb" },
+    { EXL2_GRAMMAR_EBNF, "root ::= (word \" \"?){2,3}\nword ::= [^ \"\\n]{1,3} '\\x21' | \"\\u20ac\"",
+      "abc!\342\202\254\na! b! \342\202\254", "a!\nabcd!a!" },
+    { EXL2_GRAMMAR_JSON, "", "{}\n[1, -2.5e+3,\"a\\u00e9\\\"\",true,{\"a\": null}]\n0",
+      "01\n{a:1}\n[1,]\n\"\\x\"\n\"\\ud800\"\n1.\nnul\n{\"a\":  1}" },
+    { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
+      "0\n7\n99\n100\n105\n-1\n-9\n-12", "106\n-13\n-0\n00\n110\n1000\n-100\n1.0" },
+    { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"exclusiveMinimum\":-0.5,\"maximum\":12.25}",
+      "0\n12.25\n12.2\n12.250\n12\n-0.49999\n-0.4\n9.99\n0.0", "12.26\n12.251\n-0.5\n-0.50\n13\n-1\n1e1\n-0" },
+    { EXL2_GRAMMAR_JSON_SCHEMA, "{\"minimum\":100,\"exclusiveMaximum\":9007199254740992}", "100\n12345678901234"
+    "5\n100.5",
+      "99.9\n1234567890123456" },
+    { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+      "\"ab\"\n\"\303\251\360\237\230\200\\n\"\n\"\\ud83d\\ude00x\"", "\"a\"\n\"abcd\"\n\"a\\ude00\"\nab" },
+    { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^\\\"?a|b\\\\\\\\$\"}", "\"abc\"\n\"\\\"a\""
+    "\n\"xb\\\\\"",
+      "\"xa\"\n\"b\"\n\"\"" },
+    { EXL2_GRAMMAR_JSON_SCHEMA,
+      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"const\":[1,{\"x\":\"\\u00e9\"}]},"
+      "\"c\":{\"enum\":[\"x\",\"xy\",2]}},\"required\":[\"b\"]}",
+      "{\"b\":[1, {\"x\": \"\303\251\"}]}\n{\"a\":null, \"b\":[1, {\"x\": \"\303\251\"}],\"c\": \"xy\"}",
+      "{}\n{\"a\":null}\n{\"b\":[1, {\"x\": \"\303\251\"}],}\n{\"b\":[1, {\"x\": \"\303\251\"}],\"d\":1}" },
+    { EXL2_GRAMMAR_JSON_SCHEMA,
+      "{\"properties\":{\"ab\":{\"type\":\"null\"},\"ac\":true},\"additionalProperties\":{\"type\":\"boolean\"}}",
+      "{}\n{\"ab\":null}\n{\"a\":true,\"abc\":false}\n{\"\":true}\n{\"ac\":[],\"x\": true, \"ad\":true}",
+      "{\"ab\":true}\n{\"x\":null}\n{\"a\":true,\"ab\":true}\n{\"\\u0061b\":true}" },
+    { EXL2_GRAMMAR_JSON_SCHEMA,
+      "{\"$ref\":\"#/$defs/t~1x\",\"$defs\":{\"t/x\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"maxItems\""
+      ":2}}}",
+      "[]\n[[],[[]]]", "[[],[],[]]\n[1]" },
+    { EXL2_GRAMMAR_JSON_SCHEMA,
+      "{\"allOf\":[{\"type\":[\"integer\",\"string\"],\"minimum\":3},{\"anyOf\":[{\"maximum\":5},{\"maxLength\":"
+      "1}]}]}",
+      "3\n6\n\"\"\n\"ab\"", "2\n3.5\n[]" },
+};
+
+static bool fits(exl2__grammar *g, const char *text, size_t bytes)
+{
+    exl2__grammar_state *s = &g->mask.states;
+    uint32_t state = exl2__grammar_state_next(s, exl2__grammar_state_start(s), text, bytes);
+    return state != EXL2__GRAMMAR_STATE_DEAD && s->states[state].may_end;
+}
+
+static void check_lines(exl2__grammar *g, const char *source, const char *lines, bool wanted)
+{
+    for (const char *line = lines; *line;) {
+        size_t bytes = strcspn(line, "\n");
+        if (!CHECK(fits(g, line, bytes) == wanted)) {
+            printf("  %s: %.*s\n", source, (int)bytes, line);
+        }
+        line += bytes + (line[bytes] == '\n');
+    }
+}
+
+static void check_texts(void)
+{
+    for (size_t i = 0; i < sizeof text_cases / sizeof *text_cases; i++) {
+        exl2__grammar g;
+        if (open_grammar(text_cases[i].kind, text_cases[i].source, 0, &g)) {
+            check_lines(&g, text_cases[i].source, text_cases[i].fit, true);
+            check_lines(&g, text_cases[i].source, text_cases[i].unfit, false);
+            exl2__grammar_close(&context, &g);
+        }
+    }
+}
+
+/* ---- refusals ---- */
+
+static void check_refusal(exl2_grammar_kind kind, const char *source, const char *sentence)
+{
+    exl2__grammar g;
+    uint64_t before = context.host_bytes;
+    context.error.text[0] = 0;
+    exl2_result result = exl2__grammar_open(&context, kind, source, strlen(source), &table, 0, &g);
+    if (!CHECK(result < 0 && strstr(context.error.text, sentence))) {
+        printf("  %.200s: %s\n", source, context.error.text);
+    }
+    CHECK_INT(context.host_bytes, before);
+}
+
+static void check_refusals(void)
+{
+    static const struct { exl2_grammar_kind kind; const char *source, *sentence; } cases[] = {
+        { EXL2_GRAMMAR_REGEX, "a(b", "regex line 1, column 4: ')' is missing" },
+        { EXL2_GRAMMAR_REGEX, "a)b", "')' without '('" },
+        { EXL2_GRAMMAR_REGEX, "*a", "a repetition of nothing" },
+        { EXL2_GRAMMAR_REGEX, "a{3,2}", "m <= n" },
+        { EXL2_GRAMMAR_REGEX, "(?=a)", "look-around" },
+        { EXL2_GRAMMAR_REGEX, "(a)\\1", "an escape that is not supported" },
+        { EXL2_GRAMMAR_REGEX, "\\bword", "word borders" },
+        { EXL2_GRAMMAR_REGEX, "(^a)", "outermost" },
+        { EXL2_GRAMMAR_REGEX, "[z-a]", "ends before it begins" },
+        { EXL2_GRAMMAR_REGEX, "(a?){3,5}", "may be empty" },
+        { EXL2_GRAMMAR_REGEX, "\377", "valid UTF-8" },
+        { EXL2_GRAMMAR_REGEX, "[^\\x00-\\u{10ffff}]", "no text matches" },
+        { EXL2_GRAMMAR_EBNF, "root ::= root \"a\" | \"b\"", "left recursion" },
+        { EXL2_GRAMMAR_EBNF, "root ::= a\na ::= (\"x\")? b\nb ::= \"\" a | \"c\"", "left recursion" },
+        { EXL2_GRAMMAR_EBNF, "root ::= x", "the rule x is used but not defined" },
+        { EXL2_GRAMMAR_EBNF, "root ::= \"a\"\nroot ::= \"b\"", "line 2, column 6: a rule is defined twice" },
+        { EXL2_GRAMMAR_EBNF, "root = \"a\"", "expected `name ::=`" },
+        { EXL2_GRAMMAR_EBNF, "root ::= \"a\" root", "no text matches" },
+        { EXL2_GRAMMAR_EBNF, "# nothing", "no rule" },
+        { EXL2_GRAMMAR_CHOICES, "\n\n", "no choice" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",}", "is not valid JSON" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"not\":{}}", "an unsupported keyword: not" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"multipleOf\":2}", "an unsupported keyword: multipleOf" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"format\":\"ipv4\"}", "an unsupported format: ipv4" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"text\"}", "an unknown type: text" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"other.json\"}", "no path in this schema" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/$defs/a\"}", "not there" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"}]}", "refers to itself" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"oneOf\":[{\"minimum\":1},{\"type\":\"integer\"}]}", "oneOf" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"enum\":[1,2],\"minimum\":2}", "beside enum or const: minimum" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"pattern\":\"a\",\"maxLength\":2}", "pattern and format are supported al"
+        "one" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"pattern\":\"a(\"}", "schema: pattern" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text matches" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no text matches" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "[]", "must be an object" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_refusal(cases[i].kind, cases[i].source, cases[i].sentence);
+    }
+    static char deep[40001];
+    memset(deep, '(', 20000);
+    memset(deep + 20000, ')', 20000);
+    check_refusal(EXL2_GRAMMAR_REGEX, deep, "more than 64 groups");
+    for (size_t i = 0; i < 20000; i += 5) {
+        memcpy(deep + i, "{\"a\":", 5);
+    }
+    check_refusal(EXL2_GRAMMAR_JSON_SCHEMA, deep, "at most 64 levels");
+    for (size_t i = 0; i + 8 <= 40000; i += 8) {
+        memcpy(deep + i, "abcdefg|", 8);
+    }
+    deep[40000] = 0;
+    exl2__grammar g;
+    if (open_grammar(EXL2_GRAMMAR_REGEX, deep, 0, &g)) { /* 5,000 readings at once are more than a state holds */
+        CHECK(fits(&g, "abcdefg", 7));
+        exl2__grammar_close(&context, &g);
+    }
+}
+
+/* ---- masks ---- */
+
+/* Every token's bit, against a walk of its bytes alone. */
+static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, uint32_t left, const uint32_t *bits)
+{
+    exl2__grammar_state *s = &g->mask.states;
+    uint32_t wrong = 0;
+    for (uint32_t id = 0; id < vocab.id_count; id++) {
+        size_t bytes;
+        bool special;
+        const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
+        uint32_t next = special || !bytes ? 0 : exl2__grammar_state_next(s, place->state, text, bytes);
+        bool wanted = next != EXL2__GRAMMAR_STATE_DEAD && s->states[next].tokens <= left - 1;
+        wrong += wanted != (bits[id / 32] >> id % 32 & 1);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+static uint32_t ones(uint32_t x)
+{
+    x -= x >> 1 & 0x55555555u;
+    x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+    return ((x + (x >> 4)) & 0x0F0F0F0Fu) * 0x01010101u >> 24;
+}
+
+/* A random text of at most `left` tokens; returns its bytes. `compared`: masks are, one in so many. */
+static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out, size_t room)
+{
+    exl2__grammar_mask_place place;
+    size_t used = 0;
+    CHECK(exl2__grammar_mask_join(&context, &g->mask, &place) == EXL2_OK);
+    CHECK(exl2__grammar_mask_shortest(&g->mask, &place) <= left);
+    for (;; left--) {
+        const uint32_t *bits;
+        bool may_end;
+        uint32_t allowed = 0, id = 0;
+        if (!CHECK(exl2__grammar_mask_get(&context, &g->mask, &place, left, &bits, &may_end) == EXL2_OK)) {
+            break;
+        }
+        if (left == 0 || (may_end && random_number(8) == 0)) {
+            CHECK(may_end);
+            break;
+        }
+        if (compared && random_number(compared) == 0) {
+            check_mask(g, &place, left, bits);
+        }
+        for (uint32_t i = 0; i < table.words; i++) {
+            allowed += ones(bits[i]);
+        }
+        if (!allowed) {
+            CHECK(may_end);
+            break;
+        }
+        uint32_t pick = random_number(allowed);
+        for (; pick >= ones(bits[id / 32]); id += 32) {
+            pick -= ones(bits[id / 32]);
+        }
+        while (!(bits[id / 32] >> id % 32 & 1) || pick-- > 0) {
+            id++;
+        }
+        size_t bytes;
+        bool special;
+        const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
+        if (!CHECK(exl2__grammar_mask_take(&context, &g->mask, &place, (exl2_token)id) == EXL2_OK)
+            || !CHECK(used + bytes < room)) {
+            break;
+        }
+        memcpy(out + used, text, bytes);
+        used += bytes;
+    }
+    exl2__grammar_mask_leave(&g->mask, &place);
+    return used;
+}
+
+static const char npc_schema[] =
+    "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":"
+    "\"string\","
+    "\"maxLength\":60},\"act\":{\"enum\":[\"none\",\"give_key\",null]},\"trust\":{\"type\":\"integer\",\"minimum"
+    "\":-2,"
+    "\"maximum\":2},\"price\":{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":99.95},\"tags\":{\"type\":"
+    "\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^[a-z]{2,5}$|\\\\S-x\"},\"minItems\":1,\"maxItems\":"
+    "3},\"when\":"
+    "{\"type\":\"string\",\"format\":\"date-time\"},\"id\":{\"type\":\"string\",\"format\":\"uuid\"},\"mail\":{"
+    "\"type\":"
+    "\"string\",\"format\":\"email\"}},\"required\":[\"mood\",\"say\",\"trust\",\"when\"]}";
+
+static const char *const schemas[] = {
+    npc_schema,
+    "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"number\"},\"kids\":{\"type\":\"array\","
+    "\"items\":{\"$ref\":\"#/$defs/n\"},\"maxItems\":4},\"next\":{\"anyOf\":[{\"$ref\":\"#/$defs/n\"},{\"type\":"
+    "\"null\"}"
+    "]}},\"required\":[\"v\",\"kids\",\"next\"]}},\"$ref\":\"#/$defs/n\"}",
+    "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"c\"},\"r\":{\"exclusiveMinimum\":0}},\""
+    "required\":"
+    "[\"k\",\"r\"]},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"b\"},\"w\":{\"type\":\"integer\",\"m"
+    "inimum\":1,"
+    "\"maximum\":9007199254740991}},\"required\":[\"k\"],\"additionalProperties\":{\"type\":\"boolean\"}},{\"type\":"
+    "\"string\",\"minLength\":3,\"maxLength\":8}]}",
+    "{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"number\"},\"b\":{\"type\":\"string\"}},"
+    "\"required\":"
+    "[\"a\"]},{\"properties\":{\"a\":{\"minimum\":3,\"maximum\":100},\"caf\\u00e9\":{\"type\":\"boolean\"}},\"re"
+    "quired\":["
+    "\"caf\\u00e9\"],\"additionalProperties\":true}]}",
+    "{}",
+};
+
+static void check_masks(void)
+{
+    static char text[1 << 16];
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        exl2__grammar g;
+        if (open_grammar(EXL2_GRAMMAR_JSON_SCHEMA, schemas[i], 64u << 20, &g)) {
+            for (int k = 0; k < 3; k++) {
+                walk(&g, 120, 16, text, sizeof text);
+            }
+            exl2__grammar_close(&context, &g);
+        }
+    }
+}
+
+/* The same texts come out of a block so small that states are thrown away all the time, two texts at once. */
+static void check_small_block(void)
+{
+    static char text[2][1 << 16];
+    uint64_t collections = 0;
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        exl2__grammar big, small;
+        if (!open_grammar(EXL2_GRAMMAR_JSON_SCHEMA, schemas[i], 0, &big)
+            || !open_grammar(EXL2_GRAMMAR_JSON_SCHEMA, schemas[i], 1, &small)) {
+            return;
+        }
+        exl2__grammar_mask_place other;
+        CHECK(exl2__grammar_mask_join(&context, &small.mask, &other) == EXL2_OK);
+        uint32_t shortest = exl2__grammar_mask_shortest(&small.mask, &other);
+        for (int k = 0; k < 10; k++) {
+            uint64_t seed = random_state;
+            size_t bytes = walk(&big, 150, 0, text[0], sizeof text[0]);
+            random_state = seed;
+            size_t others = walk(&small, 150, 0, text[1], sizeof text[1]);
+            CHECK(bytes == others && memcmp(text[0], text[1], bytes) == 0);
+        }
+        CHECK_INT(exl2__grammar_mask_shortest(&small.mask, &other), shortest);
+        exl2__grammar_mask_leave(&small.mask, &other);
+        collections += small.mask.collections;
+        exl2__grammar_close(&context, &big);
+        exl2__grammar_close(&context, &small);
+    }
+    CHECK(collections > 10);
+    printf("room was made %llu times\n", (unsigned long long)collections);
+}
+
+/* ---- memory ---- */
+
+static uint32_t allocations_left;
+
+static void *scarce_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    exl2_allocator plain = exl2__platform_allocator();
+    (void)user;
+    return allocations_left-- > 0 ? plain.alloc_fn(plain.user, bytes, align, tag) : NULL;
+}
+
+/* The n-th allocation fails, for every n: a refusal, and nothing is kept. */
+static void check_memory(void)
+{
+    static const struct { exl2_grammar_kind kind; const char *source; } sources[] = {
+        { EXL2_GRAMMAR_JSON_SCHEMA, npc_schema }, { EXL2_GRAMMAR_EBNF, "root ::= \"a\" root | [b-z]{2,3}" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"a\":{}},\"additionalProperties\":true}" },
+    };
+    exl2_allocator plain = context.allocator;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        exl2_result result = EXL2_ERR_MEMORY;
+        uint64_t before = context.host_bytes;
+        for (uint32_t n = 0; result < 0 && n < 100; n++) {
+            exl2__grammar g;
+            context.allocator.alloc_fn = scarce_alloc;
+            allocations_left = n;
+            result = exl2__grammar_open(&context, sources[i].kind, sources[i].source, strlen(sources[i].source),
+                                        &table, 0, &g);
+            context.allocator = plain;
+            CHECK(result == EXL2_OK || result == EXL2_ERR_MEMORY);
+            exl2__grammar_close(&context, &g);
+            CHECK_INT(context.host_bytes, before);
+        }
+        CHECK(result == EXL2_OK);
+    }
+}
+
+/* ---- Python's judgement ---- */
+
+/* Values of every length limit from the shortest on, `count` of each source; all of them valid. */
+static void judge_sources(judge *j, uint32_t count)
+{
+    static char text[1 << 16];
+    static const char *const regexes[] = { "(foo|ba+r)[0-9]{2,3}(\\.\\d+)?|\\w+@\\w+\\.(com|org)|x{0,50}y",
+                                           "[^\\d\\s]{3,9}\\S\\W\\D.?" };
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas + 2; i++) {
+        exl2__grammar g;
+        bool regex = i < 2;
+        const char *source = regex ? regexes[i] : schemas[i - 2];
+        if (!open_grammar(regex ? EXL2_GRAMMAR_REGEX : EXL2_GRAMMAR_JSON_SCHEMA, source, 0, &g)) {
+            continue;
+        }
+        exl2__grammar_mask_place place;
+        exl2__grammar_mask_join(&context, &g.mask, &place);
+        uint32_t shortest = exl2__grammar_mask_shortest(&g.mask, &place);
+        exl2__grammar_mask_leave(&g.mask, &place);
+        for (uint32_t k = 0; k < count; k++) {
+            judge_add(j, regex ? 'r' : 's', source, text, walk(&g, shortest + k % 100, 0, text, sizeof text));
+        }
+        exl2__grammar_close(&context, &g);
+    }
+}
+
+/* 10,000 of them, with two vocabularies where the shared fixtures are there. */
+static void check_judged(void)
+{
+    judge j = judge_open();
+    const char *root = getenv("EXL2_TEST_DATA");
+    char packed[600], folder[40], command[2000];
+    snprintf(packed, sizeof packed, "%s/fixtures/tokenizers/qwen3", root ? root : ".");
+    snprintf(folder, sizeof folder, "%s/qwen3", j.folder);
+    snprintf(command, sizeof command, "mkdir '%s' && xz -dkc '%s/tokenizer.json.xz' > '%s/tokenizer.json' && "
+             "cp '%s/tokenizer_config.json' '%s' 2>/dev/null", folder, packed, folder, packed, folder);
+    judge_sources(&j, root ? 1000 : 1430);
+    if (root && system(command) == 0) {
+        exl2__vocab big;
+        exl2__grammar_vocab big_table, small_table = table;
+        exl2__vocab small = vocab;
+        CHECK(exl2__vocab_open(&context, folder, &big) == EXL2_OK);
+        vocab = big;
+        CHECK(exl2__grammar_vocab_open(&context, &vocab, &big_table) == EXL2_OK);
+        table = big_table;
+        judge_sources(&j, 430);
+        exl2__grammar_vocab_close(&context, &table);
+        exl2__vocab_close(&context, &vocab);
+        vocab = small;
+        table = small_table;
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    CHECK_INT(system(command), 0);
+    judge_close(&j);
+}
+
+int main(void)
+{
+    context = rows_ctx();
+    if (!CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
+        || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
+        return check_done();
+    }
+    check_texts();
+    check_refusals();
+    check_masks();
+    check_small_block();
+    check_memory();
+    check_judged();
+    exl2__grammar_vocab_close(&context, &table);
+    exl2__vocab_close(&context, &vocab);
+    CHECK_INT(context.host_bytes, 0);
+    return check_done();
+}
