@@ -23,7 +23,9 @@ for name in host repack small sample products gemm attend models product_speed; 
     program $name tests/device/$name.c
 done
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
-program golden tests/engine/golden.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
+for name in golden sampling guidance grammars bans; do
+    program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
+done
 program build_kernels tests/device/build_kernels.c
 "$folder/build_kernels" "$folder/kernels" "$arch"
 "$folder/build_kernels" "$folder/kernels" "$arch" -DEXL2K_SLEEP=7

@@ -51,6 +51,10 @@ run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS
 run golden golden
 run golden_shared golden shared
+run sampling sampling
+run guidance guidance
+run grammars grammars
+run bans bans
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
 head -n 1 "$logs/phases.log"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
