@@ -143,16 +143,16 @@
    5. STEPPING
 
    exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
-   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for
-   programs without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the
-   device's time it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and
-   where nobody waits the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token
-   a step. `wait` lets a step sleep until the device has finished a pass: for programs without frames. One pass takes
-   rows of all active jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less
-   than eight times one. While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV
-   pages, jobs, tokens, the slowest step. Once a model is ready `allocations` stands still, but for conversations that
-   render to more than 256 KiB, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or
-   has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
+   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
+   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
+   it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and where nobody waits
+   the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token a step. `wait` lets
+   a step sleep until the device has finished a pass: for programs without frames. One pass takes rows of all active
+   jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one.
+   While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the
+   slowest step. Once a model is ready `allocations` stands still, but for conversations that render to more than 256
+   KiB, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or has
+   more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
 
    6. MODELS
 
@@ -197,12 +197,20 @@
 
    9. SAMPLING AND GRAMMARS
 
-   A token is drawn so: grammar, repeat penalty, bias, temperature, top-k, top-p, min-p, draw. In exl2_sampler_desc 0
-   keeps the preset's number and EXL2_OFF turns one off; exl2_sampler_resolve shows what a desc comes to. Presets: MODEL
-   (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL, GREEDY. The random number is a function of the
-   seed and the token's position (Philox), and probabilities are summed as integers: the same seed gives the same words,
-   alone or in a batch, with any budget or thread count, and in a session that was forked, rewound or paused. From the
-   same logits a GPU draws the same token as the processor; its logits differ from the processor's in the last digits.
+   A token is drawn so: grammar and allow; penalties (repeat, presence, frequency), bias and ban, DRY; temperature and
+   smoothing; top-k, top-p, top-a, min-p, tail-free, typical, mirostat; dynamic temperature, or the temperature if it
+   comes last; XTC; the draw, skewed or not. Each step sees what the one before it left, as shares of 1, and leaves one
+   token at least. In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off;
+   exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what generation_config.json says, over BALANCED),
+   BALANCED, NEUTRAL, GREEDY; what they do not name is off in all of them. Lists are ids; those of a job, its biases and
+   its stops share 8 KiB.
+   A GPU draws with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. With anything
+   else the row's logits are copied to the host and drawn from there, some 0.2 ms a token, counted in host_draws: the
+   same token. DRY and mirostat look at each token before the next one is begun, so the GPU does not run ahead.
+   The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
+   integers: the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a session
+   that was forked, rewound or paused. From the same logits a GPU draws the same token as the processor; its logits
+   differ from the processor's in the last digits.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens: exl2_grammar_make compiles it, the job's
    desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out,
@@ -233,6 +241,17 @@
    the likeliest alternatives and the logsumexp. priority: higher first, ties in order of start. exl2_generate starts
    and steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next token, exl2_job_pause holds
    it with its pages, exl2_job_get looks: these three from any thread. Everything in the desc is copied.
+   ban_strings must not come, ASCII letters in either case: text in which one might begin waits, whole tokens of it;
+   when one is complete the history is taken back to the token in which it begins, and another one is drawn there. After
+   64 tokens that all lead to one (256 rewinds in all) it is shown and counted. With heal_prompt the prompt's last token
+   may become a longer one that begins as it does, so that a prompt may end within a word; the text that comes goes on
+   behind the prompt's, the new token is in the history in place of the old one, and does not count. It takes two
+   tokens, and not a marker. on_logits sees the logits before anything else does and may edit them. None of ban_strings
+   and heal_prompt goes with a grammar. guidance draws from s log p + (1 - s) log n, where p are the prompt's
+   probabilities and n those of a negative prompt, which goes on with the same tokens in a session of its own: away from
+   it above 1, towards it below. That takes two jobs' places, two sequences of a pass, the memory of a row of logits,
+   allocated at the start, and the host draws. Log-probabilities and alternatives are of what guidance and on_logits
+   leave.
 
    11. KERNELS
 
@@ -495,6 +514,7 @@ typedef struct exl2_job_stats {
     uint32_t prompt_tokens, reused_tokens, new_tokens; /* reused: of the prompt, already in the session's KV cache */
     uint64_t seed;                                     /* the one that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* host clock */
+    uint32_t bans_avoided, bans_shown;                 /* ban_strings: taken back; shown, where nothing else came */
 } exl2_job_stats;
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
@@ -537,6 +557,7 @@ typedef struct exl2_engine_stats {
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
+    uint64_t host_draws;                                  /* of them, by the host for a model on a GPU (section 9) */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
 
@@ -682,13 +703,38 @@ typedef struct exl2_sampler_desc {
     float temperature;         /* logits are divided by it */
     float top_p;               /* keep the likeliest that together reach this probability */
     float min_p;               /* keep those at least this share of the likeliest */
+    float top_a;               /* keep those at least this times the square of the likeliest's probability */
+    float tail_free;           /* cut where the curve of probabilities has made this share of its bends */
+    float typical;             /* keep those whose surprise is nearest to the mean, up to this probability */
+    float smoothing;           /* logits fall by this times the square of their distance to the top */
+    float skew;                /* below 0: draws lean to likely tokens; above: to unlikely ones */
+    bool temperature_last;     /* behind the filters, in place of before them */
+    float dynamic_min, dynamic_max; /* temperature behind the filters, by the entropy; on if max > min */
+    float dynamic_exponent;    /* 1 */
     float repeat_penalty;      /* logits of tokens seen: divided by it if positive, else multiplied */
+    float frequency_penalty;   /* subtracted for each time seen */
+    float presence_penalty;    /* subtracted if seen */
     int32_t penalty_range;     /* tokens looked back; -1 = all */
+    int32_t penalty_decay;     /* tokens behind the range over which penalties fade */
+    float dry_multiplier;      /* DRY: what a token pays that goes on with an earlier text of dry_allowed tokens; */
+    float dry_base;            /* 1.75: times this for each token more */
+    int32_t dry_allowed;       /* 2 */
+    int32_t dry_range;         /* tokens looked back; -1 = all */
+    int32_t dry_match_max;     /* 20: longer matches count as so many tokens */
+    const char *const *dry_breakers; /* tokens with such a text break matches; none given: . , ! ? < > [ ] ( ) { } " */
+    uint32_t dry_breaker_count;      /* newline and tab, and added tokens */
+    float xtc_probability;     /* how often all tokens of at least xtc_threshold go but the least likely of them */
+    float xtc_threshold;       /* 0.1 */
+    const exl2_token *xtc_keep; /* which never go; none given: those with a newline, and added tokens */
+    uint32_t xtc_keep_count;
+    float mirostat_tau;        /* mirostat 2: the surprise to steer to, in bits */
+    float mirostat_eta;        /* 0.1: how fast */
     const exl2_bias *bias;
-    uint32_t bias_count;
+    const exl2_token *allow, *ban; /* nothing but these; never these */
+    uint32_t bias_count, allow_count, ban_count; /* allow_count 0 = all */
 } exl2_sampler_desc;
 
-/* [E nb] What a job with these settings would use: no field is 0, presets are resolved. ARG: out of range. */
+/* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
 EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 
@@ -722,6 +768,9 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
 
 /* ---- 10. jobs: one generation --------------------------------------------------------------------------------- */
 
+/* The logits as the model gives them, on the host; what it leaves there is sampled, and log-probabilities are of it. */
+typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
+
 typedef struct exl2_job_desc {
     exl2_model model;          /* one-shot: on a session of its own */
     exl2_session session;      /* or go on with this one; it is busy until DONE */
@@ -733,17 +782,26 @@ typedef struct exl2_job_desc {
     size_t message_count;
     uint32_t text_flags;       /* exl2_text_flags for prompt */
     uint32_t max_tokens;       /* 0 = 512; pages for the prompt and max_tokens are reserved */
+    uint32_t min_tokens;       /* no end or stop token comes before */
     bool prefill_only;         /* ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
     bool show_markers;         /* special tokens appear in the text */
+    bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_chat_desc chat;       /* how messages are rendered */
     exl2_sampler_desc sampler;
     exl2_grammar grammar;      /* what the text must be; id 0 = anything */
-    const char *const *stop_strings;
+    const char *const *stop_strings, *const *ban_strings; /* that end the text; that must not be in it */
     const exl2_token *stop_tokens;
-    uint32_t stop_string_count, stop_token_count;
+    uint32_t stop_string_count, ban_string_count, stop_token_count;
     uint32_t alts_per_token;   /* at most EXL2_ALTS_MAX */
+    float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
+    exl2_session negative;     /* goes on with the same tokens, busy until DONE; 0 = one of the job's own; */
+    const char *negative_prompt; /* appended to it; */
+    size_t negative_bytes;     /* 0 = NUL-terminated */
+    const exl2_message *negative_messages; /* or a conversation */
+    size_t negative_message_count;
     int32_t priority;          /* higher first; ties in order of start */
+    exl2_logits_fn on_logits;  /* before each draw */
     exl2_event_fn on_event;    /* NULL: exl2_next_event */
     void *user;
     uint32_t _end_canary;

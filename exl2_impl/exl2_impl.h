@@ -82,10 +82,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu_phases.h"
 /* defines: the integer arithmetic of sampling */
 #include "3_backend/cpu_weight.h"
+/* defines: which tokens of a row are still in */
+#include "3_backend/cpu_sample_list.h"
+/* defines: top-a, tail-free, typical, mirostat, XTC, skew */
+#include "3_backend/cpu_sample_shape.h"
 /* defines: a row of logits -> a token, or log-probabilities */
 #include "3_backend/cpu_sample.h"
 /* defines: one model on the CPU, and how its work is spread over threads */
 #include "3_backend/cpu_device.h"
+/* defines: rows of logits on the processor */
+#include "3_backend/cpu_draw.h"
 /* defines: K and V into pages, attention over them */
 #include "3_backend/cpu_attend.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
@@ -159,6 +165,8 @@ EXL2__SIZE_BEGIN
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
+/* defines: the penalty on repeating what was said */
+#include "5_generate/dry.h"
 /* defines: presets and sampler settings, resolved */
 #include "5_generate/sampler.h"
 /* defines: what scheduling knows about a job */
@@ -186,12 +194,18 @@ EXL2__SIZE_END
 #include "6_text/lower.h"
 /* defines: regular expressions over text */
 #include "6_text/regex.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: a pattern -> a program for it */
 #include "6_text/regex_parse.h"
 /* defines: compatibility decompositions, packed */
 #include "6_text/nfkc_table.h"
 /* defines: what they are of a code point */
 #include "6_text/nfkc.h"
+
+EXL2__SIZE_END
+
 /* defines: canonical decompositions */
 #include "6_text/nfc_table.h"
 /* defines: normal forms D and C */
@@ -320,6 +334,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/grammars.h"
 /* defines: a running job's life */
 #include "7_engine/jobs.h"
+/* defines: a job's sampler, stops and bans, copied */
+#include "7_engine/choices.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/starting.h"
 /* defines: a model's way from folder to ready */

@@ -124,8 +124,179 @@ static void streamed_top_p(candidate *c, uint32_t count, double top_p)
     free(heap);
 }
 
-/* Survivors in c, which has room for the vocabulary, in order; returns their number. Logits of the history are
-   penalised once each; none are NaN or infinite but -infinity. `streamed`: as ExLlamaV2 does it. */
+/* ---- behind min-p: those that are out have p 0; the rest is in order ---- */
+
+static double surplus(double value, double mark)
+{
+    return mark != 0 ? fabs(value / mark - 1) : fabs(value);
+}
+
+/* Out with those below the mark; the likeliest stays. */
+static void cut_below(candidate *c, uint32_t count, double mark)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        most = c[i].p > most ? c[i].p : most;
+    }
+    mark = mark > most ? most : mark;
+    for (uint32_t i = 0; i < count; i++) {
+        double edge = surplus(c[i].p, mark);
+        c[i].edge = c[i].p > 0 && edge < c[i].edge ? edge : c[i].edge;
+        c[i].p = c[i].p < mark ? 0 : c[i].p;
+    }
+    shares(c, count);
+}
+
+static int by_share(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    return (x->p > 0) != (y->p > 0) ? (x->p > 0 ? -1 : 1) : by_order(a, b);
+}
+
+/* How many are in; they come first. */
+static uint32_t gather(candidate *c, uint32_t count)
+{
+    uint32_t in = 0;
+    qsort(c, count, sizeof *c, by_share);
+    while (in < count && c[in].p > 0) {
+        in++;
+    }
+    return in;
+}
+
+static void tail_free_in_double(candidate *c, uint32_t count, double z)
+{
+    uint32_t n = gather(c, count);
+    if (n < 3) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        c[i].p = c[i].p < 1e-8 ? 0 : c[i].p;
+    }
+    n = gather(c, count);
+    double sum = 0, running = 0;
+    for (uint32_t i = 0; i + 2 < n; i++) {
+        sum += fabs(c[i].p - 2 * c[i + 1].p + c[i + 2].p);
+    }
+    for (uint32_t i = 0; i < n && n >= 3 && sum > 0; i++) {
+        double before = running;
+        running += i + 2 < n ? fabs(c[i].p - 2 * c[i + 1].p + c[i + 2].p) / sum : 1;
+        c[i].edge = fmin(c[i].edge, fmin(fabs(before - z), fabs(running - z)));
+        c[i].p = i > 0 && before > z ? 0 : c[i].p; /* in, if the curvatures before it make at most z */
+    }
+    shares(c, count);
+}
+
+static double mean_surprise; /* what by_distance sorts by */
+
+static int by_distance(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    double to_x = fabs(-log(x->p) - mean_surprise), to_y = fabs(-log(y->p) - mean_surprise);
+    return to_x != to_y ? (to_x < to_y ? -1 : 1) : x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void typical_in_double(candidate *c, uint32_t count, double share)
+{
+    uint32_t n = gather(c, count);
+    double running = 0;
+    mean_surprise = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        mean_surprise -= c[i].p * log(c[i].p);
+    }
+    qsort(c, n, sizeof *c, by_distance);
+    for (uint32_t i = 0; i < n; i++) {
+        double before = running;
+        running += c[i].p;
+        c[i].edge = fmin(c[i].edge, fabs(before - share));
+        c[i].p = i > 0 && before >= share ? 0 : c[i].p;
+    }
+    shares(c, count);
+}
+
+static void power(candidate *c, uint32_t count, double temperature)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        most = c[i].p > most ? c[i].p : most;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        c[i].p = c[i].p > 0 ? exp(log(c[i].p / most) / temperature) : 0;
+    }
+    shares(c, count);
+}
+
+static void xtc_in_double(candidate *c, uint32_t count, const exl2__sampling *s)
+{
+    double gone = 0;
+    uint32_t eligible = 0, last = 0;
+    char *goes = take(count + 1);
+    for (uint32_t i = 0; i < count; i++) {
+        goes[i] = c[i].p > 0 && c[i].p >= (double)s->xtc_threshold
+                  && !(s->xtc_keeps && s->xtc_keeps(s->xtc_user, (exl2_token)c[i].id));
+        if (goes[i]) {
+            bool less = eligible == 0 || c[i].p < c[last].p || (c[i].p <= c[last].p && c[i].id > c[last].id);
+            last = less ? i : last;
+            gone += c[i].p;
+            eligible++;
+        }
+    }
+    gone -= eligible ? c[last].p : 0;
+    for (uint32_t i = 0; i < count && eligible >= 2; i++) {
+        double q = (double)s->xtc_probability;
+        c[i].p *= goes[i] && i != last ? 1 - q : 1 + q * gone / (1 - gone);
+    }
+    free(goes);
+}
+
+static void shaped_in_double(candidate *c, uint32_t count, const exl2__sampling *s)
+{
+    if (s->tail_free > 0) {
+        tail_free_in_double(c, count, (double)s->tail_free);
+    }
+    if (s->typical > 0) {
+        typical_in_double(c, count, (double)s->typical);
+    }
+    if (s->mirostat_tau > 0) {
+        cut_below(c, count, pow(2, -(double)s->mirostat_mu));
+    }
+    if (s->dynamic_max > s->dynamic_min) {
+        double entropy = 0;
+        uint32_t n = gather(c, count);
+        for (uint32_t i = 0; i < n; i++) {
+            entropy -= c[i].p * log(c[i].p);
+        }
+        double part = n > 1 ? pow(entropy / log((double)n), (double)s->dynamic_exponent) : 0;
+        power(c, count, (double)s->dynamic_min + (double)(s->dynamic_max - s->dynamic_min) * part);
+    } else if (s->temperature_last) {
+        power(c, count, (double)s->temperature);
+    }
+    if (s->xtc_probability > 0) {
+        xtc_in_double(c, count, s);
+    }
+}
+
+/* Penalties of all kinds, as they are described: by token, from the newest on. */
+static double penalized(double x, uint32_t token, const exl2__sampling *s, const exl2_token *history, uint32_t count)
+{
+    bool first = true;
+    for (uint32_t j = 1; j <= count; j++) {
+        if (history[count - j] != (exl2_token)token) {
+            continue;
+        }
+        double full = s->penalty_decay ? s->penalty_range + 1 : count;
+        double share = j <= full ? 1 : 1 - (j - full) / s->penalty_decay, r = 1 + (s->repeat_penalty - 1.0) * share;
+        if (first) {
+            x = (x > 0 ? x / r : x * r) - s->presence_penalty * share;
+        }
+        x -= s->frequency_penalty * share;
+        first = false;
+    }
+    return x;
+}
+
+/* Survivors in c, which has room for the vocabulary, in order; returns their number. Logits are none of NaN and
+   infinite but -infinity. `streamed`: top-p as ExLlamaV2 does it. */
 static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
                           uint32_t history_count, bool streamed, candidate *c)
 {
@@ -138,8 +309,7 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
     }
     uint32_t count = 0;
     for (uint32_t i = 0; i < vocab; i++) {
-        double x = logits[i], r = s->repeat_penalty;
-        x = !seen[i] ? x : x > 0 ? x / r : x * r;
+        double x = seen[i] ? penalized(logits[i], i, s, history, history_count) : (double)logits[i];
         for (uint32_t j = 0; j < s->bias_count; j++) {
             x += (uint32_t)s->bias[j].token == i ? s->bias[j].add : 0;
         }
@@ -156,8 +326,10 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
     if (sorted) {
         qsort(c, count, sizeof *c, by_order);
     }
+    double temperature = s->temperature_last ? 1 : (double)s->temperature;
     for (uint32_t i = 0; i < count; i++) {
-        c[i].p = exp((c[i].logit - top) / (double)s->temperature);
+        double below = c[i].logit - top;
+        c[i].p = exp(s->smoothing > 0 ? -below * below * (double)s->smoothing / temperature : below / temperature);
     }
     if (s->top_k > 0 && s->top_k < count) {
         count = s->top_k;
@@ -179,18 +351,21 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
         }
         shares(c, count);
     }
+    double most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        most = c[i].p > most ? c[i].p : most;
+    }
+    if (s->top_a > 0) {
+        cut_below(c, count, (double)s->top_a * most * most);
+    }
     if (s->min_p > 0) {
-        double most = 0;
+        most = 0;
         for (uint32_t i = 0; i < count; i++) {
             most = c[i].p > most ? c[i].p : most;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            double edge = fabs(c[i].p / (most * (double)s->min_p) - 1);
-            c[i].p = c[i].p < most * (double)s->min_p ? 0 : c[i].p;
-            c[i].edge = edge < c[i].edge ? edge : c[i].edge;
-        }
-        shares(c, count);
+        cut_below(c, count, (double)s->min_p * most);
     }
+    shaped_in_double(c, count, s);
     return count;
 }
 
@@ -211,11 +386,11 @@ static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, cons
     w.logits = logits;
     int32_t top_key = exl2__sample_adjust(&w, logits, &row, exl2__weight_maxima(logits, vocab, w.block_keys));
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
-    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) {
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
         exl2__sample_collect(&w, EXL2__WEIGHT_KEY_LEAST);
         CHECK(exl2__sample_weigh(&w, &curve) == exl2__sample_sum(&w, &curve));
     } else {
-        exl2__sample_filter(&w, s, &curve);
+        exl2__sample_survivors(&w, s, top_key);
     }
     uint64_t sum = 0;
     uint32_t disorder = 0;
@@ -253,7 +428,8 @@ static void compare(const float *logits, uint32_t vocab, const exl2__sampling *s
     for (uint32_t i = 0; i < count; i++) {
         if (p[c[i].id] > 0 && c[i].p > 0 && outside == 0) {
             double logit_rounding = s->repeat_penalty != 1 ? fabs(c[i].logit) * 0x1p-22 / (double)s->temperature : 0;
-            double bound = 1e-6 + 0x1p-39 / c[i].p + log2(c[0].p / c[i].p) * 0x1p-23 + logit_rounding;
+            double bound = 1e-6 + 0x1p-39 / c[i].p + fabs(log2(c[0].p / c[i].p)) * 0x1p-23 + logit_rounding;
+            bound += exl2__sample_is_shaped(s) || exl2__sample_is_penalized(s) ? 2e-5 + 0x1p-35 / c[i].p : 0;
             strays += fabs(p[c[i].id] / c[i].p - 1) > bound;
         }
         p[c[i].id] = 0;

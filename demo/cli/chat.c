@@ -180,14 +180,16 @@ int cli_chat(int argc, char **argv)
     const char *path = NULL, *system = NULL, *template = NULL;
     char *template_text = NULL;
     uint32_t max_tokens = 0;
-    sampling_options sampling = SAMPLING_DEFAULTS;
+    sampling_options sampling = sampling_defaults();
     host_options options = { 0 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "model folder" } };
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
         { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply; 0 = 512, or what the context leaves (0)" },
-        SAMPLING_ARGS(sampling),
+#define SAMPLING_OF sampling
+        SAMPLING_ARGS,
+#undef SAMPLING_OF
         HOST_ARGS(options),
     };
     const args_desc d = { "exl2 chat",

@@ -22,11 +22,12 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system, *template;
+    const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
     const char *schema, *grammar, *regex, *choices;
-    bool chat, json;
-    uint32_t max_tokens;
-    arg_texts stops;
+    bool chat, json, heal;
+    uint32_t max_tokens, min_tokens;
+    float guidance;
+    arg_texts stops, bans;
     sampling_options sampling;
     host_options host;
 } generate_options;
@@ -88,10 +89,14 @@ static args_result check(const args_desc *d, const generate_options *o)
     if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
         return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
     }
-    for (uint32_t i = 0; i < o->stops.count; i++) {
-        if (!o->stops.items[i][0]) {
-            return args_wrong(d, "--stop takes a text that is not empty");
+    for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
+        bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
+        if (stop || ban) {
+            return args_wrong(d, "%s takes a text that is not empty", stop ? "--stop" : "--ban-text");
         }
+    }
+    if (!o->negative != !(o->guidance < 0 || o->guidance > 0)) {
+        return args_wrong(d, "--guidance and --negative go together");
     }
     return ARGS_OK;
 }
@@ -99,7 +104,7 @@ static args_result check(const args_desc *d, const generate_options *o)
 static void print_json(const generation *g, const exl2_token *history, size_t count)
 {
     const exl2_job_stats *stats = &g->end.stats;
-    size_t prompt = stats->prompt_tokens < count ? stats->prompt_tokens : count;
+    size_t prompt = count - (stats->new_tokens < count ? stats->new_tokens : count);
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
     json_out_ids(&j, "prompt_ids", history, prompt);
@@ -177,9 +182,19 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     const generate_options *o = g->options;
     exl2_job job;
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
-                        .stop_string_count = o->stops.count, .on_event = on_event, .user = g };
-    if (o->stops.count && !g->host->info.has_tokenizer) {
-        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet --stop\n", o->path);
+                        .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
+                        .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
+                        .guidance = o->guidance, .on_event = on_event, .user = g };
+    const exl2_message negative = { .role = "user", .text = o->negative };
+    if (o->negative && o->chat) {
+        d.negative_messages = &negative;
+        d.negative_message_count = 1;
+    } else {
+        d.negative_prompt = o->negative;
+    }
+    if (o->stops.count + o->bans.count && !g->host->info.has_tokenizer) {
+        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet %s\n", o->path,
+                o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
     g->grammar.model = g->host->model;
@@ -235,7 +250,7 @@ static bool read_grammar(generation *g)
 
 int cli_generate(int argc, char **argv)
 {
-    generate_options o = { .sampling = SAMPLING_DEFAULTS };
+    generate_options o = { .sampling = sampling_defaults() };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
@@ -245,8 +260,15 @@ int cli_generate(int argc, char **argv)
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         TEMPLATE_ARG(o.template),
         { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
-        SAMPLING_ARGS(o.sampling),
+#define SAMPLING_OF o.sampling
+        SAMPLING_ARGS,
+#undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
+        { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
+        { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
+        { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
+        { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
+        { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
         { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
         { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
         { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },

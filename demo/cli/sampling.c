@@ -10,40 +10,87 @@ static bool given(float value)
     return value < SAMPLING_NOT_GIVEN || value > SAMPLING_NOT_GIVEN;
 }
 
-args_result sampling_desc(const args_desc *d, const sampling_options *o, exl2_sampler_desc *out)
+sampling_options sampling_defaults(void)
 {
-    *out = (exl2_sampler_desc){ .seed = o->seed };
-    if (o->top_k != UINT32_MAX && o->top_k > INT32_MAX) {
-        return args_wrong(d, "--top-k is at most %d", INT32_MAX);
+    sampling_options o = { 0 };
+#define X(flag, name, low, high, help) o.name = SAMPLING_NOT_GIVEN;
+    SAMPLING_NUMBERS(X)
+#undef X
+#define X(flag, name, all, help) o.name = UINT32_MAX;
+    SAMPLING_COUNTS(X)
+#undef X
+    return o;
+}
+
+/* In a desc 0 is the preset's own; here it is a value. */
+static args_result take_number(const args_desc *d, const char *flag, float value, float low, float high, float *out)
+{
+    if (!given(value)) {
+        return ARGS_OK;
     }
-    if (given(o->temperature) && !(o->temperature >= 0 && o->temperature <= 1000)) {
-        return args_wrong(d, "--temperature is 0 to 1000");
+    if (!(value >= low && value <= high)) {
+        return args_wrong(d, "%s is %g to %g", flag, (double)low, (double)high);
     }
-    if (given(o->top_p) && !(o->top_p > 0 && o->top_p <= 1)) {
+    *out = value < 0 || value > 0 ? value : EXL2_OFF;
+    return ARGS_OK;
+}
+
+static args_result take_count(const args_desc *d, const char *flag, uint32_t value, bool all, int32_t *out)
+{
+    if (value == UINT32_MAX) {
+        return ARGS_OK;
+    }
+    if (value > INT32_MAX) {
+        return args_wrong(d, "%s is at most %d", flag, INT32_MAX);
+    }
+    *out = value ? (int32_t)value : all ? -1 : EXL2_OFF;
+    return ARGS_OK;
+}
+
+static const exl2_token *take_tokens(const arg_numbers *from, exl2_token *to, uint32_t *count)
+{
+    for (uint32_t i = 0; i < from->count; i++) {
+        to[i] = (exl2_token)from->items[i];
+    }
+    *count = from->count;
+    return to;
+}
+
+args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_desc *out)
+{
+    args_result result = ARGS_OK;
+    *out = (exl2_sampler_desc){ .seed = o->seed, .temperature_last = o->temperature_last };
+    if (given(o->top_p) && !(o->top_p > 0)) {
         return args_wrong(d, "--top-p is above 0 and at most 1");
     }
-    if (given(o->min_p) && !(o->min_p >= 0 && o->min_p <= 1)) {
-        return args_wrong(d, "--min-p is 0 to 1");
+#define X(flag, name, low, high, help)                                       \
+    if (result == ARGS_OK) {                                                 \
+        result = take_number(d, flag, o->name, low, high, &out->name);       \
+    }
+    SAMPLING_NUMBERS(X)
+#undef X
+#define X(flag, name, all, help)                                             \
+    if (result == ARGS_OK) {                                                 \
+        result = take_count(d, flag, o->name, all, &out->name);              \
+    }
+    SAMPLING_COUNTS(X)
+#undef X
+    if (result != ARGS_OK) {
+        return result;
     }
     bool filters = o->top_k != UINT32_MAX || given(o->top_p) || given(o->min_p);
     if (o->greedy && (filters || (given(o->temperature) && o->temperature > 0))) {
         return args_wrong(d, "--greedy leaves no choice to --temperature, --top-k, --top-p and --min-p");
     }
-    if (o->greedy || (given(o->temperature) && o->temperature <= 0)) {
+    if (o->greedy || (given(o->temperature) && o->temperature <= 0)) { /* filters leave the likeliest token */
         out->preset = EXL2_PRESET_GREEDY;
-        return ARGS_OK;
+        out->temperature = 0;
+        out->top_k = 0;
     }
-    if (given(o->temperature)) {
-        out->temperature = o->temperature;
-    }
-    if (o->top_k != UINT32_MAX) {
-        out->top_k = o->top_k ? (int32_t)o->top_k : EXL2_OFF;
-    }
-    if (given(o->top_p)) {
-        out->top_p = o->top_p;
-    }
-    if (given(o->min_p)) {
-        out->min_p = o->min_p > 0 ? o->min_p : EXL2_OFF;
-    }
+    out->allow = take_tokens(&o->allow, o->tokens[0], &out->allow_count);
+    out->ban = take_tokens(&o->ban, o->tokens[1], &out->ban_count);
+    out->xtc_keep = take_tokens(&o->xtc_keep, o->tokens[2], &out->xtc_keep_count);
+    out->dry_breakers = o->dry_breakers.items;
+    out->dry_breaker_count = o->dry_breakers.count;
     return ARGS_OK;
 }

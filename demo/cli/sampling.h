@@ -1,7 +1,7 @@
 /* sampling.h: the sampling flags that generate and chat share.
    takes: flags.
    gives: SAMPLING_ARGS, sampling_desc.
-   owns:  nothing.
+   owns:  nothing; descs point into the options.
    next:  ids.h */
 #ifndef DEMO_CLI_SAMPLING_H
 #define DEMO_CLI_SAMPLING_H
@@ -13,25 +13,70 @@
 
 #define SAMPLING_NOT_GIVEN (-FLT_MAX)
 
+/* Settings that are a number each: flag, field of exl2_sampler_desc, least and largest value, help. */
+#define SAMPLING_NUMBERS(X)                                                                                           \
+    X("--temperature", temperature, 0, 1000, "above 1 wilder, below 1 safer, 0 greedy (the model's)")                 \
+    X("--top-p", top_p, 0, 1, "the likeliest that reach X together; 1 = off (the model's)")                           \
+    X("--min-p", min_p, 0, 1, "those of X times the best's share; 0 = off (the model's)")                             \
+    X("--top-a", top_a, 0, 1, "those of X times the square of the best's probability (0)")                            \
+    X("--tail-free", tail_free, 0, 1, "cuts the flat end of the curve; 1 = off (1)")                                  \
+    X("--typical", typical, 0, 1, "the least surprising and least dull that reach X; 1 = off (1)")                    \
+    X("--smoothing", smoothing, 0, 100, "logits fall by the square of the distance to the best (0)")                  \
+    X("--skew", skew, -10, 10, "below 0 leans to likely tokens, above to unlikely ones (0)")                          \
+    X("--dynamic-min", dynamic_min, 0, 1000, "temperature where the model is sure, (0)")                              \
+    X("--dynamic-max", dynamic_max, 0, 1000, "and where it is not; on if above --dynamic-min (0)")                    \
+    X("--dynamic-exponent", dynamic_exponent, 0, 100, "how it grows between them (1)")                                \
+    X("--repeat-penalty", repeat_penalty, 0.01f, 100, "logits of tokens seen are divided by X; 1 = off (the model's)") \
+    X("--frequency-penalty", frequency_penalty, -100, 100, "logits fall by X for each time seen (0)")                 \
+    X("--presence-penalty", presence_penalty, -100, 100, "logits fall by X if seen (0)")                              \
+    X("--dry", dry_multiplier, 0, 1000, "DRY: what going on with an earlier text costs (0)")                          \
+    X("--dry-base", dry_base, 1, 100, "times X for each token more (1.75)")                                           \
+    X("--xtc", xtc_probability, 0, 1, "how often the likeliest go but the least of them (0)")                         \
+    X("--xtc-threshold", xtc_threshold, 0, 1, "which are those (0.1)")                                                \
+    X("--mirostat-tau", mirostat_tau, 0, 100, "mirostat 2: surprise to steer to, in bits; 0 = off (0)")               \
+    X("--mirostat-eta", mirostat_eta, 0, 10, "how fast (0.1)")
+
+/* The same in whole tokens; all: the word for -1. */
+#define SAMPLING_COUNTS(X)                                                                        \
+    X("--top-k", top_k, false, "only the N likeliest tokens; 0 = off (the model's)")              \
+    X("--penalty-range", penalty_range, true, "tokens that penalties look back; 0 = all (256)")   \
+    X("--penalty-decay", penalty_decay, false, "tokens behind them over which they fade (0)")     \
+    X("--dry-allowed", dry_allowed, false, "repeated tokens that cost nothing (2)")               \
+    X("--dry-range", dry_range, true, "tokens that DRY looks back; 0 = all (0)")                  \
+    X("--dry-match-max", dry_match_max, false, "longer repetitions count as N tokens (20)")
+
 typedef struct sampling_options {
-    bool greedy;
-    float temperature, top_p, min_p; /* SAMPLING_NOT_GIVEN: the model's own */
-    uint32_t top_k;                  /* UINT32_MAX: the model's own */
+    bool greedy, temperature_last;
+#define X(flag, name, low, high, help) float name; /* SAMPLING_NOT_GIVEN: the model's own */
+    SAMPLING_NUMBERS(X)
+#undef X
+#define X(flag, name, all, help) uint32_t name; /* UINT32_MAX: the model's own */
+    SAMPLING_COUNTS(X)
+#undef X
     uint64_t seed;
+    arg_numbers allow, ban, xtc_keep;
+    arg_texts dry_breakers;
+    exl2_token tokens[3][ARGS_LIST_MAX]; /* those lists as ids */
 } sampling_options;
 
-#define SAMPLING_DEFAULTS { false, SAMPLING_NOT_GIVEN, SAMPLING_NOT_GIVEN, SAMPLING_NOT_GIVEN, UINT32_MAX, 0 }
+#define SAMPLING_FLOAT_ROW(flag, name, low, high, help) { flag, ARG_FLOAT, &SAMPLING_OF.name, "X", help },
+#define SAMPLING_COUNT_ROW(flag, name, all, help) { flag, ARG_U32, &SAMPLING_OF.name, "N", help },
 
-/* Rows of a flag table. */
-#define SAMPLING_ARGS(o)                                                                                            \
-    { "--greedy", ARG_BOOL, &(o).greedy, NULL, "always the likeliest token" },                                      \
-    { "--temperature", ARG_FLOAT, &(o).temperature, "X", "above 1 wilder, below 1 safer, 0 greedy (the model's)" }, \
-    { "--top-k", ARG_U32, &(o).top_k, "N", "only the N likeliest tokens; 0 = off (the model's)" },                  \
-    { "--top-p", ARG_FLOAT, &(o).top_p, "X", "the likeliest that reach X together; 1 = off (the model's)" },        \
-    { "--min-p", ARG_FLOAT, &(o).min_p, "X", "those of X times the best's share; 0 = off (the model's)" },          \
-    { "--seed", ARG_U64, &(o).seed, "N", "the same seed, the same text; 0 = drawn (0)" }
+/* Rows of a flag table for the sampling_options that SAMPLING_OF names. */
+#define SAMPLING_ARGS                                                                                               \
+    { "--greedy", ARG_BOOL, &SAMPLING_OF.greedy, NULL, "always the likeliest token" },                              \
+    SAMPLING_NUMBERS(SAMPLING_FLOAT_ROW) SAMPLING_COUNTS(SAMPLING_COUNT_ROW)                                        \
+    { "--temperature-last", ARG_BOOL, &SAMPLING_OF.temperature_last, NULL, "the temperature comes behind filters" }, \
+    { "--dry-breaker", ARG_TEXTS, &SAMPLING_OF.dry_breakers, "T", "DRY looks at nothing across T; may be repeated" }, \
+    { "--xtc-keep", ARG_NUMBERS, &SAMPLING_OF.xtc_keep, "1,2", "tokens that XTC leaves alone" },                    \
+    { "--allow", ARG_NUMBERS, &SAMPLING_OF.allow, "1,2", "nothing but these tokens" },                              \
+    { "--ban", ARG_NUMBERS, &SAMPLING_OF.ban, "1,2", "never these tokens" },                                        \
+    { "--seed", ARG_U64, &SAMPLING_OF.seed, "N", "the same seed, the same text; 0 = drawn (0)" }
 
-/* What the flags ask for; a value out of range, or filters beside --greedy, is ARGS_USAGE with a sentence. */
-args_result sampling_desc(const args_desc *d, const sampling_options *o, exl2_sampler_desc *out);
+/* Nothing given. */
+sampling_options sampling_defaults(void);
+/* What the flags ask for; a value out of range, or filters beside --greedy, is ARGS_USAGE with a sentence. *out points
+   into *o. */
+args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_desc *out);
 
 #endif

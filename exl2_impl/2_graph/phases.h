@@ -87,21 +87,39 @@ typedef struct exl2__sampling {
     uint64_t seed;
     const exl2_bias *bias;
     uint32_t bias_count;
+    /* What not every backend draws with (exl2__backend.draws). 0 = off: */
+    float frequency_penalty, presence_penalty;
+    uint32_t penalty_range, penalty_decay; /* decay: tokens behind the range over which penalties fade */
+    bool temperature_last;
+    float smoothing, top_a, tail_free, typical, skew;
+    float dynamic_min, dynamic_max, dynamic_exponent; /* on if max > min */
+    float xtc_probability, xtc_threshold;
+    bool (*xtc_keeps)(const void *user, exl2_token token); /* what it never takes; from any thread; NULL = nothing */
+    const void *xtc_user;
+    float mirostat_tau, mirostat_eta, mirostat_mu; /* mu: of the job, as it is now */
 } exl2__sampling;
 
-typedef enum exl2__logit_use { EXL2__LOGIT_DRAW, EXL2__LOGIT_SCORE } exl2__logit_use;
+#define EXL2__LOGIT_EXTRAS_MAX 1024u /* entries of a row's own list */
+
+/* HOST: the engine takes the row's logits (exl2__backend.logits) and draws (exl2__backend.draw). */
+typedef enum exl2__logit_use { EXL2__LOGIT_DRAW, EXL2__LOGIT_SCORE, EXL2__LOGIT_HOST } exl2__logit_use;
 
 typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     uint32_t row;                   /* into exl2__step.rows */
     exl2__logit_use use;
     exl2_token target;              /* SCORE: the token whose log-probability is wanted */
     uint32_t alts;                  /* likeliest tokens wanted, at most EXL2_ALTS_MAX */
-    const exl2__sampling *sampling; /* DRAW */
-    const uint32_t *mask;           /* DRAW: [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
-    uint64_t draw_position;         /* DRAW: absolute position of the new token in its session */
+    const exl2__sampling *sampling; /* DRAW, HOST, and so on with what follows */
+    const float *negative;          /* HOST: logits [vocab] of guidance, NULL = none; */
+    float guidance;                 /* how far from those */
+    const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
+    uint64_t draw_position;         /* DRAW: absolute position of the new token in its session; */
+    uint32_t attempt;               /* and how often that position was taken back */
     const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */
     uint32_t history_count;
     uint32_t history_max;           /* and how many they may become, the newest ones, as tokens are drawn */
+    const exl2_bias *extras;        /* added behind the sampling's biases: of this token alone */
+    uint32_t extra_count;
     uint32_t left;                  /* DRAW: tokens that may still be drawn, this one included; pages are there */
 } exl2__logit_row;
 
@@ -109,6 +127,7 @@ typedef struct exl2__logit_result {
     exl2_token token;       /* DRAW: the drawn one, -1 if none is allowed (all banned, or all NaN); SCORE: the target */
     float logprob;          /* natural log of the raw softmax (before penalties and bias) at `token` */
     float logsumexp;        /* of the raw logits */
+    float surprise;         /* DRAW with mirostat: -log2 of the token's share of those that were left */
     uint32_t alt_count;
     exl2_alt *alts;         /* [EXL2_ALTS_MAX], memory of whoever reads the result; descending, ties by lowest id */
 } exl2__logit_result;
@@ -170,6 +189,12 @@ typedef struct exl2__backend {
     /* After `sample`, or (count 0) at the end of a pass without logits. PENDING, if not told to wait, while a device is
        still at it. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);
+    /* Whether it draws with these settings; if not, rows have to be HOST. NULL: with all. */
+    bool (*draws)(const exl2__sampling *sampling);
+    /* After collect, until the next group: logits of the group's row `row`, in memory of the backend's, which may be
+       changed and which the next call may overwrite. draw: the chain of sampling on them. */
+    exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
+    exl2_result (*draw)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
     /* Of a backend whose device works by itself, else NULL. A pass is cut into units: `units` ranges of layers (copies
        and embedding in the first), then one of head and sampling for each group of logit rows. They are only queued.
        Times are what the device is expected to take, learnt from what it took. */

@@ -9,13 +9,9 @@
 #include "cpu_attend.h"
 #include "cpu_avx2.h"
 #include "cpu_avx512.h"
+#include "cpu_draw.h"
 
 /* What stands behind the boundary's opaque types. */
-static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
-{
-    return (exl2__cpu_device *)(void *)(uintptr_t)d;
-}
-
 static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
 {
     return (const exl2__cpu_matrix *)(const void *)m;
@@ -201,37 +197,6 @@ static void exl2__cpu_head_strips(exl2__cpu_device *d, const exl2__layer *layer,
     (void)layer;
     (void)task;
     exl2__cpu_product(d, d->head, 0, range->logit_count, begin, end, d->logits, d->vocab_stride, false);
-}
-
-/* The logits of a row as the sampler wants them. */
-static float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, uint32_t task)
-{
-#ifdef EXL2__REAL
-    float *out = d->sample_logits + (size_t)task * d->shape.vocab;
-    for (uint32_t i = 0; i < d->shape.vocab; i++) {
-        out[i] = (float)d->logits[(size_t)row * d->vocab_stride + i];
-    }
-    return out;
-#else
-    (void)task;
-    return d->logits + (size_t)row * d->vocab_stride;
-#endif
-}
-
-/* Items: logit rows. A row that fails reads as: no token is allowed. */
-static void exl2__cpu_sample(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                             uint32_t begin, uint32_t end, uint32_t task)
-{
-    (void)layer;
-    for (uint32_t r = begin; r < end; r++) {
-        exl2__logit_result *result = &d->results[r];
-        *result = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
-        exl2_result failed = exl2__sample_row(exl2__cpu_sample_logits(d, r, task), d->shape.vocab,
-                                              &d->step->logits[range->logit0 + r], d->task[task].sample, result);
-        if (failed < 0) {
-            result->token = -1;
-        }
-    }
 }
 
 /* ---- phases as stages: one after the other, each item of a stage for itself (but copies) ---- */
@@ -481,6 +446,8 @@ static const exl2__backend exl2__cpu_backend = {
     .items = exl2__cpu_items,
     .item_cost = exl2__cpu_item_cost,
     .collect = exl2__cpu_collect,
+    .logits = exl2__cpu_row_logits,
+    .draw = exl2__cpu_row_draw,
 #define X(name) .name = exl2__cpu_phase_##name,
     EXL2__PHASES(X)
 #undef X

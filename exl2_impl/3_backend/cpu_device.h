@@ -58,6 +58,12 @@ typedef struct exl2__cpu_device {
     uint32_t attend_count, attend_keys; /* of attend_rows; the longest context of the step */
 } exl2__cpu_device;
 
+/* What stands behind the boundary's opaque exl2__device. */
+static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
+{
+    return (exl2__cpu_device *)(void *)(uintptr_t)d;
+}
+
 /* ---- layout ---- */
 
 static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan)

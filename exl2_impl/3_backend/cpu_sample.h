@@ -6,19 +6,23 @@
 #ifndef EXL2__CPU_SAMPLE_H
 #define EXL2__CPU_SAMPLE_H
 
-#include "../2_graph/phases.h"
-#include "cpu_weight.h"
+#include "cpu_sample_shape.h"
 
-/* The chain of a drawn row. Order of tokens is always: logit descending, then id ascending.
+/* The chain of a drawn row; with guidance, of what it makes of two. Order of tokens is always: logit descending,
+   then id ascending.
    0. mask: what it does not hold becomes -infinity
-   1. repeat penalty: each token of the history, once: x * (1 / r) if x > 0, else x * r
-   2. bias: x + add, in the order of the list
+   1. penalties: for each token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each time
+      that it occurs x - frequency
+   2. bias: x + add, in the order of the list; then the row's own list
    3. greedy: the first token in order. Or:
-   4. weights 2^40 * exp((x - top) / T); NaN and -infinity are never drawn; +infinity shares all among its tokens
+   4. weights 2^40 * exp((x - top) / T), T = 1 if the temperature comes last; smoothing: exp(-f (x - top)^2 / T); NaN
+      and -infinity are never drawn; +infinity shares all among its tokens
    5. top-k: the first k in order
    6. top-p: the shortest prefix in order whose sum is at least floor(top_p * sum), but one token
-   7. min-p: weights of at least floor(min_p * 2^40)
-   8. draw: the first id, ascending, at which the running sum passes floor(random * sum / 2^64) */
+   7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
+   8. the temperature, if it comes last or is dynamic; XTC
+   9. draw: the first id, ascending, at which the running sum passes floor(random * sum / 2^64); with a skew as
+      exl2__sample_draw_skewed says */
 
 /* Philox-4x32-10 (Salmon et al., 2011). */
 static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -47,158 +51,6 @@ static inline uint64_t exl2__sample_random(uint64_t seed, uint64_t position, uin
     uint32_t counter[4] = { (uint32_t)position, (uint32_t)(position >> 32), attempt, 0 }, out[4];
     exl2__sample_philox(counter, key, out);
     return out[0] | (uint64_t)out[1] << 32;
-}
-
-/* ---- scratch ---- */
-
-/* Tokens that are still in, ascending by id. */
-typedef struct exl2__sample_list {
-    uint32_t *ids;     /* [vocab] */
-    int32_t *keys;     /* [vocab] */
-    uint64_t *weights; /* [vocab] */
-    uint32_t count;
-} exl2__sample_list;
-
-typedef struct exl2__sample_work {
-    const float *logits;
-    uint32_t vocab;
-    int32_t *block_keys;  /* [blocks] largest key */
-    uint64_t *block_sums; /* [blocks] weights on the curve of `slope`; */
-    uint64_t sum;         /* and their sum */
-    float slope;          /* 0 = unknown: the logits have changed since */
-    uint32_t *touched;    /* [vocab / 32] bit: penalty or bias changed the logit */
-    float *raw;           /* [vocab] what it was; set where touched */
-    exl2__sample_list list;
-} exl2__sample_work;
-
-static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
-{
-    uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
-    *w = (exl2__sample_work){ 0 };
-    w->vocab = vocab;
-    w->block_keys = (int32_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_keys);
-    w->block_sums = (uint64_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_sums);
-    w->touched = (uint32_t *)exl2__arena_take(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
-    w->raw = (float *)exl2__arena_take(scratch, tokens * sizeof *w->raw);
-    w->list.ids = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.ids);
-    w->list.keys = (int32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.keys);
-    w->list.weights = (uint64_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.weights);
-}
-
-/* Bytes of scratch for exl2__sample_row, aligned to 64. */
-static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
-{
-    exl2__arena dry = { 0 };
-    exl2__sample_work w;
-    exl2__sample_layout(&dry, vocab, &w);
-    return dry.used;
-}
-
-/* ---- lists ---- */
-
-/* The list becomes the tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
-static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
-{
-    uint32_t count = 0;
-    for (uint32_t begin = 0, block = 0; begin < w->vocab; begin += EXL2__WEIGHT_BLOCK, block++) {
-        if (w->block_keys[block] < least) {
-            continue;
-        }
-        uint32_t end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
-        for (uint32_t id = begin; id < end; id++) {
-            int32_t key = exl2__weight_key(w->logits[id]);
-            w->list.ids[count] = id; /* overwritten by the next token if this one is out */
-            w->list.keys[count] = key;
-            count += key >= least;
-        }
-    }
-    w->list.count = count;
-}
-
-/* The sum of the weights of the row; block_sums hold it by blocks. */
-static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
-{
-    if (w->slope != curve->slope) {
-        w->sum = exl2__weight_sums(curve, w->logits, w->vocab, w->block_sums);
-        w->slope = curve->slope;
-    }
-    return w->sum;
-}
-
-/* Sets the weights of the list; returns their sum. */
-static uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < w->list.count; i++) {
-        w->list.weights[i] = exl2__weight_of(curve, w->logits[w->list.ids[i]]);
-        sum += w->list.weights[i];
-    }
-    return sum;
-}
-
-/* A prefix in order: all keys above `key`, and those equal to it, lowest ids first, until they measure `rest`. */
-typedef struct exl2__sample_cut {
-    int32_t key;
-    uint64_t rest;
-} exl2__sample_cut;
-
-/* The shortest prefix that measures at least `need`: the sum of `weights`, or the number of tokens if weights is
-   NULL. 1 <= need <= measure of all. Four passes, a byte of the distance to `top_key` in each. */
-static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
-                                            int32_t top_key, uint64_t need)
-{
-    uint32_t distance = 0, mask = 0; /* of the last key of the prefix: the bytes that are known */
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        uint64_t bins[256] = { 0 };
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t below = (uint32_t)top_key - (uint32_t)keys[i];
-            if ((below & mask) == distance) {
-                bins[below >> shift & 255] += weights ? weights[i] : 1;
-            }
-        }
-        uint32_t bin = 0;
-        while (bin < 255 && bins[bin] < need) {
-            need -= bins[bin++];
-        }
-        distance |= bin << shift;
-        mask |= 255u << shift;
-    }
-    exl2__sample_cut cut = { (int32_t)((uint32_t)top_key - distance), need };
-    return cut;
-}
-
-/* Leaves the tokens of a prefix in the list; `weighted` as it was cut. */
-static void exl2__sample_keep_prefix(exl2__sample_list *list, exl2__sample_cut cut, bool weighted)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        bool tie = list->keys[i] == cut.key && cut.rest > 0;
-        if (tie) {
-            cut.rest -= exl2__min64(cut.rest, weighted ? list->weights[i] : 1);
-        }
-        if (tie || list->keys[i] > cut.key) {
-            list->ids[kept] = list->ids[i];
-            list->keys[kept] = list->keys[i];
-            list->weights[kept] = weighted ? list->weights[i] : 0;
-            kept++;
-        }
-    }
-    list->count = kept;
-}
-
-/* The list becomes the first k tokens in order, or all that are allowed if they are fewer. k > 0. */
-static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
-{
-    uint32_t blocks = exl2__weight_blocks(w->vocab);
-    int32_t least = EXL2__WEIGHT_KEY_LEAST;
-    if (k <= blocks) { /* the k blocks with the largest maxima hold k tokens that are no smaller */
-        int32_t key = exl2__sample_prefix(w->block_keys, NULL, blocks, top_key, k).key;
-        least = key > least ? key : least;
-    }
-    exl2__sample_collect(w, least);
-    if (w->list.count > k) {
-        exl2__sample_keep_prefix(&w->list, exl2__sample_prefix(w->list.keys, NULL, w->list.count, top_key, k), false);
-    }
 }
 
 /* ---- the raw softmax ---- */
@@ -244,6 +96,32 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
 
 /* ---- steps 0 to 2 ---- */
 
+/* Natural logarithm of what all tokens weigh; some are allowed. */
+static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
+{
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
+    return (double)curve.top + exl2__weight_log(exl2__weight_sums(&curve, logits, w->vocab, w->block_sums));
+}
+
+/* log p + (guidance - 1) (log p - log n), n: shares of row->negative. What either of them never says stays out, where
+   ExLlamaV2 has NaN. */
+static void exl2__sample_guide(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+{
+    int32_t top = exl2__weight_maxima(logits, w->vocab, w->block_keys);
+    int32_t other = exl2__weight_maxima(row->negative, w->vocab, w->block_keys);
+    if (top == EXL2__WEIGHT_KEY_NONE || other == EXL2__WEIGHT_KEY_NONE) {
+        return;
+    }
+    float sum = (float)exl2__sample_logsumexp(w, logits, top);
+    float other_sum = (float)exl2__sample_logsumexp(w, row->negative, other), away = row->guidance - 1;
+    for (uint32_t i = 0; i < w->vocab; i++) {
+        float p = logits[i] - sum, n = row->negative[i] - other_sum;
+        bool out = exl2__weight_key(logits[i]) == EXL2__WEIGHT_KEY_NONE
+                || exl2__weight_key(row->negative[i]) == EXL2__WEIGHT_KEY_NONE;
+        logits[i] = out ? exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE) : p + away * (p - n);
+    }
+}
+
 static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
 {
     float none = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
@@ -264,40 +142,64 @@ static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
     return first;
 }
 
-/* The penalty multiplies by the reciprocal, computed once, so that backends and compilers cannot differ about a
-   quotient. Tokens outside the vocabulary are passed over. Returns the largest key. */
+/* From the newest token back; with a decay penalties are whole for one token more than the range, as ExLlamaV2 has it,
+   and fade behind that. The repeat penalty multiplies by the reciprocal, made in double, so that backends and compilers
+   cannot differ about a quotient. Tokens outside the vocabulary are passed over. */
+static void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+{
+    const exl2__sampling *s = row->sampling;
+    float repeat = s->repeat_penalty, inverse = (float)(1.0 / (double)repeat), share = 1;
+    for (uint32_t j = 1; j <= row->history_count; j++) {
+        uint32_t token = (uint32_t)row->history[row->history_count - j];
+        if (token >= w->vocab) {
+            continue;
+        }
+        if (s->penalty_decay > 0 && j > s->penalty_range + 1) {
+            share = 1 - (float)(j - s->penalty_range - 1) / (float)s->penalty_decay;
+            repeat = 1 + (s->repeat_penalty - 1) * share;
+            inverse = (float)(1.0 / (double)repeat);
+        }
+        if (exl2__sample_touch(w, token)) {
+            logits[token] *= exl2__weight_key(logits[token]) > 0 ? inverse : repeat;
+            logits[token] -= s->presence_penalty * share;
+        }
+        logits[token] -= s->frequency_penalty * share;
+    }
+}
+
+static void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bias *bias, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t token = (uint32_t)bias[i].token;
+        if (token < w->vocab) {
+            exl2__sample_touch(w, token);
+            logits[token] += bias[i].add;
+        }
+    }
+}
+
+/* Returns the largest key. */
 static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row, int32_t top_key)
 {
     const exl2__sampling *s = row->sampling;
-    bool penalty = s->repeat_penalty != 1.0f && row->history_count > 0;
+    bool penalty = row->history_count > 0 && (s->repeat_penalty != 1.0f || exl2__sample_is_penalized(s));
     memset(w->touched, 0, (size_t)exl2__div_up(w->vocab, 32) * sizeof *w->touched);
     if (row->mask) {
         exl2__sample_mask(logits, w->vocab, row->mask);
     }
     if (penalty) {
-        float inverse = (float)(1.0 / (double)s->repeat_penalty);
-        for (uint32_t i = 0; i < row->history_count; i++) {
-            uint32_t token = (uint32_t)row->history[i];
-            if (token < w->vocab && exl2__sample_touch(w, token)) {
-                logits[token] *= exl2__weight_key(logits[token]) > 0 ? inverse : s->repeat_penalty;
-            }
-        }
+        exl2__sample_penalize(w, logits, row);
     }
-    for (uint32_t i = 0; i < s->bias_count; i++) {
-        uint32_t token = (uint32_t)s->bias[i].token;
-        if (token < w->vocab) {
-            exl2__sample_touch(w, token);
-            logits[token] += s->bias[i].add;
-        }
-    }
-    if (!penalty && s->bias_count == 0 && !row->mask) {
+    exl2__sample_add(w, logits, s->bias, s->bias_count);
+    exl2__sample_add(w, logits, row->extras, row->extra_count);
+    if (!penalty && s->bias_count + row->extra_count == 0 && !row->mask) {
         return top_key;
     }
     w->slope = 0;
     return exl2__weight_maxima(logits, w->vocab, w->block_keys);
 }
 
-/* ---- steps 3 to 8 ---- */
+/* ---- steps 3 to 9 ---- */
 
 static exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_key)
 {
@@ -326,18 +228,15 @@ static exl2_token exl2__sample_draw_all(exl2__sample_work *w, const exl2__weight
     return (exl2_token)id;
 }
 
-static exl2_token exl2__sample_draw_list(const exl2__sample_list *list, uint64_t random)
+/* The place in the list. */
+static uint32_t exl2__sample_draw_list(const exl2__sample_list *list, uint64_t random)
 {
-    uint64_t sum = 0, running = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        sum += list->weights[i];
-    }
-    uint64_t target = exl2__weight_scale(random, sum);
+    uint64_t target = exl2__weight_scale(random, exl2__sample_list_sum(list)), running = 0;
     uint32_t i = 0;
     while ((running += list->weights[i]) <= target) {
         i++;
     }
-    return (exl2_token)list->ids[i];
+    return i;
 }
 
 /* What the prefix of top-p must weigh; share: top_p * 2^64. */
@@ -350,7 +249,7 @@ static inline uint64_t exl2__sample_need(uint64_t sum, uint64_t share)
 static void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, uint64_t need)
 {
     exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, top_key, need);
-    exl2__sample_keep_prefix(list, cut, true);
+    exl2__sample_keep_prefix(list, list->keys, cut, true);
 }
 
 /* Steps 6 and 7 over the whole row: looks for the end of the prefix among ever smaller weights. The list becomes
@@ -373,50 +272,69 @@ static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve 
     }
 }
 
-/* Steps 5 to 7, at least one of them on: the list becomes the survivors, weighed; at least the top token. */
-static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
+/* Steps 5 and 6, and weights below `least_weight` are out (0: none is, but what top-p cuts): the list becomes the
+   survivors, weighed; at least the top token. */
+static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve,
+                                uint64_t least_weight)
 {
-    /* Powers of two scale floats exactly, so the thresholds are the settings' own, rounded down. */
-    uint64_t least_weight = exl2__max64(1, s->min_p > 0 ? (uint64_t)(s->min_p * 1099511627776.0f) : 0);
+    /* Powers of two scale floats exactly, so the threshold is the setting's own, rounded down. */
     uint64_t share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
-    exl2__sample_list *list = &w->list;
-    if (s->top_k == 0 && s->top_p < 1) {
-        exl2__sample_nucleus(w, curve, share, least_weight);
+    if (s->top_k == 0 && s->top_p < 1 && !curve->square) {
+        exl2__sample_nucleus(w, curve, share, exl2__max64(least_weight, 1));
         return;
     }
     if (s->top_k == 0) {
-        exl2__sample_collect(w, exl2__weight_least_key(curve, least_weight));
-        exl2__sample_weigh(w, curve);
-        return;
+        uint64_t least = s->top_p < 1 ? 1 : least_weight;
+        exl2__sample_collect(w, least ? exl2__weight_least_key(curve, least) : EXL2__WEIGHT_KEY_LEAST);
+    } else {
+        exl2__sample_first(w, curve->top_key, s->top_k);
     }
-    exl2__sample_first(w, curve->top_key, s->top_k);
     uint64_t sum = exl2__sample_weigh(w, curve);
     if (s->top_p < 1) {
-        exl2__sample_keep_weight(list, curve->top_key, exl2__sample_need(sum, share));
+        exl2__sample_keep_weight(&w->list, curve->top_key, exl2__sample_need(sum, share));
     }
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        list->ids[kept] = list->ids[i];
-        list->weights[kept] = list->weights[i];
-        kept += list->weights[i] >= least_weight;
+    if (s->top_k > 0 || s->top_p < 1) {
+        exl2__sample_keep_least(&w->list, least_weight);
     }
-    list->count = kept;
 }
 
-/* Steps 3 to 8. The block maxima are those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
-static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key)
+/* Steps 4 to 8: the list becomes what is drawn from. */
+static void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s, int32_t top_key)
+{
+    bool shaped = exl2__sample_is_shaped(s);
+    float temperature = s->temperature_last ? 1 : s->temperature;
+    exl2__weight_curve curve = s->smoothing > 0 ? exl2__weight_curve_smooth(top_key, temperature, s->smoothing)
+                                                : exl2__weight_curve_make(top_key, temperature);
+    bool min_p = s->min_p > 0 && s->top_a <= 0; /* top-a looks at what min-p would take away */
+    bool later = s->temperature_last || s->dynamic_max > s->dynamic_min; /* what weighs nothing now may weigh then */
+    uint64_t least_weight = min_p ? exl2__max64(1, (uint64_t)(s->min_p * 1099511627776.0f)) : later ? 0 : 1;
+    exl2__sample_filter(w, s, &curve, least_weight);
+    if (shaped) {
+        exl2__sample_shape(w, s, &curve);
+    }
+}
+
+/* Steps 3 to 9. The block maxima are those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
+static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key, float *surprise)
 {
     const exl2__sampling *s = row->sampling;
+    bool skewed = s->skew > 0 || s->skew < 0;
+    *surprise = 0;
     if (s->greedy) {
         return exl2__sample_greedy(w, top_key);
     }
-    exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
-    uint64_t random = exl2__sample_random(s->seed, row->draw_position, 0);
-    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) {
+    uint64_t random = exl2__sample_random(s->seed, row->draw_position, row->attempt);
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
+        exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
         return exl2__sample_draw_all(w, &curve, random);
     }
-    exl2__sample_filter(w, s, &curve);
-    return exl2__sample_draw_list(&w->list, random);
+    exl2__sample_survivors(w, s, top_key);
+    uint32_t place = skewed ? exl2__sample_draw_skewed(w, s->skew, random) : exl2__sample_draw_list(&w->list, random);
+    if (s->mirostat_tau > 0) {
+        double sum = (double)exl2__sample_list_sum(&w->list);
+        *surprise = (float)(log2(sum) - log2((double)w->list.weights[place]));
+    }
+    return (exl2_token)w->list.ids[place];
 }
 
 /* ---- the phase ---- */
@@ -435,8 +353,12 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
     w.logits = logits;
     result->token = -1;
     result->alt_count = 0;
+    result->surprise = 0;
     result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     exl2__sample_softmax raw;
+    if (row->negative) {
+        exl2__sample_guide(&w, logits, row);
+    }
     raw.top_key = exl2__weight_maxima(logits, vocab, w.block_keys);
     if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {
         return EXL2_OK;
@@ -459,7 +381,7 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
     if (top_key == EXL2__WEIGHT_KEY_NONE) {
         return EXL2_OK;
     }
-    result->token = exl2__sample_pick(&w, row, top_key);
+    result->token = exl2__sample_pick(&w, row, top_key, &result->surprise);
     uint32_t token = (uint32_t)result->token;
     bool touched = w.touched[token / 32] >> (token & 31) & 1;
     result->logprob = exl2__sample_logprob(&raw, touched ? w.raw[token] : logits[token]);

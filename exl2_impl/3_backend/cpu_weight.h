@@ -42,7 +42,8 @@ static inline float exl2__weight_key_logit(int32_t key)
 #define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* of the top logit: a sum over 2^24 tokens fits */
 
 #define EXL2__WEIGHT_STEP_LOG2 25           /* exponents are counted in steps of 2^-25 */
-#define EXL2__WEIGHT_FAR_BITS 0x4EA20000u   /* 40.5 * 2^25 as a float: from there on weights are 0 */
+#define EXL2__WEIGHT_FAR 1358954496u        /* 40.5 * 2^25: from there on weights are 0; */
+#define EXL2__WEIGHT_FAR_BITS 0x4EA20000u   /* and as a float */
 
 /* 2^(31 - j / 8), rounded. */
 static const uint32_t exl2__weight_eighths[8] = { 0x80000000u, 0x75606374u, 0x6BA27E65u, 0x62B39509u,
@@ -70,6 +71,7 @@ typedef struct exl2__weight_curve {
     int32_t top_key; /* of the largest logit; above EXL2__WEIGHT_KEY_NONE */
     float top;
     float slope;     /* 2^25 * log2(e) / T */
+    bool square;     /* smoothing: (top - x)^2 in place of top - x */
 } exl2__weight_curve;
 
 static inline exl2__weight_curve exl2__weight_curve_make(int32_t top_key, float temperature)
@@ -79,21 +81,37 @@ static inline exl2__weight_curve exl2__weight_curve_make(int32_t top_key, float 
     curve.top = exl2__weight_key_logit(top_key);
     /* A double quotient, because -ffast-math approximates float ones. */
     curve.slope = (float)(48408812.646245942 / (double)temperature);
+    curve.square = false;
+    return curve;
+}
+
+/* 2^40 * exp(-(factor / T) (x - top)^2); not for exl2__weight_sums. */
+static inline exl2__weight_curve exl2__weight_curve_smooth(int32_t top_key, float temperature, float factor)
+{
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, temperature);
+    curve.slope = (float)(48408812.646245942 / (double)temperature * (double)factor);
+    curve.square = true;
     return curve;
 }
 
 /* With +infinity in the row, its tokens weigh 2^40 each and all others nothing. Else relative error: at most
    2^-25 + u * 2^-23 at u binary places below the top (two roundings of 2^-24 times u ln 2, and the cubic), and
    less than 1 by rounding down. NaN and -infinity give 0. */
-static inline uint64_t exl2__weight_of(const exl2__weight_curve *curve, float logit)
+static inline uint32_t exl2__weight_steps(const exl2__weight_curve *curve, float logit)
 {
     if (curve->top_key == EXL2__WEIGHT_KEY_INF) {
-        return exl2__weight_key(logit) == EXL2__WEIGHT_KEY_INF ? EXL2__WEIGHT_ONE : 0;
+        return exl2__weight_key(logit) == EXL2__WEIGHT_KEY_INF ? 0 : EXL2__WEIGHT_FAR;
     }
-    float below = (curve->top - logit) * curve->slope;
+    float distance = curve->top - logit;
+    float below = (curve->square ? distance * distance : distance) * curve->slope;
     /* NaN and infinity have larger bits than any number that is not negative. */
     uint32_t bits = exl2__min32(exl2__float_bits(below), EXL2__WEIGHT_FAR_BITS);
-    return exl2__weight_exp2((uint32_t)(int32_t)exl2__bits_float(bits));
+    return (uint32_t)(int32_t)exl2__bits_float(bits);
+}
+
+static inline uint64_t exl2__weight_of(const exl2__weight_curve *curve, float logit)
+{
+    return exl2__weight_exp2(exl2__weight_steps(curve, logit));
 }
 
 /* The smallest key that weighs at least `weight`, which is at most 2^40. Weights never fall as keys rise. */

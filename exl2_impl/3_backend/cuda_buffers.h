@@ -15,7 +15,7 @@
 #ifndef EXL2__CUDA_MANY_ROWS
 #define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
 #endif
-#define EXL2__CUDA_BIASES_MAX 1024u /* of a job: its text block has room for no more */
+#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a job: its text block has room for no more */
 #define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */

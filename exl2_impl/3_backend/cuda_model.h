@@ -70,6 +70,8 @@ typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     uint32_t layers_per_unit;       /* of fixed passes */
     bool whole;                     /* fixed passes may be queued as one graph */
     uint64_t layer_bytes, head_bytes; /* of weights, about */
+    float *host_logits;             /* [vocab] pinned, behind the results: a row that the engine draws from */
+    void *host_scratch;             /* exl2__sample_scratch_bytes */
     uint64_t row_ns[EXL2__CUDA_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
     exl2__cuda_graphs graphs;
     exl2__cuda_pace pace;

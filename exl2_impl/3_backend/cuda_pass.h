@@ -120,8 +120,9 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
     if (row->use == EXL2__LOGIT_DRAW) {
         lists.history_size = advance ? row->history_max : row->history_count;
         void *history = exl2__cuda_pack(k, lists.history_size * sizeof(uint32_t), &lists.history);
-        exl2k_bias *bias =
-            (exl2k_bias *)exl2__cuda_pack(k, row->sampling->bias_count * sizeof(exl2k_bias), &lists.bias);
+        const exl2__sampling *s = row->sampling;
+        uint64_t biases = s->bias_count + row->extra_count;
+        exl2k_bias *bias = (exl2k_bias *)exl2__cuda_pack(k, biases * sizeof(exl2k_bias), &lists.bias);
         uint64_t mask_bytes = exl2__div_up(vocab, 32) * sizeof(uint32_t);
         void *mask = row->mask ? exl2__cuda_pack(k, mask_bytes, &lists.mask) : NULL;
         if (!history || !bias || (row->mask && !mask)) {
@@ -133,8 +134,9 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
         if (row->history_count) {
             memcpy(history, row->history, row->history_count * sizeof(uint32_t));
         }
-        for (uint32_t i = 0; i < row->sampling->bias_count; i++) {
-            bias[i] = (exl2k_bias){ (exl2k_u32)row->sampling->bias[i].token, row->sampling->bias[i].add };
+        for (uint32_t i = 0; i < biases; i++) {
+            const exl2_bias *from = i < s->bias_count ? &s->bias[i] : &row->extras[i - s->bias_count];
+            bias[i] = (exl2k_bias){ (exl2k_u32)from->token, from->add };
         }
     }
     *draw = exl2__cuda_sample_draw(row, &lists, advance, row->left);

@@ -50,9 +50,11 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
         exl2__cuda_ring_close(gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));
     }
-    m->results_bytes = 2 * p->logit_rows_max * sizeof(exl2k_result);
+    uint64_t logits_at = exl2__align_up(2 * p->logit_rows_max * sizeof(exl2k_result), 64);
+    m->results_bytes = logits_at + p->shape.vocab * sizeof(float);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;
+    m->host_logits = (float *)(void *)((uint8_t *)results + logits_at);
     memset(results, 0, (size_t)m->results_bytes);
     /* Who waits in the driver must sleep there; that an event can be waited for so costs interrupts. */
     unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
@@ -88,7 +90,7 @@ static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape
     return EXL2_OK;
 }
 
-/* Dry arenas measure only what the host gives, which is nothing: exl2__cuda_room counts the device's. */
+/* Dry arenas measure only what the host gives: exl2__cuda_room counts the device's. */
 static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
                                       exl2__arena *scratch)
 {
@@ -96,6 +98,7 @@ static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *pl
     (void)pages;
     m->plan = plan;
     EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
+    m->host_scratch = exl2__arena_take(scratch, exl2__sample_scratch_bytes(plan->shape.vocab));
     if (!scratch->base) {
         return EXL2_OK;
     }

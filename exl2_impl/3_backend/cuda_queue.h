@@ -1,6 +1,7 @@
 /* cuda_queue.h: a pass on its way: units are queued and timed, repeated before their tokens are known, collected.
    takes: a pass begun.
-   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _collect of the backend.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _collect, _row_logits, _row_draw of the
+          backend.
    owns:  nothing.
    next:  cuda_prepare.h
 
@@ -214,6 +215,30 @@ static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uin
     }
     m->marks_collected++;
     return EXL2_OK;
+}
+
+/* ---- rows that the engine draws ---- */
+
+/* The stream has nothing queued behind the row's pass: such rows are not repeated. */
+static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, float **out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    uint64_t from = m->b.logits + (uint64_t)row * m->b.stride * sizeof(float);
+    uint64_t bytes = m->plan->shape.vocab * sizeof(float);
+    *out = m->host_logits;
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    int result = m->gpu->driver.copy_down(m->host_logits, from, (size_t)bytes, m->gpu->stream);
+    result = result == 0 ? m->gpu->driver.stream_wait(m->gpu->stream) : result;
+    exl2_result r = exl2__cuda_device_check(m->gpu, result, "copying logits from it");
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+static exl2_result exl2__cuda_row_draw(exl2__device *device, float *logits, const exl2__logit_row *row,
+                                       exl2__logit_result *result)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    return exl2__sample_row(logits, m->plan->shape.vocab, row, m->host_scratch, result);
 }
 
 #endif

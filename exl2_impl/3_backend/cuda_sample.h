@@ -1,6 +1,6 @@
 /* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
    takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
-   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_draw, exl2__cuda_sample_result.
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_can, exl2__cuda_sample_draw, exl2__cuda_sample_result.
    owns:  nothing.
    next:  cuda_device.h */
 #ifndef EXL2__CUDA_SAMPLE_H
@@ -22,6 +22,12 @@ static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
     return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
 }
 
+/* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
+static bool exl2__cuda_sample_can(const exl2__sampling *s)
+{
+    return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
+}
+
 /* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
    most `left` tokens. */
 static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2__cuda_lists *lists, bool advance,
@@ -29,7 +35,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
 {
     exl2k_draw d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                      .penalty_inverse = 1, .left = left, .least_weight = 1 };
-    if (row->use == EXL2__LOGIT_SCORE) {
+    if (row->use != EXL2__LOGIT_DRAW) {
         d.use = EXL2K_SCORE;
         d.target = (uint32_t)row->target;
         return d;
@@ -50,7 +56,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.history_size = lists->history_size;
     d.history_next = lists->history_size > 0 ? row->history_count % lists->history_size : 0;
     d.bias = lists->bias;
-    d.bias_count = s->bias_count;
+    d.bias_count = s->bias_count + row->extra_count;
     d.mask = lists->mask;
     return d;
 }

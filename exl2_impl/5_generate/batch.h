@@ -15,7 +15,8 @@ typedef struct exl2__batch {
     uint64_t *logit_order;         /* [rows_max] and its order: another one may have taken the place */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: sessions may change during a pass */
-    exl2_token *history;           /* [sequences_max, context_max] for repeat penalties */
+    exl2_token *history;           /* [sequences_max, context_max] for penalties */
+    exl2_bias *extras;             /* [sequences_max, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
     uint32_t *masks;               /* [sequences_max, mask words] for sequences that have one */
     uint32_t copy_count, logit_count, pages_per_table, context_max, mask_words;
@@ -41,20 +42,43 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
         (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
     b->history =
         (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
+    uint64_t extras = (uint64_t)plan->sequences_max * EXL2__LOGIT_EXTRAS_MAX;
+    b->extras = (exl2_bias *)exl2__arena_take(arena, extras * sizeof *b->extras);
     b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
     b->mask_words = exl2__batch_mask_words(plan->shape.vocab);
     b->masks = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->mask_words * sizeof *b->masks);
 }
 
-/* The newest tokens that the repeat penalty looks at, into the sequence's place of b->history. */
+/* What is added to the row's logits besides biases: DRY, then end tokens that would come too soon, and tokens that were
+   tried here in vain. `history` [count]: as far as DRY looks. */
+static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, uint32_t sequence,
+                                      const exl2_token *history, uint32_t count, exl2__logit_row *logit)
+{
+    exl2_bias *extras = b->extras + (size_t)sequence * EXL2__LOGIT_EXTRAS_MAX;
+    uint32_t used = s->dry.multiplier > 0 ? exl2__dry_find(&s->dry, history, count, extras) : 0;
+    const float never = exl2__bits_float(0xFF800000u);
+    for (uint32_t i = 0; i < s->end_count && exl2__sequence_is_short(s); i++) {
+        extras[used++] = (exl2_bias){ s->ends[i], never };
+    }
+    for (uint32_t i = 0; i < s->tried_count && s->tried_at == s->table->tokens; i++) {
+        extras[used++] = (exl2_bias){ s->tried[i], never };
+    }
+    logit->extras = extras;
+    logit->extra_count = used;
+    logit->attempt = s->attempt;
+}
+
+/* The newest tokens that penalties look at, into the sequence's place of b->history; and what follows from them. */
 static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages,
                                        uint32_t sequence, exl2__logit_row *logit)
 {
-    uint32_t count =
-        s->penalty_range < 0 ? s->table->tokens : exl2__min32((uint32_t)s->penalty_range, s->table->tokens);
+    uint32_t tokens = s->table->tokens, dry = s->dry.multiplier <= 0 ? 0 : s->dry.range ? s->dry.range : tokens;
+    uint32_t count = s->penalty_range < 0 ? tokens : exl2__min32((uint32_t)s->penalty_range, tokens);
+    uint32_t read = exl2__max32(count, exl2__min32(dry, tokens));
     exl2_token *history = b->history + (size_t)sequence * b->context_max;
-    exl2__table_read(s->table, pages, s->table->tokens - count, count, history);
-    logit->history = history;
+    exl2__table_read(s->table, pages, tokens - read, read, history);
+    exl2__batch_extras(b, s, sequence, history, read, logit);
+    logit->history = history + (read - count);
     logit->history_count = count;
     logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
 }
@@ -84,7 +108,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                 logit.use = EXL2__LOGIT_SCORE;
                 logit.target = *exl2__table_token(s->table, pages, position + 1);
             } else if (last && !s->prefill_only) {
-                logit.use = EXL2__LOGIT_DRAW;
+                logit.use = s->on_host ? EXL2__LOGIT_HOST : EXL2__LOGIT_DRAW;
                 logit.sampling = &s->sampling;
                 logit.mask = s->mask;
                 logit.draw_position = s->table->tokens;
@@ -96,7 +120,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             b->logit_owner[logits] = (uint16_t)owner;
             b->logit_order[logits] = s->order;
             b->logits[logits++] = logit;
-            draws += logit.use == EXL2__LOGIT_DRAW;
+            draws += logit.use != EXL2__LOGIT_SCORE;
         }
         sequences++;
     }

@@ -1,23 +1,94 @@
 /* sampler.h: what a host's sampler settings mean: presets, the model's own defaults, range checks.
    takes: exl2_sampler_desc, the defaults of generation_config.json (checked by the loader).
-   gives: exl2__sampler_resolve, exl2__sampler_make, exl2__sampler_penalty_range.
-   owns:  nothing; the bias list stays the host's.
+   gives: exl2__sampler_resolve, exl2__sampler_make, exl2__sampler_dry, exl2__sampler_penalty_range.
+   owns:  nothing; lists stay the host's.
    next:  ../3_backend/cpu_sample.h */
 #ifndef EXL2__SAMPLER_H
 #define EXL2__SAMPLER_H
 
 #include "../0_base/half.h"
 #include "../1_load/model_config.h"
-#include "../2_graph/phases.h"
+#include "dry.h"
+
+#include <stddef.h>
 
 #define EXL2__SAMPLER_COLDEST 0.01f /* a lower temperature means the likeliest token */
 
+/* ---- the numbers of a desc ---- */
+
+/* usual: in every preset that says nothing else. off: what EXL2_OFF becomes. neutral: a value that means EXL2_OFF. */
+typedef struct exl2__sampler_number {
+    uint16_t at; /* in exl2_sampler_desc */
+    const char *name, *range;
+    float low, high, usual, off, neutral;
+} exl2__sampler_number;
+
+#define EXL2__SAMPLER_FLOAT(name, low, high, range, usual, off, neutral) \
+    { (uint16_t)offsetof(exl2_sampler_desc, name), #name, range, low, high, usual, off, neutral }
+
+static const exl2__sampler_number exl2__sampler_floats[] = {
+    EXL2__SAMPLER_FLOAT(temperature, 0, 1000, "0 to 1000", 1, 1, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(top_p, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, 1),
+    EXL2__SAMPLER_FLOAT(min_p, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(top_a, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(tail_free, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, 1),
+    EXL2__SAMPLER_FLOAT(typical, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, 1),
+    EXL2__SAMPLER_FLOAT(smoothing, 0, 100, "0 to 100", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(skew, -10, 10, "-10 to 10", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(dynamic_min, 0, 1000, "0 to 1000", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(dynamic_max, 0, 1000, "0 to 1000", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(dynamic_exponent, 0, 100, "0 to 100", 1, 1, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(repeat_penalty, 0.01f, 100, "0.01 to 100", EXL2_OFF, EXL2_OFF, 1),
+    EXL2__SAMPLER_FLOAT(frequency_penalty, -100, 100, "-100 to 100", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(presence_penalty, -100, 100, "-100 to 100", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(dry_multiplier, 0, 1000, "0 to 1000", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(dry_base, 1, 100, "1 to 100", 1.75f, 1.75f, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(xtc_probability, 0, 1, "0 to 1", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(xtc_threshold, 0, 1, "0 to 1", 0.1f, 0.1f, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(mirostat_tau, 0, 100, "0 to 100", EXL2_OFF, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_FLOAT(mirostat_eta, 0, 10, "0 to 10", 0.1f, 0.1f, EXL2_OFF),
+};
+
+typedef struct exl2__sampler_count { /* tokens; all: -1 is a value */
+    uint16_t at;
+    bool all;
+    const char *name;
+    int32_t usual, off;
+} exl2__sampler_count;
+
+#define EXL2__SAMPLER_INT(name, all, usual, off) \
+    { (uint16_t)offsetof(exl2_sampler_desc, name), all, #name, usual, off }
+
+static const exl2__sampler_count exl2__sampler_ints[] = {
+    EXL2__SAMPLER_INT(top_k, false, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_INT(penalty_range, true, 256, EXL2_OFF),
+    EXL2__SAMPLER_INT(penalty_decay, false, EXL2_OFF, EXL2_OFF),
+    EXL2__SAMPLER_INT(dry_allowed, false, 2, 2),
+    EXL2__SAMPLER_INT(dry_range, true, -1, -1),
+    EXL2__SAMPLER_INT(dry_match_max, false, 20, 20),
+};
+
+static inline float *exl2__sampler_float(exl2_sampler_desc *d, uint32_t i)
+{
+    return (float *)(void *)((char *)d + exl2__sampler_floats[i].at);
+}
+
+static inline int32_t *exl2__sampler_int(exl2_sampler_desc *d, uint32_t i)
+{
+    return (int32_t *)(void *)((char *)d + exl2__sampler_ints[i].at);
+}
+
 /* ---- presets: numbers for every field, EXL2_OFF for a filter that is off ---- */
 
-static inline exl2_sampler_desc exl2__sampler_neutral(void)
+static exl2_sampler_desc exl2__sampler_neutral(void)
 {
-    exl2_sampler_desc d = { .preset = EXL2_PRESET_NEUTRAL, .temperature = 1.0f, .top_k = EXL2_OFF, .top_p = EXL2_OFF,
-                            .min_p = EXL2_OFF, .repeat_penalty = EXL2_OFF, .penalty_range = 256 };
+    exl2_sampler_desc d = { .preset = EXL2_PRESET_NEUTRAL };
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
+        *exl2__sampler_float(&d, i) = exl2__sampler_floats[i].usual;
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_ints); i++) {
+        *exl2__sampler_int(&d, i) = exl2__sampler_ints[i].usual;
+    }
     return d;
 }
 
@@ -39,7 +110,7 @@ static inline exl2_sampler_desc exl2__sampler_balanced(void)
     return d;
 }
 
-/* ---- one field at a time ---- */
+/* ---- checks ---- */
 
 /* 0, off, or low..high. Bits come first: under -ffast-math any comparison with a NaN may be taken as true. */
 static inline bool exl2__sampler_fits(float value, float low, float high)
@@ -49,9 +120,6 @@ static inline bool exl2__sampler_fits(float value, float low, float high)
 
 static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_desc *d)
 {
-    if (d->bias_count > 0 && !d->bias) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: bias is NULL, but bias_count is %u", (unsigned)d->bias_count);
-    }
     for (uint32_t i = 0; i < d->bias_count; i++) {
         if (d->bias[i].token < 0) {
             return exl2__fail(c, EXL2_ERR_ARG, "sampler: bias %u is for token %d; ids begin at 0", (unsigned)i,
@@ -65,52 +133,63 @@ static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_des
     return EXL2_OK;
 }
 
-/* The host's desc. The loader has checked the same of generation_config.json. */
-static exl2_result exl2__sampler_check(exl2__ctx *c, const exl2_sampler_desc *d)
+/* Lists that have a length but no items; the ids in them are for those who know the vocabulary. */
+static exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_desc *d)
 {
-    if (!exl2__sampler_fits(d->temperature, 0, 1000)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: temperature must lie in 0 to 1000, or be EXL2_OFF");
-    }
-    if (d->top_k != EXL2_OFF && d->top_k < 0) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: top_k is %d; it must be positive, or EXL2_OFF", (int)d->top_k);
-    }
-    if (!exl2__sampler_fits(d->top_p, 0, 1)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: top_p must lie in 0 to 1, or be EXL2_OFF");
-    }
-    if (!exl2__sampler_fits(d->min_p, 0, 1)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: min_p must lie in 0 to 1, or be EXL2_OFF");
-    }
-    if (!exl2__sampler_fits(d->repeat_penalty, 0.01f, 100)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: repeat_penalty must lie in 0.01 to 100, or be EXL2_OFF");
-    }
-    if (d->penalty_range != EXL2_OFF && d->penalty_range < -1) {
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: penalty_range is %d; it must be positive, -1 for all, or EXL2_OFF",
-                          (int)d->penalty_range);
+    const struct {
+        const char *name;
+        const void *items;
+        uint32_t count;
+    } lists[] = { { "bias", d->bias, d->bias_count },
+                  { "allow", d->allow, d->allow_count },
+                  { "ban", d->ban, d->ban_count },
+                  { "xtc_keep", d->xtc_keep, d->xtc_keep_count },
+                  { "dry_breaker", d->dry_breakers, d->dry_breaker_count } };
+    for (uint32_t i = 0; i < EXL2__COUNT(lists); i++) {
+        if (lists[i].count > 0 && !lists[i].items) {
+            return exl2__fail(c, EXL2_ERR_ARG, "sampler: %s is NULL, but %s_count is %u", lists[i].name, lists[i].name,
+                              (unsigned)lists[i].count);
+        }
     }
     return exl2__sampler_check_bias(c, d);
 }
 
-/* Numbers of `over` that are not 0 replace those of *out; neutral ones become EXL2_OFF. */
-static void exl2__sampler_overlay(const exl2_sampler_desc *over, exl2_sampler_desc *out)
+/* The host's desc. The loader has checked the same of generation_config.json. */
+static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
 {
-    const float off = EXL2_OFF;
-    if (over->temperature != 0) {
-        out->temperature = over->temperature == off ? 1.0f : over->temperature;
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
+        const exl2__sampler_number *n = &exl2__sampler_floats[i];
+        if (!exl2__sampler_fits(*exl2__sampler_float(d, i), n->low, n->high)) {
+            return exl2__fail(c, EXL2_ERR_ARG, "sampler: %s must lie in %s, or be EXL2_OFF", n->name, n->range);
+        }
     }
-    if (over->top_k != 0) {
-        out->top_k = over->top_k;
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_ints); i++) {
+        int32_t value = *exl2__sampler_int(d, i);
+        if (value != EXL2_OFF && value < (exl2__sampler_ints[i].all ? -1 : 0)) {
+            return exl2__fail(c, EXL2_ERR_ARG, "sampler: %s is %d; it must be positive, %sor EXL2_OFF",
+                              exl2__sampler_ints[i].name, (int)value, exl2__sampler_ints[i].all ? "-1 for all, " : "");
+        }
     }
-    if (over->top_p != 0) {
-        out->top_p = over->top_p == 1.0f ? off : over->top_p;
+    return exl2__sampler_check_lists(c, d);
+}
+
+/* ---- one desc over another ---- */
+
+/* Numbers of `over` that are not 0 replace those of *out; neutral ones become EXL2_OFF. */
+static void exl2__sampler_overlay(exl2_sampler_desc *over, exl2_sampler_desc *out)
+{
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
+        const exl2__sampler_number *n = &exl2__sampler_floats[i];
+        float value = *exl2__sampler_float(over, i);
+        if (value != 0) {
+            *exl2__sampler_float(out, i) = value == (float)EXL2_OFF || value == n->neutral ? n->off : value;
+        }
     }
-    if (over->min_p != 0) {
-        out->min_p = over->min_p;
-    }
-    if (over->repeat_penalty != 0) {
-        out->repeat_penalty = over->repeat_penalty == 1.0f ? off : over->repeat_penalty;
-    }
-    if (over->penalty_range != 0) {
-        out->penalty_range = over->penalty_range;
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_ints); i++) {
+        int32_t value = *exl2__sampler_int(over, i);
+        if (value != 0) {
+            *exl2__sampler_int(out, i) = value == EXL2_OFF ? exl2__sampler_ints[i].off : value;
+        }
     }
 }
 
@@ -142,60 +221,106 @@ static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
 
 /* *out: d with every 0 replaced by the preset's number (d NULL: all 0). In it temperature is a number above 0 (off
    is 1), and a filter that is off says EXL2_OFF, also where its value was the neutral one (top_p 1, repeat_penalty 1).
-   Greedy is top_k 1 or a temperature below 0.01. Preset, seed and the bias list are d's own; resolving *out again
-   changes nothing. EXL2_ERR_ARG: a setting out of range; *out is then zeroed. It may be *d. */
+   Greedy is top_k 1 or a temperature below 0.01. Preset, seed, temperature_last and the lists are d's own; resolving
+   *out again changes nothing. EXL2_ERR_ARG: a setting out of range; *out is then zeroed. It may be *d. */
 EXL2__COLD
 static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model, const exl2_sampler_desc *d,
                                          exl2_sampler_desc *out)
 {
     const exl2_sampler_desc zeroed = { 0 };
-    exl2_sampler_desc given = d ? *d : zeroed, resolved; /* out may be d */
+    exl2_sampler_desc given = d ? *d : zeroed, preset, resolved = given; /* out may be d */
     *out = zeroed;
     EXL2__TRY(exl2__sampler_check(c, &given));
     switch (given.preset) {
     case EXL2_PRESET_MODEL:
-        resolved = exl2__sampler_model(model);
+        preset = exl2__sampler_model(model);
         break;
     case EXL2_PRESET_NEUTRAL:
-        resolved = exl2__sampler_neutral();
+        preset = exl2__sampler_neutral();
         break;
     case EXL2_PRESET_GREEDY:
-        resolved = exl2__sampler_greedy();
+        preset = exl2__sampler_greedy();
         break;
     case EXL2_PRESET_BALANCED:
-        resolved = exl2__sampler_balanced();
+        preset = exl2__sampler_balanced();
         break;
     default:
         return exl2__fail(c, EXL2_ERR_ARG, "sampler: there is no preset %d", (int)given.preset);
     }
-    exl2__sampler_overlay(&given, &resolved);
-    resolved.seed = given.seed;
-    resolved.bias = given.bias;
-    resolved.bias_count = given.bias_count;
+    exl2__sampler_overlay(&given, &preset);
+    exl2__sampler_overlay(&preset, &resolved); /* every number of a preset is another one than 0 */
     *out = resolved;
     return EXL2_OK;
 }
 
-/* How many tokens back the repeat penalty looks: 0 = none, -1 = all. */
-static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resolved)
+/* A number that means 0 where a filter is off. */
+static inline float exl2__sampler_or_0(float value)
 {
-    bool off = resolved->repeat_penalty == (float)EXL2_OFF || resolved->penalty_range == EXL2_OFF;
-    return off ? 0 : resolved->penalty_range;
+    return value == (float)EXL2_OFF ? 0 : value;
 }
 
-/* *out: the same for a backend; it points to the bias list of `resolved`. */
-static inline void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
+/* How many tokens back the penalties look: 0 = none, -1 = all. */
+static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resolved)
 {
     const float off = EXL2_OFF;
+    if ((resolved->repeat_penalty == off && resolved->frequency_penalty == off && resolved->presence_penalty == off)
+        || resolved->penalty_range == EXL2_OFF) {
+        return 0;
+    }
+    int32_t decay = resolved->penalty_decay == EXL2_OFF ? 0 : resolved->penalty_decay;
+    return resolved->penalty_range < 0 ? -1 : (int32_t)exl2__min64((uint64_t)resolved->penalty_range
+                                                                       + (uint64_t)decay, INT32_MAX);
+}
+
+/* *out: the same for a backend; it points to the lists of `resolved`. Whether XTC keeps a token is not settled here. */
+EXL2__COLD
+static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
+{
+    const float off = EXL2_OFF;
+    bool looks_back = exl2__sampler_penalty_range(resolved) != 0;
+    *out = (exl2__sampling){ 0 };
     out->greedy = resolved->top_k == 1 || resolved->temperature < EXL2__SAMPLER_COLDEST;
     out->top_k = resolved->top_k == EXL2_OFF ? 0 : (uint32_t)resolved->top_k;
     out->temperature = resolved->temperature;
     out->top_p = resolved->top_p == off ? 1.0f : resolved->top_p;
-    out->min_p = resolved->min_p == off ? 0.0f : resolved->min_p;
-    out->repeat_penalty = exl2__sampler_penalty_range(resolved) == 0 ? 1.0f : resolved->repeat_penalty;
+    out->min_p = exl2__sampler_or_0(resolved->min_p);
+    out->repeat_penalty = !looks_back || resolved->repeat_penalty == off ? 1.0f : resolved->repeat_penalty;
     out->seed = seed;
     out->bias = resolved->bias;
     out->bias_count = resolved->bias_count;
+    if (looks_back) {
+        out->frequency_penalty = exl2__sampler_or_0(resolved->frequency_penalty);
+        out->presence_penalty = exl2__sampler_or_0(resolved->presence_penalty);
+    }
+    if (resolved->penalty_range > 0 && resolved->penalty_decay > 0) {
+        out->penalty_range = (uint32_t)resolved->penalty_range;
+        out->penalty_decay = (uint32_t)resolved->penalty_decay;
+    }
+    if (out->greedy) { /* filters leave the likeliest */
+        return;
+    }
+    out->temperature_last = resolved->temperature_last;
+    out->smoothing = exl2__sampler_or_0(resolved->smoothing);
+    out->top_a = exl2__sampler_or_0(resolved->top_a);
+    out->tail_free = exl2__sampler_or_0(resolved->tail_free);
+    out->typical = exl2__sampler_or_0(resolved->typical);
+    out->skew = exl2__sampler_or_0(resolved->skew);
+    out->dynamic_min = exl2__sampler_or_0(resolved->dynamic_min);
+    out->dynamic_max = exl2__sampler_or_0(resolved->dynamic_max);
+    out->dynamic_exponent = resolved->dynamic_exponent;
+    out->xtc_probability = exl2__sampler_or_0(resolved->xtc_probability);
+    out->xtc_threshold = resolved->xtc_threshold;
+    out->mirostat_tau = exl2__sampler_or_0(resolved->mirostat_tau);
+    out->mirostat_eta = resolved->mirostat_eta;
+    out->mirostat_mu = 2 * out->mirostat_tau;
+}
+
+/* Without what breaks matches. */
+static inline void exl2__sampler_dry(const exl2_sampler_desc *resolved, exl2__dry *out)
+{
+    *out = (exl2__dry){ .multiplier = exl2__sampler_or_0(resolved->dry_multiplier), .base = resolved->dry_base,
+                        .allowed = (uint32_t)resolved->dry_allowed, .match_max = (uint32_t)resolved->dry_match_max,
+                        .range = resolved->dry_range < 0 ? 0 : (uint32_t)resolved->dry_range };
 }
 
 #endif

@@ -25,22 +25,29 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
     return first;
 }
 
-static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
+/* Pages that it takes from the pool. */
+static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
-    const exl2__pages *p = (const exl2__pages *)pages;
     /* Rewinding to `keep` gives pages back only when nobody shares them, so it is left out: the demand is an upper
        bound. */
     exl2__table kept = *s->table;
     kept.tokens = exl2__min32(kept.tokens, s->keep);
     kept.cached = exl2__min32(kept.cached, kept.tokens);
     kept.page_count = exl2__min32(kept.page_count, exl2__pages_for(kept.tokens));
-    return !s->active && exl2__table_demand(&kept, p, s->tokens_end) <= p->free_count;
+    return exl2__table_demand(&kept, p, s->tokens_end);
+}
+
+static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
+{
+    const exl2__pages *p = (const exl2__pages *)pages;
+    uint32_t partner = s->partner ? exl2__schedule_demand(s->partner, p) : 0;
+    return !s->active && !s->follows && exl2__schedule_demand(s, p) + partner <= p->free_count;
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
 {
     (void)arg;
-    return !s->active && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
+    return !s->active && !s->follows && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
 }
 
 /* The waiting sequence that may start now, or NULL. One that does not fit may be overtaken EXL2__SCHEDULE_SKIPS_MAX
@@ -75,9 +82,16 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
     s->active = true;
 }
 
+/* All of it but its last row is in the cache: of partners, both have to come there before they draw. */
+static inline bool exl2__schedule_ready(const exl2__sequence *s)
+{
+    return !s->held && exl2__sequence_pending(s) == 1;
+}
+
 static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
 {
-    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0
+    bool alone = !s->partner || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(s->partner);
+    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0 && alone
         && exl2__sequence_decodes(s) == *(const bool *)decodes;
 }
 
@@ -100,9 +114,17 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
         exl2__sequence *s;
         while (rows < limit && sequences < sequences_max
                && (s = exl2__schedule_first(all, count, exl2__schedule_no_rows_yet, &decodes)) != NULL) {
-            s->rows = exl2__min32(exl2__sequence_pending(s), limit - rows);
-            rows += s->rows;
-            sequences++;
+            uint32_t pending = exl2__sequence_pending(s);
+            bool pair = s->partner && pending == 1;
+            if (pair && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
+                break;
+            }
+            s->rows = exl2__min32(s->partner && pending > 1 ? pending - 1 : pending, limit - rows);
+            if (pair) {
+                s->partner->rows = 1;
+            }
+            rows += s->rows + pair;
+            sequences += 1u + pair;
         }
     }
     return rows;

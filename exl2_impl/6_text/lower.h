@@ -1,6 +1,6 @@
 /* lower.h: small letters for capitals, a code point at a time.
    takes: code points.
-   gives: exl2__lower, EXL2__LOWER_GROWTH.
+   gives: exl2__lower, exl2__lower_next, exl2__lower_holds, EXL2__LOWER_GROWTH.
    owns:  nothing.
    next:  regex.h */
 #ifndef EXL2__LOWER_H
@@ -50,20 +50,45 @@ static inline uint32_t exl2__lower_number(const uint8_t **at)
     }
 }
 
+/* A run: code points from `begin` on, every `step`-th, of which the last is `length` away, move by `way`. */
+typedef struct exl2__lower_run {
+    const uint8_t *at;
+    uint32_t begin, length, step, way;
+} exl2__lower_run;
+
+/* The next run; the first of a zeroed one. False: there is none. */
+EXL2__COLD
+static bool exl2__lower_next(exl2__lower_run *r)
+{
+    r->at = r->at ? r->at : exl2__lower_runs;
+    if (r->at == exl2__lower_runs + sizeof exl2__lower_runs) {
+        return false;
+    }
+    r->begin += exl2__lower_number(&r->at);
+    uint32_t length = exl2__lower_number(&r->at), way = exl2__lower_number(&r->at);
+    r->step = 1 + (length & 1);
+    r->length = (length >> 1) * r->step;
+    r->way = way & 1 ? 0 - (way >> 1) : way >> 1;
+    return true;
+}
+
+static inline bool exl2__lower_holds(const exl2__lower_run *r, uint32_t code)
+{
+    return code - r->begin <= r->length && (code - r->begin) % r->step == 0;
+}
+
 /* The small letter, or `code` itself. U+0130 becomes two: 'i', and *more U+0307; else *more is 0. */
 EXL2__COLD
 static uint32_t exl2__lower(uint32_t code, uint32_t *more)
 {
-    const uint8_t *at = exl2__lower_runs, *end = at + sizeof exl2__lower_runs;
+    exl2__lower_run run = { 0 };
     *more = code == 0x130 ? 0x307 : 0;
     if (code < 0x80 || code == 0x130) {
         return code == 0x130 ? 'i' : code >= 'A' && code <= 'Z' ? code | 32 : code;
     }
-    for (uint32_t begin = 0; at < end && begin <= code;) {
-        begin += exl2__lower_number(&at);
-        uint32_t length = exl2__lower_number(&at), way = exl2__lower_number(&at), from = code - begin;
-        if (code >= begin && from <= (length >> 1) << (length & 1) && !(from & length & 1)) {
-            return way & 1 ? code - (way >> 1) : code + (way >> 1);
+    while (exl2__lower_next(&run) && run.begin <= code) {
+        if (exl2__lower_holds(&run, code)) {
+            return code + run.way;
         }
     }
     return code;

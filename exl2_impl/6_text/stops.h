@@ -18,7 +18,13 @@ typedef struct exl2__stops_string {
 typedef struct exl2__stops {
     exl2__stops_string *strings;
     uint32_t count;
+    bool fold; /* ASCII letters are the same in either case; set before exl2__stops_make */
 } exl2__stops;
+
+static inline char exl2__stops_byte(const exl2__stops *stops, char byte)
+{
+    return stops->fold && byte >= 'A' && byte <= 'Z' ? (char)(byte + ('a' - 'A')) : byte;
+}
 
 /* Memory for a copy of `count` strings that have `total` bytes together. */
 static inline size_t exl2__stops_bytes(uint32_t count, size_t total)
@@ -51,8 +57,8 @@ static inline void exl2__stops_make(exl2__stops *stops, const char *const *strin
         s->bytes = (uint32_t)strlen(strings[i]);
         s->text = text;
         s->borders = borders;
-        memcpy(text, strings[i], s->bytes);
         for (uint32_t at = 0; at < s->bytes; at++) {
+            text[at] = exl2__stops_byte(stops, strings[i][at]);
             borders[at] = at ? exl2__stops_advance(s, borders[at - 1], text[at]) : 0;
         }
         text += s->bytes;
@@ -75,7 +81,7 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
         const exl2__stops_string *s = &stops->strings[i];
         uint32_t matched = 0;
         for (size_t at = 0; at < end && s->bytes; at++) {
-            matched = exl2__stops_advance(s, matched, text[at]);
+            matched = exl2__stops_advance(s, matched, exl2__stops_byte(stops, text[at]));
             if (matched < s->bytes) {
                 continue;
             }

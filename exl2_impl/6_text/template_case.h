@@ -6,51 +6,16 @@
 #ifndef EXL2__TEMPLATE_CASE_H
 #define EXL2__TEMPLATE_CASE_H
 
+#include "lower.h"
 #include "template_json.h"
 #include "unicode.h"
 
-/* Runs of code points whose lower case is so far away: first << 12 | (count - 1) << 1 | (1: every second one).
-   Generated from Python 3.11 (Unicode 14): c.lower() for all c from U+0080 on where it is one code point. */
+/* The upper case of a code point is what exl2__lower makes it of, but for these. Runs that are so far from theirs:
+   first << 12 | (count - 1) << 1 | (1: every second one). Generated from Python 3.11: c.upper(). */
 static const struct exl2__template_case_run {
     uint32_t run;
     int32_t away;
-} exl2__template_lower_runs[] = {
-    { 0xC002C, 32 }, { 0xD800C, 32 }, { 0x10002F, 1 }, { 0x132005, 1 }, { 0x13900F, 1 }, { 0x14A02D, 1 },
-    { 0x178000, -121 }, { 0x179005, 1 }, { 0x181000, 210 }, { 0x182003, 1 }, { 0x186000, 206 }, { 0x187000, 1 },
-    { 0x189002, 205 }, { 0x18B000, 1 }, { 0x18E000, 79 }, { 0x18F000, 202 }, { 0x190000, 203 }, { 0x191000, 1 },
-    { 0x193000, 205 }, { 0x194000, 207 }, { 0x196000, 211 }, { 0x197000, 209 }, { 0x198000, 1 }, { 0x19C000, 211 },
-    { 0x19D000, 213 }, { 0x19F000, 214 }, { 0x1A0005, 1 }, { 0x1A6000, 218 }, { 0x1A7000, 1 }, { 0x1A9000, 218 },
-    { 0x1AC000, 1 }, { 0x1AE000, 218 }, { 0x1AF000, 1 }, { 0x1B1002, 217 }, { 0x1B3003, 1 }, { 0x1B7000, 219 },
-    { 0x1B8000, 1 }, { 0x1BC000, 1 }, { 0x1C4000, 2 }, { 0x1C5000, 1 }, { 0x1C7000, 2 }, { 0x1C8000, 1 },
-    { 0x1CA000, 2 }, { 0x1CB011, 1 }, { 0x1DE011, 1 }, { 0x1F1000, 2 }, { 0x1F2003, 1 }, { 0x1F6000, -97 },
-    { 0x1F7000, -56 }, { 0x1F8027, 1 }, { 0x220000, -130 }, { 0x222011, 1 }, { 0x23A000, 10795 }, { 0x23B000, 1 },
-    { 0x23D000, -163 }, { 0x23E000, 10792 }, { 0x241000, 1 }, { 0x243000, -195 }, { 0x244000, 69 }, { 0x245000, 71 },
-    { 0x246009, 1 }, { 0x370003, 1 }, { 0x376000, 1 }, { 0x37F000, 116 }, { 0x386000, 38 }, { 0x388004, 37 },
-    { 0x38C000, 64 }, { 0x38E002, 63 }, { 0x391020, 32 }, { 0x3A3010, 32 }, { 0x3CF000, 8 }, { 0x3D8017, 1 },
-    { 0x3F4000, -60 }, { 0x3F7000, 1 }, { 0x3F9000, -7 }, { 0x3FA000, 1 }, { 0x3FD004, -130 }, { 0x40001E, 80 },
-    { 0x41003E, 32 }, { 0x460021, 1 }, { 0x48A035, 1 }, { 0x4C0000, 15 }, { 0x4C100D, 1 }, { 0x4D005F, 1 },
-    { 0x53104A, 48 }, { 0x10A004A, 7264 }, { 0x10C7000, 7264 }, { 0x10CD000, 7264 }, { 0x13A009E, 38864 },
-    { 0x13F000A, 8 }, { 0x1C90054, -3008 }, { 0x1CBD004, -3008 }, { 0x1E00095, 1 }, { 0x1E9E000, -7615 },
-    { 0x1EA005F, 1 }, { 0x1F0800E, -8 }, { 0x1F1800A, -8 }, { 0x1F2800E, -8 }, { 0x1F3800E, -8 }, { 0x1F4800A, -8 },
-    { 0x1F59007, -8 }, { 0x1F6800E, -8 }, { 0x1F8800E, -8 }, { 0x1F9800E, -8 }, { 0x1FA800E, -8 }, { 0x1FB8002, -8 },
-    { 0x1FBA002, -74 }, { 0x1FBC000, -9 }, { 0x1FC8006, -86 }, { 0x1FCC000, -9 }, { 0x1FD8002, -8 },
-    { 0x1FDA002, -100 }, { 0x1FE8002, -8 }, { 0x1FEA002, -112 }, { 0x1FEC000, -7 }, { 0x1FF8002, -128 },
-    { 0x1FFA002, -126 }, { 0x1FFC000, -9 }, { 0x2126000, -7517 }, { 0x212A000, -8383 }, { 0x212B000, -8262 },
-    { 0x2132000, 28 }, { 0x216001E, 16 }, { 0x2183000, 1 }, { 0x24B6032, 26 }, { 0x2C0005E, 48 }, { 0x2C60000, 1 },
-    { 0x2C62000, -10743 }, { 0x2C63000, -3814 }, { 0x2C64000, -10727 }, { 0x2C67005, 1 }, { 0x2C6D000, -10780 },
-    { 0x2C6E000, -10749 }, { 0x2C6F000, -10783 }, { 0x2C70000, -10782 }, { 0x2C72000, 1 }, { 0x2C75000, 1 },
-    { 0x2C7E002, -10815 }, { 0x2C80063, 1 }, { 0x2CEB003, 1 }, { 0x2CF2000, 1 }, { 0xA64002D, 1 }, { 0xA68001B, 1 },
-    { 0xA72200D, 1 }, { 0xA73203D, 1 }, { 0xA779003, 1 }, { 0xA77D000, -35332 }, { 0xA77E009, 1 }, { 0xA78B000, 1 },
-    { 0xA78D000, -42280 }, { 0xA790003, 1 }, { 0xA796013, 1 }, { 0xA7AA000, -42308 }, { 0xA7AB000, -42319 },
-    { 0xA7AC000, -42315 }, { 0xA7AD000, -42305 }, { 0xA7AE000, -42308 }, { 0xA7B0000, -42258 }, { 0xA7B1000, -42282 },
-    { 0xA7B2000, -42261 }, { 0xA7B3000, 928 }, { 0xA7B400F, 1 }, { 0xA7C4000, -48 }, { 0xA7C5000, -42307 },
-    { 0xA7C6000, -35384 }, { 0xA7C7003, 1 }, { 0xA7D0000, 1 }, { 0xA7D6003, 1 }, { 0xA7F5000, 1 }, { 0xFF21032, 32 },
-    { 0x1040004E, 40 }, { 0x104B0046, 40 }, { 0x10570014, 39 }, { 0x1057C01C, 39 }, { 0x1058C00C, 39 },
-    { 0x10594002, 39 }, { 0x10C80064, 64 }, { 0x118A003E, 32 }, { 0x16E4003E, 32 }, { 0x1E900042, 34 },
-};
-
-/* The upper case of c is what has c as its lower case, above, but for these. */
-static const struct exl2__template_case_run exl2__template_upper_runs[] = {
+} exl2__template_upper_runs[] = {
     { 0xB5000, 743 }, { 0xDF000, 0 }, { 0x131000, -232 }, { 0x17F000, -300 }, { 0x1C5000, -1 }, { 0x1C8000, -1 },
     { 0x1CB000, -1 }, { 0x1F2000, -1 }, { 0x345000, 84 }, { 0x3C2000, -31 }, { 0x3D0000, -62 }, { 0x3D1000, -57 },
     { 0x3D5000, -47 }, { 0x3D6000, -54 }, { 0x3F0000, -86 }, { 0x3F1000, -80 }, { 0x3F5000, -96 }, { 0x1C80000, -6254 },
@@ -106,14 +71,11 @@ static uint32_t exl2__template_case_away(const struct exl2__template_case_run *r
     return code + (uint32_t)run->away;
 }
 
+/* Its lower case when that is one code point, else the code point itself. */
 static uint32_t exl2__template_lower(uint32_t code)
 {
-    bool found = code - 'A' < 26;
-    uint32_t lower = code + 32;
-    for (size_t i = 0; code >= 0x80 && !found && i < EXL2__COUNT(exl2__template_lower_runs); i++) {
-        lower = exl2__template_case_away(&exl2__template_lower_runs[i], code, &found);
-    }
-    return found ? lower : code;
+    uint32_t more, lower = exl2__lower(code, &more);
+    return more ? code : lower;
 }
 
 /* Its upper case when that is one code point, else the code point itself. */
@@ -124,9 +86,9 @@ static uint32_t exl2__template_upper(uint32_t code)
     for (size_t i = 0; code >= 0x80 && !found && i < EXL2__COUNT(exl2__template_upper_runs); i++) {
         upper = exl2__template_case_away(&exl2__template_upper_runs[i], code, &found);
     }
-    for (size_t i = 0; code >= 0x80 && !found && i < EXL2__COUNT(exl2__template_lower_runs); i++) {
-        upper = code - (uint32_t)exl2__template_lower_runs[i].away;
-        exl2__template_case_away(&exl2__template_lower_runs[i], upper, &found);
+    for (exl2__lower_run run = { 0 }; code >= 0x80 && !found && exl2__lower_next(&run);) {
+        upper = code - run.way;
+        found = exl2__lower_holds(&run, upper);
     }
     return found ? upper : code;
 }

@@ -17,7 +17,7 @@
 #define EXL2__VOCAB_PREFIX_MAX 4
 #define EXL2__VOCAB_NORMAL_BYTES 16384 /* text that the normalizer makes longer takes memory of its own */
 
-/* Zeroed: no tokenizer. Encoding uses `work`, so one thread at a time. */
+/* Zeroed: no tokenizer. Encoding uses `work` and the programs of patterns, so one thread at a time. */
 typedef struct exl2__vocab {
     bool present;
     uint64_t bytes;                 /* size of the block */

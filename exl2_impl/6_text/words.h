@@ -91,7 +91,8 @@ static const struct exl2__words_pattern {
 /* ---- scanning; p..end is valid UTF-8 ---- */
 
 /* Class of the code point at p, p < end. */
-static inline uint32_t exl2__words_class(const char *p, const char *end, uint32_t *bytes)
+EXL2__NOINLINE
+static uint32_t exl2__words_class(const char *p, const char *end, uint32_t *bytes)
 {
     uint32_t code;
     *bytes = exl2__unicode_next(p, (size_t)(end - p), &code);

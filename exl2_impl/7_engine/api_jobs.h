@@ -185,7 +185,9 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
     EXL2__TRY(
         exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
     bool whole = (d->prompt || !d->prompt_bytes) && (d->tokens || !d->token_count) && (d->messages || !d->message_count)
-              && (d->stop_strings || !d->stop_string_count) && (d->stop_tokens || !d->stop_token_count);
+              && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
+              && (d->negative_messages || !d->negative_message_count) && (d->negative_prompt || !d->negative_bytes)
+              && (d->stop_tokens || !d->stop_token_count);
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 

@@ -85,12 +85,35 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
     }
 }
 
+/* Gives back the job's pages, session and slot. */
+EXL2__COLD
+static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
+{
+    exl2__model *m = &e->models[job->model];
+    exl2__session *session = &e->sessions[job->session];
+    uint32_t slot = (job->id & 0xFFFF) - 1;
+    if (job->sequence.rows) {
+        exl2__batch_forget(&m->batch, slot);
+    }
+    if (job->sequence.active) {
+        exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
+    }
+    session->job = 0;
+    if (session->closing || session->one_shot) {
+        exl2__objects_free_session(e, session);
+    }
+    exl2__free(&e->ctx, job->guide, m->plan.shape.vocab * sizeof *job->guide, EXL2_MEM_SCRATCH);
+    exl2__lock(&e->lock);
+    job->sequence.live = false;
+    job->cancel = job->pause = 0;
+    exl2__pool_give(&e->job_ids, slot);
+    exl2__unlock(&e->lock);
+}
+
 /* Gives up everything that the job holds and tells the host. Before the callback runs the handle is stale and the
    session is free, so that the host can start the next job from inside it. false: the ring is full. */
 static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
-    exl2__model *m = &e->models[job->model];
-    exl2__session *session = &e->sessions[job->session];
     uint64_t now = exl2__platform_ns();
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_DONE);
     job->stats.new_tokens = job->delivered;
@@ -106,28 +129,16 @@ static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     }
     exl2_event_fn on_event = job->on_event;
     void *user = job->user;
-    uint32_t slot = (job->id & 0xFFFF) - 1;
-    if (job->sequence.rows) {
-        exl2__batch_forget(&m->batch, slot);
-    }
-    if (job->sequence.active) {
-        exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + job->delivered);
-    }
     if (e->watched == job->id) {
         e->watched = 0;
         e->watched_result = job->result;
         e->watched_error = job->error;
     }
     exl2__grammars_leave(e, job);
-    session->job = 0;
-    if (session->closing || session->one_shot) {
-        exl2__objects_free_session(e, session);
+    if (job->twin) {
+        exl2__jobs_give_up(e, job->twin, job->delivered);
     }
-    exl2__lock(&e->lock);
-    job->sequence.live = false;
-    job->cancel = job->pause = 0;
-    exl2__pool_give(&e->job_ids, slot);
-    exl2__unlock(&e->lock);
+    exl2__jobs_give_up(e, job, job->delivered);
     if (on_event) {
         exl2_flow ignored;
         exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
@@ -169,6 +180,7 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
         return false;
     }
     uint32_t alts = job->sequence.alts;
+    job->taken_back = 0;
     job->held_count -= job->release_count;
     job->hold_bytes -= job->release_bytes;
     memmove(block->held, block->held + job->release_count, job->held_count * sizeof *block->held);
@@ -215,11 +227,25 @@ static inline bool exl2__jobs_is_eos(const exl2__model *m, exl2_token token)
     return false;
 }
 
+/* The next token to be drawn replaces the prompt's last one; the newest token has done so. */
+static inline bool exl2__jobs_heals(const exl2__job *job)
+{
+    return job->healed >= 0 && job->sequence.active && job->sequence.table->tokens == job->sequence.prompt_end;
+}
+
+static inline bool exl2__jobs_drew_healed(const exl2__job *job)
+{
+    return job->healed >= 0 && job->sequence.table->tokens == job->sequence.prompt_end + 1;
+}
+
 /* Adds the token's text to what is held. */
 static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__logit_result *result, bool flush)
 {
     exl2__job_block *block = job->block;
+    exl2__held_token *held = &block->held[job->held_count];
     size_t room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
+    held->stream = job->stream;
+    held->mu = job->sequence.sampling.mirostat_mu;
     if (m->vocab.present) {
         job->hold_bytes +=
             (uint32_t)exl2__stream_push(&job->stream, &m->vocab, result->token, block->hold + job->hold_bytes, room);
@@ -228,7 +254,13 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
             job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, block->hold + job->hold_bytes, room);
         }
     }
-    exl2__held_token *held = &block->held[job->held_count];
+    if (exl2__jobs_drew_healed(job)) { /* the prompt has said its beginning; nothing else is held */
+        size_t said;
+        bool special;
+        exl2__vocab_piece(&m->vocab, job->healed, &said, &special);
+        job->hold_bytes -= (uint32_t)said;
+        memmove(block->hold, block->hold + said, job->hold_bytes);
+    }
     held->token.token = result->token;
     held->token.logprob = result->logprob;
     held->end = job->hold_bytes + exl2__stream_pending(&job->stream); /* a cut code point is not there yet */
@@ -240,16 +272,57 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     job->held_count++;
 }
 
-/* One drawn token. The order is: end tokens, then stop strings, then the length; text that a stop string might
-   still begin in stays held. */
+/* Without its last tokens; the one before them is computed again, for its logits. */
+static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
+{
+    t->tokens -= tokens;
+    t->cached = exl2__min32(t->cached, t->tokens - 1);
+}
+
+/* Takes the history back to where the token begins that the banned text at `at` begins in: another one is drawn there.
+   false: too many were tried; the text has to stand. */
+EXL2__COLD
+static bool exl2__jobs_take_back(exl2__job *job, size_t at)
+{
+    exl2__sequence *s = &job->sequence;
+    uint32_t first = 0;
+    while (first + 1 < job->held_count && job->block->held[first].end <= at) {
+        first++;
+    }
+    const exl2__held_token *held = &job->block->held[first];
+    uint32_t position = s->prompt_end + job->delivered + first;
+    s->tried_count = s->tried_at == position ? s->tried_count : 0;
+    s->tried_at = position;
+    if (s->tried_count == EXL2__SEQUENCE_TRIED_MAX || job->taken_back == EXL2__JOB_TAKEN_BACK_MAX) {
+        job->stats.bans_shown++;
+        return false;
+    }
+    s->tried[s->tried_count++] = held->token.token;
+    s->attempt++;
+    job->taken_back++;
+    job->stats.bans_avoided++;
+    job->stream = held->stream;
+    s->sampling.mirostat_mu = held->mu;
+    job->held_count = first;
+    job->hold_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&job->stream) : 0;
+    uint32_t back = s->table->tokens - position;
+    exl2__jobs_shorten(s->table, back);
+    if (job->twin) {
+        exl2__jobs_shorten(job->twin->sequence.table, back);
+    }
+    return true;
+}
+
+/* One drawn token. The order is: banned texts, stop strings, end tokens, then the length; text that a stop string or a
+   banned one might still begin in stays held. */
 static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
 {
     exl2__model *m = &e->models[job->model];
     exl2__sequence *s = &job->sequence;
     if (result->token < 0) {
         exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
-                       job->grammar ? "no token is allowed: the biases ban all that the grammar allows here"
-                                    : "no token is allowed: the biases ban the whole vocabulary");
+                       job->grammar ? "no token is allowed: the biases and lists ban all that the grammar allows here"
+                                    : "no token is allowed: biases, ban, allow and banned texts leave none");
         return;
     }
     if (!job->first_ns) {
@@ -257,9 +330,12 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         job->stats.prefill_ns = job->first_ns - job->active_ns;
     }
     exl2__table_append(s->table, &m->pages, result->token);
+    if (job->twin) {
+        exl2__table_append(job->twin->sequence.table, &m->pages, result->token);
+    }
     e->stats.tokens_out++;
     bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
-    bool full = s->table->tokens - s->prompt_end >= job->max_tokens, whole = false;
+    bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0), whole = false;
     bool stop = eos || stop_token;
     exl2_result followed = exl2__grammars_accept(e, job, result->token, &stop, &whole);
     if (followed < 0) {
@@ -267,12 +343,27 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         return;
     }
     exl2__jobs_hold(m, job, result, stop || whole || full);
+    float mu = s->sampling.mirostat_mu + s->sampling.mirostat_eta * (s->sampling.mirostat_tau - result->surprise);
+    s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
 
-    size_t settled, stop_at;
+    size_t settled, stop_at, ban_settled = job->hold_bytes;
+    if (exl2__stops_match(&job->bans, job->block->hold, job->hold_bytes, &ban_settled, &stop_at)) {
+        if (exl2__jobs_take_back(job, stop_at)) {
+            return;
+        }
+        ban_settled = job->hold_bytes;
+    }
     if (exl2__stops_match(&job->stops, job->block->hold, job->hold_bytes, &settled, &stop_at)) {
         exl2__jobs_due(job, stop_at);
         exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
         return;
+    }
+    if (job->bans.count > 0) { /* whole tokens: what is shown of one cannot be taken back */
+        size_t shown = exl2__min64(settled, ban_settled);
+        settled = 0;
+        for (uint32_t i = 0; i < job->held_count && job->block->held[i].end <= shown; i++) {
+            settled = job->block->held[i].end;
+        }
     }
     if (job->held_count == job->held_max) { /* hundreds of tokens without text inside what might be a stop string */
         settled = job->hold_bytes;

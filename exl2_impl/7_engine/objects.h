@@ -24,7 +24,8 @@
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer ones is refused */
 #define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, stop tokens and biases */
 #define EXL2__JOB_STOP_BYTES_MAX 512     /* one stop string */
-#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 4 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
+#define EXL2__JOB_TAKEN_BACK_MAX 256     /* rewinds of banned texts without text delivered in between */
+#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
@@ -32,6 +33,8 @@
 typedef struct exl2__held_token {
     exl2_alt token;
     uint32_t end;                /* bytes of held text up to which the token reaches */
+    float mu;                    /* of mirostat, before it; */
+    exl2__stream stream;         /* of text, before it */
 } exl2__held_token;
 
 /* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
@@ -92,7 +95,9 @@ typedef struct exl2__grammar_slot {
     void *user;                  /* which asks these */
 } exl2__grammar_slot;
 
-typedef struct exl2__job {
+typedef struct exl2__job exl2__job;
+
+struct exl2__job {
     uint32_t id, model, session; /* model, session: slots */
     exl2__sequence sequence;
     exl2__job_block *block;
@@ -103,7 +108,19 @@ typedef struct exl2__job {
     exl2_event_fn on_event;
     void *user;
     exl2__stream stream;
-    exl2__stops stops;
+    exl2__stops stops, bans;     /* bans: texts that are taken back */
+    uint32_t taken_back;         /* times since text was delivered */
+    exl2_token healed;           /* of the prompt, replaced by the first drawn token; -1 = none */
+    exl2_logits_fn on_logits;
+    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; and back */
+    float guidance;
+    float *guide;                /* [vocab] logits of whichever of the two came first, until the other one comes */
+    bool guide_waits;
+    uint32_t guide_row;          /* of the leader, in the step */
+    exl2__stops breakers;        /* dry_breakers */
+    const exl2_token *xtc_keep, *allow;
+    uint32_t xtc_keep_count, allow_count;
+    const exl2__vocab *vocab;    /* of its model */
     const exl2_token *stop_tokens;
     uint32_t stop_token_count;
     uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
@@ -119,7 +136,7 @@ typedef struct exl2__job {
     /* Under the engine's lock: */
     uint32_t cancel, pause;      /* id of the job when asked for */
     exl2_job_info published;
-} exl2__job;
+};
 
 struct exl2_engine {
     exl2__ctx ctx;
@@ -181,7 +198,9 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 {
     exl2_job handle = { s->job };
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
-    return job && job->sequence.active ? job->sequence.prompt_end + job->delivered : s->table.tokens;
+    bool twin = job && s != &e->sessions[job->session];
+    const exl2__sequence *q = twin ? &job->twin->sequence : job ? &job->sequence : NULL;
+    return q && q->active ? q->prompt_end + job->delivered : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -230,7 +249,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->max_jobs; i++) {
-        if (e->jobs[i].sequence.live) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].leader) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

@@ -6,7 +6,7 @@
 #ifndef EXL2__STARTING_H
 #define EXL2__STARTING_H
 
-#include "jobs.h"
+#include "choices.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
 
@@ -134,6 +134,7 @@ static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *
 }
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
+EXL2__COLD
 static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                          const exl2__table *t)
 {
@@ -183,23 +184,26 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     return EXL2_OK;
 }
 
-static exl2_result exl2__starting_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
-                                            const char *what)
+/* The last token of the prompt goes, and the first one to be drawn begins as it did: where it has text of its own, and
+   something is left to go on from. */
+static inline void exl2__starting_heal(const exl2__model *m, exl2__job *job)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i],
-                              m->plan.shape.vocab);
-        }
+    exl2__sequence *s = &job->sequence;
+    size_t bytes;
+    bool special = true;
+    exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
+    const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
+    if (text && !special && bytes > 0 && exl2__unicode_valid(text, bytes) && s->keep + s->prompt_count > 1) {
+        s->prompt_count--;
+        job->healed = last;
     }
-    return EXL2_OK;
 }
 
 /* Sets how many tokens may come, and with it how long the history may grow. */
 static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
-    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count;
+    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
     uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
     if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
@@ -217,95 +221,17 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
     }
     s->tokens_end = (uint32_t)(prompt_end + new_tokens);
     job->max_tokens = (uint32_t)new_tokens;
+    s->min_end = (uint32_t)exl2__min64(prompt_end + d->min_tokens, UINT32_MAX);
+    if (d->min_tokens > new_tokens) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but only %llu tokens may come", d->min_tokens,
+                          (unsigned long long)new_tokens);
+    }
     uint32_t pages = exl2__pages_for(s->tokens_end);
     if (pages > m->pages.count) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
                           pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
     }
-    return EXL2_OK;
-}
-
-/* ---- what must be copied ---- */
-
-/* A piece of the job's text memory, aligned for any id or float, or NULL. */
-static inline void *exl2__starting_take(exl2__job *job, uint32_t *used, size_t bytes)
-{
-    uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
-    if (end > EXL2__JOB_TEXT_BYTES) {
-        return NULL;
-    }
-    void *memory = (uint8_t *)job->block->text + *used;
-    *used = (uint32_t)end;
-    return memory;
-}
-
-static exl2_result exl2__starting_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                        uint32_t *used)
-{
-    size_t bytes = 0, longest = 0;
-    for (uint32_t i = 0; i < d->stop_string_count; i++) {
-        if (!d->stop_strings[i] || !d->stop_strings[i][0]) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is empty", i);
-        }
-        size_t length = strlen(d->stop_strings[i]);
-        if (!exl2__unicode_valid(d->stop_strings[i], length)) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "stop string %u is not valid UTF-8: no text can contain it", i);
-        }
-        longest = length > longest ? length : longest;
-        bytes += length;
-    }
-    if (longest > EXL2__JOB_STOP_BYTES_MAX) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a stop string has %zu bytes, at most %d are allowed", longest,
-                          EXL2__JOB_STOP_BYTES_MAX);
-    }
-    EXL2__TRY(exl2__starting_check_ids(e, m, d->stop_tokens, d->stop_token_count, "stop token"));
-    size_t stop_bytes = exl2__stops_bytes(d->stop_string_count, bytes);
-    void *stops = exl2__starting_take(job, used, stop_bytes);
-    exl2_token *tokens = (exl2_token *)exl2__starting_take(job, used, d->stop_token_count * sizeof *tokens);
-    if (!stops || !tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's stop strings and stop tokens take more than %d bytes",
-                          EXL2__JOB_TEXT_BYTES);
-    }
-    exl2__stops_make(&job->stops, d->stop_strings, d->stop_string_count, stops);
-    for (uint32_t i = 0; i < d->stop_token_count; i++) {
-        tokens[i] = d->stop_tokens[i];
-    }
-    job->stop_tokens = tokens;
-    job->stop_token_count = d->stop_token_count;
-    uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
-    job->held_max = EXL2__JOB_HELD_TOKENS;
-    if (d->alts_per_token) {
-        job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
-    }
-    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
-                          d->alts_per_token,
-                          (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
-    }
-    return EXL2_OK;
-}
-
-static exl2_result exl2__starting_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                          uint32_t *used)
-{
-    exl2__sequence *s = &job->sequence;
-    exl2_sampler_desc resolved;
-    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
-    exl2_bias *bias = (exl2_bias *)exl2__starting_take(job, used, resolved.bias_count * sizeof *bias);
-    if (!bias) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
-                          EXL2__JOB_TEXT_BYTES);
-    }
-    for (uint32_t i = 0; i < resolved.bias_count; i++) {
-        bias[i] = d->sampler.bias[i];
-        EXL2__TRY(exl2__starting_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
-    }
-    resolved.bias = bias;
-    job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
-    exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
-    s->penalty_range = exl2__sampler_penalty_range(&resolved);
     return EXL2_OK;
 }
 
@@ -323,37 +249,44 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     s->score_prompt = d->score_prompt;
     s->alts = d->alts_per_token;
     EXL2__TRY(exl2__starting_prompt(e, m, job, d, &session->table));
-    EXL2__TRY(exl2__starting_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    EXL2__TRY(exl2__choices_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    job->healed = -1;
+    if (d->heal_prompt && !d->prefill_only) {
+        exl2__starting_heal(m, job);
+    }
     EXL2__TRY(exl2__starting_length(e, m, job, d));
-    EXL2__TRY(exl2__starting_stops(e, m, job, d, &used));
-    EXL2__TRY(exl2__starting_sampler(e, m, job, d, &used));
+    EXL2__TRY(exl2__choices_stops(e, m, job, d, &used));
+    EXL2__TRY(exl2__choices_sampler(e, m, job, d, &used));
     EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
     exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
     job->on_event = d->on_event;
+    job->on_logits = d->on_logits;
     job->user = d->user;
     job->start_ns = exl2__platform_ns();
     return EXL2_OK;
 }
 
-/* Queues the job. On failure nothing has changed. */
+/* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
 EXL2__COLD
-static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+                                        exl2__model **model)
 {
-    exl2__session *session = NULL;
     exl2__model *m;
+    *session = NULL;
     if (d->session.id) {
-        session = exl2__objects_session(e, d->session);
-        if (!session) {
+        exl2__session *s = exl2__objects_session(e, d->session);
+        if (!s) {
             return exl2__objects_stale(e, "session", d->session.id);
         }
-        if (session->job) {
-            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", session->job);
+        if (s->job) {
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", s->job);
         }
-        m = &e->models[session->model];
+        m = &e->models[s->model];
         if (d->model.id && d->model.id != m->id) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names a session of one model and another model");
         }
+        *session = s;
     } else if (!(m = exl2__objects_model(e, d->model))) {
         return exl2__objects_stale(e, "model", d->model.id);
     }
@@ -364,6 +297,19 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
     if (m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
     }
+    *model = m;
+    return EXL2_OK;
+}
+
+/* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
+   changed. */
+EXL2__COLD
+static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint32_t of,
+                                      exl2__job **out)
+{
+    exl2__session *session;
+    exl2__model *m = NULL;
+    EXL2__TRY(exl2__starting_place(e, d, &session, &m));
     uint32_t job_id = exl2__pool_take(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
@@ -391,12 +337,85 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
         }
         return r;
     }
-    session->job = job_id;
+    session->job = of ? of : job_id;
     session->one_shot = one_shot;
+    *out = job;
+    return EXL2_OK;
+}
+
+/* The job of the negative prompt beside `leader`. */
+EXL2__COLD
+static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
+{
+    exl2__model *m = &e->models[leader->model];
+    exl2_job_desc other = { .session = d->negative, .prompt = d->negative_prompt, .prompt_bytes = d->negative_bytes,
+                            .messages = d->negative_messages, .message_count = d->negative_message_count,
+                            .text_flags = d->text_flags, .chat = d->chat, .max_tokens = leader->max_tokens,
+                            .heal_prompt = d->heal_prompt, .prefill_only = d->prefill_only,
+                            .priority = d->priority };
+    other.model.id = m->id;
+    void *guide;
+    EXL2__TRY(exl2__starting_one(e, &other, true, leader->id, twin));
+    exl2__job *job = *twin;
+    uint32_t pages = exl2__pages_for(leader->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
+    exl2_result r = EXL2_OK;
+    if (m->plan.sequences_max < 2 || pages > m->pages.count) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
+                       "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
+    } else if (job->healed != leader->healed) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance: both prompts must end with the same token");
+    } else {
+        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof *job->guide, 64, EXL2_MEM_SCRATCH, &guide);
+    }
+    if (r < 0) {
+        exl2__jobs_give_up(e, job, 0);
+        return r;
+    }
+    leader->guide = (float *)guide;
+    leader->guidance = d->guidance;
+    leader->twin = job;
+    job->leader = leader;
+    leader->sequence.partner = &job->sequence;
+    job->sequence.partner = &leader->sequence;
+    job->sequence.follows = true;
+    leader->sequence.on_host = leader->sequence.waits = true;
+    job->sequence.on_host = job->sequence.waits = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_desc *d)
+{
+    bool negative = d->negative.id || d->negative_prompt || d->negative_messages;
+    if (!exl2__sampler_fits(d->guidance, -100, 100)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
+    }
+    if (negative != (d->guidance < 0 || d->guidance > 0)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"
+                                                          : "guidance needs a negative prompt or session");
+    }
+    return EXL2_OK;
+}
+
+/* Queues the job. On failure nothing has changed. */
+EXL2__COLD
+static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+{
+    exl2__job *job, *twin = NULL;
+    EXL2__TRY(exl2__starting_check_guidance(e, d));
+    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, &job));
+    if (d->guidance < 0 || d->guidance > 0) {
+        exl2_result r = exl2__starting_twin(e, d, job, &twin);
+        if (r < 0) {
+            exl2__grammars_leave(e, job);
+            exl2__jobs_give_up(e, job, 0);
+            return r;
+        }
+        twin->sequence.live = true;
+    }
     job->sequence.live = true;
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);
-    out->id = job_id;
+    out->id = job->id;
     return EXL2_OK;
 }
 

@@ -45,6 +45,9 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
     progress->anything |= was_due && clear;
     if (job->id == id && job->sequence.live) {
         job->sequence.held = paused || !clear || job->ending;
+        if (job->twin) {
+            job->twin->sequence.held = job->sequence.held;
+        }
         exl2__jobs_publish(e, job);
     }
 }
@@ -53,7 +56,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
 static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (uint32_t i = 0; i < e->max_jobs; i++) {
-        if (e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].leader && &e->models[e->jobs[i].model] == m) {
             exl2__step_tend(e, &e->jobs[i], progress);
         }
     }
@@ -78,10 +81,14 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
 {
     while (active < m->plan.sequences_max) {
         exl2__sequence *next = exl2__schedule_next(m->sequences, count, &m->pages);
-        if (!next) {
+        if (!next || (next->partner && active + 2 > m->plan.sequences_max)) {
             return;
         }
         exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+        if (next->partner) {
+            exl2__schedule_start(next->partner, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+            active++;
+        }
         for (uint32_t i = 0; i < e->max_jobs; i++) {
             exl2__job *job = &e->jobs[i];
             if (&job->sequence == next) {
@@ -96,7 +103,57 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
-/* What grammars allow each row that draws. Jobs whose text ends here leave the pass; returns the rows that stay. */
+/* Leaves of `bits` what is on the job's list. */
+EXL2__COLD
+static void exl2__step_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        kept[i / 32] |= (bits[token / 32] >> (token & 31) & 1) << (i & 31);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        bits[token / 32] |= (kept[i / 32] >> (i & 31) & 1) << (token & 31);
+    }
+}
+
+/* Tokens that begin as the prompt's last one did, which the first drawn token replaces. */
+EXL2__COLD
+static void exl2__step_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    size_t bytes, prefix_bytes;
+    bool special;
+    const char *prefix = exl2__vocab_piece(&m->vocab, job->healed, &prefix_bytes, &special);
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
+        const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
+        bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        bits[id / 32] |= (uint32_t)begins << (id & 31);
+    }
+}
+
+/* What may be drawn: of a healed token, by the grammar (*over: it lets nothing come), by the list. */
+EXL2__COLD
+static exl2_result exl2__step_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+{
+    uint32_t words = m->batch.mask_words;
+    *over = false;
+    if (exl2__jobs_heals(job)) {
+        exl2__step_heal(m, job, bits, words);
+    } else if (job->grammar) {
+        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+    } else {
+        memset(bits, 0xFF, words * sizeof *bits);
+    }
+    if (job->allow_count) {
+        exl2__step_allow(job, bits, words);
+    }
+    return EXL2_OK;
+}
+
+/* What each row that draws is allowed. Jobs whose text ends here leave the pass; returns the rows that stay. */
 static inline uint32_t exl2__step_masks(exl2_engine *e, exl2__model *m)
 {
     uint32_t rows = 0, masks = 0;
@@ -106,11 +163,12 @@ static inline uint32_t exl2__step_masks(exl2_engine *e, exl2__model *m)
         if (!s->live || &e->models[job->model] != m || s->rows == 0) {
             continue;
         }
+        bool masked = job->grammar || job->allow_count || exl2__jobs_heals(job);
         s->mask = NULL;
-        if (job->grammar && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
+        if (masked && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
             uint32_t *bits = m->batch.masks + (size_t)masks * m->batch.mask_words;
             bool over;
-            exl2_result r = exl2__grammars_mask(e, job, bits, &over);
+            exl2_result r = exl2__step_mask(e, m, job, bits, &over);
             if (r < 0) {
                 exl2__jobs_fail(e, job, r);
             } else if (over) {
@@ -167,6 +225,9 @@ static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
         if (s->live && s->active && !s->held && (s->rows == 0 || s->mask)) {
             return false;
         }
+        if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
+            return false;
+        }
         more |= s->live && s->rows && s->table->tokens + 1 < s->tokens_end;
     }
     return more && (active >= m->plan.sequences_max || !exl2__schedule_next(m->sequences, count, &m->pages));
@@ -186,15 +247,50 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
         if (!s->live || &e->models[job->model] != m || s->rows == 0) {
             continue;
         }
-        if (!exl2__sequence_decodes(s)) {
+        if (!exl2__sequence_decodes(s) && s->attempt == 0) {
             e->stats.tokens_in += s->rows;
-            job->progress_due = !s->score_prompt;
+            job->progress_due = !s->score_prompt && !job->leader;
         }
         s->table->cached += s->rows;
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
     }
+}
+
+/* A row that the backend does not draw; false: the other row of the pair is not there yet, or it failed. */
+EXL2__COLD
+static bool exl2__step_draw(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+{
+    exl2__job *leader = job->leader ? job->leader : job;
+    uint32_t at = m->forward.logit0 + row, vocab = m->plan.shape.vocab;
+    float *logits;
+    exl2_result r = m->backend->logits(m->device, row, &logits);
+    leader->guide_row = job == leader ? at : leader->guide_row;
+    if (r >= 0 && leader->twin && !leader->guide_waits) {
+        memcpy(leader->guide, logits, vocab * sizeof *logits);
+        leader->guide_waits = true;
+        return false;
+    }
+    exl2__logit_row wanted = m->forward.step.logits[leader->guide_row];
+    if (leader->twin) {
+        wanted.guidance = leader->guidance;
+        wanted.negative = job == leader ? leader->guide : logits;
+        logits = job == leader ? logits : leader->guide;
+        leader->guide_waits = false;
+    }
+    if (r >= 0 && leader->on_logits) {
+        exl2_job handle = { leader->id };
+        e->in_callback++;
+        leader->on_logits(leader->user, handle, logits, vocab);
+        e->in_callback--;
+    }
+    r = r < 0 ? r : m->backend->draw(m->device, logits, &wanted, &m->forward.results[row]);
+    e->stats.host_draws += m->backend->queue != NULL;
+    if (r < 0) {
+        exl2__jobs_fail(e, leader, r);
+    }
+    return r >= 0;
 }
 
 /* Hands out the results of a group of logit rows. false: an event found no room; go on in a later step. */
@@ -206,7 +302,9 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
     while (m->next_result < f->result_count) {
         uint32_t first = m->next_result, count = 1;
         exl2__job *job = &e->jobs[owners[first]];
-        bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m && !job->ending;
+        bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
+        exl2__job *leader = ours && job->leader ? job->leader : job;
+        ours = ours && !leader->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
             while (first + count < f->result_count && owners[first + count] == owners[first]
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
@@ -216,10 +314,13 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
                 return false;
             }
         } else if (ours) {
-            exl2__jobs_tell_progress(e, job);
-            exl2__jobs_accept(e, job, f->results + first);
-            if (!job->progress_due) {
-                exl2__jobs_release(e, job);
+            exl2__jobs_tell_progress(e, leader);
+            bool drawn = rows[first].use != EXL2__LOGIT_HOST || exl2__step_draw(e, m, job, first);
+            if (drawn && !leader->ending) {
+                exl2__jobs_accept(e, leader, f->results + first);
+            }
+            if (!leader->progress_due) {
+                exl2__jobs_release(e, leader);
             }
         }
         m->next_result += count;
@@ -237,7 +338,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = 0;
         if (result < 0) {
-            exl2__jobs_fail(e, job, result);
+            exl2__jobs_fail(e, job->leader ? job->leader : job, result);
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }

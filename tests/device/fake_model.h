@@ -80,17 +80,30 @@ static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
     return (exl2_token)(FAKE_MODEL_FIRST + (sum >> 7) % (vocab - FAKE_MODEL_FIRST));
 }
 
-static uint32_t fake_model_draw(const exl2k_step *step, const exl2k_row *row, uint32_t vocab)
+/* needed: the row's token is wanted by somebody. */
+static uint32_t fake_model_draw(const exl2k_step *step, const exl2k_row *row, uint32_t vocab, bool needed)
 {
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= row->position; i++) {
         const fake_mark *mark = fake_model_mark(step, row, i);
-        if (mark->position != i) {
+        if (mark->position != i && needed) {
             fake_misuse("attention sees a page that holds something else");
         }
         sum = fake_model_hear(sum, mark->token);
     }
     return (uint32_t)fake_model_say(sum, vocab);
+}
+
+/* Logits of a row that is not drawn, for hosts that draw: what the kernel would have drawn is far ahead. */
+static void fake_model_logits(const exl2k_sample_args *a, const exl2k_step *step, const exl2k_row *row, uint32_t i)
+{
+    float *logits = fake_memory(a->logits + (uint64_t)i * a->stride * sizeof(float), a->vocab * sizeof(float));
+    if (!logits) {
+        fake_misuse("a row of logits is not in device memory");
+        return;
+    }
+    memset(logits, 0, a->vocab * sizeof(float));
+    logits[fake_model_draw(step, row, a->vocab, false)] = 50;
 }
 
 /* As exl2k_advance of sample.cu. */
@@ -122,7 +135,10 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
         uint32_t token = EXL2K_NO_TOKEN;
         bool done = row->flags & EXL2K_ROW_DONE;
         if (!done) {
-            token = draw->use == EXL2K_SCORE ? draw->target : fake_model_draw(step, row, a->vocab);
+            token = draw->use == EXL2K_SCORE ? draw->target : fake_model_draw(step, row, a->vocab, true);
+        }
+        if (!done && draw->use == EXL2K_SCORE) {
+            fake_model_logits(a, step, row, i);
         }
         if (!done && draw->use == EXL2K_DRAW && (draw->flags & EXL2K_ADVANCE)) {
             fake_model_advance(row, draw, token);

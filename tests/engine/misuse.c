@@ -258,6 +258,10 @@ static void jobs(const rig *r)
     BAD(stop_string_count, 1, EXL2_ERR_ARG);
     BAD(stop_token_count, 1, EXL2_ERR_ARG);
     BAD(sampler.bias_count, 1, EXL2_ERR_ARG);
+    BAD(sampler.ban_count, 1, EXL2_ERR_ARG);
+    BAD(sampler.typical, 2, EXL2_ERR_ARG);
+    BAD(ban_string_count, 1, EXL2_ERR_ARG);
+    BAD(min_tokens, 100000, EXL2_ERR_ARG);
     BAD(sampler.preset, (exl2_preset)-1, EXL2_ERR_ARG);
     BAD(sampler.top_k, -5, EXL2_ERR_ARG);
     BAD(sampler.temperature, -1, EXL2_ERR_ARG);

@@ -156,7 +156,7 @@ static inline exl2_result cuda_use_beside(cuda_life *l)
     return EXL2_OK;
 }
 
-/* Unit by unit, beside a job that is cancelled on the way. */
+/* Unit by unit, beside a job that is cancelled on the way; then one that the host draws. */
 static inline exl2_result cuda_use_in_steps(cuda_life *l)
 {
     exl2_job job;
@@ -179,7 +179,14 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
         CHECK(cuda_said[1].result < 0);
         return cuda_keep(l, &cuda_said[1]);
     }
+    /* Filters and penalties that only the host has: the same tokens, drawn here, with DRY beside on the device. */
+    d.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .seed = 3, .typical = 0.9f, .dry_multiplier = 0.5f,
+                                     .presence_penalty = 0.1f };
+    exl2_engine_stats before, after;
+    exl2_stats(l->e, &before);
     EXL2__TRY(cuda_run(l, &d, 1));
+    exl2_stats(l->e, &after);
+    CHECK_INT(after.host_draws - before.host_draws, 3);
     cuda_expect_history(l->e, l->a, 14, 17);
     return EXL2_OK;
 }

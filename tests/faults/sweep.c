@@ -96,8 +96,10 @@ static exl2_result use(exl2_engine *e, const char *path)
     }
     exl2_session_fork(e, s, &fork);
     d.session = fork;
+    d.negative = s; /* guidance allocates at its start */
+    d.guidance = 2;
     result = exl2_generate(e, &d);
-    CHECK_INT(said.done_events, 2);
+    CHECK_INT(said.done_events, result < 0 ? 1 : 2);
     exl2_session_close(e, s);
     exl2_session_close(e, fork);
     return result < 0 ? explain(e, result) : exl2_model_close(e, r.model);

@@ -1,7 +1,7 @@
 /* The chain of sampling against a straightforward one in double, against its own statistics, and at its edges. */
 #include "../../exl2_impl/3_backend/cpu_sample.h"
 #include "../check.h"
-#include "../sample_reference.h"
+#include "../sample_draws.h"
 
 static void test_chain(void)
 {
@@ -306,67 +306,6 @@ static void test_scores(void)
 
 /* ---- draws ---- */
 
-/* Pearson's statistic of 200,000 draws; p > 1e-4 by Wilson and Hilferty's normal approximation. */
-static void check_draws(uint32_t vocab, exl2__sampling s, uint64_t seed)
-{
-    uint32_t draws = 200000, classes = 0, pooled_hits = 0, impossible = 0;
-    float *logits = take(vocab * sizeof *logits), *copy = take(vocab * sizeof *copy);
-    double *p = take(vocab * sizeof *p);
-    uint32_t *hits = take(vocab * sizeof *hits);
-    void *scratch = take(exl2__sample_scratch_bytes(vocab));
-    exl2_token history[20];
-    fill_logits(logits, vocab, 6, seed);
-    for (int i = 0; i < 20; i++) {
-        history[i] = (exl2_token)(mix(&seed) % vocab);
-    }
-    candidate *c = take(vocab * sizeof *c);
-    uint32_t count = reference(logits, vocab, &s, history, 20, false, c);
-    memset(p, 0, vocab * sizeof *p);
-    memset(hits, 0, vocab * sizeof *hits);
-    for (uint32_t i = 0; i < count; i++) {
-        p[c[i].id] = c[i].p;
-    }
-    s.seed = seed;
-    exl2__logit_row row = { 0 };
-    exl2__logit_result result = { 0 };
-    row.sampling = &s;
-    row.history = history;
-    row.history_count = 20;
-    for (uint32_t i = 0; i < draws; i++) {
-        memcpy(copy, logits, vocab * sizeof *copy);
-        row.draw_position = i;
-        exl2__sample_row(copy, vocab, &row, scratch, &result);
-        hits[result.token]++;
-    }
-    double statistic = 0, pooled = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        double wanted = p[i] * draws;
-        impossible += p[i] <= 0 && hits[i] > 0;
-        if (wanted < 8) {
-            pooled += wanted;
-            pooled_hits += hits[i];
-        } else {
-            classes++;
-            statistic += (hits[i] - wanted) * (hits[i] - wanted) / wanted;
-        }
-    }
-    if (pooled >= 8) {
-        classes++;
-        statistic += (pooled_hits - pooled) * (pooled_hits - pooled) / pooled;
-    }
-    CHECK_INT(impossible, 0);
-    if (CHECK(classes > 1)) {
-        double freedom = classes - 1, spread = 2 / (9 * freedom);
-        CHECK((cbrt(statistic / freedom) - (1 - spread)) / sqrt(spread) < 3.719);
-    }
-    free(logits);
-    free(copy);
-    free(p);
-    free(hits);
-    free(scratch);
-    free(c);
-}
-
 /* The smallest and the largest random number give the first and the last token that weighs anything. */
 static void test_draw_edges(void)
 {
@@ -387,8 +326,8 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_draw_all(&w, &curve, 0), 2);
     CHECK_INT(exl2__sample_draw_all(&w, &curve, UINT64_MAX), 4);
-    CHECK_INT(exl2__sample_draw_list(&w.list, 0), 2);
-    CHECK_INT(exl2__sample_draw_list(&w.list, UINT64_MAX), 4);
+    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, 0)], 2);
+    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, UINT64_MAX)], 4);
     float far[128]; /* a block that weighs nothing, then one that does */
     uint64_t far_sums[2];
     exl2__sample_work blocks = { 0 };
@@ -412,8 +351,8 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_draw_all(&w, &curve, low), 3);
     CHECK_INT(exl2__sample_draw_all(&w, &curve, low - 1), 2);
-    CHECK_INT(exl2__sample_draw_list(&w.list, low), 3);
-    CHECK_INT(exl2__sample_draw_list(&w.list, low - 1), 2);
+    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, low)], 3);
+    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, low - 1)], 2);
 }
 
 /* With filters that let all pass, the path over a list draws what the path over blocks draws. */
@@ -451,10 +390,10 @@ int main(void)
     test_bias_and_penalty();
     test_scores();
     test_chain();
-    check_draws(1000, settings(1, 0, 1, 0, 1), 11);
-    check_draws(1000, settings(0.8f, 0, 1, 0.05f, 1.1f), 12);
-    check_draws(300, settings(1.3f, 40, 0.9f, 0, 1), 13);
-    check_draws(2, settings(1, 0, 1, 0, 1), 14);
+    check_draws(1000, 6, settings(1, 0, 1, 0, 1), 11);
+    check_draws(1000, 6, settings(0.8f, 0, 1, 0.05f, 1.1f), 12);
+    check_draws(300, 6, settings(1.3f, 40, 0.9f, 0, 1), 13);
+    check_draws(2, 6, settings(1, 0, 1, 0, 1), 14);
     test_draw_edges();
     test_draw_paths();
     return check_done();

@@ -9,9 +9,18 @@ static exl2__ctx context;
 /* By fields: padding is nobody's. */
 static int same(const exl2_sampler_desc *a, const exl2_sampler_desc *b)
 {
-    return a->preset == b->preset && a->seed == b->seed && a->top_k == b->top_k && a->temperature == b->temperature
-        && a->top_p == b->top_p && a->min_p == b->min_p && a->repeat_penalty == b->repeat_penalty
-        && a->penalty_range == b->penalty_range && a->bias == b->bias && a->bias_count == b->bias_count;
+    exl2_sampler_desc x = *a, y = *b;
+    int equal = a->preset == b->preset && a->seed == b->seed && a->bias == b->bias && a->bias_count == b->bias_count
+             && a->temperature_last == b->temperature_last && a->allow == b->allow && a->ban == b->ban
+             && a->allow_count == b->allow_count && a->ban_count == b->ban_count && a->xtc_keep == b->xtc_keep
+             && a->dry_breakers == b->dry_breakers;
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
+        equal &= *exl2__sampler_float(&x, i) == *exl2__sampler_float(&y, i);
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_ints); i++) {
+        equal &= *exl2__sampler_int(&x, i) == *exl2__sampler_int(&y, i);
+    }
+    return equal;
 }
 
 static exl2_sampler_desc resolve(const exl2__config_defaults *model, exl2_sampler_desc d)
@@ -76,6 +85,45 @@ static void test_fields_over_presets(void)
     CHECK_INT(exl2__sampler_penalty_range(&d), 64);
 }
 
+/* What the plain chain has not: off in every preset, and numbers where the setting only shapes another one. */
+static void test_other_fields(void)
+{
+    const exl2_preset presets[] = { EXL2_PRESET_MODEL, EXL2_PRESET_NEUTRAL, EXL2_PRESET_GREEDY, EXL2_PRESET_BALANCED };
+    for (size_t i = 0; i < EXL2__COUNT(presets); i++) {
+        exl2_sampler_desc d = resolve(NULL, (exl2_sampler_desc){ .preset = presets[i] });
+        CHECK(d.top_a == OFF && d.tail_free == OFF && d.typical == OFF && d.smoothing == OFF && d.skew == OFF);
+        CHECK(d.dynamic_min == OFF && d.dynamic_max == OFF && d.dynamic_exponent == 1 && !d.temperature_last);
+        CHECK(d.frequency_penalty == OFF && d.presence_penalty == OFF && d.penalty_decay == OFF);
+        CHECK(d.dry_multiplier == OFF && d.dry_base == 1.75f && d.dry_allowed == 2 && d.dry_range == -1);
+        CHECK(d.dry_match_max == 20 && d.xtc_probability == OFF && d.xtc_threshold == 0.1f);
+        CHECK(d.mirostat_tau == OFF && d.mirostat_eta == 0.1f);
+        exl2__sampling s;
+        exl2__dry dry;
+        exl2__sampler_make(&d, 1, &s);
+        exl2__sampler_dry(&d, &dry);
+        CHECK(s.top_a == 0 && s.tail_free == 0 && s.typical == 0 && s.smoothing == 0 && s.skew == 0);
+        CHECK(s.dynamic_max <= s.dynamic_min && s.xtc_probability == 0 && s.mirostat_tau == 0 && dry.multiplier == 0);
+    }
+    exl2_sampler_desc given = { .preset = EXL2_PRESET_NEUTRAL, .typical = 1, .tail_free = 1, .skew = -2,
+                                .temperature_last = true, .frequency_penalty = -0.5f, .penalty_range = 10,
+                                .penalty_decay = 30, .dry_multiplier = 0.8f, .dry_base = OFF, .dry_allowed = 4,
+                                .dry_range = 99, .mirostat_tau = 3 };
+    exl2_sampler_desc d = resolve(NULL, given);
+    CHECK(d.typical == OFF && d.tail_free == OFF && d.skew == -2 && d.temperature_last);
+    CHECK_INT(exl2__sampler_penalty_range(&d), 40);
+    exl2__sampling s;
+    exl2__dry dry;
+    exl2__sampler_make(&d, 1, &s);
+    exl2__sampler_dry(&d, &dry);
+    CHECK(s.frequency_penalty == -0.5f && s.penalty_range == 10 && s.penalty_decay == 30 && s.repeat_penalty == 1);
+    CHECK(s.mirostat_tau == 3 && s.mirostat_mu == 6);
+    CHECK(dry.multiplier == 0.8f && dry.base == 1.75f && dry.allowed == 4 && dry.range == 99 && dry.match_max == 20);
+    d.penalty_range = -1; /* no decay behind everything */
+    CHECK_INT(exl2__sampler_penalty_range(&d), -1);
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.penalty_decay == 0);
+}
+
 static void test_model_defaults(void)
 {
     exl2__config_defaults m = { 0 };
@@ -133,6 +181,11 @@ static void test_refusals(void)
         { { .repeat_penalty = -2 }, "sampler: repeat_penalty must lie in 0.01 to 100, or be EXL2_OFF" },
         { { .repeat_penalty = infinity }, "sampler: repeat_penalty must lie in 0.01 to 100, or be EXL2_OFF" },
         { { .penalty_range = -2 }, "sampler: penalty_range is -2; it must be positive, -1 for all, or EXL2_OFF" },
+        { { .penalty_decay = -1 }, "sampler: penalty_decay is -1; it must be positive, or EXL2_OFF" },
+        { { .typical = 1.5f }, "sampler: typical must lie in 0 to 1, or be EXL2_OFF" },
+        { { .skew = nan }, "sampler: skew must lie in -10 to 10, or be EXL2_OFF" },
+        { { .dry_base = 0.5f }, "sampler: dry_base must lie in 1 to 100, or be EXL2_OFF" },
+        { { .allow_count = 1 }, "sampler: allow is NULL, but allow_count is 1" },
         { { .preset = (exl2_preset)9 }, "sampler: there is no preset 9" },
         { { .bias_count = 2 }, "sampler: bias is NULL, but bias_count is 2" },
         { { .bias = below, .bias_count = 2 }, "sampler: bias 1 is for token -1; ids begin at 0" },
@@ -170,6 +223,9 @@ static void test_make(void)
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f }); /* colder than 0.01 is the likeliest token */
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.greedy);
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f, .temperature_last = true }); /* spec 17, defect 20 */
+    exl2__sampler_make(&d, 1, &s);
+    CHECK(s.greedy && !s.temperature_last);
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.01f });
     exl2__sampler_make(&d, 1, &s);
     CHECK(!s.greedy);
@@ -179,6 +235,7 @@ int main(void)
 {
     test_presets();
     test_fields_over_presets();
+    test_other_fields();
     test_model_defaults();
     test_refusals();
     test_make();

@@ -10,7 +10,7 @@ static bool feed(const char *text, size_t bytes, const size_t *pieces, char *sho
 {
     _Alignas(8) static char memory[4096];
     static char held[4096];
-    exl2__stops stops;
+    exl2__stops stops = { 0 };
     size_t total = 0, held_bytes = 0, shown_bytes = 0, settled, stop_at;
     for (uint32_t i = 0; i < name_count; i++) {
         total += strlen(names[i]);
@@ -122,8 +122,24 @@ static void check_random(void)
     CHECK(stopped > 1000 && stopped < 20000);
 }
 
+/* ASCII letters in either case, other bytes as they are. */
+static void check_fold(void)
+{
+    static const char *const strings[] = { "sToP!", "\xC3\x84x" };
+    _Alignas(8) char memory[512];
+    exl2__stops stops = { .fold = true };
+    size_t settled, at;
+    exl2__stops_make(&stops, strings, 2, memory);
+    CHECK(exl2__stops_match(&stops, "ab STOp!", 8, &settled, &at) && at == 3);
+    CHECK(!exl2__stops_match(&stops, "ab STO", 6, &settled, &at) && settled == 3);
+    CHECK(!exl2__stops_match(&stops, "stop1", 5, &settled, &at) && settled == 5);
+    CHECK(exl2__stops_match(&stops, "\xC3\x84X", 3, &settled, &at) && at == 0);
+    CHECK(!exl2__stops_match(&stops, "\xC3\xA4x", 3, &settled, &at));
+}
+
 int main(void)
 {
+    check_fold();
     check_examples();
     check_random();
     return check_done();
