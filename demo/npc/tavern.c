@@ -150,33 +150,42 @@ static bool failed(tavern *t)
     return false;
 }
 
-/* Appends the text to the session; with a grammar the model goes on with a turn. What players type cannot forge markers
-   of the model. */
-static exl2_result start_job(npc *n, const char *text, exl2_grammar grammar)
+/* Text that players type cannot forge markers of the model. */
+static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, size_t bytes, exl2_token *out,
+                             size_t cap, size_t *count)
+{
+    exl2_result result = exl2_tokenize(n->place->engine, model, text, bytes, EXL2_TEXT_PLAIN | EXL2_TEXT_NO_BOS, out,
+                                       cap, count);
+    return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
+}
+
+/* Appends what was said since the last turn, which stays in the session, and `ask`, which does not; with a grammar the
+   model goes on with a turn. */
+static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar)
 {
     exl2_session_info info;
-    exl2_job_desc d = { .session = n->session, .prompt = text, .text_flags = EXL2_TEXT_PLAIN,
-                        .prefill_only = grammar.id == 0, .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar,
-                        .on_event = on_event, .user = n };
+    exl2_token ids[TAVERN_CONTEXT];
+    size_t said = 0, asked = 0;
+    exl2_job_desc d = { .session = n->session, .tokens = ids, .prefill_only = grammar.id == 0,
+                        .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .on_event = on_event, .user = n };
     d.sampler.preset = EXL2_PRESET_BALANCED;
     d.sampler.temperature = 0.4f;
     d.sampler.min_p = 0.1f;
     d.sampler.penalty_range = TAVERN_REPEAT_TOKENS;
     d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
+                                             TAVERN_CONTEXT, &said);
+    result = result < 0 ? result
+                        : tokens_of(n, info.model, ask, strlen(ask), ids + said, TAVERN_CONTEXT - said, &asked);
+    d.token_count = said + asked;
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, &n->job)) >= 0) {
+        n->known_tokens = info.tokens + (uint32_t)said;
+        n->talk_known = n->talk_bytes;
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
     }
     return result;
-}
-
-/* As a turn, so that he will answer so. */
-static void add_example(npc *n, const example *e)
-{
-    char json[1024];
-    turn_example(n->who->mood, e->answer, e->act, VISITOR, json, sizeof json);
-    add_talk(n, " ", json);
 }
 
 /* Persona and examples, behind the world. The last line's end comes with the next question. */
@@ -187,10 +196,10 @@ static exl2_result start_past(npc *n)
     add_talk(n, "\n", "");
     for (uint32_t i = 0; i < who->example_count; i++) {
         add_question(n, who->examples[i].question);
-        add_example(n, &who->examples[i]);
+        add_talk(n, " ", who->examples[i].answer);
     }
-    exl2_result result = start_job(n, n->talk, (exl2_grammar){ 0 });
-    n->talk_bytes = 0;
+    exl2_result result = start_job(n, "", (exl2_grammar){ 0 });
+    n->talk_bytes = n->talk_known = 0;
     return result;
 }
 
@@ -215,28 +224,32 @@ static exl2_result make_grammar(npc *n, exl2_grammar *out)
     return result;
 }
 
-/* What the question brings to mind goes in front of it: small models say what they have just read.
-   When the session is full, it goes back to where the talk began and takes the newer half of it again. */
+/* What the question brings to mind goes in front of it, as a turn: small models say what they have just read. When the
+   session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
-    size_t before = n->talk_bytes;
+    char answer[TURN_BYTES], ask[3 * TURN_BYTES] = "";
     const example *memory = recall(n->who, question);
+    memory = memory || !n->who->example_count ? memory : &n->who->examples[0];
     if (memory) {
-        add_question(n, memory->question);
-        add_example(n, memory);
+        turn_example(n->who->mood, memory->answer, memory->act, VISITOR, answer, sizeof answer);
+        snprintf(ask, TURN_BYTES * 2, "\n" VISITOR ": %.800s\n%s: %s", memory->question, n->who->name, answer);
     }
-    add_question(n, question);
+    size_t used = strlen(ask);
+    snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
     exl2_result result = make_grammar(n, &grammar);
-    result = result < 0 ? result : start_job(n, n->talk + before, grammar);
+    result = result < 0 ? result : start_job(n, ask, grammar);
     while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
         result = exl2_session_rewind(n->place->engine, n->session, n->past_tokens);
-        result = result < 0 ? result : start_job(n, n->talk, grammar);
+        n->talk_known = 0;
+        result = result < 0 ? result : start_job(n, ask, grammar);
     }
     exl2_grammar_close(n->place->engine, grammar); /* its job keeps it */
     if (result < 0) {
         return failed(n->place);
     }
+    add_question(n, question);
     n->line = n->place->count;
     n->said_bytes = 0;
     n->said[0] = 0;
@@ -280,7 +293,10 @@ static void on_line_end(npc *n, const exl2_event *event)
             act(n, l);
         }
     }
-    add_talk(n, " ", n->said); /* as far as it was heard */
+    if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
+        failed(n->place);
+    }
+    add_talk(n, " ", l->text); /* as far as it was heard */
 }
 
 /* The person knows who he is: from here on he talks. */

@@ -1,7 +1,8 @@
 /* tavern.h: three people who share one past. The world is prefilled once; each person's session is a fork of it, so
    its KV pages exist once. A session is a play that goes on: "Stranger: ..." and the person's name are appended, and
    the model writes a turn, as a job; several run side by side. A turn is JSON that a schema of the game as it is now
-   allows: mood, words, what he does, to whom, how far he trusts; the words stream, the rest is done at its end.
+   allows: mood, words, what he does, to whom, how far he trusts; the words stream, the rest is done at its end. Of a
+   turn only the words stay in the session: a small model repeats what it reads again and again.
    takes: a loaded model, a cast.
    gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
    owns:  the conversations, all lines that were said. The sessions end with the engine.
@@ -35,8 +36,9 @@ struct npc {
     bool waits;               /* the job is paused, see tavern.hear_tokens */
     size_t line;              /* index of the line that is being said */
     uint32_t past_tokens;     /* world, persona and examples: what is never forgotten */
-    char *talk;               /* [talk_bytes] what was said since then, NUL behind it */
-    size_t talk_bytes;
+    char *talk;               /* [talk_bytes] what was said since then, NUL behind it; */
+    size_t talk_bytes, talk_known; /* the first talk_known are in the session, which then has */
+    uint32_t known_tokens;    /* so many tokens */
     uint32_t reused_tokens;   /* what the newest job found in the cache */
     const char *mood;
     int trust;
