@@ -210,7 +210,8 @@
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
    integers: the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a session
    that was forked, rewound or paused. From the same logits a GPU draws the same token as the processor; its logits
-   differ from the processor's in the last digits.
+   differ from the processor's in the last digits, and those of a prompt with the company that it is read in: 17 rows of
+   a pass and more are computed another way than fewer.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens: exl2_grammar_make compiles it, the job's
    desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out,

@@ -17,6 +17,8 @@
 #define EXL2__V_LANES 8u
 #define EXL2__V_ROWS 6u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
+#define EXL2__V_QUERIES_MOST 4u
 #define EXL2__V_SET(x) _mm256_set1_ps(x)
 #define EXL2__V_LOAD(p) _mm256_loadu_ps(p)
 #define EXL2__V_STORE(p, v) _mm256_storeu_ps(p, v)

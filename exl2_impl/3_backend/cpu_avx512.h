@@ -17,6 +17,8 @@
 #define EXL2__V_LANES 16u
 #define EXL2__V_ROWS 12u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
+#define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
+#define EXL2__V_QUERIES_MOST 8u
 #define EXL2__V_SET(x) _mm512_set1_ps(x)
 #define EXL2__V_LOAD(p) _mm512_loadu_ps(p)
 #define EXL2__V_STORE(p, v) _mm512_storeu_ps(p, v)

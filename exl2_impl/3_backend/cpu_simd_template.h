@@ -10,7 +10,8 @@
    EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
    EXL2__V_ROWS         rows of a tile: the accumulators of this many rows by two vectors stay in registers
-   EXL2__V_TILES(X)     X(n) for every number of rows or queries that one call takes, see exl2__cpu_ops
+   EXL2__V_TILES(X)     X(n) for every number of rows that one call of product takes, see exl2__cpu_ops
+   EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention takes at a time: 1 to 4 and EXL2__V_QUERIES_MOST
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
@@ -202,15 +203,22 @@ EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const 
 
 /* ---- attention ---- */
 
-EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim, float *out,
-                                            size_t stride)
+/* How many of the n queries that are left go next: code for every n would be more than it is worth. */
+EXL2__V_INLINE uint32_t EXL2__V_NAME(queries)(uint32_t n)
+{
+    return n >= EXL2__V_QUERIES_MOST ? EXL2__V_QUERIES_MOST : exl2__min32(n, 4);
+}
+
+/* Of the first n of `all` queries. */
+EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32_t n, const uint16_t *k, uint32_t dim,
+                                            float *out, size_t stride)
 {
     EXL2__V sum[EXL2__V_ROWS][4], weight[4];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         sum[r][0] = sum[r][1] = EXL2__V_SET(0);
     }
-    for (uint32_t i = 0; i < dim; i++, q += n, k += EXL2__PAGE_TOKENS) {
+    for (uint32_t i = 0; i < dim; i++, q += all, k += EXL2__PAGE_TOKENS) {
         weight[0] = EXL2__V_HALF(k);
         weight[1] = EXL2__V_HALF(k + EXL2__V_LANES);
         EXL2__V_NAME(step)(sum, weight, q, n, 2);
@@ -260,11 +268,14 @@ EXL2__V_INLINE void EXL2__V_NAME(mix_of)(const float *weights, size_t stride, ui
 EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim,
                                                 uint32_t tokens, float *out, size_t stride)
 {
-    for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
-        switch (n) {
-#define EXL2__V_CASE(n) case n: EXL2__V_NAME(scores_of)(q, n, k + t, dim, out + t, stride); break;
-        EXL2__V_TILES(EXL2__V_CASE)
+    for (uint32_t r = 0, m; r < n; r += m, out += m * stride) {
+        m = EXL2__V_NAME(queries)(n - r);
+        for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
+            switch (m) {
+#define EXL2__V_CASE(m) case m: EXL2__V_NAME(scores_of)(q + r, n, m, k + t, dim, out + t, stride); break;
+                EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
+            }
         }
     }
 }
@@ -272,12 +283,17 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
 EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride, uint32_t n, const uint16_t *v,
                                              uint32_t dim_stride, uint32_t tokens, float *out)
 {
-    uint32_t i = 0;
-    for (; i + EXL2__V_PAIR <= dim_stride; i += EXL2__V_PAIR) {
-        switch (n) {
-#define EXL2__V_CASE(n) case n: EXL2__V_NAME(mix_of)(weights, stride, n, v + i, dim_stride, tokens, 2, out + i); break;
-        EXL2__V_TILES(EXL2__V_CASE)
+    uint32_t i = dim_stride / EXL2__V_PAIR * EXL2__V_PAIR;
+    for (uint32_t r = 0, m; r < n; r += m) {
+        m = EXL2__V_NAME(queries)(n - r);
+        for (uint32_t j = 0; j < i; j += EXL2__V_PAIR) {
+            const float *w = weights + r * stride;
+            float *to = out + r * dim_stride + j;
+            switch (m) {
+#define EXL2__V_CASE(m) case m: EXL2__V_NAME(mix_of)(w, stride, m, v + j, dim_stride, tokens, 2, to); break;
+                EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
+            }
         }
     }
     for (; i < dim_stride; i += EXL2__V_LANES) { /* 16 dimensions that make only one vector */
@@ -298,6 +314,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
 #undef EXL2__V_LANES
 #undef EXL2__V_ROWS
 #undef EXL2__V_TILES
+#undef EXL2__V_QUERIES
+#undef EXL2__V_QUERIES_MOST
 #undef EXL2__V_SET
 #undef EXL2__V_LOAD
 #undef EXL2__V_STORE

@@ -8,6 +8,7 @@
 #define EXL2__TEMPLATE_VALUE_H
 
 #include "template_code.h"
+#include "unicode.h"
 
 #define EXL2__TEMPLATE_STEPS_MAX (10u << 20)
 #define EXL2__TEMPLATE_BLOCK_MAX (64u << 20) /* a render that needs a larger block is refused */

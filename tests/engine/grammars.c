@@ -191,7 +191,8 @@ static void ends(const rig *r)
 
 #define SPEAKERS 6
 
-/* Jobs with one grammar, with others and with none say in one batch, in small slices, what each says alone. */
+/* Jobs with one grammar, with others and with none say in one batch, in small slices, what each says alone; on a GPU,
+   where prompts read together go another way than one by one, each ends once at least. */
 static void side_by_side(const rig *r)
 {
     static rig_said alone[SPEAKERS], together[SPEAKERS];
@@ -209,8 +210,11 @@ static void side_by_side(const rig *r)
         rig_drain(r, slices ? 20 : 0);
         for (uint32_t i = 0; i < SPEAKERS; i++) {
             together[i].text[together[i].bytes] = 0;
-            CHECK_TEXT(together[i].text, alone[i].text);
-            CHECK(together[i].stop == alone[i].stop && together[i].done_events == 1);
+            CHECK(together[i].done_events == 1);
+            if (RIG_BACKEND == EXL2_BACKEND_CPU) {
+                CHECK_TEXT(together[i].text, alone[i].text);
+                CHECK(together[i].stop == alone[i].stop);
+            }
         }
     }
     exl2_grammar_close(r->engine, a);
@@ -288,7 +292,7 @@ static void cut_back(const rig *r)
     exl2_job handle;
     CHECK_INT(exl2_job_start(r->engine, &d, &handle), EXL2_OK);
     for (int i = 0; i < 12; i++) {
-        exl2_step(r->engine, NULL);
+        exl2_step(r->engine, &(exl2_step_desc){ .wait = true });
     }
     exl2__job *job = exl2__objects_job(r->engine, handle);
     exl2__model *m = exl2__objects_model(r->engine, r->model);
@@ -467,7 +471,9 @@ static void planned(void)
     rig r = { e, { 0 } };
     CHECK_INT(exl2_model_load(e, &desc, &r.model), EXL2_OK);
     exl2_stats(e, &after);
-    CHECK_INT(after.host_peak - before.host_bytes, with.weight_bytes + with.cache_bytes + with.scratch_bytes);
+    if (RIG_BACKEND == EXL2_BACKEND_CPU) { /* on a GPU weights and cache lie there */
+        CHECK_INT(after.host_peak - before.host_bytes, with.weight_bytes + with.cache_bytes + with.scratch_bytes);
+    }
     uint64_t allocations = after.allocations;
     exl2_grammar g = make(&r, EXL2_GRAMMAR_CHOICES, "a");
     exl2_grammar_close(e, g);
