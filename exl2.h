@@ -214,15 +214,15 @@
    a pass and more are computed another way than fewer.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens: exl2_grammar_make compiles it, the job's
-   desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out,
-   at any temperature; and early enough before max_tokens only those stay that lead to its end. Where the text may end,
-   the model's end tokens and the job's stop tokens may come; where nothing can follow, the job ends with
-   EXL2_STOP_GRAMMAR. (Stop strings cut it wherever they come, and a cancelled job's text is a part.) A schema of a few
-   hundred bytes compiles in about a millisecond, so make one of the game as it is each turn, and close it after
-   exl2_job_start: the people who are present as an enum, what they hold as an enum; what is not listed cannot be said.
-   Put what a player waits for, the words, first; members come in the schema's order. The first grammar of a model makes
-   a table of its tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close
-   lets go of it after its last job. On a GPU a job with a grammar does not run ahead: its next mask needs its token.
+   desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out, at
+   any temperature; and early enough before max_tokens only those stay that lead to its end. Where the text may end, the
+   model's end tokens and the job's stop tokens may come; where nothing can follow, the job ends with EXL2_STOP_GRAMMAR.
+   (Stop strings cut it wherever they come, and a cancelled job's text is a part.) A schema of a few hundred bytes
+   compiles in about a millisecond, so make one of the game as it is each turn, and close it after exl2_job_start: the
+   people who are present as an enum, what they hold as an enum; what is not listed cannot be chosen. Put what a player
+   waits for, the words, first; members come in the schema's order. The first grammar of a model makes a table of its
+   tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close lets go of it
+   after its last job. On a GPU a job with a grammar does not run ahead: its next mask needs its token.
    JSON schema: type (also several), enum, const, properties (in this order; those not in `required` may be left out),
    additionalProperties (absent: none, but anything where there are no properties), items, minItems, maxItems,
    minLength, maxLength (code points), pattern (unanchored), format (date-time, uuid, email), minimum, maximum,

@@ -203,7 +203,7 @@ static exl2_result start_past(npc *n)
     return result;
 }
 
-/* What he may do now; what is not in the schema cannot be said or done. */
+/* What he may do now; what is not in the schema cannot be done. */
 static exl2_result make_grammar(npc *n, exl2_grammar *out)
 {
     char schema[TURN_SCHEMA_BYTES];
