@@ -50,14 +50,18 @@ static void judge_add(judge *j, char letter, const char *source, const char *tex
     fwrite(text, 1, bytes, j->rows);
 }
 
-/* Without Python or jsonschema it says so. */
+/* The first Python in the path or else the system's; without jsonschema it says so. */
 static void judge_close(judge *j)
 {
-    char command[160];
+    static const char *const pythons[] = { "python3", "/usr/bin/python3" };
+    int code = 127 * 256;
     fclose(j->rows);
-    snprintf(command, sizeof command, "python3 '%s' '%s'", j->program_path, j->rows_path);
     fflush(stdout);
-    int code = system(command);
+    for (size_t i = 0; i < 2 && (code == 77 * 256 || code == 127 * 256); i++) {
+        char command[192];
+        snprintf(command, sizeof command, "%s '%s' '%s' 2>/dev/null", pythons[i], j->program_path, j->rows_path);
+        code = system(command);
+    }
     if (code == 77 * 256 || code == 127 * 256) {
         printf("not judged: no python3 with jsonschema\n");
     } else {

@@ -35,6 +35,10 @@ has_header() {
     echo "#include <$1>" | cc -E - >/dev/null 2>&1
 }
 
+has_jsonschema() { # an interpreter
+    "$1" -c 'import jsonschema' >/dev/null 2>&1
+}
+
 look_for_tools() {
     missing=
     want cc gcc
@@ -53,6 +57,7 @@ look_for_more() {
     want setarch util-linux
     want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
     has_header stb/stb_image_write.h || missing="$missing libstb-dev"
+    has_jsonschema python3 || has_jsonschema /usr/bin/python3 || missing="$missing python3-jsonschema"
 }
 
 look_for_tools
