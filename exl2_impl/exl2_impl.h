@@ -340,6 +340,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/starting.h"
 /* defines: a model's way from folder to ready */
 #include "7_engine/loading.h"
+/* defines: what rows may draw, and rows that the engine draws itself */
+#include "7_engine/drawing.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
 /* defines: public functions of engine, events, models and text */

@@ -1,6 +1,6 @@
 /* sampling.h: the sampling flags that generate and chat share.
    takes: flags.
-   gives: SAMPLING_ARGS, sampling_desc.
+   gives: SAMPLING_ARGS, sampling_defaults, sampling_desc.
    owns:  nothing; descs point into the options.
    next:  ids.h */
 #ifndef DEMO_CLI_SAMPLING_H

@@ -1,6 +1,6 @@
 /* bytes.h: arithmetic and reads that cannot go wrong on hostile numbers.
    takes: sizes from files, unaligned little-endian bytes.
-   gives: checked u64 sums and products, align-up, little-endian loads and stores.
+   gives: checked u64 sums and products, align-up, words of bit sets, little-endian loads and stores, packed numbers.
    owns:  nothing.
    next:  half.h */
 #ifndef EXL2__BYTES_H
@@ -33,6 +33,9 @@ static inline uint64_t exl2__div_up(uint64_t value, uint64_t unit)
     return value / unit + (value % unit != 0);
 }
 
+/* u32 that hold so many bits. */
+static inline uint32_t exl2__bit_words(uint32_t bits) { return bits / 32 + (bits % 32 > 0); }
+
 static inline uint32_t exl2__min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint32_t exl2__max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline uint64_t exl2__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -54,6 +57,17 @@ static inline uint64_t exl2__load64(const void *bytes)
 {
     const uint8_t *p = (const uint8_t *)bytes;
     return (uint64_t)exl2__load32(p) | (uint64_t)exl2__load32(p + 4) << 32;
+}
+
+/* A number in 7 bits a byte, low first; each byte but the last has bit 7 set. *at goes on behind it. */
+static inline uint32_t exl2__load_packed(const uint8_t **at)
+{
+    uint32_t value = 0, shift = 0;
+    do {
+        value |= (**at & 127u) << shift;
+        shift += 7;
+    } while (*(*at)++ & 128);
+    return value;
 }
 
 static inline void exl2__store32(void *bytes, uint32_t value)

@@ -23,6 +23,9 @@ static inline float exl2__bits_float(uint32_t bits)
     return value;
 }
 
+/* Under -ffast-math a compiler may take it that -INFINITY does not occur. */
+static inline float exl2__minus_infinity(void) { return exl2__bits_float(0xFF800000u); }
+
 /* By bits, because hosts build with -ffast-math. */
 static inline bool exl2__float_is_nan(float value)
 {

@@ -15,7 +15,7 @@
 #ifndef EXL2__CUDA_MANY_ROWS
 #define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
 #endif
-#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a job: its text block has room for no more */
+#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a row: a job's text block has room for 1024 */
 #define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
@@ -91,7 +91,7 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_draw);
     bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
-    bytes += sequences * exl2__div_up(p->shape.vocab, 32) * sizeof(uint32_t); /* masks */
+    bytes += sequences * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
     return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
 }
 

@@ -123,7 +123,7 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
         const exl2__sampling *s = row->sampling;
         uint64_t biases = s->bias_count + row->extra_count;
         exl2k_bias *bias = (exl2k_bias *)exl2__cuda_pack(k, biases * sizeof(exl2k_bias), &lists.bias);
-        uint64_t mask_bytes = exl2__div_up(vocab, 32) * sizeof(uint32_t);
+        uint64_t mask_bytes = exl2__bit_words(vocab) * sizeof(uint32_t);
         void *mask = row->mask ? exl2__cuda_pack(k, mask_bytes, &lists.mask) : NULL;
         if (!history || !bias || (row->mask && !mask)) {
             return false;

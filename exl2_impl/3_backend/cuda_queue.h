@@ -145,11 +145,17 @@ static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint
     return true;
 }
 
+/* What the driver says of the pass that is collected next; asking costs about a microsecond. */
+static inline int exl2__cuda_state(const exl2__cuda_model *m)
+{
+    return m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]);
+}
+
 /* All results are there; of a pass without: it is over. */
 static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
 {
     return count > 0 ? exl2__cuda_stamped(results, count, m->marks_collected)
-                     : m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]) != EXL2__CUDA_NOT_READY;
+                     : exl2__cuda_state(m) != EXL2__CUDA_NOT_READY;
 }
 
 /* Sleeps between looks at the stamps, rather than in the driver, whose own waiting costs a thread. A sleep costs some
@@ -164,7 +170,7 @@ static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count, const exl2k_res
     uint64_t begin_ns = exl2__platform_ns(), waited_ns = 0;
     while (!exl2__cuda_over(m, count, results)) {
         bool silent = sleeps > 1 && waited_ns > 2 * rows * *row_ns + 1000000; /* a lost device stamps nothing */
-        if (silent && m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]) != EXL2__CUDA_NOT_READY) {
+        if (silent && exl2__cuda_state(m) != EXL2__CUDA_NOT_READY) {
             break;
         }
         uint64_t ns = sleeps ? waited_ns / (many ? 32 : 16) : *row_ns * rows / (many ? 2 : 1);
@@ -194,8 +200,7 @@ static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const ex
 /* OK or PENDING. */
 static exl2_result exl2__cuda_ended(exl2__cuda_model *m)
 {
-    int state = m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]);
-    return exl2__cuda_device_check(m->gpu, state, "running a pass");
+    return exl2__cuda_device_check(m->gpu, exl2__cuda_state(m), "running a pass");
 }
 
 static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,

@@ -6,6 +6,7 @@
 #ifndef EXL2__BATCH_H
 #define EXL2__BATCH_H
 
+#include "../0_base/half.h"
 #include "sequence.h"
 
 typedef struct exl2__batch {
@@ -18,15 +19,9 @@ typedef struct exl2__batch {
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
     exl2_bias *extras;             /* [sequences_max, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
-    uint32_t *masks;               /* [sequences_max, mask words] for sequences that have one */
-    uint32_t copy_count, logit_count, pages_per_table, context_max, mask_words;
+    uint32_t *masks;               /* [sequences_max, words of a bit a token] for sequences that have one */
+    uint32_t copy_count, logit_count, pages_per_table, context_max;
 } exl2__batch;
-
-/* Of one bit a token. */
-static inline uint32_t exl2__batch_mask_words(uint32_t vocab)
-{
-    return vocab / 32 + (vocab % 32 > 0);
-}
 
 static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan)
 {
@@ -45,8 +40,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     uint64_t extras = (uint64_t)plan->sequences_max * EXL2__LOGIT_EXTRAS_MAX;
     b->extras = (exl2_bias *)exl2__arena_take(arena, extras * sizeof *b->extras);
     b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
-    b->mask_words = exl2__batch_mask_words(plan->shape.vocab);
-    b->masks = (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->mask_words * sizeof *b->masks);
+    uint64_t words = (uint64_t)plan->sequences_max * exl2__bit_words(plan->shape.vocab);
+    b->masks = (uint32_t *)exl2__arena_take(arena, words * sizeof *b->masks);
 }
 
 /* What is added to the row's logits besides biases: DRY, then end tokens that would come too soon, and tokens that were
@@ -56,7 +51,7 @@ static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, u
 {
     exl2_bias *extras = b->extras + (size_t)sequence * EXL2__LOGIT_EXTRAS_MAX;
     uint32_t used = s->dry.multiplier > 0 ? exl2__dry_find(&s->dry, history, count, extras) : 0;
-    const float never = exl2__bits_float(0xFF800000u);
+    const float never = exl2__minus_infinity();
     for (uint32_t i = 0; i < s->end_count && exl2__sequence_is_short(s); i++) {
         extras[used++] = (exl2_bias){ s->ends[i], never };
     }

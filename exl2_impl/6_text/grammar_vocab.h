@@ -245,7 +245,7 @@ static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *voc
     *v = (exl2__grammar_vocab){ 0 };
     EXL2__TRY(exl2__alloc(c, bytes, 8, EXL2_MEM_GENERAL, &items));
     v->vocab = vocab;
-    v->words = (vocab->id_count + 31) / 32;
+    v->words = exl2__bit_words(vocab->id_count);
     exl2_result result = exl2__grammar_vocab_make(c, v, (exl2__grammar_vocab_item *)items);
     exl2__free(c, items, bytes, EXL2_MEM_GENERAL);
     if (result < 0) {

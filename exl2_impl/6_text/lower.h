@@ -6,7 +6,7 @@
 #ifndef EXL2__LOWER_H
 #define EXL2__LOWER_H
 
-#include "../0_base/config.h"
+#include "../0_base/bytes.h"
 
 #define EXL2__LOWER_GROWTH 2 /* bytes that it makes of one at most: U+023A */
 
@@ -39,17 +39,6 @@ static const uint8_t exl2__lower_runs[] = {
     1, 62, 64, 96, 48, 54, 224, 244, 1, 66, 68
 };
 
-static inline uint32_t exl2__lower_number(const uint8_t **at)
-{
-    uint32_t value = 0;
-    for (uint32_t shift = 0;; shift += 7) {
-        value |= (uint32_t)(**at & 127) << shift;
-        if (*(*at)++ < 128) {
-            return value;
-        }
-    }
-}
-
 /* A run: code points from `begin` on, every `step`-th, of which the last is `length` away, move by `way`. */
 typedef struct exl2__lower_run {
     const uint8_t *at;
@@ -64,8 +53,8 @@ static bool exl2__lower_next(exl2__lower_run *r)
     if (r->at == exl2__lower_runs + sizeof exl2__lower_runs) {
         return false;
     }
-    r->begin += exl2__lower_number(&r->at);
-    uint32_t length = exl2__lower_number(&r->at), way = exl2__lower_number(&r->at);
+    r->begin += exl2__load_packed(&r->at);
+    uint32_t length = exl2__load_packed(&r->at), way = exl2__load_packed(&r->at);
     r->step = 1 + (length & 1);
     r->length = (length >> 1) * r->step;
     r->way = way & 1 ? 0 - (way >> 1) : way >> 1;

@@ -7,6 +7,7 @@
 #define EXL2__NFC_H
 
 #include "../0_base/arena.h"
+#include "../0_base/bytes.h"
 #include "nfc_table.h"
 #include "nfkc.h"
 #include "unicode.h"
@@ -38,16 +39,6 @@ static inline void exl2__nfc_touch(exl2__nfc *n, uint32_t code)
     n->touched[code >> 10] = (uint8_t)(n->touched[code >> 10] | 1u << (code >> 7 & 7));
 }
 
-static inline uint32_t exl2__nfc_number(const uint8_t **at)
-{
-    uint32_t value = 0, shift = 0;
-    do {
-        value |= (**at & 127u) << shift;
-        shift += 7;
-    } while (*(*at)++ & 128);
-    return value;
-}
-
 /* Unpacks; with a dry arena it only counts. `compatible`: for KD and KC, too. */
 EXL2__COLD
 static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
@@ -67,8 +58,8 @@ static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
     uint32_t code = 0, first = 0;
     for (uint32_t i = 0; i < EXL2__NFC_PAIRS; i++) {
         uint32_t kind = *at++;
-        code += kind & 128 ? 1 : exl2__nfc_number(&at);
-        uint32_t step = exl2__nfc_number(&at);
+        code += kind & 128 ? 1 : exl2__load_packed(&at);
+        uint32_t step = exl2__load_packed(&at);
         first += step & 1 ? ~(step >> 1) : step >> 1;
         kind &= 127;
         exl2__nfc_pair pair = { code, first, kind < EXL2__COUNT(exl2__nfc_kinds) ? exl2__nfc_kinds[kind] : 0 };
@@ -86,7 +77,7 @@ static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
     at = exl2__nfc_classes;
     code = 0;
     for (uint32_t i = 0; i < EXL2__NFC_RUNS; i++) {
-        code += exl2__nfc_number(&at);
+        code += exl2__load_packed(&at);
         n->classes[2 * i] = code;
         n->classes[2 * i + 1] = (uint32_t)at[0] << 8 | at[1];
         for (uint32_t end = code + at[0]; code < end; code++) {

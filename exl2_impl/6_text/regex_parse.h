@@ -6,6 +6,7 @@
 #ifndef EXL2__REGEX_PARSE_H
 #define EXL2__REGEX_PARSE_H
 
+#include "../1_load/json_scan.h"
 #include "regex.h"
 
 #define EXL2__REGEX_DEPTH_MAX 16 /* groups in groups, classes in classes */
@@ -140,13 +141,12 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
 EXL2__COLD
 static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 {
-    uint32_t digits = 0;
+    uint32_t digits = 0, digit;
     for (*out = 0; digits < most && p->at < p->end; digits++, p->at++) {
-        uint8_t c = (uint8_t)*p->at, letter = c | 32;
-        if (!(c >= '0' && c <= '9') && !(letter >= 'a' && letter <= 'f')) {
+        if ((digit = exl2__json_scan_hex((uint8_t)*p->at)) == 16) {
             break;
         }
-        *out = *out << 4 | (c <= '9' ? c - (uint32_t)'0' : letter - (uint32_t)'a' + 10);
+        *out = *out << 4 | digit;
     }
     return digits > 0 && *out < 0x110000;
 }

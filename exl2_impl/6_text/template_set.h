@@ -35,7 +35,7 @@ EXL2__COLD
 static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__added *added)
 {
     void *memory = NULL;
-    uint64_t bytes = ((uint64_t)added->count + 31) / 32 * sizeof *t->guard;
+    uint64_t bytes = (uint64_t)exl2__bit_words(added->count) * sizeof *t->guard;
     if (!t->block || bytes == 0 || t->guard) {
         return EXL2_OK;
     }

@@ -225,7 +225,7 @@ static exl2_result exl2__choices_sampler(exl2_engine *e, const exl2__model *m, e
     }
     EXL2__TRY(exl2__choices_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
     for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
-        bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__bits_float(0xFF800000u) };
+        bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__minus_infinity() };
     }
     job->allow_count = resolved.allow_count;
     EXL2__TRY(exl2__choices_ids(e, m, job, resolved.allow, job->allow_count, "allowed token", used, &job->allow));

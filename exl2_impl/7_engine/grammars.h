@@ -182,7 +182,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
 {
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
-    uint32_t vocab = m->plan.shape.vocab, words = exl2__batch_mask_words(vocab), any = 0;
+    uint32_t vocab = m->plan.shape.vocab, words = exl2__bit_words(vocab), any = 0;
     const uint32_t *bits;
     bool may_end;
     EXL2__TRY(exl2__grammars_follow(e, job));
@@ -210,7 +210,7 @@ static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t 
     }
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
-    uint32_t words = exl2__batch_mask_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
+    uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
     exl2_token *said = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max; /* the prompt was read */
     exl2_job handle = { job->id };
     exl2__table_read(s->table, &m->pages, s->prompt_end, count, said);

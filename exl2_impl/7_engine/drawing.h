@@ -1,0 +1,131 @@
+/* drawing.h: what each row of the next pass may draw, and rows that the engine draws itself.
+   takes: jobs with rows in a pass; logits of a row that its backend does not draw.
+   gives: exl2__drawing_masks, exl2__drawing_row.
+   owns:  nothing; masks lie in the batch.
+   next:  step.h */
+#ifndef EXL2__DRAWING_H
+#define EXL2__DRAWING_H
+
+#include "../2_graph/forward.h"
+#include "jobs.h"
+
+/* ---- before a pass ---- */
+
+/* Leaves of `bits` what is on the job's list. */
+EXL2__COLD
+static void exl2__drawing_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        kept[i / 32] |= (bits[token / 32] >> (token & 31) & 1) << (i & 31);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t i = 0; i < job->allow_count; i++) {
+        uint32_t token = (uint32_t)job->allow[i];
+        bits[token / 32] |= (kept[i / 32] >> (i & 31) & 1) << (token & 31);
+    }
+}
+
+/* Tokens that begin as the prompt's last one did, which the first drawn token replaces. */
+EXL2__COLD
+static void exl2__drawing_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    size_t bytes, prefix_bytes;
+    bool special;
+    const char *prefix = exl2__vocab_piece(&m->vocab, job->healed, &prefix_bytes, &special);
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
+        const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
+        bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        bits[id / 32] |= (uint32_t)begins << (id & 31);
+    }
+}
+
+/* What may be drawn: of a healed token, by the grammar (*over: it lets nothing come), by the list. */
+EXL2__COLD
+static exl2_result exl2__drawing_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+{
+    uint32_t words = exl2__bit_words(m->plan.shape.vocab);
+    *over = false;
+    if (exl2__jobs_heals(job)) {
+        exl2__drawing_heal(m, job, bits, words);
+    } else if (job->grammar) {
+        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+    } else {
+        memset(bits, 0xFF, words * sizeof *bits);
+    }
+    if (job->allow_count) {
+        exl2__drawing_allow(job, bits, words);
+    }
+    return EXL2_OK;
+}
+
+/* What each row that draws is allowed. Jobs whose text ends here leave the pass; returns the rows that stay. */
+static inline uint32_t exl2__drawing_masks(exl2_engine *e, exl2__model *m)
+{
+    uint32_t rows = 0, masks = 0;
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
+        exl2__job *job = &e->jobs[i];
+        exl2__sequence *s = &job->sequence;
+        if (!s->live || &e->models[job->model] != m || s->rows == 0) {
+            continue;
+        }
+        bool masked = job->grammar || job->allow_count || exl2__jobs_heals(job);
+        s->mask = NULL;
+        if (masked && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
+            uint32_t *bits = m->batch.masks + (size_t)masks * exl2__bit_words(m->plan.shape.vocab);
+            bool over;
+            exl2_result r = exl2__drawing_mask(e, m, job, bits, &over);
+            if (r < 0) {
+                exl2__jobs_fail(e, job, r);
+            } else if (over) {
+                exl2__jobs_end_text(job, m);
+            }
+            s->rows = r < 0 || over ? 0 : s->rows;
+            s->mask = bits;
+            masks += s->rows > 0;
+        }
+        rows += s->rows;
+    }
+    return rows;
+}
+
+/* ---- behind it ---- */
+
+/* A row that the backend does not draw; false: the other row of the pair is not there yet, or it failed. */
+EXL2__COLD
+static bool exl2__drawing_row(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+{
+    exl2__job *leader = job->leader ? job->leader : job;
+    uint32_t at = m->forward.logit0 + row, vocab = m->plan.shape.vocab;
+    float *logits;
+    exl2_result r = m->backend->logits(m->device, row, &logits);
+    leader->guide_row = job == leader ? at : leader->guide_row;
+    if (r >= 0 && leader->twin && !leader->guide_waits) {
+        memcpy(leader->guide, logits, vocab * sizeof *logits);
+        leader->guide_waits = true;
+        return false;
+    }
+    exl2__logit_row wanted = m->forward.step.logits[leader->guide_row];
+    if (leader->twin) {
+        wanted.guidance = leader->guidance;
+        wanted.negative = job == leader ? leader->guide : logits;
+        logits = job == leader ? logits : leader->guide;
+        leader->guide_waits = false;
+    }
+    if (r >= 0 && leader->on_logits) {
+        exl2_job handle = { leader->id };
+        e->in_callback++;
+        leader->on_logits(leader->user, handle, logits, vocab);
+        e->in_callback--;
+    }
+    r = r < 0 ? r : m->backend->draw(m->device, logits, &wanted, &m->forward.results[row]);
+    e->stats.host_draws += m->backend->queue != NULL;
+    if (r < 0) {
+        exl2__jobs_fail(e, leader, r);
+    }
+    return r >= 0;
+}
+
+#endif
