@@ -15,11 +15,12 @@ EXL2K_FN f32 exl2k_table_value(const exl2k_embed_args &a, u64 at)
     return a.kind == EXL2K_TABLE_F16 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
 }
 
-/* The same order of sums on every device: threads take n = thread, thread + 256, ... */
+/* A row is shared out among the CTAs of its column of the grid: what one would wait for, all wait for at once. The same
+   order of sums on every device: CTA `part` takes n = 256 part + thread, and so on in steps of the whole column. */
 extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(exl2k_embed_args a)
 {
     __shared__ f32 partial[EXL2K_EMBED_THREADS / 32];
-    u32 row = blockIdx.x, thread = threadIdx.x;
+    u32 row = blockIdx.x, part = blockIdx.y, parts = gridDim.y, thread = threadIdx.x;
     exl2k_dependency_wait();
     exl2k_dependency_release();
     uint4 own = exl2k_load4(a.rows + row * sizeof(exl2k_row)); /* token, position, sequence, flags */
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     u64 token = own.x;
     bool known = token < a.table_rows;
     f32 square = 0.0f;
-    for (u32 n = thread; n < a.hidden; n += EXL2K_EMBED_THREADS) {
+    for (u32 n = part * EXL2K_EMBED_THREADS + thread; n < a.hidden; n += parts * EXL2K_EMBED_THREADS) {
         f32 r = known ? exl2k_table_value(a, token * a.hidden + n) : 0.0f;
         exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
         square = fmaf(r, r, square);
@@ -44,11 +45,15 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
         partial[thread / 32] = square;
     }
     __syncthreads();
-    for (u32 slot = thread; slot < a.slots; slot += EXL2K_EMBED_THREADS) {
-        f32 sum = 0.0f;
-        for (u32 i = 0; i < EXL2K_EMBED_THREADS / 32 && slot == 0; i++) {
-            sum += partial[i];
-        }
-        exl2k_store_f32(a.sums + ((u64)row * a.slots_pitch + slot) * 4, sum);
+    f32 sum = 0.0f;
+    for (u32 i = 0; i < EXL2K_EMBED_THREADS / 32; i++) {
+        sum += partial[i];
+    }
+    u64 sums = a.sums + (u64)row * a.slots_pitch * 4;
+    if (thread == 0) {
+        exl2k_store_f32(sums + part * 4, sum);
+    }
+    for (u32 slot = parts + thread; part == 0 && slot < a.slots; slot += EXL2K_EMBED_THREADS) {
+        exl2k_store_f32(sums + slot * 4, 0.0f);
     }
 }

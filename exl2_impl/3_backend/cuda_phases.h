@@ -74,7 +74,9 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
                            .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX, .slots = m->form.ctas };
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_EMBED_THREADS };
+    uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.many ? 1 : exl2__min32(parts, a.slots),
+                             .threads = EXL2K_EMBED_THREADS };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a);
 }
 
