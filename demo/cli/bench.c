@@ -3,6 +3,7 @@
    gives: cli_bench.
    owns:  nothing beyond the call.
    next:  import.c */
+#define _POSIX_C_SOURCE 200809L
 #include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "bench_runs.h"
@@ -168,6 +169,16 @@ static uint32_t largest(const arg_numbers *list)
     return most;
 }
 
+/* NVRTC keeps what it has compiled in a cache of its own. */
+static void forget_compiled(void)
+{
+#ifdef _WIN32
+    _putenv_s("CUDA_CACHE_DISABLE", "1");
+#else
+    setenv("CUDA_CACHE_DISABLE", "1", 1);
+#endif
+}
+
 /* Once without the kernels that are there already, if that is wanted; then as it is from then on. False with a
    sentence. */
 static bool start(bench *b, const exl2_model_desc *model)
@@ -176,6 +187,7 @@ static bool start(bench *b, const exl2_model_desc *model)
     if (o->first_start) {
         host_options anew = o->host;
         anew.first_start = true;
+        forget_compiled();
         if (!bench_start_run(&b->first, &b->host, &anew, model)) {
             return false;
         }

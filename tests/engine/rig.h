@@ -104,7 +104,7 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
     rig_said *said = (rig_said *)user;
     if (ev->kind == EXL2_EVENT_TEXT) {
         said->text_events++;
-        CHECK(strlen(ev->text) == ev->bytes);
+        CHECK(ev->text[ev->bytes] == 0); /* a byte of the text may be 0, too */
         for (uint32_t i = 0; i < ev->token_count && said->count < RIG_TOKENS; i++) {
             said->logprobs[said->count] = ev->tokens[i].logprob;
             said->ids[said->count++] = ev->tokens[i].token;
