@@ -1,11 +1,17 @@
-/* grammar_real.c: the real model at temperature 1.5 says values of schemas: Python's jsonschema judges 100 of them, or
-   as many as $EXL2_GRAMMAR_VALUES says; and what a grammar takes of a token's time. */
-#define _GNU_SOURCE /* mkdtemp */
+/* grammar_real.c: the real model at temperature 1.5 says values of schemas, several at a time: 100 of them, or as many
+   as $EXL2_GRAMMAR_VALUES says, judged by Python's jsonschema; then what a grammar takes of a token's time, in one round
+   or in as many as $EXL2_GRAMMAR_ROUNDS says. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
+#define _GNU_SOURCE /* mkdtemp, clock_gettime */
 #include "rig.h"
 
 #include "../grammar_judge.h"
 
 #include <time.h>
+
+#define SLOTS 16u
+#define ROUNDS_MAX 63u
+#define TOKENS 120u       /* of a value, at most */
+#define SPEED_TOKENS 240u /* of a job that is timed */
 
 static const char *const schemas[] = {
     "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":"
@@ -15,61 +21,195 @@ static const char *const schemas[] = {
     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"pattern\":"
     "\"^[A-Z][a-z]+$\"},\"price\":{\"type\":\"number\",\"minimum\":0,\"maximum\":99.5},\"when\":{\"type\":\"string\","
     "\"format\":\"date-time\"}},\"required\":[\"name\",\"price\"]},\"minItems\":1,\"maxItems\":4}",
-    "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":[\"string\",\"null\"]},\"kids\":{\"type\":"
-    "\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}}},\"required\":[\"v\"]}},\"$ref\":\"#/$defs/n\"}",
+    "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":[\"string\",\"null\"]},"
+    "\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}}},\"required\":[\"v\"]}},"
+    "\"$ref\":\"#/$defs/n\"}",
     "{}",
 };
 
-static rig_said said;
+/* As long as SPEED_TOKENS allow: strings and what is between them. */
+static const char long_schema[] =
+    "{\"type\":\"array\",\"minItems\":10,\"items\":{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\","
+    "\"angry\"]},\"say\":{\"type\":\"string\"}},\"required\":[\"mood\",\"say\"]}}";
 
-static void say(const rig *r, exl2_grammar g, uint64_t seed, float temperature)
+/* ---- jobs side by side ---- */
+
+typedef struct slot { /* one job, with a grammar made for it, as a game does */
+    const char *schema;
+    exl2_grammar grammar;
+    char text[16384];
+    size_t bytes;
+    exl2_stop stop;
+    exl2_result result;
+    bool busy, done;
+} slot;
+
+typedef struct crowd {
+    const rig *r;
+    judge *j;                       /* NULL: nobody looks at the texts */
+    const char *const *schemas;     /* of the jobs in turn; NULL: free text */
+    uint32_t schema_count, jobs, slots, max_tokens;
+    exl2_sampler_desc sampler;      /* seeds are set */
+    uint64_t made_ns, wall_ns, tokens; /* making of grammars; all of it */
+    clock_t processor;
+} crowd;
+
+static slot slots[SLOTS];
+
+static uint64_t now_ns(void)
 {
-    exl2_job_desc d = { .model = r->model, .prompt = "The answer as JSON:\n", .max_tokens = 120, .grammar = g,
-                        .on_event = rig_hear, .user = &said };
-    d.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .temperature = temperature, .seed = seed };
-    memset(&said, 0, sizeof said);
-    rig_run(r, &d);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Processor time a token of free jobs and of jobs that write a list of strings as long as they may. */
-static void compare_speed(const rig *r)
+static exl2_flow hear(void *user, const exl2_event *ev)
 {
-    exl2_grammar_desc d = { .model = r->model, .kind = EXL2_GRAMMAR_JSON_SCHEMA };
-    exl2_grammar g, none = { 0 };
-    double ms[2] = { 0, 0 };
-    uint32_t tokens[2] = { 0, 0 };
-    d.source = "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"minItems\":30}";
-    CHECK_INT(exl2_grammar_make(r->engine, &d, &g), EXL2_OK);
-    for (uint32_t i = 0; i < 12; i++) {
-        clock_t begin = clock();
-        say(r, i % 2 ? g : none, i + 1, 1.0f);
-        ms[i % 2] += (double)(clock() - begin) * 1e3 / CLOCKS_PER_SEC;
-        tokens[i % 2] += said.count;
+    slot *s = (slot *)user;
+    if (ev->kind == EXL2_EVENT_TEXT && CHECK(s->bytes + ev->bytes < sizeof s->text)) {
+        memcpy(s->text + s->bytes, ev->text, ev->bytes);
+        s->bytes += ev->bytes;
+    } else if (ev->kind == EXL2_EVENT_DONE) {
+        s->stop = ev->stop;
+        s->result = ev->result;
+        s->busy = false;
+        s->done = true;
     }
-    printf("%.2f ms a token, %.2f with a grammar (%u, %u tokens)\n", ms[0] / tokens[0], ms[1] / tokens[1], tokens[0],
-           tokens[1]);
-    exl2_grammar_close(r->engine, g);
+    return EXL2_CONTINUE;
+}
+
+static void begin(crowd *c, slot *s, uint32_t i)
+{
+    *s = (slot){ .schema = c->schemas ? c->schemas[i % c->schema_count] : NULL, .busy = true };
+    uint64_t start = now_ns();
+    if (s->schema) {
+        exl2_grammar_desc g = { .model = c->r->model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = s->schema };
+        CHECK_INT(exl2_grammar_make(c->r->engine, &g, &s->grammar), EXL2_OK);
+        c->made_ns += now_ns() - start;
+    }
+    exl2_job_desc d = { .model = c->r->model, .prompt = "The answer as JSON:\n", .max_tokens = c->max_tokens,
+                        .grammar = s->grammar, .on_event = hear, .user = s };
+    d.sampler = c->sampler;
+    d.sampler.seed = i + 1;
+    exl2_result result = exl2_job_start(c->r->engine, &d, NULL);
+    if (result < 0) {
+        rig_fail(c->r->engine, "exl2_job_start", result);
+    }
+}
+
+static void end(const crowd *c, slot *s)
+{
+    s->done = false;
+    CHECK_INT(s->result, EXL2_OK);
+    CHECK(s->stop == EXL2_STOP_GRAMMAR || s->stop == EXL2_STOP_EOS || s->stop == EXL2_STOP_LENGTH);
+    if (s->schema) {
+        CHECK_INT(exl2_grammar_close(c->r->engine, s->grammar), EXL2_OK);
+    }
+    if (c->j) {
+        judge_add(c->j, 's', s->schema, s->text, s->bytes);
+    }
+}
+
+/* All jobs, at most `slots` of them at a time. */
+static void crowd_run(crowd *c)
+{
+    exl2_engine_stats before, after;
+    exl2_step_desc step = { .wait = true };
+    uint64_t start = now_ns();
+    clock_t processor = clock();
+    exl2_stats(c->r->engine, &before);
+    for (uint32_t begun = 0, ended = 0; ended < c->jobs;) {
+        for (uint32_t i = 0; i < c->slots; i++) {
+            if (slots[i].done) {
+                end(c, &slots[i]);
+                ended++;
+            }
+            if (!slots[i].busy && begun < c->jobs) {
+                begin(c, &slots[i], begun++);
+            }
+        }
+        exl2_step(c->r->engine, &step);
+    }
+    exl2_stats(c->r->engine, &after);
+    c->processor = clock() - processor;
+    c->wall_ns = now_ns() - start;
+    c->tokens = after.tokens_out - before.tokens_out;
+}
+
+/* ---- values ---- */
+
+static void values(const rig *r, uint32_t count)
+{
+    judge j = judge_open();
+    crowd c = { .r = r, .j = &j, .schemas = schemas, .schema_count = EXL2__COUNT(schemas), .jobs = count,
+                .slots = SLOTS, .max_tokens = TOKENS };
+    c.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .temperature = 1.5f };
+    crowd_run(&c);
+    CHECK(c.tokens >= count);
+    printf("%u values, %u at a time: %llu tokens in %.1f s (%.0f a second); grammars made in %.2f ms each\n", count,
+           SLOTS, (unsigned long long)c.tokens, (double)c.wall_ns * 1e-9, (double)c.tokens * 1e9 / (double)c.wall_ns,
+           (double)c.made_ns * 1e-6 / count);
+    judge_close(&j);
+}
+
+/* ---- speed ---- */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *numbers, uint32_t count)
+{
+    qsort(numbers, count, sizeof *numbers, compare_numbers);
+    return numbers[count / 2];
+}
+
+/* Jobs without and with a grammar in turn; medians of the rounds. Both say SPEED_TOKENS, but for those that end. */
+static void speed(const rig *r, uint32_t at_a_time, uint32_t rounds)
+{
+    const char *source = long_schema;
+    double wall[2][ROUNDS_MAX], processor[2][ROUNDS_MAX], made = 0;
+    for (uint32_t i = 0; i < 2 * rounds; i++) {
+        crowd c = { .r = r, .schemas = i % 2 ? &source : NULL, .schema_count = 1, .jobs = at_a_time,
+                    .slots = at_a_time, .max_tokens = SPEED_TOKENS,
+                    .sampler = { .preset = EXL2_PRESET_BALANCED } };
+        crowd_run(&c);
+        wall[i % 2][i / 2] = (double)c.wall_ns * 1e-6 / (double)c.tokens;
+        processor[i % 2][i / 2] = (double)c.processor * 1e3 / CLOCKS_PER_SEC / (double)c.tokens;
+        made += (double)c.made_ns * 1e-6 / at_a_time / rounds;
+        CHECK(c.tokens > at_a_time * SPEED_TOKENS / 4);
+    }
+    double free_wall = median(wall[0], rounds), with_wall = median(wall[1], rounds);
+    double free_processor = median(processor[0], rounds), with_processor = median(processor[1], rounds);
+    printf("%2u at a time, %u rounds: %.1f tokens a second, %.1f with a grammar (%.1f %% lost); %.3f ms of processor a "
+           "token, %.3f (%+.1f %%); each made in %.2f ms\n",
+           at_a_time, rounds, 1e3 / free_wall, 1e3 / with_wall, 100 - 100 * free_wall / with_wall, free_processor,
+           with_processor, 100 * with_processor / free_processor - 100, made);
+}
+
+static uint32_t number_of(const char *variable, uint32_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
 }
 
 int main(void)
 {
-    const char *wanted = getenv("EXL2_GRAMMAR_VALUES");
-    uint32_t count = wanted ? (uint32_t)strtoul(wanted, NULL, 10) : 100;
-    exl2_model_desc m = { .path = check_model(), .grammars = true };
+    uint32_t count = number_of("EXL2_GRAMMAR_VALUES", 100), rounds = number_of("EXL2_GRAMMAR_ROUNDS", 1);
+    exl2_model_desc m = { .path = check_model(), .batch_max = SLOTS, .grammars = true };
     rig r = rig_open(NULL, &m);
-    judge j = judge_open();
-    for (uint32_t i = 0; i < count; i++) { /* made anew for each, as a game does */
-        const char *schema = schemas[i % EXL2__COUNT(schemas)];
-        exl2_grammar_desc d = { .model = r.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
-        exl2_grammar g;
-        CHECK_INT(exl2_grammar_make(r.engine, &d, &g), EXL2_OK);
-        say(&r, g, i + 1, 1.5f);
-        CHECK_INT(exl2_grammar_close(r.engine, g), EXL2_OK);
-        CHECK(said.stop == EXL2_STOP_GRAMMAR || said.stop == EXL2_STOP_EOS || said.stop == EXL2_STOP_LENGTH);
-        judge_add(&j, 's', schema, said.text, said.bytes);
+    if (count) {
+        values(&r, count);
     }
-    judge_close(&j);
-    compare_speed(&r);
+    rounds = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
+    if (rounds) {
+        speed(&r, 1, rounds);
+    }
+    if (rounds > 1) {
+        speed(&r, SLOTS, rounds);
+    }
     rig_close(&r);
     return check_done();
 }

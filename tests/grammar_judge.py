@@ -1,0 +1,56 @@
+"""grammar_judge.py: an independent opinion of texts that grammars let through: jsonschema for schemas, re for regular
+expressions.
+takes: a file of rows, as grammar_judge.h writes them: `s` (schema) or `r` (expression), length of source, length of
+       text, a newline, both of them.
+gives: exit code 0, 1 or 77 (no jsonschema); a line for each text that is refused, and how many are not.
+next:  grammar_judge.h"""
+import datetime
+import json
+import re
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    sys.exit(77)
+
+formats = jsonschema.FormatChecker()
+if 'date-time' not in formats.checkers:  # jsonschema looks at it only with another package
+
+    @formats.checks('date-time', raises=ValueError)
+    def is_date_time(value):
+        if not isinstance(value, str):
+            return True
+        zone = r'(Z|[+-]\d\d:\d\d)'
+        if not re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?' + zone, value, re.ASCII):
+            return False
+        if value[-1] != 'Z':
+            datetime.time.fromisoformat(value[-5:])
+        return bool(datetime.datetime.strptime(value[:19], '%Y-%m-%dT%H:%M:%S'))
+
+
+def judge_of(kind, source):
+    if kind == b'r':
+        return re.compile(source.decode()).fullmatch
+    validator = jsonschema.Draft202012Validator(json.loads(source), format_checker=formats)
+    return lambda text: validator.validate(json.loads(text)) is None
+
+
+judges = {}
+bad = count = 0
+with open(sys.argv[1], 'rb') as rows:
+    for line in rows:
+        kind, source_bytes, text_bytes = line.split()
+        source = rows.read(int(source_bytes))
+        text = rows.read(int(text_bytes))
+        count += 1
+        try:
+            if (kind, source) not in judges:
+                judges[kind, source] = judge_of(kind, source)
+            if not judges[kind, source](text.decode()):
+                raise ValueError('no match')
+        except Exception as error:  # whatever it is, this text is not good
+            bad += 1
+            print(source[:80], text[:200], str(error)[:200])
+print(count - bad, 'of', count, 'texts are valid')
+sys.exit(bad > 0)
