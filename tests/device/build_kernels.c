@@ -3,7 +3,6 @@
    gives: exit code 0, 1, or 77 without NVRTC.
    owns:  the folder's files.
    next:  run.sh */
-#define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
 #include "../../exl2_impl/3_backend/cuda.h"

@@ -61,6 +61,9 @@ void fake_reset(void);
 exl2__cuda_driver fake_driver(void);
 exl2__cuda_nvrtc fake_nvrtc(void);
 
+/* For fake_engine.c: what the test fills the tables of the engine's driver and compiler with; either may be NULL. */
+void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc);
+
 /* Prints each thing that still lives or was misused; returns how many. */
 int fake_leaks(void);
 

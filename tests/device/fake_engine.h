@@ -1,19 +1,15 @@
 /* fake_engine.h: the whole engine over the fake driver: an engine that believes in GPUs, a kernel cache in memory, and
-   what it logs. Include it first; it brings the implementation.
+   what it logs. The engine is linked: fake_engine.c.
    takes: `machine`: whether there are a driver and a compiler; fake_driver.h's `fake`.
    gives: machine_make, machine_desc, machine_drop_cache, machine_end; the cache's entries; warnings and errors.
    owns:  the cache, until machine_drop_cache.
-   next:  fake_driver.h */
+   next:  fake_engine.c */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
 
 #include "fake_driver.h"
 
-static void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc);
-#define EXL2__CUDA_TABLES(driver, nvrtc) machine_tables(driver, nvrtc)
-#define EXL2_IMPLEMENTATION
-#include "../../exl2.h"
-
+#include "../../exl2_impl/3_backend/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 
@@ -35,7 +31,7 @@ static struct machine {
 
 static const fake_kernel machine_kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
-static void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
+void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     if (driver && machine.driver) {
         *driver = fake_driver();

@@ -4,9 +4,9 @@
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
    owns:  nothing that outlives the program.
    next:  sample.c */
-#define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
+#include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cuda.h"
 #include "../check.h"
 #include "kernel_folder.h"

@@ -6,9 +6,11 @@
 #ifndef MODEL_RIG_H
 #define MODEL_RIG_H
 
-#define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
+#include "../../exl2_impl/2_graph/forward_queue.h"
+#include "../../exl2_impl/2_graph/weights.h"
+#include "../../exl2_impl/3_backend/cpu.h"
 #include "gpu_rig.h"
 #include "spread.h"
 

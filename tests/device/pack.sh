@@ -23,8 +23,10 @@ for name in host repack small sample products gemm attend models product_speed; 
     program $name tests/device/$name.c
 done
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
-for name in golden sampling guidance grammars bans; do
-    program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
+# shellcheck disable=SC2086 # a list
+${CC:-cc} $flags -DEXL2_CONVERT -c demo/common/exl2.c -o "$folder/made/engine.o"
+for name in golden sampling guidance grammars bans grammar_real; do
+    program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done
 program build_kernels tests/device/build_kernels.c
 "$folder/build_kernels" "$folder/kernels" "$arch"
@@ -34,6 +36,7 @@ mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models "$folder/tests/golden/"
 cp tests/device/*.sh "$folder/tests/device/"
+cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
 for name in exl2/exl2-2bit exl2/exl2-3bit exl2/exl2-5bit exl2/exl2-6bit exl2/exl2-8bit exl2/exl2-ragged \
     exl2/exl2-attn-bias exl2/exl2-odd-vocab arch/llama; do

@@ -2,6 +2,8 @@
    prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. (Paths and
    orders of tasks against each other: unit/cpu_simd.c.) */
 #define EXL2__CPU_TASK_COST 1 /* tiny models are cut into tasks too */
+#define EXL2_NO_CUDA
+#define EXL2_IMPLEMENTATION
 #include "rig.h"
 
 #define PROMPT 90

@@ -2,6 +2,8 @@
    be held, cancelled or forked from. What is owed never grows, and everybody reads the history that is theirs. */
 #include "rig.h"
 
+#include "../../exl2_impl/7_engine/objects.h"
+
 #define WORLD 70 /* tokens: a whole page and a part of one */
 #define NEW 12
 

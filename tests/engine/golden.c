@@ -2,6 +2,8 @@
    of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference
    path with F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
 #ifdef GOLDEN_EXACT
+#define EXL2_IMPLEMENTATION
+#define EXL2_NO_CUDA
 #define EXL2_NO_SIMD
 #define EXL2__TEST_F16_WEIGHTS
 #define EXL2__TEST_F32_KV

@@ -1,6 +1,6 @@
 /* grammar_real.c: the real model at temperature 1.5 says values of schemas, several at a time: 100 of them, or as many
-   as $EXL2_GRAMMAR_VALUES says, judged by Python's jsonschema; then what a grammar takes of a token's time, in one round
-   or in as many as $EXL2_GRAMMAR_ROUNDS says. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
+   as $EXL2_GRAMMAR_VALUES says, judged by Python's jsonschema; then what a grammar takes of a token's time, in one
+   round or in as many as $EXL2_GRAMMAR_ROUNDS says. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
 #define _GNU_SOURCE /* mkdtemp, clock_gettime */
 #include "rig.h"
 

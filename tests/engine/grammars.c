@@ -1,8 +1,8 @@
 /* grammars.c: jobs whose text must fit a grammar, through the public API on a tiny model: every kind, ends, stops,
-   texts that close in time, many jobs at once, histories that change, the host's own masks, refusals. That values are
-   valid is judged by Python's jsonschema and re where they are installed. */
+   texts that close in time, many jobs at once, histories that change, the host's own masks, refusals. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
+#include "../../exl2_impl/7_engine/grammars.h"
 #include "../grammar_judge.h"
 
 static text_model model; /* the hook points to it */

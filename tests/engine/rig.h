@@ -1,11 +1,13 @@
 /* rig.h: what the engine tests share: an engine, a model, jobs that collect what they say, JSON of the goldens.
-   A test includes it once; it brings the whole implementation. */
+   A test includes it once. The engine is linked, but for tests that define EXL2_IMPLEMENTATION before, with switches of
+   their own. */
 #ifndef RIG_H
 #define RIG_H
 
-#define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
+#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/1_load/json.h"
 #include "../check.h"
 #include "../device/kernel_folder.h"
 

@@ -2,6 +2,8 @@
    text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
 #include "text_model.h"
 
+#include "../../exl2_impl/6_text/unicode.h"
+
 static text_model model; /* the hook points to it */
 
 /* 16 ids. Whole code points lie across 4|5|6 (a smile in three pieces) and 10|11; 8 is broken UTF-8; 13 is a marker. */

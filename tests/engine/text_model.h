@@ -7,6 +7,8 @@
 
 #include "rig.h"
 
+#include "../../exl2_impl/6_text/pieces.h"
+
 #define TEXT_VOCAB 320
 #define TEXT_PLAN_MAX 32
 #define TEXT_CHAT_CONFIG                                                        \

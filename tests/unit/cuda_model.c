@@ -3,9 +3,9 @@
    parts that order their inputs differently get maps of their own; the host's cap is kept. */
 #define EXL2__CUDA_SLAB_BYTES 9000u /* many slabs a part, and slices that end inside of one */
 
-#define EXL2_IMPLEMENTATION
 #include "../../exl2.h"
 
+#include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
