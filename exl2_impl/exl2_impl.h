@@ -254,6 +254,8 @@ EXL2__SIZE_END
 
 /* defines: states of a walk, made as they are reached */
 #include "6_text/grammar_state.h"
+/* defines: one state for those that differ only in counts that do not matter yet */
+#include "6_text/grammar_far.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar_mask.h"
 

@@ -6,7 +6,7 @@
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
-#include "grammar_state.h"
+#include "grammar_far.h"
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
 #define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u
@@ -30,7 +30,8 @@ typedef struct exl2__grammar_mask {
     uint32_t slot_count, slot_next;
     uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX]; /* their states */
     uint32_t place_count;
-    uint64_t hits, walks, nodes, collections; /* masks from the cache; made; nodes of tries visited; room was made */
+    uint64_t hits, shares, walks; /* masks that were there; made from that of the state with counts set back; others */
+    uint64_t nodes, collections;  /* of tries, visited; room was made */
     exl2__arena memory;
 } exl2__grammar_mask;
 
@@ -55,7 +56,7 @@ typedef enum exl2__grammar_mask_verdict {
 typedef struct exl2__grammar_mask_groups {
     uint8_t verdicts[EXL2__GRAMMAR_VOCAB_LENGTHS];
     uint32_t most[EXL2__GRAMMAR_VOCAB_LENGTHS];
-    bool no_control; /* no control character within 16 characters */
+    bool no_control; /* no control character within SHORT characters */
 } exl2__grammar_mask_groups;
 
 static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
@@ -160,7 +161,7 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
         }
         begin = end;
         closed = !t.dead && !t.full && t.count == end;
-        if (!t.dead && (closed || length + 1 < EXL2__GRAMMAR_VOCAB_LENGTHS)) {
+        if (!t.dead && (closed || length < EXL2__GRAMMAR_VOCAB_SHORT)) {
             g->verdicts[length] = t.most <= left ? EXL2__GRAMMAR_MASK_ALL
                 : t.least > left ? EXL2__GRAMMAR_MASK_NONE : EXL2__GRAMMAR_MASK_WALK;
             g->most[length] = t.most;
@@ -179,10 +180,10 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
 
 /* ---- masks ---- */
 
-/* Sets the bits of a group's tokens after which at most `left` tokens are needed; *needs: the most that one of them
-   needs. false: full. */
-static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t state, uint32_t left,
-                                    uint32_t *bits, uint32_t *needs)
+/* Sets the bits of the tokens in groups [group, last] after which at most `left` tokens are needed; *needs: the most
+   that one of them needs. false: full. */
+static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t last, uint32_t state,
+                                    uint32_t left, uint32_t *bits, uint32_t *needs)
 {
     exl2__grammar_state *s = &m->states;
     const exl2__grammar_vocab_node *nodes = m->vocab->nodes;
@@ -194,7 +195,7 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
     if (!rows[0]) {
         return false;
     }
-    uint32_t end = m->vocab->begin[group + 1], visited = 0;
+    uint32_t end = m->vocab->begin[last + 1], visited = 0;
     for (uint32_t i = m->vocab->begin[group]; i < end; visited++) {
         exl2__grammar_vocab_node n = nodes[i];
         const uint32_t *row = rows[n.depth - 1];
@@ -226,7 +227,10 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
 static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t state,
                                      uint32_t left, uint32_t *bits, uint32_t *needs)
 {
-    static const uint8_t ends[] = { 4, 8, 16, EXL2__GRAMMAR_VOCAB_LENGTHS }; /* of groups */
+    static const struct { uint8_t end, group; } parts[] = {
+        { 4, EXL2__GRAMMAR_VOCAB_TEXT4 }, { 8, EXL2__GRAMMAR_VOCAB_TEXT8 }, { 16, EXL2__GRAMMAR_VOCAB_TEXT16 },
+        { 17, EXL2__GRAMMAR_VOCAB_TEXT32 }, { EXL2__GRAMMAR_VOCAB_LENGTHS, EXL2__GRAMMAR_VOCAB_TEXT },
+    };
     uint32_t all = 0;
     while (all < EXL2__GRAMMAR_VOCAB_LENGTHS && g->verdicts[all] == EXL2__GRAMMAR_MASK_ALL) {
         all++;
@@ -235,15 +239,15 @@ static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_
         memcpy(bits, m->vocab->masks[all - 1], (size_t)m->vocab->words * 4);
         *needs = g->most[all - 1];
     }
-    for (uint32_t i = all, group = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
-        while (i >= ends[group]) {
-            group++;
+    for (uint32_t i = all, part = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        while (i >= parts[part].end) {
+            part++;
         }
         if (g->verdicts[i] == EXL2__GRAMMAR_MASK_WALK) {
-            if (!exl2__grammar_mask_walk(m, group, state, left, bits, needs)) {
+            if (!exl2__grammar_mask_walk(m, parts[part].group, parts[part].group, state, left, bits, needs)) {
                 return false;
             }
-            i = ends[group] - 1u;
+            i = parts[part].end - 1u;
         }
     }
     return true;
@@ -258,11 +262,70 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint3
     memset(bits, 0, (size_t)m->vocab->words * 4);
     bool made = exl2__grammar_mask_explore(m, state, left, &g);
     made = made && exl2__grammar_mask_texts(m, &g, state, left, bits, needs);
-    if (made && !g.no_control) {
-        made = exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_CONTROL, state, left, bits, needs);
-    }
+    uint32_t other = g.no_control ? EXL2__GRAMMAR_VOCAB_OTHER : EXL2__GRAMMAR_VOCAB_CONTROL;
+    made = made && exl2__grammar_mask_walk(m, other, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
     m->walks++;
-    return made && exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
+    return made && exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_OTHER_LONG, EXL2__GRAMMAR_VOCAB_OTHER_LONG, state,
+                                           left, bits, needs);
+}
+
+/* The same from the mask of a state that allows the same texts of up to `reach` characters: longer tokens are looked
+   at. */
+static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t state, const exl2__grammar_mask_slot *from,
+                                     uint32_t reach, uint32_t *bits, uint32_t *needs)
+{
+    uint32_t words = m->vocab->words, far = reach >= EXL2__GRAMMAR_VOCAB_LONG;
+    const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[far];
+    for (uint32_t i = 0; i < words; i++) {
+        bits[i] = shared[i] & ~longs[i];
+    }
+    *needs = from->needs;
+    m->shares++;
+    return exl2__grammar_mask_walk(m, far ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32,
+                                   EXL2__GRAMMAR_VOCAB_OTHER_LONG, state, EXL2__GRAMMAR_LINK_NEVER, bits, needs);
+}
+
+/* The next slot gets the mask of a state, for any number of tokens left; `from`: of the state that it shares with, or
+   NULL. NULL: full. */
+static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t state,
+                                                                  const exl2__grammar_mask_slot *from, uint32_t reach)
+{
+    m->slot_next = (m->slot_next + (from == &m->slots[m->slot_next])) % m->slot_count;
+    exl2__grammar_mask_slot *slot = &m->slots[m->slot_next];
+    uint32_t *bits = m->bits + (size_t)m->slot_next * m->vocab->words, needs;
+    m->states.states[slot->state].mask = 0; /* whoever had it loses it */
+    slot->state = 0;
+    bool made = from ? exl2__grammar_mask_share(m, state, from, reach, bits, &needs)
+                     : exl2__grammar_mask_make(m, state, EXL2__GRAMMAR_LINK_NEVER, bits, &needs);
+    if (!made) {
+        return NULL;
+    }
+    *slot = (exl2__grammar_mask_slot){ state, needs };
+    m->states.states[state].mask = m->slot_next + 1;
+    m->slot_next = (m->slot_next + 1) % m->slot_count;
+    return slot;
+}
+
+/* Mask of a state, if it is there. */
+static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__grammar_mask *m, uint32_t state)
+{
+    uint32_t mask = m->states.states[state].mask;
+    m->hits += mask > 0;
+    return mask ? &m->slots[mask - 1] : NULL;
+}
+
+/* The slot with the mask of a state, for any number of tokens left. NULL: full. */
+static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t state)
+{
+    const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, state);
+    uint32_t reach, far = slot ? state : exl2__grammar_far_state(&m->states, state, &reach);
+    if (slot || far == EXL2__GRAMMAR_STATE_FULL) {
+        return slot;
+    }
+    slot = far == state ? NULL : exl2__grammar_mask_known(m, far);
+    slot = slot ? slot : exl2__grammar_mask_new_slot(m, far, NULL, 0);
+    return far == state || !slot || reach >= m->vocab->longest ? slot
+        : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
 /* Forgets all states but those of the places. */
@@ -285,35 +348,14 @@ static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
 static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
                                           uint32_t left, const uint32_t **bits, bool *may_end)
 {
-    exl2__grammar_state_one *one = &m->states.states[place->state];
     uint32_t words = m->vocab->words, needs, after = left ? left - 1 : 0;
-    *may_end = one->may_end;
-    if (one->mask && m->slots[one->mask - 1].needs <= after) {
-        *bits = m->bits + (size_t)(one->mask - 1) * words;
-        m->hits++;
-        return EXL2_OK;
-    }
-    uint32_t slot = one->mask ? m->slot_count : m->slot_next; /* one that has a mask is near its end */
+    uint32_t *exact = m->bits + (size_t)m->slot_count * words;
+    *may_end = m->states.states[place->state].may_end;
     for (int tries = 0; tries < 2; tries++) {
-        uint32_t *into = m->bits + (size_t)slot * words;
-        *bits = into;
-        if (slot < m->slot_count) { /* whoever had it loses it */
-            m->states.states[m->slots[slot].state].mask = 0;
-            m->slots[slot].state = 0;
-            if (exl2__grammar_mask_make(m, place->state, EXL2__GRAMMAR_LINK_NEVER, into, &needs)) {
-                m->slots[slot].state = place->state;
-                m->slots[slot].needs = needs;
-                m->states.states[place->state].mask = slot + 1;
-                m->slot_next = (slot + 1) % m->slot_count;
-                if (needs <= after) {
-                    return EXL2_OK;
-                }
-                slot = m->slot_count;
-                into = m->bits + (size_t)slot * words;
-                *bits = into;
-            }
-        }
-        if (slot == m->slot_count && exl2__grammar_mask_make(m, place->state, after, into, &needs)) {
+        const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(m, place->state);
+        bool far_from_end = slot && slot->needs <= after;
+        *bits = far_from_end ? m->bits + (size_t)(slot - m->slots) * words : exact;
+        if (far_from_end || (slot && exl2__grammar_mask_make(m, place->state, after, exact, &needs))) {
             return EXL2_OK;
         }
         exl2__grammar_mask_collect(m);

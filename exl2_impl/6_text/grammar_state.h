@@ -3,7 +3,7 @@
    takes: a linked automaton, memory.
    gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _next, _collect.
    owns:  one block, from open to close.
-   next:  grammar_mask.h */
+   next:  grammar_far.h */
 #ifndef EXL2__GRAMMAR_STATE_H
 #define EXL2__GRAMMAR_STATE_H
 

@@ -12,17 +12,22 @@
 #define EXL2__GRAMMAR_VOCAB_NONE UINT32_MAX
 #define EXL2__GRAMMAR_VOCAB_BYTES_MAX 255u /* longer tokens are never allowed */
 #define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* longest token that _find knows */
-#define EXL2__GRAMMAR_VOCAB_LENGTHS 17u    /* of TEXT, in characters; the last stands for all longer ones */
+#define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* characters of tokens that are not long; */
+#define EXL2__GRAMMAR_VOCAB_LONG 32u       /* of long ones that are not of the longest group of their kind */
+#define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
 
 /* TEXT: whole characters that JSON strings hold as they are, by count; most of a vocabulary. CONTROL: such characters,
-   then a control character. OTHER: quotes, backslashes, parts of characters. */
+   then a control character. OTHER: quotes, backslashes, parts of characters. From TEXT32 on: those of more than SHORT
+   characters, or of the other kinds more than SHORT bytes. */
 typedef enum exl2__grammar_vocab_group {
-    EXL2__GRAMMAR_VOCAB_TEXT4,  /* 1..4 characters */
+    EXL2__GRAMMAR_VOCAB_TEXT4, /* 1..4 characters */
     EXL2__GRAMMAR_VOCAB_TEXT8,
     EXL2__GRAMMAR_VOCAB_TEXT16,
-    EXL2__GRAMMAR_VOCAB_TEXT,   /* more */
     EXL2__GRAMMAR_VOCAB_CONTROL,
     EXL2__GRAMMAR_VOCAB_OTHER,
+    EXL2__GRAMMAR_VOCAB_TEXT32,
+    EXL2__GRAMMAR_VOCAB_TEXT,  /* more */
+    EXL2__GRAMMAR_VOCAB_OTHER_LONG,
     EXL2__GRAMMAR_VOCAB_GROUPS
 } exl2__grammar_vocab_group;
 
@@ -37,7 +42,9 @@ typedef struct exl2__grammar_vocab {
     const exl2__vocab *vocab;
     exl2__grammar_vocab_node *nodes;
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
-    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens of up to 1, 2 ... 16, any characters */
+    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens of up to so many characters */
+    uint32_t *longs[2];  /* [words] tokens from TEXT32 on; from TEXT on */
+    uint32_t longest;    /* bytes of a token, at most */
     uint32_t *slots, slot_mask;                   /* tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* of a mask: one bit per id, 32 a word */
     bool alone[256];                              /* the byte is a token */
@@ -48,25 +55,27 @@ typedef struct exl2__grammar_vocab_item {
     uint64_t prefix; /* first eight bytes, first byte highest */
     const char *text;
     uint32_t id;
-    uint8_t bytes, group, length; /* length: characters, of TEXT */
+    uint8_t bytes, group, length;
 } exl2__grammar_vocab_item;
 
-/* *length: characters; LENGTHS if there are more. */
+/* *length: of TEXT, its place among masks and 1; else 0. */
 static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
 {
     uint32_t count = 0, code;
+    bool is_long = bytes > EXL2__GRAMMAR_VOCAB_SHORT;
+    *length = 0;
     for (size_t at = 0; at < bytes; count++) {
         at += exl2__unicode_next(text + at, bytes - at, &code);
-        if (code >= EXL2__UNICODE_BAD || code == '"' || code == '\\') {
-            return EXL2__GRAMMAR_VOCAB_OTHER;
-        }
-        if (code < 0x20) {
-            return count < 16 ? EXL2__GRAMMAR_VOCAB_CONTROL : EXL2__GRAMMAR_VOCAB_OTHER;
+        if (code >= EXL2__UNICODE_BAD || code == '"' || code == '\\' || code < 0x20) {
+            return is_long ? EXL2__GRAMMAR_VOCAB_OTHER_LONG : code < 0x20 ? EXL2__GRAMMAR_VOCAB_CONTROL
+                : EXL2__GRAMMAR_VOCAB_OTHER;
         }
     }
-    *length = (uint8_t)exl2__min32(count, EXL2__GRAMMAR_VOCAB_LENGTHS);
+    bool longest = count > EXL2__GRAMMAR_VOCAB_LONG;
+    *length = (uint8_t)(exl2__min32(count, EXL2__GRAMMAR_VOCAB_SHORT + 1) + longest);
     return count <= 4 ? EXL2__GRAMMAR_VOCAB_TEXT4 : count <= 8 ? EXL2__GRAMMAR_VOCAB_TEXT8
-        : count <= 16 ? EXL2__GRAMMAR_VOCAB_TEXT16 : EXL2__GRAMMAR_VOCAB_TEXT;
+        : count <= EXL2__GRAMMAR_VOCAB_SHORT ? EXL2__GRAMMAR_VOCAB_TEXT16
+        : longest ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32;
 }
 
 static bool exl2__grammar_vocab_less(const void *items, uint32_t left, uint32_t right)
@@ -165,9 +174,13 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
             path[depth++] = node;
         }
         v->nodes[node - 1].token = item->id;
-        if (item->group < EXL2__GRAMMAR_VOCAB_CONTROL) {
-            v->masks[item->length - 1][item->id / 32] |= 1u << item->id % 32;
+        uint32_t bit = 1u << item->id % 32, word = item->id / 32;
+        if (item->length) {
+            v->masks[item->length - 1][word] |= bit;
         }
+        v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
+        v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
+        v->longest = exl2__max32(v->longest, item->bytes);
         if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
             exl2__grammar_vocab_remember(v, item);
         }
@@ -189,8 +202,9 @@ static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, u
 {
     v->nodes = (exl2__grammar_vocab_node *)exl2__arena_take(a, (uint64_t)nodes * sizeof *v->nodes);
     v->slots = (uint32_t *)exl2__arena_take_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
-    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
-        v->masks[i] = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
+        uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
+        *mask = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
     }
 }
 
