@@ -31,7 +31,8 @@ typedef struct exl2__forward {
     bool ahead;                           /* the pass after this one is queued, too */
     uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
-    float ns_per_cost[EXL2__PHASE_COUNT][EXL2__FORWARD_CLASSES]; /* learnt, by rows; 0 = not yet */
+    /* Learnt, by kind of items and by rows; 0 = not yet: */
+    float ns_per_cost[EXL2__PHASE_COUNT][EXL2__PHASE_KINDS][EXL2__FORWARD_CLASSES];
 } exl2__forward;
 
 #define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* a guess for phases that never ran: 10 G multiply-adds a second */
@@ -81,33 +82,34 @@ static inline uint32_t exl2__forward_class(uint32_t rows)
     return rows <= 1 ? 0 : rows <= 8 ? 1 : 2;
 }
 
-/* What a multiply-add of the phase takes. What is not known yet is taken from fewer rows, which are slower, or
+/* What a multiply-add of such items takes. What is not known yet is taken from fewer rows, which are slower, or
    guessed. */
-static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase, uint32_t rows)
+static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase, uint32_t kind, uint32_t rows)
 {
-    for (uint32_t kind = exl2__forward_class(rows) + 1; kind-- > 0;) {
-        if (f->ns_per_cost[phase][kind] > 0) {
-            return (double)f->ns_per_cost[phase][kind];
+    for (uint32_t size = exl2__forward_class(rows) + 1; size-- > 0;) {
+        if (f->ns_per_cost[phase][kind][size] > 0) {
+            return (double)f->ns_per_cost[phase][kind][size];
         }
     }
     return (double)EXL2__FORWARD_FIRST_NS_PER_COST;
 }
 
-/* Items of the current phase that fit into `ns`. */
-static inline uint32_t exl2__forward_fit(const exl2__forward *f, uint32_t rows, uint64_t ns)
+/* Such items of the current phase that fit into `ns`. */
+static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__alike *alike, uint32_t rows, uint64_t ns)
 {
-    double item_ns = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows)
-                   * exl2__forward_speed(f, f->phase, rows);
+    double item_ns = (double)alike->cost * exl2__forward_speed(f, f->phase, alike->kind, rows);
     double fit = item_ns > 0 ? (double)ns / item_ns : 1;
     return fit > 1e9 ? 1000000000u : (uint32_t)fit;
 }
 
 /* The new figure counts a quarter, so that one preempted unit does not halve the speed that we believe in. */
-static inline void exl2__forward_learn(exl2__forward *f, uint32_t rows, uint32_t items, uint64_t ns)
+static inline void exl2__forward_learn(exl2__forward *f, const exl2__alike *alike, uint32_t rows, uint32_t items,
+                                       uint64_t ns)
 {
-    double cost = (double)f->backend->item_cost(f->device, (exl2__phase)f->phase, rows) * (double)items;
+    double cost = (double)alike->cost * (double)items;
     if (cost > 0) {
-        float *known = &f->ns_per_cost[f->phase][exl2__forward_class(rows)], now = (float)((double)ns / cost);
+        float *known = &f->ns_per_cost[f->phase][alike->kind][exl2__forward_class(rows)];
+        float now = (float)((double)ns / cost);
         *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
     }
 }
@@ -146,12 +148,13 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
         uint32_t rows = has_logits ? range.logit_count : f->step.row_count;
         if (range.begin < items) {
             uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
-            uint32_t fit = exl2__forward_fit(f, rows, left);
+            exl2__alike alike = f->backend->alike(f->device, (exl2__phase)f->phase, rows, range.begin);
+            uint32_t fit = exl2__forward_fit(f, &alike, rows, left), last = deadline_ns ? alike.end : items;
             if (fit == 0 && !at_least_one) {
                 *status = EXL2__FORWARD_MORE;
                 return EXL2_OK;
             }
-            range.end = range.begin + exl2__min32(items - range.begin, exl2__max32(fit, 1));
+            range.end = range.begin + exl2__min32(last - range.begin, exl2__max32(fit, 1));
             bool in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
             exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
             exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, &range);
@@ -165,7 +168,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
             if (deadline_ns) {
                 uint64_t then = now;
                 now = exl2__platform_ns();
-                exl2__forward_learn(f, rows, range.end - range.begin, now - then);
+                exl2__forward_learn(f, &alike, rows, range.end - range.begin, now - then);
             }
         }
         if (f->item < items) {
@@ -200,10 +203,10 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
         return f->backend->rows_for(f->device, ns);
     }
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
-        double row_ns = (double)f->backend->item_cost(f->device, (exl2__phase)phase, f->plan->rows_max)
-                      / (double)f->plan->rows_max * exl2__forward_speed(f, phase, f->plan->rows_max);
-        if (row_ns > 0 && (double)ns / row_ns < rows) {
-            rows = (double)ns / row_ns;
+        uint32_t most = f->plan->rows_max, item = 0;
+        for (exl2__alike a; (a = f->backend->alike(f->device, (exl2__phase)phase, most, item)).end; item = a.end) {
+            double row_ns = (double)a.cost / (double)most * exl2__forward_speed(f, phase, a.kind, most);
+            rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;
         }
     }
     return rows < 1 ? 1 : (uint32_t)rows;

@@ -151,6 +151,14 @@ typedef struct exl2__range {
     uint32_t logit0, logit_count;
 } exl2__range;
 
+#define EXL2__PHASE_KINDS 3 /* of items in a phase */
+
+typedef struct exl2__alike {
+    uint64_t cost; /* multiply-adds of an item, in proportion among items of a kind */
+    uint32_t kind; /* what a multiply-add takes depends on it, and on the phase; */
+    uint32_t end;  /* items up to here are of it. 0: there is no such item */
+} exl2__alike;
+
 typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
 
 typedef struct exl2__backend {
@@ -184,8 +192,8 @@ typedef struct exl2__backend {
     /* A pass: begin, then every phase over all its items, layer by layer; then the results. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step lives until the pass is over */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
-    /* Multiply-adds of one item at `rows` rows; a guide for budgets. */
-    uint64_t (*item_cost)(const exl2__device *d, exl2__phase phase, uint32_t rows);
+    /* Item `item` of a phase at `rows` rows, and which ones behind it are alike; a guide for budgets. NULL: it queues. */
+    exl2__alike (*alike)(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item);
     /* After `sample`, or (count 0) at the end of a pass without logits. PENDING, if not told to wait, while a device is
        still at it. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);

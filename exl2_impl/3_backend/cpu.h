@@ -207,7 +207,7 @@ typedef struct exl2__cpu_stage {
     uint64_t cost; /* of an item, in multiply-adds */
 } exl2__cpu_stage;
 
-#define EXL2__CPU_STAGES 3
+#define EXL2__CPU_STAGES EXL2__PHASE_KINDS
 
 static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint32_t rows, exl2__cpu_stage *out)
 {
@@ -397,12 +397,18 @@ static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, c
     return stages[0].items + stages[1].items + stages[2].items;
 }
 
-/* The dearest item of the phase. */
-static uint64_t exl2__cpu_item_cost(const exl2__device *d, exl2__phase phase, uint32_t rows)
+static exl2__alike exl2__cpu_alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
 {
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    uint32_t end = 0;
     exl2__cpu_stages(exl2__cpu_of(d), phase, rows, stages);
-    return stages[1].work ? stages[1].cost : stages[0].cost;
+    for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
+        end += stages[i].items;
+        if (item < end) {
+            return (exl2__alike){ stages[i].cost, i, end };
+        }
+    }
+    return (exl2__alike){ 0, 0, 0 };
 }
 
 static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
@@ -444,7 +450,7 @@ static const exl2__backend exl2__cpu_backend = {
     .prepare = exl2__cpu_prepare,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
-    .item_cost = exl2__cpu_item_cost,
+    .alike = exl2__cpu_alike,
     .collect = exl2__cpu_collect,
     .logits = exl2__cpu_row_logits,
     .draw = exl2__cpu_row_draw,

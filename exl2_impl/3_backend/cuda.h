@@ -153,14 +153,6 @@ static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, 
     return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : 1;
 }
 
-static uint64_t exl2__cuda_item_cost(const exl2__device *device, exl2__phase phase, uint32_t rows)
-{
-    (void)device;
-    (void)phase;
-    (void)rows;
-    return 0;
-}
-
 static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const exl2__layer *layer,
                                     const exl2__range *range)
 {
@@ -202,7 +194,6 @@ static const exl2__backend exl2__cuda_backend = {
     .prepare = exl2__cuda_prepare,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
-    .item_cost = exl2__cuda_item_cost,
     .collect = exl2__cuda_collect,
     .draws = exl2__cuda_sample_can,
     .logits = exl2__cuda_row_logits,
