@@ -12,9 +12,12 @@
 
 typedef enum exl2__forward_status {
     EXL2__FORWARD_MORE,    /* the deadline came first */
+    EXL2__FORWARD_MASKS,   /* the masks of the step's rows have to be made now: exl2__forward_masked, and run again */
     EXL2__FORWARD_RESULTS, /* results of logit rows [logit0, logit0 + result_count) are there; run again */
     EXL2__FORWARD_DONE
 } exl2__forward_status;
+
+typedef enum exl2__masks { EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_THERE } exl2__masks;
 
 #define EXL2__FORWARD_CLASSES 3 /* 1 row, 2..8, more: fewer rows use the weights that are read less */
 
@@ -25,6 +28,7 @@ typedef struct exl2__forward {
     const exl2__plan *plan;
     exl2__step step;
     bool active;
+    exl2__masks masks;                    /* THERE, too, if there are none */
     uint32_t layer, phase, item;          /* the next unit, of a backend that works phase by phase; */
     uint32_t unit;                        /* of one that queues: the next one to queue; */
     bool queued;                          /* all that the next results need is queued; */
@@ -60,9 +64,19 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     f->step = *step;
     f->layer = f->phase = f->item = f->unit = f->logit0 = f->result_count = 0;
     f->queued = f->ahead = false;
+    f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;
     EXL2__TRY(f->backend->begin(f->device, &f->step));
     f->active = true;
     return EXL2_OK;
+}
+
+/* After MASKS: they are there. On failure the pass is over. */
+static inline exl2_result exl2__forward_masked(exl2__forward *f)
+{
+    f->masks = EXL2__MASKS_THERE;
+    exl2_result r = f->backend->masks ? f->backend->masks(f->device) : EXL2_OK;
+    f->active = r >= 0;
+    return r;
 }
 
 /* Copies of pages that nobody has begun with. */
@@ -142,6 +156,11 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
         if (f->phase == EXL2__PHASE_COUNT || (has_logits && range.logit_count == 0)) {
             f->active = false;
             *status = EXL2__FORWARD_DONE;
+            return EXL2_OK;
+        }
+        if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_THERE) {
+            f->masks = EXL2__MASKS_WANTED;
+            *status = EXL2__FORWARD_MASKS;
             return EXL2_OK;
         }
         uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);

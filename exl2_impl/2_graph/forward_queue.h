@@ -33,17 +33,20 @@ static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint
     return end;
 }
 
-/* Queues what fits. After it f->queued says whether the next results can be waited for. */
+/* Queues what fits: layers, and once the masks are there the rest. After it f->queued says whether the next results can
+   be waited for. */
 static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__pace *pace)
 {
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
-    uint32_t end = f->backend->units(f->device) + (f->step.logit_count ? group + 1 : 0);
+    bool masks = f->masks == EXL2__MASKS_THERE;
+    uint32_t end = f->backend->units(f->device) + (f->step.logit_count && masks ? group + 1 : 0);
     uint32_t fit = exl2__forward_units_that_fit(f, end, pace);
     if (fit > f->unit) {
         EXL2__TRY(f->backend->queue(f->device, f->unit, fit, pace->timed));
         f->unit = fit;
     }
-    f->queued = fit == end;
+    f->queued = fit == end && masks;
+    f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
     if (f->queued && pace->repeat && f->step.decodes && f->step.logit_count <= f->plan->logit_rows_max) {
         EXL2__TRY(f->backend->repeat(f->device));
         f->ahead = true;
@@ -59,6 +62,7 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__pace 
         EXL2__TRY(exl2__forward_queue_units(f, pace));
     }
     if (all || !f->queued) {
+        *status = f->masks == EXL2__MASKS_WANTED ? EXL2__FORWARD_MASKS : *status;
         return EXL2_OK;
     }
     uint32_t count = exl2__forward_group(f);
@@ -90,7 +94,9 @@ static inline void exl2__forward_go_on(exl2__forward *f)
 {
     f->logit0 = f->result_count = 0;
     f->ahead = false;
-    f->queued = false; /* all units are, but perhaps a repetition is not */
+    f->queued = false; /* all units are, but perhaps a repetition is not; of a step with masks the layers are */
+    f->unit = f->step.masked ? f->backend->units(f->device) : f->unit;
+    f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;
     f->active = true;
 }
 

@@ -112,7 +112,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     const exl2__sampling *sampling; /* DRAW, HOST, and so on with what follows */
     const float *negative;          /* HOST: logits [vocab] of guidance, NULL = none; */
     float guidance;                 /* how far from those */
-    const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all */
+    const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all. Filled in
+                                       while the pass is under way */
     uint64_t draw_position;         /* DRAW: absolute position of the new token in its session; */
     uint32_t attempt;               /* and how often that position was taken back */
     const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */
@@ -141,6 +142,7 @@ typedef struct exl2__step { /* the arrays live until the pass has ended */
     const exl2__logit_row *logits;
     uint32_t logit_count;
     bool decodes; /* every row is the only one of its sequence, and draws */
+    bool masked;  /* some rows have masks: nothing is drawn before they are there */
 } exl2__step;
 
 /* The part of a phase that one call does. Items are the backend's own unit of work (exl2__backend.items says how
@@ -192,7 +194,8 @@ typedef struct exl2__backend {
     /* A pass: begin, then every phase over all its items, layer by layer; then the results. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step lives until the pass is over */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
-    /* Item `item` of a phase at `rows` rows, and which ones behind it are alike; a guide for budgets. NULL: it queues. */
+    /* Item `item` of a phase at `rows` rows, and which ones behind it are alike: a guide for budgets. Of a backend that
+       queues: NULL. */
     exl2__alike (*alike)(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item);
     /* After `sample`, or (count 0) at the end of a pass without logits. PENDING, if not told to wait, while a device is
        still at it. */
@@ -211,8 +214,11 @@ typedef struct exl2__backend {
     uint64_t (*unit_ns)(const exl2__device *d, uint32_t unit);
     uint64_t (*queued_ns)(exl2__device *d);                     /* of what was queued, timed, and has not ended */
     uint32_t (*rows_for)(const exl2__device *d, uint64_t ns);   /* rows of a pass none of whose units takes longer */
+    /* The masks of the pass that was begun are there: takes them to the device, in front of head and sampling. */
+    exl2_result (*masks)(exl2__device *d);
     /* Queues a pass that decodes once more, before its tokens are known here: every row goes on with the token that it
-       drew, by one position; one that may draw no more is left out. `begin` drops such a pass. */
+       drew, by one position; one that may draw no more is left out. Of a pass with masks only the layers: new masks and
+       the rest follow. `begin` drops such a pass. */
     exl2_result (*repeat)(exl2__device *d);
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL outside the layers */

@@ -203,6 +203,7 @@ static const exl2__backend exl2__cuda_backend = {
     .unit_ns = exl2__cuda_unit_ns,
     .queued_ns = exl2__cuda_queued_ns,
     .rows_for = exl2__cuda_rows_for,
+    .masks = exl2__cuda_masks,
     .repeat = exl2__cuda_repeat,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)

@@ -51,6 +51,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
 typedef struct exl2__cuda_pass {
     uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
     uint64_t rows, draws, copies;
+    uint64_t masks;      /* one for each row that has one, aligned to 16 bytes */
     uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
     uint32_t longest;    /* tokens that the row with the longest context sees */
     uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
@@ -66,7 +67,7 @@ typedef struct exl2__cuda_pass {
 
 /* Graphs of passes that decode one row, of those that decode up to 8. */
 typedef struct exl2__cuda_graphs {
-    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES];
+    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES], *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* all of them */
     exl2__cuda_graph_exec **ranges[2]; /* [units] */
     uint32_t units;
 } exl2__cuda_graphs;

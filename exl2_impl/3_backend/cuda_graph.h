@@ -5,9 +5,9 @@
    owns:  the graphs, until close.
    next:  cuda_queue.h
 
-   Graphs of whole passes exist for 1 and for 8 rows, each for a few numbers of splits of attention: rows of a pass
-   and their contexts lie in device memory, launches made for too many leave at once. Graphs of single units, which
-   budgets need, are made for the most splits only. */
+   Graphs of whole passes, and of all their layers, exist for 1 and for 8 rows, each for a few numbers of splits of
+   attention: rows of a pass and their contexts lie in device memory, launches made for too many leave at once. Graphs
+   of single units, which budgets need, are made for the most splits only. */
 #ifndef EXL2__CUDA_GRAPH_H
 #define EXL2__CUDA_GRAPH_H
 
@@ -111,6 +111,7 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
     for (uint32_t rows = 0; rows < 2; rows++) {
         for (uint32_t i = 0; i < EXL2__CUDA_SPLIT_CLASSES; i++) {
             exl2__cuda_graph_free(m, g->whole[rows][i]);
+            exl2__cuda_graph_free(m, g->layers[rows][i]);
         }
         for (uint32_t i = 0; i < g->units && g->ranges[rows]; i++) {
             exl2__cuda_graph_free(m, g->ranges[rows][i]);
@@ -135,6 +136,7 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
         m->pass.splits = exl2__cuda_split_classes[i];
         if (m->whole) {
             EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
+            EXL2__TRY(exl2__cuda_capture(m, 0, g->units - 1, &g->layers[rows][i]));
         }
     }
     for (uint32_t i = 0; i < g->units; i++) {
@@ -154,9 +156,10 @@ static exl2_result exl2__cuda_queue_fixed(exl2__cuda_model *m, uint32_t begin, u
 {
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = m->pass.row_count > 1;
-    exl2__cuda_graph_exec *whole = g->whole[rows][exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest))];
-    if (begin == 0 && end == g->units && m->whole) {
-        return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(whole, m->gpu->stream), "queueing a pass");
+    uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest));
+    if (begin == 0 && end + 1 >= g->units && m->whole) {
+        exl2__cuda_graph_exec *graph = end == g->units ? g->whole[rows][splits] : g->layers[rows][splits];
+        return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(graph, m->gpu->stream), "queueing a pass");
     }
     for (uint32_t unit = begin; unit < end; unit++) {
         int queued = m->gpu->driver.graph_launch(g->ranges[rows][unit], m->gpu->stream);

@@ -1,6 +1,6 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
-   gives: exl2__cuda_begin, exl2__cuda_pass_fixed; exl2__cuda_run.
+   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_fixed; exl2__cuda_run.
    owns:  nothing.
    next:  cuda_product.h */
 #ifndef EXL2__CUDA_PASS_H
@@ -112,9 +112,8 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
     }
 }
 
-/* One row of logits with its lists; vocab: tokens of its mask, if it has one. */
-static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, uint32_t vocab,
-                                 exl2k_draw *draw)
+/* One row of logits with its lists, without its mask. */
+static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_draw *draw)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_DRAW) {
@@ -123,13 +122,8 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
         const exl2__sampling *s = row->sampling;
         uint64_t biases = s->bias_count + row->extra_count;
         exl2k_bias *bias = (exl2k_bias *)exl2__cuda_pack(k, biases * sizeof(exl2k_bias), &lists.bias);
-        uint64_t mask_bytes = exl2__bit_words(vocab) * sizeof(uint32_t);
-        void *mask = row->mask ? exl2__cuda_pack(k, mask_bytes, &lists.mask) : NULL;
-        if (!history || !bias || (row->mask && !mask)) {
+        if (!history || !bias) {
             return false;
-        }
-        if (mask) {
-            memcpy(mask, row->mask, mask_bytes);
         }
         if (row->history_count) {
             memcpy(history, row->history, row->history_count * sizeof(uint32_t));
@@ -141,6 +135,26 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
     }
     *draw = exl2__cuda_sample_draw(row, &lists, advance, row->left);
     return true;
+}
+
+/* Of one mask. */
+static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
+{
+    return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
+}
+
+/* Behind everything else, and uploaded later. */
+static bool exl2__cuda_place_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_draw *draws)
+{
+    uint64_t bytes = 0;
+    m->pass.masks = k->device + k->used;
+    for (uint32_t i = 0; i < m->step->logit_count; i++) {
+        if (m->step->logits[i].mask) {
+            draws[i].mask = m->pass.masks + bytes;
+            bytes += exl2__cuda_mask_bytes(m);
+        }
+    }
+    return k->used + bytes <= k->size;
 }
 
 /* All of the data, `at` its places. */
@@ -169,9 +183,9 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, m->plan->shape.vocab, &draws[i]);
+        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &draws[i]);
     }
-    return good;
+    return good && exl2__cuda_place_masks(m, k, draws);
 }
 
 /* What launches of a fixed pass of `rows` rows (1 or 8) are told; nothing of it is in the step. */
@@ -216,6 +230,31 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
     return exl2__cuda_ring_send(m->gpu, &m->ring, m->b.data, 0, k.used, true);
+}
+
+static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
+{
+    void *slot;
+    uint64_t used = 0;
+    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+    for (uint32_t i = 0; i < m->step->logit_count; i++) {
+        if (m->step->logits[i].mask) {
+            memcpy((uint8_t *)slot + used, m->step->logits[i].mask,
+                   exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t));
+            used += exl2__cuda_mask_bytes(m);
+        }
+    }
+    m->pass.chained = false; /* the next kernel reads them */
+    return exl2__cuda_ring_send(m->gpu, &m->ring, m->pass.masks, 0, used, true);
+}
+
+static exl2_result exl2__cuda_masks(exl2__device *device)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_send_masks(m);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
 }
 
 static exl2_result exl2__cuda_begin(exl2__device *device, const exl2__step *step)

@@ -89,7 +89,11 @@ static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, u
     if (m->step->row_count) {
         EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
     }
-    return end >= last ? exl2__cuda_mark(m) : EXL2_OK;
+    if (end < last) {
+        exl2__cuda_device_flush(m->gpu);
+        return EXL2_OK;
+    }
+    return exl2__cuda_mark(m);
 }
 
 static exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
@@ -112,12 +116,16 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
     return r;
 }
 
-/* The kernels of sampling have moved the rows on by the time this pass begins. */
+/* The kernels of sampling have moved the rows on by the time this pass begins. With masks, the rest comes later. */
 static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
-    uint32_t end = exl2__cuda_layer_units(m) + 1;
+    uint32_t end = exl2__cuda_layer_units(m) + !m->step->masked;
     m->pass.longest++;
     EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
+    if (m->step->masked) {
+        exl2__cuda_device_flush(m->gpu);
+        return EXL2_OK;
+    }
     return exl2__cuda_mark(m);
 }
 

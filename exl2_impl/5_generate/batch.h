@@ -84,6 +84,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                                     const exl2__pages *pages, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, draws = 0;
+    bool masked = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
         if (!s->live || s->rows == 0) {
@@ -106,6 +107,7 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                 logit.use = s->on_host ? EXL2__LOGIT_HOST : EXL2__LOGIT_DRAW;
                 logit.sampling = &s->sampling;
                 logit.mask = s->mask;
+                masked |= s->mask != NULL;
                 logit.draw_position = s->table->tokens;
                 logit.left = s->tokens_end - s->table->tokens;
                 exl2__batch_history(b, s, pages, sequences, &logit);
@@ -121,16 +123,23 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
     }
     b->logit_count = logits;
     *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits,
-                          draws == rows && draws == sequences && rows > 0 };
+                          draws == rows && draws == sequences && rows > 0, masked };
     b->copy_count = 0;
 }
 
-/* The owner ended during the pass: its rows go on without anything of its own (sampler, biases), and are ignored. */
+/* A row that nothing is wanted of any more: it goes on without anything of its owner's (sampler, biases), and is
+   ignored. */
+static inline void exl2__batch_drop(exl2__logit_row *row)
+{
+    *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
+}
+
+/* The owner ended during the pass. */
 static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
 {
     for (uint32_t i = 0; i < b->logit_count; i++) {
         if (b->logit_owner[i] == owner) {
-            b->logits[i] = (exl2__logit_row){ .row = b->logits[i].row, .use = EXL2__LOGIT_SCORE };
+            exl2__batch_drop(&b->logits[i]);
         }
     }
 }
@@ -145,13 +154,14 @@ static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *a
         bool drew = b->logits[i].use == EXL2__LOGIT_DRAW && b->logits[i].left > 1;
         bool same = s->live && s->active && s->order == b->logit_order[i];
         if (!drew || !same || s->held || exl2__sequence_pending(s) != 1) {
-            b->logits[i] = (exl2__logit_row){ .row = i, .use = EXL2__LOGIT_SCORE };
+            exl2__batch_drop(&b->logits[i]);
             continue;
         }
         b->rows[i].position++;
         b->logits[i].draw_position++;
         b->logits[i].left--;
         s->rows = 1;
+        s->mask_due = s->mask != NULL;
         rows++;
     }
     return rows;

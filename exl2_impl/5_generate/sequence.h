@@ -44,7 +44,8 @@ struct exl2__sequence {
     exl2__sequence *partner;      /* guidance: starts with this one, and draws in the same passes; */
     bool follows;                 /* it is the partner that decides when */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
-    const uint32_t *mask;         /* of that pass: a bit for each token that may be drawn; NULL = all may */
+    uint32_t *mask;               /* of that pass: a bit for each token that may be drawn; NULL = all may */
+    bool mask_due;                /* it is not filled in yet */
 };
 
 /* Higher priority first, then the earlier one. */

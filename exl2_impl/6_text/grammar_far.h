@@ -18,11 +18,12 @@
 /* Can the frame's count be set back, for texts of up to VOCAB_SHORT characters? */
 static inline bool exl2__grammar_far_counts(const exl2__grammar_code_node *n, uint32_t count)
 {
-    return n->kind == EXL2__GRAMMAR_CODE_REPEAT && n->max != EXL2__GRAMMAR_CODE_ENDLESS && count > exl2__max32(n->min, 1)
-        && n->max - count >= EXL2__GRAMMAR_VOCAB_SHORT;
+    return n->kind == EXL2__GRAMMAR_CODE_REPEAT && n->max != EXL2__GRAMMAR_CODE_ENDLESS
+        && count > exl2__max32(n->min, 1) && n->max - count >= EXL2__GRAMMAR_VOCAB_SHORT;
 }
 
 /* The frame with all counts set back; 0: as far as there was room. *reach: see below. */
+EXL2__COLD
 static uint32_t exl2__grammar_far_frame(exl2__grammar_state *s, uint32_t frame, uint32_t *reach)
 {
     uint32_t chain[EXL2__GRAMMAR_LINK_DEPTH_MAX + 1], levels = 0, below = 0;
@@ -49,6 +50,7 @@ static uint32_t exl2__grammar_far_frame(exl2__grammar_state *s, uint32_t frame, 
 
 /* The state that allows the same texts of up to *reach characters, needs the same number of tokens behind them, and has
    counts set back; `state` itself if none can be. FULL: no room. */
+EXL2__COLD
 static uint32_t exl2__grammar_far_state(exl2__grammar_state *s, uint32_t state, uint32_t *reach)
 {
     uint32_t first = s->states[state].items, count = s->states[state].count, used = 0;

@@ -1,6 +1,7 @@
 /* grammar_mask.h: which tokens a grammar allows next, one bit each, and where a text stands in it.
    takes: a linked automaton, a model's table of tokens; tokens as they are drawn.
-   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _get, _take.
+   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
+          _take.
    owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller.
    next:  grammar_regex.h */
 #ifndef EXL2__GRAMMAR_MASK_H
@@ -78,6 +79,7 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
 }
 
 /* Bytes low..high from `state`, then `more` bytes that continue a character. Calls itself three levels deep at most. */
+EXL2__COLD
 static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state, uint8_t low,
                                      uint8_t high, uint32_t more)
 {
@@ -142,6 +144,7 @@ static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
 }
 
 /* `left`: tokens that may come after the next one. false: full. */
+EXL2__COLD
 static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
                                        exl2__grammar_mask_groups *g)
 {
@@ -287,6 +290,7 @@ static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t state, cons
 
 /* The next slot gets the mask of a state, for any number of tokens left; `from`: of the state that it shares with, or
    NULL. NULL: full. */
+EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t state,
                                                                   const exl2__grammar_mask_slot *from, uint32_t reach)
 {
@@ -315,6 +319,7 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__gram
 }
 
 /* The slot with the mask of a state, for any number of tokens left. NULL: full. */
+EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, state);
@@ -345,6 +350,7 @@ static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
 /* *bits: [words] one bit per token that may come next, until the next call; of special tokens none. `left`: tokens that
    may still come, this one included: only those are allowed with which the text can end within them; NEVER = any
    number. *may_end: the text may also end here. */
+EXL2__COLD
 static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
                                           uint32_t left, const uint32_t **bits, bool *may_end)
 {
@@ -363,7 +369,27 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, c
     return exl2__grammar_mask_refuse(c);
 }
 
+/* Nodes of tries that the next exl2__grammar_mask_get may visit at most, unless the text has to end soon. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    uint32_t reach, cost = 0, far = exl2__grammar_far_state(&m->states, place->state, &reach);
+    const uint32_t *row = far == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
+    bool shared = row && m->states.states[far].mask;
+    if (shared && (far == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
+        return 0;
+    }
+    uint32_t first = shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4;
+    for (uint32_t i = v->begin[first]; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) {
+        cost += row && row[m->states.link->class_of[v->nodes[i].byte]] == EXL2__GRAMMAR_STATE_DEAD ? 0
+            : v->nodes[i].skip - i;
+    }
+    return cost;
+}
+
 /* Goes on by a token of the mask. EXL2_ERR_ARG: it was not allowed, and the place stays. */
+EXL2__COLD
 static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                            exl2_token token)
 {
@@ -407,6 +433,7 @@ static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const
 /* ---- places, opening ---- */
 
 /* A text that begins. It must not move until it leaves. */
+EXL2__COLD
 static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
     place->state = EXL2__GRAMMAR_STATE_DEAD;

@@ -1,6 +1,6 @@
 /* drawing.h: what each row of the next pass may draw, and rows that the engine draws itself.
    takes: jobs with rows in a pass; logits of a row that its backend does not draw.
-   gives: exl2__drawing_masks, exl2__drawing_row.
+   gives: exl2__drawing_plan, exl2__drawing_masks, exl2__drawing_row.
    owns:  nothing; masks lie in the batch.
    next:  step.h */
 #ifndef EXL2__DRAWING_H
@@ -9,7 +9,9 @@
 #include "../2_graph/forward.h"
 #include "jobs.h"
 
-/* ---- before a pass ---- */
+#define EXL2__DRAWING_COST_MIN 10000 /* of a mask that shows how long masks take */
+
+/* ---- masks ---- */
 
 /* Leaves of `bits` what is on the job's list. */
 EXL2__COLD
@@ -61,34 +63,63 @@ static exl2_result exl2__drawing_mask(exl2_engine *e, exl2__model *m, exl2__job 
     return EXL2_OK;
 }
 
-/* What each row that draws is allowed. Jobs whose text ends here leave the pass; returns the rows that stay. */
-static inline uint32_t exl2__drawing_masks(exl2_engine *e, exl2__model *m)
+/* Where the masks of a pass go: rows that draw have one if something is not allowed. They are filled in while the pass
+   is under way. */
+static inline void exl2__drawing_plan(exl2_engine *e, exl2__model *m)
 {
-    uint32_t rows = 0, masks = 0;
+    uint32_t *next = m->batch.masks;
     for (uint32_t i = 0; i < e->max_jobs; i++) {
         exl2__job *job = &e->jobs[i];
         exl2__sequence *s = &job->sequence;
-        if (!s->live || &e->models[job->model] != m || s->rows == 0) {
+        if (s->live && &e->models[job->model] == m && s->rows) {
+            bool draws = !s->prefill_only && s->rows == exl2__sequence_pending(s);
+            s->mask_due = draws && (job->grammar || job->allow_count || exl2__jobs_heals(job));
+            s->mask = s->mask_due ? next : NULL;
+            next += s->mask_due ? exl2__bit_words(m->plan.shape.vocab) : 0;
+        }
+    }
+}
+
+/* Fills in a mask. A job whose text ends here, or that fails, ends, and its row is ignored. */
+static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
+{
+    uint32_t id = m->id;
+    bool over;
+    exl2_result r = exl2__drawing_mask(e, m, job, job->sequence.mask, &over);
+    job->sequence.mask_due = false;
+    if (m->id != id) { /* the host's grammar closed the model, and with it the job */
+        return;
+    }
+    if (r < 0) {
+        exl2__jobs_fail(e, job, r);
+    } else if (over) {
+        exl2__jobs_end_text(job, m);
+    }
+}
+
+/* Fills in the masks of the pass that are due. false: the deadline (0 = none) leaves some for later, or the model was
+   closed. */
+static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
+{
+    uint32_t id = m->id;
+    for (uint32_t i = 0; i < e->max_jobs && m->id == id; i++) {
+        exl2__job *job = &e->jobs[i];
+        if (!job->sequence.live || &e->models[job->model] != m || !job->sequence.rows || !job->sequence.mask_due) {
             continue;
         }
-        bool masked = job->grammar || job->allow_count || exl2__jobs_heals(job);
-        s->mask = NULL;
-        if (masked && !s->prefill_only && s->rows == exl2__sequence_pending(s)) {
-            uint32_t *bits = m->batch.masks + (size_t)masks * exl2__bit_words(m->plan.shape.vocab);
-            bool over;
-            exl2_result r = exl2__drawing_mask(e, m, job, bits, &over);
-            if (r < 0) {
-                exl2__jobs_fail(e, job, r);
-            } else if (over) {
-                exl2__jobs_end_text(job, m);
-            }
-            s->rows = r < 0 || over ? 0 : s->rows;
-            s->mask = bits;
-            masks += s->rows > 0;
+        uint64_t begin_ns = exl2__platform_ns();
+        float cost = (float)(exl2__jobs_heals(job) ? m->vocab.id_count : exl2__grammars_cost(e, job));
+        if (deadline_ns && begin_ns + (uint64_t)(cost * m->mask_ns) > deadline_ns) {
+            return false;
         }
-        rows += s->rows;
+        exl2__zone_begin(&e->ctx, "exl2 mask");
+        exl2__drawing_fill(e, m, job);
+        exl2__zone_end(&e->ctx);
+        if (cost >= EXL2__DRAWING_COST_MIN) {
+            m->mask_ns += 0.25f * ((float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
+        }
     }
-    return rows;
+    return m->id == id;
 }
 
 /* ---- behind it ---- */

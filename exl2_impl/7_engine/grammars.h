@@ -1,6 +1,6 @@
 /* grammars.h: the grammars that the host has made, and how far each job's text has come in its own.
    takes: exl2_grammar_desc; a job and its history.
-   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _mask.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _cost, _mask.
    owns:  what is compiled: a grammar's blocks until it was closed and its last job has ended, a model's token table.
    next:  jobs.h */
 #ifndef EXL2__GRAMMARS_H
@@ -199,6 +199,15 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
         exl2__grammars_allow_stops(m, job->stop_tokens, job->stop_token_count, out);
     }
     return EXL2_OK;
+}
+
+/* What the job's next mask takes, about; the host's own: 0, as nobody knows. */
+static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
+{
+    if (!job->grammar || !job->grammar->made || exl2__grammars_follow(e, job) < 0) {
+        return 0;
+    }
+    return exl2__grammar_mask_cost(&job->grammar->made->mask, &job->place);
 }
 
 /* Tokens that may come next, to out: [words of the vocabulary]. *over: the text ends here. */

@@ -284,6 +284,7 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
     if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
         return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model takes more memory than was planned", m->path);
     }
+    m->mask_ns = EXL2__FIRST_MASK_NS;
     m->forward.c = &e->ctx;
     m->forward.backend = m->backend;
     m->forward.device = m->device;

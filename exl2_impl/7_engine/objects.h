@@ -28,6 +28,7 @@
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
+#define EXL2__FIRST_MASK_NS 4.0f         /* a guess; see exl2__model.mask_ns */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
 
 typedef struct exl2__held_token {
@@ -61,6 +62,7 @@ typedef struct exl2__model {
     exl2_model_info info;
     exl2__vocab vocab;
     exl2__template_set chats;
+    float mask_ns;               /* what a mask takes, for each node of exl2__grammar_mask_cost; learnt */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     const exl2__backend *backend;
     exl2__device *device;

@@ -125,7 +125,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     exl2__step_admit(e, m, count, active);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
-    rows = rows ? exl2__drawing_masks(e, m) : 0;
+    exl2__drawing_plan(e, m);
     if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
         return EXL2_OK;
     }
@@ -135,14 +135,14 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
 }
 
 /* The rows of the pass that is going on may go on before their tokens are known here: some have tokens left to draw,
-   and nobody else waits to be in the next pass. A mask is made of the token before. */
+   and nobody else waits to be in the next pass. One that heals a token has a mask now, and perhaps none then. */
 static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     bool more = false;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__sequence *s = m->sequences[i];
-        if (s->live && s->active && !s->held && (s->rows == 0 || s->mask)) {
+        if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
             return false;
         }
         if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
@@ -242,10 +242,18 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 
 /* ---- a model's share of a step ---- */
 
-/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. */
+/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. MORE, too, if a
+   callback closed the model. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                              exl2__pace *pace, bool ran, exl2__forward_status *status)
 {
+    if (m->forward.masks == EXL2__MASKS_WANTED) {
+        *status = EXL2__FORWARD_MORE;
+        if (!exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0)) {
+            return EXL2_OK;
+        }
+        EXL2__TRY(exl2__forward_masked(&m->forward));
+    }
     if (!m->backend->queue) {
         return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
     }
@@ -296,6 +304,9 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         }
         if (r >= 0 && status == EXL2__FORWARD_MORE) {
             return;
+        }
+        if (r >= 0 && status == EXL2__FORWARD_MASKS) {
+            continue;
         }
         if (r >= 0) {
             exl2__step_settle(e, m);
