@@ -83,13 +83,9 @@ static inline void exl2__drawing_plan(exl2_engine *e, exl2__model *m)
 /* Fills in a mask. A job whose text ends here, or that fails, ends, and its row is ignored. */
 static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
 {
-    uint32_t id = m->id;
     bool over;
     exl2_result r = exl2__drawing_mask(e, m, job, job->sequence.mask, &over);
     job->sequence.mask_due = false;
-    if (m->id != id) { /* the host's grammar closed the model, and with it the job */
-        return;
-    }
     if (r < 0) {
         exl2__jobs_fail(e, job, r);
     } else if (over) {
@@ -97,12 +93,10 @@ static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job 
     }
 }
 
-/* Fills in the masks of the pass that are due. false: the deadline (0 = none) leaves some for later, or the model was
-   closed. */
+/* Fills in the masks of the pass that are due. false: the deadline (0 = none) leaves some for later. */
 static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
 {
-    uint32_t id = m->id;
-    for (uint32_t i = 0; i < e->max_jobs && m->id == id; i++) {
+    for (uint32_t i = 0; i < e->max_jobs; i++) {
         exl2__job *job = &e->jobs[i];
         if (!job->sequence.live || &e->models[job->model] != m || !job->sequence.rows || !job->sequence.mask_due) {
             continue;
@@ -119,7 +113,7 @@ static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t 
             m->mask_ns += 0.25f * ((float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
         }
     }
-    return m->id == id;
+    return true;
 }
 
 /* ---- behind it ---- */

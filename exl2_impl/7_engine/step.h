@@ -242,8 +242,7 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 
 /* ---- a model's share of a step ---- */
 
-/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. MORE, too, if a
-   callback closed the model. */
+/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                              exl2__pace *pace, bool ran, exl2__forward_status *status)
 {

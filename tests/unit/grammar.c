@@ -312,6 +312,33 @@ static void check_masks(void)
     }
 }
 
+/* States that differ only in how often a loop has run share a mask, all are right, and few are made anew. */
+static void check_counts(void)
+{
+    static char text[1 << 16];
+    static const struct { exl2_grammar_kind kind; const char *source; uint32_t one_in; } cases[] = {
+        { EXL2_GRAMMAR_REGEX, "[A-Z][ !#-;=?-Z_a-z]{2,2500}[.!?]", 8 },
+        { EXL2_GRAMMAR_REGEX, "[A-Z][ !#-;=?-Z_a-z]{2,500}[.!?]", 3 },
+        { EXL2_GRAMMAR_REGEX, "(\\w{1,900}( |\\d{2,40}!)){17,600}", 3 },
+        { EXL2_GRAMMAR_REGEX, "<([a-z]{1,700};){1,800}>", 2 },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2500}", 8 },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":250},"
+          "\"minItems\":9,\"maxItems\":40}", 2 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exl2__grammar g;
+        if (!open_grammar(cases[i].kind, cases[i].source, 64u << 20, &g)) {
+            return;
+        }
+        walk(&g, 500, 4, text, sizeof text);
+        uint64_t others = g.mask.hits + g.mask.shares;
+        if (!CHECK(g.mask.walks * cases[i].one_in < g.mask.walks + others)) {
+            printf("  %s: %u masks made, %u others\n", cases[i].source, (unsigned)g.mask.walks, (unsigned)others);
+        }
+        exl2__grammar_close(&context, &g);
+    }
+}
+
 /* The same texts come out of a block so small that states are thrown away all the time, two texts at once. */
 static void check_small_block(void)
 {
@@ -446,6 +473,7 @@ int main(void)
     check_texts();
     check_refusals();
     check_masks();
+    check_counts();
     check_small_block();
     check_memory();
     check_judged();
