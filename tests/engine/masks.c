@@ -2,6 +2,8 @@
    what they allow is the same whenever they are made. */
 #include "text_model.h"
 
+#include "../../exl2_impl/7_engine/step.h"
+
 static text_model model;
 static rig_said said, again;
 static char zones[1 << 16]; /* a letter for each: h head, m mask, d draw */
