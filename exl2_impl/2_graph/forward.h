@@ -12,12 +12,15 @@
 
 typedef enum exl2__forward_status {
     EXL2__FORWARD_MORE,    /* the deadline came first */
-    EXL2__FORWARD_MASKS,   /* the masks of the step's rows have to be made now: exl2__forward_masked, and run again */
+    EXL2__FORWARD_MASKS,   /* the masks of the step's rows have to be made now; exl2__forward_masked, and run again */
     EXL2__FORWARD_RESULTS, /* results of logit rows [logit0, logit0 + result_count) are there; run again */
     EXL2__FORWARD_DONE
 } exl2__forward_status;
 
-typedef enum exl2__masks { EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_THERE } exl2__masks;
+/* MADE: by the caller, who says so; THERE: the backend has them, or there are none. */
+typedef enum exl2__masks {
+    EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_THERE
+} exl2__masks;
 
 #define EXL2__FORWARD_CLASSES 3 /* 1 row, 2..8, more: fewer rows use the weights that are read less */
 
@@ -28,7 +31,7 @@ typedef struct exl2__forward {
     const exl2__plan *plan;
     exl2__step step;
     bool active;
-    exl2__masks masks;                    /* THERE, too, if there are none */
+    exl2__masks masks;
     uint32_t layer, phase, item;          /* the next unit, of a backend that works phase by phase; */
     uint32_t unit;                        /* of one that queues: the next one to queue; */
     bool queued;                          /* all that the next results need is queued; */
@@ -70,7 +73,7 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     return EXL2_OK;
 }
 
-/* After MASKS: they are there. On failure the pass is over. */
+/* After MASKS: they are made. On failure the pass is over. */
 static inline exl2_result exl2__forward_masked(exl2__forward *f)
 {
     f->masks = EXL2__MASKS_THERE;

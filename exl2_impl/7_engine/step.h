@@ -246,11 +246,13 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                              exl2__pace *pace, bool ran, exl2__forward_status *status)
 {
-    if (m->forward.masks == EXL2__MASKS_WANTED) {
-        *status = EXL2__FORWARD_MORE;
-        if (!exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0)) {
-            return EXL2_OK;
-        }
+    if (m->forward.masks == EXL2__MASKS_WANTED) { /* which may end jobs: their ends come first */
+        bool made = exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0);
+        m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
+        *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
+        return EXL2_OK;
+    }
+    if (m->forward.masks == EXL2__MASKS_MADE) {
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
     if (!m->backend->queue) {

@@ -94,6 +94,19 @@ static uint32_t fake_model_draw(const exl2k_step *step, const exl2k_row *row, ui
     return (uint32_t)fake_model_say(sum, vocab);
 }
 
+/* Of what a mask allows, the first from `token` on. */
+static uint32_t fake_model_allowed(uint64_t mask, uint32_t vocab, uint32_t token)
+{
+    const uint32_t *bits = mask ? fake_model_at(mask, (vocab + 31) / 32 * 4) : NULL;
+    for (uint32_t i = 0; i < vocab; i++) {
+        uint32_t id = (token + i) % vocab;
+        if (!bits || bits[id / 32] >> id % 32 & 1) {
+            return id;
+        }
+    }
+    return EXL2K_NO_TOKEN;
+}
+
 /* Logits of a row that is not drawn, for hosts that draw: what the kernel would have drawn is far ahead. */
 static void fake_model_logits(const exl2k_sample_args *a, const exl2k_step *step, const exl2k_row *row, uint32_t i)
 {
@@ -135,7 +148,8 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
         uint32_t token = EXL2K_NO_TOKEN;
         bool done = row->flags & EXL2K_ROW_DONE;
         if (!done) {
-            token = draw->use == EXL2K_SCORE ? draw->target : fake_model_draw(step, row, a->vocab, true);
+            token = draw->use == EXL2K_SCORE ? draw->target
+                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(step, row, a->vocab, true));
         }
         if (!done && draw->use == EXL2K_SCORE) {
             fake_model_logits(a, step, row, i);

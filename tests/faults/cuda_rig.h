@@ -191,6 +191,69 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
     return EXL2_OK;
 }
 
+#define CUDA_MASKED 9u /* tokens; the grammar has no tenth */
+
+/* The host's own grammar: the n-th token has n as its remainder. */
+static bool cuda_allow(void *user, exl2_job job, const exl2_token *out, uint32_t n, uint32_t *bits, uint32_t words)
+{
+    (void)job;
+    (void)out;
+    ++*(uint32_t *)user;
+    for (uint32_t id = FAKE_MODEL_FIRST; id < words * 32; id++) {
+        bits[id / 32] |= (uint32_t)(id % CUDA_MASKED == n) << id % 32;
+    }
+    return n < CUDA_MASKED;
+}
+
+/* Every token is one that its own mask allows, whether passes are repeated before masks are made or go unit by unit,
+   alone or beside a job without. The first text ends when the grammar says so, although a pass is under way, of which
+   nobody hears any more. */
+static inline exl2_result cuda_use_masked(cuda_life *l)
+{
+    static uint32_t asked;
+    exl2_grammar g;
+    exl2_grammar_desc gd = { .model = l->model, .kind = EXL2_GRAMMAR_CUSTOM, .allow = cuda_allow, .user = &asked };
+    EXL2__TRY(cuda_try(l, exl2_grammar_make(l->e, &gd, &g)));
+    for (uint32_t round = 0; round < 3; round++) {
+        exl2_session_info info;
+        exl2_token ids[256];
+        size_t need;
+        exl2_job_desc d[2] = { cuda_job(l->a, cuda_prompt, 3, 20, &cuda_said[0]),
+                               cuda_job(l->c, cuda_prompt, 1, 4, &cuda_said[1]) };
+        d[0].grammar = g;
+        d[0].max_tokens = round == 0 ? 20 : CUDA_MASKED;
+        asked = 0;
+        EXL2__TRY(cuda_try(l, exl2_session_get(l->e, l->a, &info)));
+        if (round == 1) {
+            exl2_job job;
+            EXL2__TRY(cuda_try(l, exl2_job_start(l->e, &d[0], &job)));
+            cuda_step_all(l->e, l->late, 1);
+            EXL2__TRY(cuda_keep(l, &cuda_said[0]));
+        } else {
+            EXL2__TRY(cuda_run(l, d, 1 + round / 2));
+        }
+        l->unheard = round == 0 && (fake.failed[0] || fake.lost);
+        CHECK_INT(asked, CUDA_MASKED + (round == 0));
+        CHECK(cuda_said[0].stop == (round == 0 ? EXL2_STOP_GRAMMAR : EXL2_STOP_LENGTH));
+        CHECK_INT(cuda_said[0].count, CUDA_MASKED);
+        CHECK_INT(exl2_session_tokens(l->e, l->a, ids, EXL2__COUNT(ids), &need), EXL2_OK);
+        CHECK_INT(need, info.tokens + 3 + CUDA_MASKED);
+        uint32_t sum = 0;
+        for (uint32_t i = 0; i < need; i++) {
+            uint32_t at = i - info.tokens - 3; /* of what was said */
+            if (i >= info.tokens + 3) {
+                uint32_t id = (uint32_t)fake_model_say(sum, CUDA_VOCAB);
+                while (id % CUDA_MASKED != at || id < FAKE_MODEL_FIRST) {
+                    id = (id + 1) % CUDA_VOCAB;
+                }
+                CHECK_INT(ids[i], id);
+            }
+            sum = fake_model_hear(sum, (uint32_t)ids[i]);
+        }
+    }
+    return cuda_try(l, exl2_grammar_close(l->e, g));
+}
+
 /* Load, and everything that jobs do; EXL2_OK, or what failed. Closes the model if it came to the end. */
 static inline exl2_result cuda_use(cuda_life *l)
 {
@@ -200,6 +263,7 @@ static inline exl2_result cuda_use(cuda_life *l)
     EXL2__TRY(cuda_use_alone(l));
     EXL2__TRY(cuda_use_beside(l));
     EXL2__TRY(cuda_use_in_steps(l));
+    EXL2__TRY(cuda_use_masked(l));
     return exl2_model_close(l->e, l->model);
 }
 
