@@ -9,7 +9,6 @@
 #include <time.h>
 
 #define SLOTS 16u
-#define ROUNDS_MAX 63u
 #define TOKENS 120u       /* of a value, at most */
 #define SPEED_TOKENS 240u /* of a job that is timed */
 
@@ -154,39 +153,26 @@ static void values(const rig *r, uint32_t count)
 
 /* ---- speed ---- */
 
-static int compare_numbers(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *numbers, uint32_t count)
-{
-    qsort(numbers, count, sizeof *numbers, compare_numbers);
-    return numbers[count / 2];
-}
-
-/* Jobs without and with a grammar in turn; medians of the rounds. Both say SPEED_TOKENS, but for those that end. */
+/* Jobs without and with a grammar in turn; the best round of each, since other programs can only take time. Both say
+   SPEED_TOKENS, but for those that end. */
 static void speed(const rig *r, uint32_t at_a_time, uint32_t rounds)
 {
     const char *source = long_schema;
-    double wall[2][ROUNDS_MAX], processor[2][ROUNDS_MAX], made = 0;
+    double wall[2] = { 1e9, 1e9 }, processor[2] = { 1e9, 1e9 }, made = 0; /* ms a token; ms */
     for (uint32_t i = 0; i < 2 * rounds; i++) {
         crowd c = { .r = r, .schemas = i % 2 ? &source : NULL, .schema_count = 1, .jobs = at_a_time,
-                    .slots = at_a_time, .max_tokens = SPEED_TOKENS,
-                    .sampler = { .preset = EXL2_PRESET_BALANCED } };
+                    .slots = at_a_time, .max_tokens = SPEED_TOKENS, .sampler = { .preset = EXL2_PRESET_BALANCED } };
         crowd_run(&c);
-        wall[i % 2][i / 2] = (double)c.wall_ns * 1e-6 / (double)c.tokens;
-        processor[i % 2][i / 2] = (double)c.processor * 1e3 / CLOCKS_PER_SEC / (double)c.tokens;
-        made += (double)c.made_ns * 1e-6 / at_a_time / rounds;
         CHECK(c.tokens > at_a_time * SPEED_TOKENS / 4);
+        wall[i % 2] = fmin(wall[i % 2], (double)c.wall_ns * 1e-6 / (double)c.tokens);
+        processor[i % 2] = fmin(processor[i % 2], (double)c.processor * 1e3 / CLOCKS_PER_SEC / (double)c.tokens);
+        made += (double)c.made_ns * 1e-6 / at_a_time / rounds;
     }
-    double free_wall = median(wall[0], rounds), with_wall = median(wall[1], rounds);
-    double free_processor = median(processor[0], rounds), with_processor = median(processor[1], rounds);
-    printf("%2u at a time, %u rounds: %.1f tokens a second, %.1f with a grammar (%.1f %% lost); %.3f ms of processor a "
-           "token, %.3f (%+.1f %%); each made in %.2f ms\n",
-           at_a_time, rounds, 1e3 / free_wall, 1e3 / with_wall, 100 - 100 * free_wall / with_wall, free_processor,
-           with_processor, 100 * with_processor / free_processor - 100, made);
+    printf("%2u at a time, best of %u: %.1f tokens a second, %.1f with a grammar (%.1f %% lost); %.3f ms of processor "
+           "a token, %.3f (%+.1f %%); each made in %.2f ms\n",
+           at_a_time, rounds, 1e3 / wall[0], 1e3 / wall[1], 100 - 100 * wall[0] / wall[1], processor[0], processor[1],
+           100 * processor[1] / processor[0] - 100, made);
+    fflush(stdout);
 }
 
 static uint32_t number_of(const char *variable, uint32_t otherwise)
@@ -203,7 +189,6 @@ int main(void)
     if (count) {
         values(&r, count);
     }
-    rounds = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
     if (rounds) {
         speed(&r, 1, rounds);
     }
