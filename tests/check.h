@@ -10,6 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Built with the address sanitizer, where what repeats only for its statistics is repeated less. */
+#if defined(__SANITIZE_ADDRESS__)
+#define CHECK_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CHECK_SANITIZED 1
+#endif
+#endif
+#ifndef CHECK_SANITIZED
+#define CHECK_SANITIZED 0
+#endif
+
 static int check_failures, check_count;
 
 #define CHECK(condition) check_that((condition) != 0, #condition, __FILE__, __LINE__)

@@ -1,10 +1,12 @@
-/* fake_engine.c: an engine whose tables of driver and compiler are filled by the test that links it.
+/* fake_engine.c: an engine whose tables of driver and compiler are filled by the test that links it, and that cuts tiny
+   models into tasks, too.
    takes: machine_tables.
    gives: every function of exl2.h.
    owns:  nothing.
    next:  fake_engine.h */
 #include "fake_driver.h"
 
+#define EXL2__CPU_TASK_COST 1
 #define EXL2__CUDA_TABLES(driver, nvrtc) machine_tables(driver, nvrtc)
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"

@@ -1,13 +1,18 @@
 /* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, beside seven others, in
    prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. (Paths and
    orders of tasks against each other: unit/cpu_simd.c.) */
-#define EXL2__CPU_TASK_COST 1 /* tiny models are cut into tasks too */
-#define EXL2_NO_CUDA
-#define EXL2_IMPLEMENTATION
+#include "../device/fake_driver.h"
 #include "rig.h"
 
 #define PROMPT 90
 #define NEW 24
+
+/* The engine whose tasks are small (fake_engine.c) asks; there is no GPU. */
+void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
+{
+    (void)driver;
+    (void)nvrtc;
+}
 
 static exl2_token prompts[8][PROMPT];
 static uint32_t tasks_run;
