@@ -1,6 +1,7 @@
 /* bytes.h: arithmetic and reads that cannot go wrong on hostile numbers.
    takes: sizes from files, unaligned little-endian bytes.
-   gives: checked u64 sums and products, align-up, words of bit sets, little-endian loads and stores, packed numbers.
+   gives: checked u64 sums and products, align-up, words of bit sets, little-endian loads and stores, packed numbers,
+          eight bytes looked at as one word.
    owns:  nothing.
    next:  half.h */
 #ifndef EXL2__BYTES_H
@@ -41,6 +42,40 @@ static inline uint32_t exl2__max32(uint32_t a, uint32_t b) { return a > b ? a : 
 static inline uint64_t exl2__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t exl2__max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* ---- little-endian numbers at any address; where the processor's are, one instruction each ---- */
+
+#if (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) || defined(_WIN32)
+static inline uint16_t exl2__load16(const void *bytes)
+{
+    uint16_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static inline uint32_t exl2__load32(const void *bytes)
+{
+    uint32_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static inline uint64_t exl2__load64(const void *bytes)
+{
+    uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static inline void exl2__store32(void *bytes, uint32_t value)
+{
+    memcpy(bytes, &value, sizeof value);
+}
+
+static inline void exl2__store64(void *bytes, uint64_t value)
+{
+    memcpy(bytes, &value, sizeof value);
+}
+#else
 static inline uint16_t exl2__load16(const void *bytes)
 {
     const uint8_t *p = (const uint8_t *)bytes;
@@ -59,17 +94,6 @@ static inline uint64_t exl2__load64(const void *bytes)
     return (uint64_t)exl2__load32(p) | (uint64_t)exl2__load32(p + 4) << 32;
 }
 
-/* A number in 7 bits a byte, low first; each byte but the last has bit 7 set. *at goes on behind it. */
-static inline uint32_t exl2__load_packed(const uint8_t **at)
-{
-    uint32_t value = 0, shift = 0;
-    do {
-        value |= (**at & 127u) << shift;
-        shift += 7;
-    } while (*(*at)++ & 128);
-    return value;
-}
-
 static inline void exl2__store32(void *bytes, uint32_t value)
 {
     uint8_t *p = (uint8_t *)bytes;
@@ -83,6 +107,71 @@ static inline void exl2__store64(void *bytes, uint64_t value)
 {
     exl2__store32(bytes, (uint32_t)value);
     exl2__store32((uint8_t *)bytes + 4, (uint32_t)(value >> 32));
+}
+#endif
+
+/* A number in 7 bits a byte, low first; each byte but the last has bit 7 set. *at goes on behind it. */
+static inline uint32_t exl2__load_packed(const uint8_t **at)
+{
+    uint32_t value = 0, shift = 0;
+    do {
+        value |= (**at & 127u) << shift;
+        shift += 7;
+    } while (*(*at)++ & 128);
+    return value;
+}
+
+/* ---- eight bytes as one word, the first in its low bits ---- */
+
+#define EXL2__EIGHT(byte) (0x0101010101010101u * (byte))
+
+/* Fewer than eight bytes, zeros behind them. */
+EXL2__NOINLINE
+static uint64_t exl2__eight_tail(const void *bytes, size_t count)
+{
+    const uint8_t *p = (const uint8_t *)bytes;
+    if (count >= 4) {
+        return exl2__load32(p) | (uint64_t)exl2__load32(p + count - 4) << 8 * (count - 4);
+    }
+    return count ? p[0] | (uint64_t)p[count / 2] << 8 * (count / 2) | (uint64_t)p[count - 1] << 8 * (count - 1) : 0;
+}
+
+/* The first eight bytes, or all of fewer. */
+static inline uint64_t exl2__eight_load(const void *bytes, size_t count)
+{
+    return count >= 8 ? exl2__load64(bytes) : exl2__eight_tail(bytes, count);
+}
+
+/* The `count` bytes before `end`, 1..8, where eight may be read: faster where lengths vary. */
+static inline uint64_t exl2__eight_before(const void *end, size_t count)
+{
+    return exl2__load64((const uint8_t *)end - 8) >> (64 - 8 * count);
+}
+
+/* memcmp(...) == 0 for short strings. */
+EXL2__NOINLINE
+static bool exl2__eight_same(const void *bytes, const void *others, size_t count)
+{
+    const uint8_t *p = (const uint8_t *)bytes, *q = (const uint8_t *)others;
+    for (; count > 8; count -= 8, p += 8, q += 8) {
+        if (exl2__load64(p) != exl2__load64(q)) {
+            return false;
+        }
+    }
+    return exl2__eight_load(p, count) == exl2__eight_load(q, count);
+}
+
+/* Bit 7 of the first byte that is `byte`, and perhaps of some behind it. */
+static inline uint64_t exl2__eight_is(uint64_t word, uint8_t byte)
+{
+    word ^= EXL2__EIGHT(byte);
+    return (word - EXL2__EIGHT(1u)) & ~word & EXL2__EIGHT(0x80u);
+}
+
+/* The first byte of which a bit is set, 0..7, or 8. */
+static inline uint32_t exl2__eight_first(uint64_t marks)
+{
+    return marks ? exl2__lowest_bit(marks) / 8 : 8;
 }
 
 #endif

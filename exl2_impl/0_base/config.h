@@ -1,6 +1,6 @@
 /* config.h: what this compiler and processor can do, under names of our own.
    takes: predefined macros, and the host's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, target attributes, inlining, size, atomics.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, targets, inlining, size, lowest bit, atomics.
    owns:  nothing.
    next:  result.h */
 #ifndef EXL2__CONFIG_H
@@ -82,6 +82,20 @@ static inline bool exl2__has_avx512(void)
 #define EXL2__HOT
 #define EXL2__PREFETCH(address) ((void)(address))
 #endif
+
+/* Number of the lowest set bit of what is not 0. */
+static inline uint32_t exl2__lowest_bit(uint64_t word)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return (uint32_t)__builtin_ctzll(word);
+#else
+    uint32_t bit = 0;
+    for (; !(word & 1); word >>= 1) {
+        bit++;
+    }
+    return bit;
+#endif
+}
 
 /* Between these, at file level, functions are built for size: those that read text and settings run a few times a
    model or a job, and what a step does beside its arithmetic is little. Not in builds for debugging. */

@@ -114,7 +114,7 @@ static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, si
         return 0;
     }
     const exl2__json_token *t = &j->tokens[token];
-    if (t->end == t->begin || !memchr(j->text + t->begin, '\\', t->end - t->begin)) {
+    if (!t->escaped) {
         used = t->end - t->begin;
         if (cap) {
             memcpy(out, j->text + t->begin, used < cap ? used : cap);
@@ -128,6 +128,14 @@ static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, si
         }
     }
     return used;
+}
+
+/* The same where it lies, or in `room` if it has to be unescaped; *bytes: how many. The token is a string. */
+static inline const char *exl2__json_view(const exl2__json *j, uint32_t token, char *room, size_t *bytes)
+{
+    const exl2__json_token *t = &j->tokens[token];
+    *bytes = t->escaped ? exl2__json_text(j, token, room, SIZE_MAX) : t->end - t->begin;
+    return t->escaped ? room : j->text + t->begin;
 }
 
 /* Is the token a string that unescapes to `wanted`? */
@@ -283,7 +291,7 @@ static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const c
     EXL2__TRY(exl2__alloc(c, (uint64_t)j.token_count * sizeof *j.tokens, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
     j.tokens = (exl2__json_token *)memory;
     scan.tokens = j.tokens;
-    scan.at = scan.token_count = 0;
+    scan.token_count = 0;
     exl2__json_scan_all(&scan);
     exl2_result result = exl2__json_check_keys(c, label, &j);
     if (result < 0) {
@@ -345,8 +353,17 @@ static inline bool exl2__json_number_of(const exl2__json *j, uint32_t token, exl
 /* Integral floats are integers: 8192.0 is 8192. */
 static inline bool exl2__json_u64(const exl2__json *j, uint32_t token, uint64_t *out)
 {
+    const exl2__json_token *t = &j->tokens[token];
     exl2__json_number n;
-    uint64_t value;
+    uint64_t value = 0;
+    uint32_t at = t->begin;
+    for (uint32_t digit; at < t->end && at < t->begin + 19 && (digit = (uint8_t)j->text[at] - 48u) < 10; at++) {
+        value = value * 10 + digit;
+    }
+    if (at == t->end && t->kind == EXL2__JSON_NUMBER) { /* most are so */
+        *out = value;
+        return true;
+    }
     if (!exl2__json_number_of(j, token, &n) || !exl2__json_number_u64(&n, &value) || (n.negative && value)) {
         return false;
     }
@@ -391,6 +408,7 @@ typedef struct exl2__json_walk {
     exl2__json view;
     exl2__json_token tokens[EXL2__JSON_WALK_TOKENS];
     exl2__json_scan scan;
+    uint32_t at;
     bool begun;
 } exl2__json_walk;
 
@@ -399,12 +417,11 @@ static inline void exl2__json_walk_begin(exl2__json_walk *w, const exl2__json *j
     memset(w, 0, sizeof *w);
     w->scan.text = (const uint8_t *)j->text;
     w->scan.bytes = flat->end;
-    w->scan.at = flat->begin;
     w->scan.tokens = w->tokens;
     w->view.text = j->text;
     w->view.bytes = j->bytes;
     w->view.tokens = w->tokens;
-    exl2__json_scan_open(&w->scan);
+    w->at = exl2__json_scan_open(&w->scan, flat->begin);
 }
 
 /* false: the end, or (scan.wanted) something is wrong. */
@@ -412,22 +429,17 @@ static inline bool exl2__json_walk_next(exl2__json_walk *w)
 {
     exl2__json_scan *s = &w->scan;
     s->token_count = 1;
-    if (!exl2__json_scan_child(s, !w->begun)) {
-        return false;
-    }
-    for (uint32_t depth = 1; s->depth > 1;) {
+    uint32_t at = exl2__json_scan_child(s, w->at, !w->begun);
+    for (uint32_t depth = 1; s->depth > 1 && at != EXL2__JSON_BAD;) {
         bool first = s->depth > depth;
         depth = s->depth;
-        if (depth > 2 || s->token_count + 2 > EXL2__JSON_WALK_TOKENS) {
-            return exl2__json_scan_fail(s, s->at, "less in this place");
-        }
-        if (!exl2__json_scan_child(s, first)) {
-            return false;
-        }
+        at = depth > 2 || s->token_count + 2 > EXL2__JSON_WALK_TOKENS
+           ? exl2__json_scan_fail(s, at, "less in this place") : exl2__json_scan_child(s, at, first);
     }
+    w->at = at;
     w->begun = true;
     w->view.token_count = s->token_count;
-    return s->depth == 1;
+    return s->depth == 1 && at != EXL2__JSON_BAD;
 }
 
 /* After the last member: an error, if something was wrong. */

@@ -17,7 +17,8 @@ typedef struct exl2__bpe_merge {
 
 typedef struct exl2__bpe {
     exl2__bpe_merge *merges; /* [merge_count] */
-    uint32_t *slots;         /* [mask + 1] open addressing, at most half full: rank + 1; 0 = empty */
+    uint32_t *slots;         /* [mask + 1] open addressing, at most half full: rank + 1 below (mask) the hash's upper
+                                bits; 0 = empty */
     uint32_t merge_count, mask;
     uint64_t probes;         /* steps that adding took beyond the first slot */
 } exl2__bpe;
@@ -44,14 +45,14 @@ static inline uint32_t exl2__bpe_hash(uint32_t left, uint32_t right)
 /* The slot of the pair, or the empty one where it belongs. */
 static inline uint32_t exl2__bpe_slot(const exl2__bpe *b, uint32_t left, uint32_t right, uint64_t *probes)
 {
-    uint32_t at = exl2__bpe_hash(left, right) & b->mask;
-    while (b->slots[at]) {
-        const exl2__bpe_merge *m = &b->merges[b->slots[at] - 1];
-        if (m->left == left && m->right == right) {
-            break;
+    uint32_t hash = exl2__bpe_hash(left, right), at = hash & b->mask;
+    for (uint32_t slot; (slot = b->slots[at]) != 0; at = (at + 1) & b->mask, (*probes)++) {
+        if (((slot ^ hash) & ~b->mask) == 0) {
+            const exl2__bpe_merge *m = &b->merges[(slot & b->mask) - 1];
+            if (m->left == left && m->right == right) {
+                break;
+            }
         }
-        at = (at + 1) & b->mask;
-        (*probes)++;
     }
     return at;
 }
@@ -61,7 +62,8 @@ static inline uint32_t exl2__bpe_slot(const exl2__bpe *b, uint32_t left, uint32_
 static inline bool exl2__bpe_add(exl2__bpe *b, uint32_t rank, exl2__bpe_merge merge)
 {
     b->merges[rank] = merge;
-    b->slots[exl2__bpe_slot(b, merge.left, merge.right, &b->probes)] = rank + 1;
+    uint32_t at = exl2__bpe_slot(b, merge.left, merge.right, &b->probes);
+    b->slots[at] = (exl2__bpe_hash(merge.left, merge.right) & ~b->mask) | (rank + 1);
     return b->probes <= 32u * (uint64_t)b->merge_count + 4096;
 }
 
@@ -69,7 +71,7 @@ static inline bool exl2__bpe_add(exl2__bpe *b, uint32_t rank, exl2__bpe_merge me
 static inline uint32_t exl2__bpe_find(const exl2__bpe *b, uint32_t left, uint32_t right)
 {
     uint64_t probes = 0;
-    return b->slots[exl2__bpe_slot(b, left, right, &probes)] - 1;
+    return (b->slots[exl2__bpe_slot(b, left, right, &probes)] & b->mask) - 1;
 }
 
 /* ---- one word ---- */
@@ -121,7 +123,8 @@ static inline uint64_t exl2__bpe_pop(exl2__bpe_heap *h)
 }
 
 /* Looks the pair (at, next) up, and queues it when it can merge. */
-static inline void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__bpe_heap *h, uint32_t at)
+EXL2__HOT
+static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__bpe_heap *h, uint32_t at)
 {
     uint32_t next = s[at].next;
     s[at].rank = next == EXL2__BPE_NONE ? EXL2__BPE_NONE : exl2__bpe_find(b, s[at].id, s[next].id);

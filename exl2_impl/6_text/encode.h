@@ -83,11 +83,13 @@ static inline uint32_t exl2__encode_whole(const exl2__vocab *v, const exl2__word
     if (!word->lead && !v->pieces.marked) {
         return exl2__pieces_find(&v->pieces, word->text, word->bytes);
     }
+    bool spaced = false;
     char *joined = (char *)work;
     joined[0] = ' ';
     memcpy(joined + word->lead, word->text, word->bytes);
     size_t bytes = word->bytes + word->lead;
-    return exl2__pieces_find(&v->pieces, joined, v->pieces.marked ? exl2__pieces_unmark(joined, bytes) : bytes);
+    return exl2__pieces_find(&v->pieces, joined,
+                             v->pieces.marked ? exl2__pieces_unmark(joined, joined, bytes, &spaced) : bytes);
 }
 
 static inline void exl2__encode_merge(exl2__encode_job *e, const exl2__word *word, void *work)

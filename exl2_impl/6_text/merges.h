@@ -12,23 +12,19 @@
 
 #define EXL2__MERGES_LABEL "tokenizer.json: merge"
 
-/* The bytes of one merge: left, then right. */
-typedef struct exl2__merges_sides {
-    size_t left, both;
-    bool reachable; /* a side that merging cannot reach never comes about */
-} exl2__merges_sides;
-
-#define EXL2__MERGES_WAITING 16
+#define EXL2__MERGES_WAITING 32
 #define EXL2__MERGES_SHORT 48 /* bytes of a merge that can wait */
 
 /* A merge whose memory is on its way into the cache. */
 typedef struct exl2__merges_entry {
-    exl2__merges_sides sides;
-    const char *text;
+    const char *text;      /* left, then right */
+    size_t left, both;     /* bytes */
+    uint64_t hashes[2];    /* of the sides */
+    uint32_t likely[2];    /* ids of the sides, or so it seems */
     uint32_t begin, end;   /* in the file */
-    uint32_t slots[2];     /* where finding the sides begins */
     exl2__bpe_merge merge;
-    char own[EXL2__MERGES_SHORT];
+    bool reachable;        /* a side that merging cannot reach never comes about */
+    char own[8 + EXL2__MERGES_SHORT + 8]; /* the text from own[8] on */
 } exl2__merges_entry;
 
 /* Last bytes, a bit each, of the left sides of merges whose right side begins with a space: what is before a space
@@ -41,7 +37,7 @@ typedef struct exl2__merges_reader {
     exl2__ctx *c;
     const exl2__json *j;
     const exl2__pieces *pieces;
-    char *buffer; /* room for two strings of the file */
+    char *buffer; /* room for two strings of the file and 16 bytes; eight before it may be read */
     exl2__bpe *out;
     exl2__merges_gaps *gaps;
     uint32_t rank, guess; /* of the next one: its rank, and perhaps its id */
@@ -49,69 +45,91 @@ typedef struct exl2__merges_reader {
     exl2__merges_entry waiting[EXL2__MERGES_WAITING];
 } exl2__merges_reader;
 
-/* Where the right side begins in the buffer, and where it ends; 0 = malformed. */
-static inline size_t exl2__merges_load(const exl2__merges_reader *r, uint32_t token, size_t *left, size_t *end)
+/* A merge of the file, "a b" or ["a", "b"], to *e; the bytes of a long one to r->buffer. */
+static inline exl2_result exl2__merges_load(exl2__merges_reader *r, uint32_t token, exl2__merges_entry *e)
 {
     const exl2__json_token *t = &r->j->tokens[token];
-    if (t->kind == EXL2__JSON_ARRAY) { /* ["a", "b"] */
-        uint32_t a = exl2__json_first(r->j, token), b = a ? exl2__json_next(r->j, token, a) : 0;
-        if (t->count != 2 || r->j->tokens[a].kind != EXL2__JSON_STRING || r->j->tokens[b].kind != EXL2__JSON_STRING) {
-            return 0;
+    char *raw = r->buffer + 8; /* behind what loading the left side may write */
+    const char *left = NULL, *right = NULL;
+    size_t left_bytes = 0, bytes = 0;
+    if (t->kind == EXL2__JSON_STRING) {
+        left = exl2__json_view(r->j, token, raw, &bytes);
+        const char *space = bytes ? (const char *)memchr(left, ' ', bytes) : NULL;
+        if (space) {
+            left_bytes = (size_t)(space - left);
+            bytes -= left_bytes + 1;
+            right = memchr(space + 1, ' ', bytes) ? NULL : space + 1;
         }
-        *left = exl2__json_text(r->j, a, r->buffer, SIZE_MAX);
-        *end = *left + exl2__json_text(r->j, b, r->buffer + *left, SIZE_MAX);
-        return *left;
+    } else if (t->kind == EXL2__JSON_ARRAY && t->count == 2 && t[1].kind == EXL2__JSON_STRING &&
+               t[2].kind == EXL2__JSON_STRING && t[1].end > t[1].begin) {
+        left = exl2__json_view(r->j, token + 1, raw, &left_bytes);
+        right = exl2__json_view(r->j, token + 2, raw + left_bytes, &bytes);
     }
-    *end = exl2__json_text(r->j, token, r->buffer, SIZE_MAX); /* "a b" */
-    const char *space = *end ? (const char *)memchr(r->buffer, ' ', *end) : NULL;
-    *left = space ? (size_t)(space - r->buffer) : 0;
-    return space && !memchr(space + 1, ' ', *end - *left - 1) ? *left + 1 : 0;
+    if (!right) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                          EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two",
+                          r->rank + r->count);
+    }
+    uint8_t left_kind, right_kind;
+    char *out = left_bytes + bytes <= EXL2__MERGES_SHORT ? e->own + 8 : r->buffer;
+    e->text = out;
+    e->begin = t->begin;
+    e->end = t->end;
+    e->left = exl2__pieces_load(r->pieces, out, left, left_bytes, &left_kind);
+    e->both = e->left + exl2__pieces_load(r->pieces, out + e->left, right, bytes, &right_kind);
+    e->reachable = (left_kind & right_kind & EXL2__PIECES_BYTES) != 0;
+    return EXL2_OK;
 }
 
-static inline exl2_result exl2__merges_sides_of(const exl2__merges_reader *r, uint32_t token, uint32_t rank,
-                                                exl2__merges_sides *out)
+/* exl2__pieces_hash and exl2__pieces_is for text before whose end eight bytes may be read: faster, as lengths vary. */
+static inline uint64_t exl2__merges_hash(const char *text, size_t bytes)
 {
-    uint8_t left_kind, right_kind;
-    size_t left = 0, end = 0, begin = exl2__merges_load(r, token, &left, &end);
-    if (begin == 0) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                          EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two", rank);
-    }
-    size_t right = exl2__pieces_load(r->pieces, r->buffer + begin, end - begin, &right_kind);
-    out->left = exl2__pieces_load(r->pieces, r->buffer, left, &left_kind);
-    memmove(r->buffer + out->left, r->buffer + begin, right);
-    out->both = out->left + right;
-    out->reachable = (left_kind & right_kind & EXL2__PIECES_BYTES) != 0;
-    return EXL2_OK;
+    size_t tail = bytes & 7;
+    return exl2__pieces_mix(text, bytes, tail ? exl2__eight_before(text + bytes, tail) : 0);
+}
+
+static inline bool exl2__merges_is(const exl2__pieces *p, uint32_t id, const char *text, size_t bytes)
+{
+    const char *piece = p->text + p->starts[id];
+    return p->starts[id + 1] - p->starts[id] == bytes &&
+           (bytes - 1 < 8 ? exl2__eight_before(piece + bytes, bytes) == exl2__eight_before(text + bytes, bytes)
+                          : exl2__eight_same(piece, text, bytes));
 }
 
 /* Id of the piece that reads so; files list merges by what they make, so it often is `guess` or the id after it. */
 static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *text, size_t bytes, uint32_t guess)
 {
     for (uint32_t id = guess; id < p->count && id <= guess + 1; id++) {
-        if ((p->flags[id] & EXL2__PIECES_BYTES) && p->starts[id + 1] - p->starts[id] == bytes &&
-            memcmp(p->text + p->starts[id], text, bytes) == 0) {
+        if ((p->flags[id] & EXL2__PIECES_BYTES) && exl2__merges_is(p, id, text, bytes)) {
             return id;
         }
     }
     return exl2__pieces_find(p, text, bytes);
 }
 
+/* Id of a side, which is text[0 .. bytes). */
+static inline uint32_t exl2__merges_side(const exl2__pieces *p, const exl2__merges_entry *e, int side, const char *text,
+                                         size_t bytes)
+{
+    uint32_t id = e->likely[side];
+    return id != EXL2__PIECES_NONE && exl2__merges_is(p, id, text, bytes)
+         ? id : exl2__pieces_at(p, text, bytes, e->hashes[side]);
+}
+
 static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges_entry *e, uint32_t rank)
 {
     const exl2__pieces *p = r->pieces;
-    const exl2__merges_sides *s = &e->sides;
-    e->merge.left = exl2__pieces_find(p, e->text, s->left);
-    e->merge.right = exl2__pieces_find(p, e->text + s->left, s->both - s->left);
-    e->merge.id = r->guess = exl2__merges_result(p, e->text, s->both, r->guess);
+    e->merge.left = exl2__merges_side(p, e, 0, e->text, e->left);
+    e->merge.right = exl2__merges_side(p, e, 1, e->text + e->left, e->both - e->left);
+    e->merge.id = r->guess = exl2__merges_result(p, e->text, e->both, r->guess);
     bool known = e->merge.left != EXL2__PIECES_NONE && e->merge.right != EXL2__PIECES_NONE &&
                  e->merge.id != EXL2__PIECES_NONE;
-    if (s->reachable && !known) {
+    if (e->reachable && !known) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL " %u (%.*s) needs a token that model.vocab lacks",
                           rank, (int)exl2__min32(e->end - e->begin, 80), r->j->text + e->begin);
     }
-    if (s->left && s->both > s->left && e->text[s->left] == ' ') {
-        uint8_t last = (uint8_t)e->text[s->left - 1];
+    if (e->left && e->both > e->left && e->text[e->left] == ' ') {
+        uint8_t last = (uint8_t)e->text[e->left - 1];
         r->gaps->kept[last >> 5] |= 1u << (last & 31);
     }
     EXL2__PREFETCH(&r->out->slots[exl2__bpe_hash(e->merge.left, e->merge.right) & r->out->mask]);
@@ -126,51 +144,34 @@ static exl2_result exl2__merges_flush(exl2__merges_reader *r)
     const exl2__pieces *p = r->pieces;
     uint32_t count = r->count;
     r->count = 0;
-    for (uint32_t i = 0; i < 2 * count; i++) {
-        uint32_t *at = &r->waiting[i / 2].slots[i & 1], slot = p->slots[*at];
-        *at = slot ? EXL2__PIECES_ID(slot) : 0;
-        EXL2__PREFETCH(&p->starts[*at]);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__merges_entry *e = &r->waiting[i];
+        e->hashes[0] = exl2__merges_hash(e->text, e->left);
+        e->hashes[1] = exl2__merges_hash(e->text + e->left, e->both - e->left);
+        EXL2__PREFETCH(&p->slots[(uint32_t)e->hashes[0] & p->mask]);
+        EXL2__PREFETCH(&p->slots[(uint32_t)e->hashes[1] & p->mask]);
     }
     for (uint32_t i = 0; i < 2 * count; i++) {
-        EXL2__PREFETCH(p->text + p->starts[r->waiting[i / 2].slots[i & 1]]);
+        exl2__merges_entry *e = &r->waiting[i / 2];
+        e->likely[i & 1] = exl2__pieces_likely(p, e->hashes[i & 1]);
+        EXL2__PREFETCH(&p->starts[exl2__min32(e->likely[i & 1], p->count)]);
+    }
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        EXL2__PREFETCH(p->text + p->starts[exl2__min32(r->waiting[i / 2].likely[i & 1], p->count)]);
     }
     for (uint32_t i = 0; i < count; i++) {
         EXL2__TRY(exl2__merges_find(r, &r->waiting[i], r->rank + i));
     }
     for (uint32_t i = 0; i < count; i++, r->rank++) {
-        if (r->waiting[i].sides.reachable && !exl2__bpe_add(r->out, r->rank, r->waiting[i].merge)) {
+        if (r->waiting[i].reachable && !exl2__bpe_add(r->out, r->rank, r->waiting[i].merge)) {
             return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", r->rank);
         }
     }
     return EXL2_OK;
 }
 
-/* The merge in r->buffer. */
-static inline exl2_result exl2__merges_put(exl2__merges_reader *r, exl2__merges_sides sides,
-                                           const exl2__json_token *t)
-{
-    const exl2__pieces *p = r->pieces;
-    bool waits = sides.both <= EXL2__MERGES_SHORT;
-    if (!waits) {
-        EXL2__TRY(exl2__merges_flush(r));
-    }
-    exl2__merges_entry *e = &r->waiting[r->count++];
-    e->sides = sides;
-    e->text = waits ? e->own : r->buffer;
-    e->begin = t->begin;
-    e->end = t->end;
-    e->slots[0] = (uint32_t)exl2__pieces_hash(r->buffer, sides.left) & p->mask;
-    e->slots[1] = (uint32_t)exl2__pieces_hash(r->buffer + sides.left, sides.both - sides.left) & p->mask;
-    EXL2__PREFETCH(&p->slots[e->slots[0]]);
-    EXL2__PREFETCH(&p->slots[e->slots[1]]);
-    if (waits) {
-        memcpy(e->own, r->buffer, sides.both);
-    }
-    return waits && r->count < EXL2__MERGES_WAITING ? EXL2_OK : exl2__merges_flush(r);
-}
-
 /* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
-   file. */
+   file and 16 bytes, and eight before it may be read. */
 EXL2__HOT
 static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
                                      const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
@@ -188,12 +189,15 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const ex
     const exl2__json_token *t = &walk.tokens[1];
     *gaps = (exl2__merges_gaps){ { 0 } };
     while (exl2__json_walk_next(&walk)) {
-        exl2__merges_sides sides = { 0 };
         if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
             continue; /* a line of the text file that the list was made from */
         }
-        EXL2__TRY(exl2__merges_sides_of(&r, 1, r.rank + r.count, &sides));
-        EXL2__TRY(exl2__merges_put(&r, sides, t));
+        exl2__merges_entry *e = &r.waiting[r.count];
+        EXL2__TRY(exl2__merges_load(&r, 1, e));
+        r.count++;
+        if (r.count == EXL2__MERGES_WAITING || e->text == r.buffer) {
+            EXL2__TRY(exl2__merges_flush(&r));
+        }
     }
     EXL2__TRY(exl2__merges_flush(&r));
     return exl2__json_walk_end(c, "tokenizer.json", &walk);

@@ -18,6 +18,7 @@ typedef struct exl2__vocab_entry {
     uint32_t begin, end; /* of its string in the file */
     uint32_t id, bytes;  /* decoded */
     uint8_t kind;
+    bool escaped;
 } exl2__vocab_entry;
 
 typedef struct exl2__vocab_reader {
@@ -27,7 +28,7 @@ typedef struct exl2__vocab_reader {
     exl2__json j, config; /* config.tokens NULL: no such file */
     exl2__vocab_rules rules;
     exl2__arena scratch;
-    char *buffer;         /* room for any two strings of the files, unescaped */
+    char *buffer;         /* room for any two strings of the files, unescaped, and 16 bytes; 8 before it may be read */
     exl2__vocab_entry *entries; /* [vocab_count] of model.vocab, in scratch */
     exl2__arena pool;     /* strings of the rules, in the block */
     exl2__merges_gaps *gaps; /* in the block */
@@ -51,8 +52,9 @@ static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const exl2_
 /* A string of tokenizer.json as the bytes that it stands for, in r->buffer. */
 static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__json *j, uint32_t token, uint8_t *kind)
 {
-    size_t bytes = exl2__json_text(j, token, r->buffer, SIZE_MAX);
-    return exl2__pieces_load(&r->v->pieces, r->buffer, bytes, kind);
+    size_t bytes;
+    const char *text = exl2__json_view(j, token, r->buffer, &bytes);
+    return exl2__pieces_load(&r->v->pieces, r->buffer, text, bytes, kind);
 }
 
 /* What text has to read for the added token to be found in it, in *out: its content, or what the normalizer makes of
@@ -132,7 +134,7 @@ static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *a
 static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
 {
     size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
-    uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 1;
+    uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 24;
     exl2__arena dry = { 0 };
     exl2__pieces pieces = { 0 };
     exl2__arena_take(&dry, buffer_bytes);
@@ -143,7 +145,7 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
         exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
     }
     EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
-    r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes);
+    r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes) + 8;
     exl2__arena pool = exl2__vocab_pool(r, &r->scratch);
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &pool, &r->rules));
     r->entries = (exl2__vocab_entry *)exl2__arena_take(&r->scratch,
@@ -166,6 +168,7 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
         EXL2__TRY(exl2__vocab_read_id(r, &walk.view, "an id of model.vocab", 2, &e->id));
         e->begin = walk.tokens[1].begin;
         e->end = walk.tokens[1].end;
+        e->escaped = walk.tokens[1].escaped;
         e->bytes = (uint32_t)exl2__vocab_read_bytes(r, &walk.view, 1, &e->kind);
         r->text_bytes += e->bytes;
     }
@@ -224,6 +227,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     v->pieces.count = v->id_count;
     v->pieces.starts = (uint32_t *)exl2__arena_take_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
     v->pieces.flags = (uint8_t *)exl2__arena_take_zeroed(arena, v->id_count);
+    exl2__arena_take(arena, 8);
     v->pieces.text = (char *)exl2__arena_take(arena, r->text_bytes);
     if (r->keep_slots) {
         exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);

@@ -62,7 +62,7 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     exl2__pieces *p = &v->pieces;
-    exl2__json_token string = { 0, 0, 0, 0, EXL2__JSON_STRING };
+    exl2__json_token string = { 0, 0, 0, 0, EXL2__JSON_STRING, false };
     exl2__json view = { .text = r->file.data, .tokens = &string };
     uint32_t ids[EXL2__VOCAB_WAITING], count = 0, done = 0;
     uint64_t hashes[EXL2__VOCAB_WAITING];
@@ -72,6 +72,7 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
         uint32_t id = e->id;
         string.begin = e->begin;
         string.end = e->end;
+        string.escaped = e->escaped;
         exl2__vocab_read_bytes(r, &view, 0, &kind);
         int raw = kind & EXL2__PIECES_RAW ? (uint8_t)r->buffer[0] : exl2__pieces_raw(r->buffer, e->bytes);
         memcpy(p->text + p->starts[id], r->buffer, e->bytes);
@@ -136,7 +137,7 @@ static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_to
     exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
     EXL2__TRY(exl2__vocab_pattern(r, token, &pattern));
     token->at = exl2__vocab_keep_text(r, pattern.text, pattern.bytes);
-    size_t bytes = exl2__pieces_load(p, r->buffer, token->bytes, &kind);
+    size_t bytes = exl2__pieces_load(p, r->buffer, r->buffer, token->bytes, &kind);
     token->bytes = (uint32_t)pattern.bytes;
     uint32_t known = kind & EXL2__PIECES_BYTES ? exl2__pieces_find(p, r->buffer, bytes) : EXL2__PIECES_NONE;
     if (known != EXL2__PIECES_NONE) {
@@ -185,7 +186,7 @@ static uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
 {
     exl2_token added = exl2__vocab_token(r->v, r->buffer, bytes);
     uint8_t kind;
-    bytes = exl2__pieces_load(&r->v->pieces, r->buffer, bytes, &kind);
+    bytes = exl2__pieces_load(&r->v->pieces, r->buffer, r->buffer, bytes, &kind);
     if (added >= 0) {
         return (uint32_t)added;
     }

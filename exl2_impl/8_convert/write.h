@@ -83,9 +83,9 @@ static void exl2__write_quoted(exl2__write *w, const char *what, const char *tex
 {
     exl2__write_raw(w, "\"", 1);
     for (uint64_t i = 0; i < bytes;) {
-        uint32_t size = exl2__json_scan_utf8((const uint8_t *)text + i, (uint32_t)exl2__min64(bytes - i, 4));
         uint8_t byte = (uint8_t)text[i];
-        if (size == 0) {
+        uint32_t size = byte < 0x80, room = (uint32_t)exl2__min64(bytes - i, 4);
+        if (size == 0 && !exl2__json_scan_utf8((const uint8_t *)text + i, &size, room)) {
             if (w->result >= 0) {
                 w->result = exl2__fail(w->ctx, EXL2_ERR_FORMAT, "%s: %s is not UTF-8 (byte %u at %llu)",
                                        w->from ? w->from : "text", what, byte, (unsigned long long)i);

@@ -120,7 +120,8 @@ static size_t repaired(const char *text, size_t bytes, char *out)
 /* What decoding makes of U+2581 where it stands for a space. */
 static size_t unmarked(char *text, size_t bytes, const exl2__vocab *v)
 {
-    return v->pieces.marked ? exl2__pieces_unmark(text, bytes) : bytes;
+    bool spaced = false;
+    return v->pieces.marked ? exl2__pieces_unmark(text, text, bytes, &spaced) : bytes;
 }
 
 /* Text comes back as it was; no special token is made of text that is plain, or is marked as a message's. */

@@ -151,6 +151,58 @@ static void check_strings(void)
     check_string("\"\xE2\x82\xAC\"", "\xE2\x82\xAC", 3);
 }
 
+/* Every kind of character at every place of strings of every length up to 28 bytes, as a value and as a key of a
+   container that stays unread; a string without its end; and what does not belong into one. */
+static void check_places(void)
+{
+    static const struct { const char *text, *bytes; } units[] = {
+        { "", "" }, { " ", " " }, { "\x7F", "\x7F" }, { "\\\"", "\"" }, { "\\\\", "\\" }, { "\\u00e9", "\xC3\xA9" },
+        { "\xC3\xA9", "\xC3\xA9" }, { "\xE2\x96\x81", "\xE2\x96\x81" }, { "\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80" },
+        { "\x1F", NULL }, { "\n", NULL }, { "\x80", NULL }, { "\xE2\x96", NULL }, { "\\x", NULL },
+    };
+    static const char *const flat_keys[EXL2__JSON_FLAT_MAX] = { "flat", "other" };
+    exl2__ctx c = make_context();
+    for (size_t at = 0; at < 18 * EXL2__COUNT(units) * 10; at++) {
+        const char *unit = units[at / 18 % EXL2__COUNT(units)].text, *bytes = units[at / 18 % EXL2__COUNT(units)].bytes;
+        int before = (int)(at % 18), after = (int)(at / 18 / EXL2__COUNT(units));
+        char text[128], wanted[64], got[64], place[32];
+        exl2__json j;
+        for (int flat = 0; flat < 3; flat++) {
+            static const char *const frames[3][2] = { { "[", "]" }, { "{\"m\":{\"flat\":{", ":0}}}" },
+                                                      { "[", "" } };
+            snprintf(text, sizeof text, "%s\"%.*s%s%.*s%s%s", frames[flat][0], before, "aaaaaaaaaaaaaaaaaa", unit,
+                     after, "bbbbbbbbbb", flat < 2 ? "\"" : "", frames[flat][1]);
+            size_t size = strlen(text), begin = strlen(frames[flat][0]) + 1, wrong = begin + (size_t)before;
+            char *copy = (char *)malloc(size); /* ASan sees reads past the end */
+            memcpy(copy, text, size);
+            exl2_result result = exl2__json_open_flat(&c, "t", copy, size, flat == 1 ? flat_keys : NULL, &j);
+            const exl2__json *view = &j;
+            uint32_t token = 1;
+            exl2__json_walk walk;
+            if (flat == 1 && CHECK_INT(result, EXL2_OK)) { /* nobody has looked inside yet */
+                CHECK(j.flat[0].begin == 13 && j.flat[0].end == size - 2 && j.flat[0].members >= 1);
+                CHECK_INT(j.flat[0].longest, size - 5 - begin + 1);
+                exl2__json_walk_begin(&walk, &j, &j.flat[0]);
+                result = exl2__json_walk_next(&walk) ? EXL2_OK : exl2__json_walk_end(&c, "t", &walk);
+                view = &walk.view;
+            }
+            if (bytes && flat < 2) {
+                snprintf(wanted, sizeof wanted, "%.*s%s%.*s", before, "aaaaaaaaaaaaaaaaaa", bytes, after, "bbbbbbbbbb");
+                CHECK_INT(result, EXL2_OK);
+                size_t used = exl2__json_text(view, token, got, sizeof got);
+                CHECK(used == strlen(wanted) && memcmp(got, wanted, used) == 0);
+            } else {
+                snprintf(place, sizeof place, "at byte %zu (", bytes ? begin - 1 : wrong);
+                CHECK_INT(result, EXL2_ERR_FORMAT);
+                CHECK(strstr(c.error.text, place) != NULL);
+            }
+            exl2__json_close(&c, &j);
+            free(copy);
+        }
+    }
+    CHECK_INT(c.host_bytes, 0);
+}
+
 /* ---- numbers ---- */
 
 static bool read_f64(const char *text, double *out)
@@ -327,8 +379,8 @@ static void check_collisions(void)
     for (unsigned long long n = 0; found < WANTED; n++) {
         char key[40];
         uint32_t bytes = (uint32_t)snprintf(key, sizeof key, "{\"%llx\":0}", n);
-        exl2__json_token tokens[2] = { { 0, bytes, 3, 1, EXL2__JSON_OBJECT },
-                                       { 2, bytes - 4, 2, 0, EXL2__JSON_STRING } };
+        exl2__json_token tokens[2] = { { 0, bytes, 3, 1, EXL2__JSON_OBJECT, false },
+                                       { 2, bytes - 4, 2, 0, EXL2__JSON_STRING, false } };
         exl2__json one = { .text = key, .bytes = bytes, .tokens = tokens, .token_count = 2 };
         if ((exl2__json_key_hash(&one, 0, 1) & (SLOTS - 1)) == 0) {
             used += (size_t)snprintf(text + used, cap - used, "%s\"%llx\":0", found ? "," : "", n);
@@ -363,6 +415,7 @@ int main(void)
     check_grammar();
     check_tokens();
     check_strings();
+    check_places();
     check_doubles();
     check_integers();
     check_depth('[', ']', "");
