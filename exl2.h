@@ -178,6 +178,11 @@
    variables can never become a special token, nor an added token that stands in the template (Qwen's <tool_call>),
    whatever the template does to it. Only an assistant's message may: it is what the model has said, so let no player
    write one.
+   BOS comes before raw text where tokenizer_config.json says so (add_bos_token); where it does not say, if the
+   post-processor of tokenizer.json does it; else if the model has one (config.json, tokenizer_config.json), unless it
+   stands in the chat template, where it opens turns. A text_only model has no architecture: the last rule adds none.
+   EXL2_TEXT_NO_BOS leaves it out. A prompt that begins with BOS gets no second one (exl2_tokenize gives it two, as the
+   tokenizers library does), nor one that continues a session. Conversations have the BOS that their template writes.
    exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
    takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
    Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,

@@ -71,7 +71,8 @@ int cli_tokenize(int argc, char **argv)
         { "--decode", ARG_BOOL, &backwards, NULL, "{\"ids\", \"skip_special\"} to {\"text\"}" },
     };
     const args_desc d = { "exl2 tokenize",
-                          "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}.",
+                          "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}. BOS comes "
+                          "before the text if the tokenizer's files say so; no other file is read.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {

@@ -1,6 +1,7 @@
 /* vocab.h: a model's tokenizer in memory: bytes of every token, merges, added tokens, rules for words.
    takes: what vocab_read.h fills in.
-   gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_token.
+   gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_settle_bos, exl2__vocab_prefix,
+          exl2__vocab_token.
    owns:  one block for all of it, until exl2__vocab_close.
    next:  vocab_names.h */
 #ifndef EXL2__VOCAB_H
@@ -26,6 +27,8 @@ typedef struct exl2__vocab {
     exl2_token bos, eos, unk, pad;  /* of tokenizer_config.json; -1 = none. bos: of the post-processor if it has one */
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what comes before raw text, mostly bos */
     uint32_t prefix_count;
+    int8_t add_bos;                 /* as the files say: 1 or 0; -1: they do not */
+    bool bos_always;                /* conversations begin with BOS too */
     const char *bos_text, *eos_text, *unk_text, *pad_text; /* of tokenizer_config.json, for templates; NULL = none */
 
     exl2__normal_rules normal;
@@ -49,6 +52,21 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
     const char *text = exl2__pieces_text(&v->pieces, (uint32_t)id, bytes);
     *special = text && (v->pieces.flags[id] & EXL2__PIECES_SPECIAL);
     return text;
+}
+
+/* config.json and the architecture come in: `bos` of config.json (-1 = none) is preferred to that of
+   tokenizer_config.json, and comes before raw text where the files leave that open and it is `wanted`. */
+EXL2__COLD
+static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted, bool always)
+{
+    size_t bytes;
+    if (v->prefix_count == 0) {
+        v->bos = bos >= 0 ? bos : v->bos;
+        v->prefix[0] = v->bos;
+        v->prefix_count = v->add_bos != 0 && (v->add_bos == 1 || wanted) && v->bos >= 0 &&
+                          exl2__pieces_text(&v->pieces, (uint32_t)v->bos, &bytes);
+    }
+    v->bos_always = always;
 }
 
 /* Writes what comes before raw text, up to `cap` tokens of it; returns how many there are. */

@@ -225,12 +225,12 @@ static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
         }
     }
     v->bos = r->rules.prefix_count == 1 ? r->rules.prefix[0] : v->bos;
-    v->prefix[0] = v->bos;
-    v->prefix_count = add_bos == 1 && v->bos >= 0;
-    if (add_bos != 0 && r->rules.prefix_count) {
+    v->add_bos = (int8_t)(add_bos < 0 && r->rules.prefix_count ? 1 : add_bos);
+    if (v->add_bos == 1 && r->rules.prefix_count) {
         memcpy(v->prefix, r->rules.prefix, sizeof v->prefix);
         v->prefix_count = r->rules.prefix_count;
     }
+    exl2__vocab_settle_bos(v, -1, false, false);
     if (exl2__vocab_names_flag(&r->config, "add_eos_token") == 1) {
         exl2__log(r->c, EXL2_LOG_WARN, EXL2__VOCAB_NAMES_FILE ": add_eos_token is ignored, nothing is put behind text");
     }

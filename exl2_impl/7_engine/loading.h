@@ -136,6 +136,23 @@ static void exl2__loading_eos(exl2__model *m)
     }
 }
 
+/* What comes before raw text (tokenizer-chat 2.7). A BOS that stands in the chat template is a mark of turns, as
+   SmolLM2's <|im_start|>: where no file asks for it, text does not begin with it. */
+static void exl2__loading_bos(exl2__model *m)
+{
+    exl2_token bos = m->load.config.bos >= 0 ? m->load.config.bos : m->vocab.bos;
+    const exl2__template *t = exl2__template_set_pick(&m->chats, NULL, false);
+    const exl2__added *added = &m->vocab.added;
+    bool marks = false;
+    for (uint32_t i = 0; t && t->guard && i < added->count; i++) {
+        marks = marks || (added->tokens[i].id == (uint32_t)bos && (t->guard[i / 32] >> i % 32 & 1));
+    }
+    bool always = exl2__arch_find(m->load.config.arch)->bos == EXL2__ARCH_BOS_ALWAYS;
+    if (m->vocab.present) {
+        exl2__vocab_settle_bos(&m->vocab, bos, always || !marks, always);
+    }
+}
+
 static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
 {
     return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
@@ -169,6 +186,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     exl2__loading_eos(m);
+    exl2__loading_bos(m);
     m->backend = e->hardware.backend;
     uint64_t device_bytes = c->host_bytes;
     EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));

@@ -102,7 +102,8 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
 
 /* ---- prompt ---- */
 
-/* Text -> ids into the job's prompt, which has room for context_max of them. */
+/* Text -> ids into the job's prompt, which has room for context_max of them; out[0 .. begin) is what comes before, and
+   goes where the text begins with the same: never is BOS there twice. */
 static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
                                          const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
                                          uint32_t *count)
@@ -115,7 +116,12 @@ static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const c
                           (unsigned long long)(need + begin), m->info.context_max);
     }
     EXL2__TRY(r);
-    *count = begin + (uint32_t)need;
+    *count = (uint32_t)need;
+    if (need >= begin && memcmp(out, out + begin, begin * sizeof *out) == 0) {
+        memmove(out, out + begin, need * sizeof *out);
+    } else {
+        *count += begin;
+    }
     return EXL2_OK;
 }
 
@@ -153,8 +159,10 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         exl2__rendered rendered;
         EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
         m->vocab.added.guarded = rendered.guard;
+        uint32_t bos = m->vocab.bos_always && m->vocab.bos >= 0;
+        prompt[0] = m->vocab.bos;
         exl2_result r =
-            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, bos, &count);
         m->vocab.added.guarded = NULL;
         exl2__starting_free(e, &rendered);
         EXL2__TRY(r);

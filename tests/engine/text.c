@@ -371,6 +371,79 @@ static void stops_that_almost_come(const rig *r)
     check_is_decoded(r, 0);
 }
 
+/* ---- who asks for BOS (tokenizer-chat 2.7); BOS is id 1 in config.json, and its model is a Llama ---- */
+
+#define BOS_TURNS "'chat_template':'{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}'"
+
+static const struct { const char *config; bool text_only, raw, chat; } bos_rules[] = {
+    { "{'bos_token':'<s>','add_bos_token':false," BOS_TURNS "}", false, false, false },
+    { "{'bos_token':'<s>','add_bos_token':true," BOS_TURNS "}", true, true, false },
+    { "{'bos_token':'<s>'," BOS_TURNS "}", false, true, false }, /* a Llama with a defined BOS: the first Llama 3 */
+    { "{" BOS_TURNS "}", false, true, false },                   /* config.json defines it */
+    { "{'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false, true, true },
+    { "{'add_bos_token':false,'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false,
+      false, true },
+    { "{'bos_token':'<s>','chat_template':'<s>{{ messages[0].content }}</s>'}", false, false, true }, /* opens turns */
+};
+
+/* History of a conversation of one message: how many BOS it has; the first token is one if there are any. */
+static uint32_t bos_of_chat(const rig *r)
+{
+    static const exl2_message hello = { .role = "user", .text = "hi" };
+    exl2_token history[512];
+    exl2_session s;
+    size_t need;
+    exl2_job_desc d = text_job(r, &model, 1, &said);
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    d.tokens = NULL;
+    d.token_count = 0;
+    d.messages = &hello;
+    d.message_count = 1;
+    d.session = s;
+    d.prefill_only = true;
+    CHECK_INT(run(r, &d), EXL2_OK);
+    CHECK_INT(exl2_session_tokens(r->engine, s, history, 512, &need), EXL2_OK);
+    CHECK_INT(need, said.stats.prompt_tokens);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+    uint32_t found = count_of(history, need, model.marker[0]);
+    CHECK(need > 2 && (history[0] == model.marker[0]) == (found > 0));
+    return found;
+}
+
+static void who_asks_for_bos(void)
+{
+    for (size_t i = 0; i < EXL2__COUNT(bos_rules); i++) {
+        exl2_token ids[512], history[512];
+        exl2_session s;
+        uint32_t raw = bos_rules[i].raw;
+        text_write(&model, plan, EXL2__COUNT(plan), bos_rules[i].config);
+        rig r = text_load(&model);
+        CHECK_INT(tokens_of(&r, "hi", 0, ids), 2 + raw);
+        CHECK_INT(ids[0], raw ? model.marker[0] : model.byte_ids['h']);
+        CHECK_INT(tokens_of(&r, "hi", EXL2_TEXT_NO_BOS, ids), 2);
+        CHECK_INT(tokens_of(&r, "<s>hi", 0, ids), 3 + raw); /* as the library does it */
+        CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
+        CHECK_INT(prompt_of(&r, s, "hi", 0, history), 2 + raw);
+        CHECK_INT(exl2_session_rewind(r.engine, s, 0), EXL2_OK);
+        CHECK_INT(prompt_of(&r, s, "<s>hi", 0, history), 3); /* a prompt never has two */
+        CHECK(history[0] == model.marker[0] && history[1] == model.byte_ids['h']);
+        CHECK_INT(exl2_session_rewind(r.engine, s, 0), EXL2_OK);
+        CHECK_INT(prompt_of(&r, s, "<s>", 0, history), 1);
+        CHECK_INT(exl2_session_close(r.engine, s), EXL2_OK);
+        CHECK_INT(bos_of_chat(&r), bos_rules[i].chat);
+        exl2__vocab *vocab = &exl2__objects_model(r.engine, r.model)->vocab; /* as if it were a Gemma */
+        exl2__vocab_settle_bos(vocab, 1, true, true);
+        CHECK_INT(bos_of_chat(&r), 1);
+        rig_close(&r);
+        exl2_engine_desc engine = text_engine(&model);
+        exl2_model_desc folder = text_folder();
+        folder.text_only = true; /* config.json is not read */
+        r = rig_open(&engine, &folder);
+        CHECK_INT(tokens_of(&r, "hi", 0, ids), 2 + bos_rules[i].text_only);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     text_find_plan(&model, EXL2__COUNT(plan));
@@ -387,5 +460,6 @@ int main(void)
     long_texts(&r);
     stops_that_almost_come(&r);
     rig_close(&r);
+    who_asks_for_bos();
     return check_done();
 }
