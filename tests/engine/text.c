@@ -3,6 +3,7 @@
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/7_engine/objects.h"
 
 static text_model model; /* the hook points to it */
 
