@@ -147,6 +147,10 @@ static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char
     if (t->kind != EXL2__JSON_STRING || (first != *wanted && first != '\\')) {
         return false;
     }
+    if (!t->escaped) {
+        used = strlen(wanted);
+        return t->end - t->begin == used && memcmp(j->text + t->begin, wanted, used) == 0;
+    }
     exl2__json_bytes bytes = exl2__json_bytes_of(j, token);
     for (int next; (next = exl2__json_bytes_next(&bytes)) >= 0; used++) {
         if (next == 0 || (uint8_t)wanted[used] != next) {
@@ -159,6 +163,11 @@ static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char
 /* Do two strings unescape to the same bytes? */
 static inline bool exl2__json_same(const exl2__json *j, uint32_t token, uint32_t other)
 {
+    const exl2__json_token *t = &j->tokens[token], *o = &j->tokens[other];
+    if (!t->escaped && !o->escaped) {
+        return t->end - t->begin == o->end - o->begin &&
+               exl2__eight_same(j->text + t->begin, j->text + o->begin, t->end - t->begin);
+    }
     exl2__json_bytes a = exl2__json_bytes_of(j, token), b = exl2__json_bytes_of(j, other);
     int next;
     do {
@@ -198,8 +207,12 @@ typedef struct exl2__json_keys {
 static inline uint32_t exl2__json_key_hash(const exl2__json *j, uint32_t object, uint32_t key)
 {
     uint64_t hash = 0xCBF29CE484222325u ^ object;
+    const exl2__json_token *t = &j->tokens[key];
     exl2__json_bytes bytes = exl2__json_bytes_of(j, key);
-    for (int next; (next = exl2__json_bytes_next(&bytes)) >= 0;) {
+    for (uint32_t at = t->begin; !t->escaped && at < t->end; at++) {
+        hash = (hash ^ (uint8_t)j->text[at]) * 0x100000001B3u;
+    }
+    for (int next; t->escaped && (next = exl2__json_bytes_next(&bytes)) >= 0;) {
         hash = (hash ^ (uint64_t)next) * 0x100000001B3u;
     }
     return (uint32_t)(hash ^ hash >> 32);
