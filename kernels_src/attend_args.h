@@ -7,7 +7,7 @@
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
    SPLITS  a row at position p sees p + 1 tokens. EXL2K_SPLIT_ALONE of them are one split; of more each split has
            EXL2K_SPLIT_TOKENS, or ceil64(tokens / 16) if that is more, so there are at most 16, and a row's sums do not
-           depend on the launch: 500 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have
+           depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have
            more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
@@ -18,7 +18,7 @@
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
-#define EXL2K_SPLIT_ALONE 512 /* adding up a second split takes longer than its tokens */
+#define EXL2K_SPLIT_ALONE 256 /* adding up a second split takes longer than its tokens */
 #define EXL2K_SPLIT_LENGTH(tokens)                                                                 \
     ((tokens) <= EXL2K_SPLIT_ALONE                         ? EXL2K_SPLIT_ALONE                     \
      : (tokens) <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? EXL2K_SPLIT_TOKENS                      \

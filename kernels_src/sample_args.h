@@ -11,7 +11,7 @@
 #ifndef EXL2K_SAMPLE_THREADS
 #define EXL2K_SAMPLE_THREADS 256
 #endif
-#define EXL2K_SAMPLE_CHUNK 1024 /* logits of a CTA */
+#define EXL2K_SAMPLE_CHUNK 4096 /* logits of a CTA */
 #define EXL2K_SAMPLE_BLOCK 64   /* logits of which the largest key and the sum of weights are kept */
 #define EXL2K_SAMPLE_BINS 2048  /* of weights, 64 an octave; the last has what weighs less than 2^-32 of the largest */
 
