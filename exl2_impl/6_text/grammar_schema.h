@@ -277,7 +277,7 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
             return made->rule;
         }
     }
-    while (s->pool_room - s->pool_used < set->count && s->g->result == EXL2_OK) {
+    while (s->pool_room - s->pool_used <= set->count && s->g->result == EXL2_OK) { /* there is a pool for none, too */
         void *pool = s->pool;
         exl2__grammar_code_grow(s->g, &pool, &s->pool_room, 1u << 20, sizeof *s->pool, "subschemas");
         s->pool = (uint32_t *)pool;
