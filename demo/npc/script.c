@@ -72,7 +72,7 @@ static bool may_go_on(script *s, const tavern *t)
     if (t->hear_tokens) {
         return tavern_waits(t);
     }
-    s->waits = s->waits && tavern_speakers(t) > 0;
+    s->waits = s->waits && (tavern_speakers(t) > 0 || t->thinking > 0);
     return !s->waits;
 }
 

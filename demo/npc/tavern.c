@@ -161,7 +161,7 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
 
 /* Appends what was said since the last turn, which stays in the session, and `ask`, which does not; with a grammar the
    model goes on with a turn. */
-static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar)
+static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
     exl2_token ids[TAVERN_CONTEXT];
@@ -179,7 +179,7 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar)
     result = result < 0 ? result
                         : tokens_of(n, info.model, ask, strlen(ask), ids + said, TAVERN_CONTEXT - said, &asked);
     d.token_count = said + asked;
-    if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, &n->job)) >= 0) {
+    if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, job)) >= 0) {
         n->known_tokens = info.tokens + (uint32_t)said;
         n->talk_known = n->talk_bytes;
         n->reused_tokens = info.tokens_cached;
@@ -198,7 +198,7 @@ static exl2_result start_past(npc *n)
         add_question(n, who->examples[i].question);
         add_talk(n, " ", who->examples[i].answer);
     }
-    exl2_result result = start_job(n, "", (exl2_grammar){ 0 });
+    exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
     return result;
 }
@@ -224,10 +224,23 @@ static exl2_result make_grammar(npc *n, exl2_grammar *out)
     return result;
 }
 
+/* DONE of cancelled jobs comes with the next step: the shortest one will do. */
+static void take_ends(tavern *t)
+{
+    exl2_step_desc shortest = { .cpu_us = 1, .gpu_us = 1 };
+    uint64_t start = clock_ns();
+    exl2_step(t->engine, &shortest);
+    t->extra_ns += clock_ns() - start;
+}
+
 /* What the question brings to mind goes in front of it, as a turn: small models say what they have just read. When the
    session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
+    if (n->thinks.id) {
+        exl2_job_cancel(n->place->engine, n->thinks);
+        take_ends(n->place);
+    }
     char answer[TURN_BYTES], ask[3 * TURN_BYTES] = "";
     const example *memory = recall(n->who, question);
     memory = memory || !n->who->example_count ? memory : &n->who->examples[0];
@@ -239,11 +252,11 @@ static bool speak(npc *n, const char *question)
     snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
     exl2_result result = make_grammar(n, &grammar);
-    result = result < 0 ? result : start_job(n, ask, grammar);
+    result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
         result = exl2_session_rewind(n->place->engine, n->session, n->past_tokens);
         n->talk_known = 0;
-        result = result < 0 ? result : start_job(n, ask, grammar);
+        result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     }
     exl2_grammar_close(n->place->engine, grammar); /* its job keeps it */
     if (result < 0) {
@@ -297,6 +310,7 @@ static void on_line_end(npc *n, const exl2_event *event)
         failed(n->place);
     }
     add_talk(n, " ", l->text); /* as far as it was heard */
+    n->place->thinking += start_job(n, "", (exl2_grammar){ 0 }, &n->thinks) >= 0; /* else the next turn makes room */
 }
 
 /* The person knows who he is: from here on he talks. */
@@ -313,15 +327,17 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 {
     npc *n = user;
     tavern *t = n->place;
-    if (event->kind == EXL2_EVENT_TEXT) {
-        return on_words(n, event);
-    }
     if (event->kind != EXL2_EVENT_DONE) {
+        return event->kind == EXL2_EVENT_TEXT ? on_words(n, event) : EXL2_CONTINUE;
+    }
+    t->prompt_computed += event->stats.prompt_tokens;
+    if (event->job.id == n->thinks.id) {
+        n->thinks.id = 0;
+        t->thinking--;
         return EXL2_CONTINUE;
     }
     n->job.id = 0;
     n->waits = false;
-    t->prompt_computed += event->stats.prompt_tokens;
     if (event->stop == EXL2_STOP_ERROR) {
         snprintf(t->error, sizeof t->error, "%s", event->error);
     }
@@ -381,15 +397,6 @@ bool tavern_is_ready(const tavern *t)
     return t->ready == CAST_SIZE;
 }
 
-/* DONE of cancelled jobs comes with the next step: the shortest one will do. */
-static void take_ends(tavern *t)
-{
-    exl2_step_desc shortest = { .cpu_us = 1, .gpu_us = 1 };
-    uint64_t start = clock_ns();
-    exl2_step(t->engine, &shortest);
-    t->extra_ns += clock_ns() - start;
-}
-
 bool tavern_ask(tavern *t, npc *n, const char *text)
 {
     if (n->job.id) {
@@ -412,12 +419,9 @@ bool tavern_shout(tavern *t, const char *text)
 
 uint32_t tavern_hush(tavern *t)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < CAST_SIZE; i++) {
-        if (t->npcs[i].job.id) {
-            exl2_job_cancel(t->engine, t->npcs[i].job);
-            count++;
-        }
+    uint32_t count = tavern_speakers(t);
+    for (uint32_t i = 0; i < CAST_SIZE && count; i++) {
+        exl2_job_cancel(t->engine, t->npcs[i].job); /* of those who are silent: refused */
     }
     if (count) {
         take_ends(t);

@@ -33,6 +33,7 @@ struct npc {
     const character *who;
     exl2_session session;
     exl2_job job;             /* id 0: silent */
+    exl2_job thinks;          /* takes in what was said, while nobody asks; id 0: has it in mind */
     bool waits;               /* the job is paused, see tavern.hear_tokens */
     size_t line;              /* index of the line that is being said */
     uint32_t past_tokens;     /* world, persona and examples: what is never forgotten */
@@ -70,6 +71,7 @@ struct tavern { /* zeroed: closed */
     exl2_session world;
     npc npcs[CAST_SIZE];
     uint32_t ready;           /* people who have their persona in the cache */
+    uint32_t thinking;        /* people who take in what was said; they can be asked all the same */
     tavern_line *lines;       /* [count] in the order in which they began */
     size_t count, cap;
     uint32_t hear_tokens;     /* a speaker of whose words so many tokens were heard is paused; 0 = never */

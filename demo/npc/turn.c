@@ -59,8 +59,8 @@ void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
 
 size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap)
 {
-    int bytes = snprintf(out, cap, "{\"mood\": \"%s\", \"say\": \"%s\", \"act\": \"%s\", \"target\": \"%s\", "
-                                   "\"trust\": %d}", mood, say, act ? act : "none", target,
+    int bytes = snprintf(out, cap, "{\"mood\":\"%s\",\"say\":\"%s\",\"act\":\"%s\",\"target\":\"%s\","
+                                   "\"trust\":%d}", mood, say, act ? act : "none", target,
                          !act ? 0 : strcmp(act, "laugh") == 0 ? -1 : 1);
     return (size_t)bytes < cap ? (size_t)bytes : cap - 1;
 }
