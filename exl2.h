@@ -227,7 +227,7 @@
    people who are present as an enum, what they hold as an enum; what is not listed cannot be chosen. Put what a player
    waits for, the words, first; members come in the schema's order. The first grammar of a model makes a table of its
    tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close lets go of it
-   after its last job. On a GPU a job with a grammar does not run ahead: its next mask needs its token.
+   after its last job. On a GPU the layers of the next pass run ahead; only drawing waits for the mask, made meanwhile.
    JSON schema: type (also several), enum, const, properties (in this order; those not in `required` may be left out),
    additionalProperties (absent: none, but anything where there are no properties), items, minItems, maxItems,
    minLength, maxLength (code points), pattern (unanchored), format (date-time, uuid, email), minimum, maximum,
