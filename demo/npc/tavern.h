@@ -1,7 +1,7 @@
 /* tavern.h: three people who share one past. The world is prefilled once; each person's session is a fork of it, so
    its KV pages exist once. A session is a play that goes on: "Stranger: ..." and the person's name are appended, and
    the model writes a turn, as a job; several run side by side. A turn is JSON that a schema of the game as it is now
-   allows: mood, words, what he does, to whom, how far he trusts; the words stream, the rest is done at its end. Of a
+   allows: words, mood, what he does, to whom, how far he trusts; the words stream, the rest is done at its end. Of a
    turn only the words stay in the session: a small model repeats what it reads again and again.
    takes: a loaded model, a cast.
    gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.

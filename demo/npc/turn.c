@@ -41,26 +41,27 @@ static void put_enum(writer *w, const char *name, const char *const *values, siz
     }
 }
 
-/* `say` holds plain letters and marks, and ends with its sentence. */
+/* `say` comes first, as it is waited for; it holds plain letters and marks, and ends with its sentence. */
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
 {
     writer w = { out, 0 };
-    put_enum(&w, "mood", moods, COUNT(moods), "{\"type\":\"object\",\"properties\":{");
-    put(&w, "]},\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,140}[.!?]$\"},");
-    put_enum(&w, "act", acts, COUNT(acts), "");
+    put(&w, "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\","
+            "\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,140}[.!?]$\"},");
+    put_enum(&w, "mood", moods, COUNT(moods), "");
+    put_enum(&w, "act", acts, COUNT(acts), "]},");
     for (uint32_t i = 0; i < s->thing_count; i++) {
         put(&w, ",\"" GIVE "%s\"", s->things[i]);
     }
     put_enum(&w, "target", s->targets, s->target_count, "]},");
     put(&w, "]},\"trust\":{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}},"
-            "\"required\":[\"mood\",\"say\",\"act\",\"target\",\"trust\"]}",
+            "\"required\":[\"say\",\"mood\",\"act\",\"target\",\"trust\"]}",
         s->trust > -TURN_TRUST_MAX ? s->trust - 1 : s->trust, s->trust < TURN_TRUST_MAX ? s->trust + 1 : s->trust);
 }
 
 size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap)
 {
-    int bytes = snprintf(out, cap, "{\"mood\":\"%s\",\"say\":\"%s\",\"act\":\"%s\",\"target\":\"%s\","
-                                   "\"trust\":%d}", mood, say, act ? act : "none", target,
+    int bytes = snprintf(out, cap, "{\"say\":\"%s\",\"mood\":\"%s\",\"act\":\"%s\",\"target\":\"%s\","
+                                   "\"trust\":%d}", say, mood, act ? act : "none", target,
                          !act ? 0 : strcmp(act, "laugh") == 0 ? -1 : 1);
     return (size_t)bytes < cap ? (size_t)bytes : cap - 1;
 }
