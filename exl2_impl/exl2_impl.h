@@ -28,6 +28,9 @@
 #include "0_base/sort.h"
 /* defines: log lines, profiler zones */
 #include "0_base/log.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
 
@@ -35,6 +38,9 @@
 
 /* defines: numbers of JSON without a locale */
 #include "1_load/json_number.h"
+
+EXL2__SIZE_END
+
 /* defines: the grammar of JSON */
 #include "1_load/json_scan.h"
 

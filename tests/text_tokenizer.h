@@ -20,7 +20,7 @@ typedef struct tokenizer_parts { /* NULL: the text at the right */
 /* The text lives until the next call. */
 static inline const char *tokenizer_text(tokenizer_parts p)
 {
-    static char text[8192];
+    static char text[16384];
     snprintf(text, sizeof text,
              "{\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"post_processor\":%s,\"decoder\":%s,"
              "\"model\":{\"type\":\"BPE\"%s,\"vocab\":%s,\"merges\":%s}}",
