@@ -90,7 +90,7 @@ static inline uint8_t exl2__json_scan_peek(const exl2__json_scan *s, uint32_t at
 /* Returns `end`. */
 EXL2__HOT
 static uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, bool escaped, uint32_t begin,
-                                             uint32_t end)
+                                      uint32_t end)
 {
     if (s->tokens) {
         exl2__json_token t = { begin, end, s->token_count + 1, 0, (uint8_t)kind, escaped };
