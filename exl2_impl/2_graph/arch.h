@@ -1,4 +1,4 @@
-/* arch.h: one row per architecture: how its tensors are called, and whether BOS comes first. A new model is a new row.
+/* arch.h: one row per architecture: how its tensors are called. A new Llama-like model is a new row.
    takes: the architecture string of config.json.
    gives: exl2__arch, exl2__arch_find, exl2__arch_key.
    owns:  nothing.
@@ -15,19 +15,12 @@ typedef enum exl2__linear {
     EXL2__LINEAR_COUNT
 } exl2__linear;
 
-/* What a model wants before its context where neither tokenizer_config.json nor the post-processor says it. */
-typedef enum exl2__arch_bos {
-    EXL2__ARCH_BOS_DEFINED, /* before raw text a BOS, if there is one: Llama, Mistral */
-    EXL2__ARCH_BOS_ALWAYS   /* before conversations too, whose template should write it: Gemma, Cohere */
-} exl2__arch_bos;
-
 /* Names follow exl2-format 3.1; those of a layer come behind "model.layers.<index>.". */
 typedef struct exl2__arch {
     const char *name;
     const char *embed, *final_norm, *head;
     const char *attn_norm, *mlp_norm;
     const char *linear[EXL2__LINEAR_COUNT];
-    exl2__arch_bos bos;
 } exl2__arch;
 
 static const exl2__arch exl2__archs[] = {
@@ -35,8 +28,7 @@ static const exl2__arch exl2__archs[] = {
       "model.embed_tokens", "model.norm", "lm_head",
       "input_layernorm", "post_attention_layernorm",
       { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-        "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" },
-      EXL2__ARCH_BOS_DEFINED },
+        "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" } },
 };
 
 /* The row of that name; an unknown architecture is read as Llama (exl2-format 1.3), and says so when tensors are

@@ -277,14 +277,14 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint3
 static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t state, const exl2__grammar_mask_slot *from,
                                      uint32_t reach, uint32_t *bits, uint32_t *needs)
 {
-    uint32_t words = m->vocab->words, far = reach >= EXL2__GRAMMAR_VOCAB_LONG;
-    const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[far];
+    uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
+    const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[beyond];
     for (uint32_t i = 0; i < words; i++) {
         bits[i] = shared[i] & ~longs[i];
     }
     *needs = from->needs;
     m->shares++;
-    return exl2__grammar_mask_walk(m, far ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32,
+    return exl2__grammar_mask_walk(m, beyond ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32,
                                    EXL2__GRAMMAR_VOCAB_OTHER_LONG, state, EXL2__GRAMMAR_LINK_NEVER, bits, needs);
 }
 
@@ -323,13 +323,13 @@ EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, state);
-    uint32_t reach, far = slot ? state : exl2__grammar_far_state(&m->states, state, &reach);
-    if (slot || far == EXL2__GRAMMAR_STATE_FULL) {
+    uint32_t reach, base = slot ? state : exl2__grammar_far_state(&m->states, state, &reach);
+    if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
     }
-    slot = far == state ? NULL : exl2__grammar_mask_known(m, far);
-    slot = slot ? slot : exl2__grammar_mask_new_slot(m, far, NULL, 0);
-    return far == state || !slot || reach >= m->vocab->longest ? slot
+    slot = base == state ? NULL : exl2__grammar_mask_known(m, base);
+    slot = slot ? slot : exl2__grammar_mask_new_slot(m, base, NULL, 0);
+    return base == state || !slot || reach >= m->vocab->longest ? slot
         : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
@@ -374,10 +374,10 @@ EXL2__COLD
 static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
     const exl2__grammar_vocab *v = m->vocab;
-    uint32_t reach, cost = 0, far = exl2__grammar_far_state(&m->states, place->state, &reach);
-    const uint32_t *row = far == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
-    bool shared = row && m->states.states[far].mask;
-    if (shared && (far == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
+    uint32_t reach, cost = 0, base = exl2__grammar_far_state(&m->states, place->state, &reach);
+    const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
+    bool shared = row && m->states.states[base].mask;
+    if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
         return 0;
     }
     uint32_t first = shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4;

@@ -28,7 +28,6 @@ typedef struct exl2__vocab {
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what comes before raw text, mostly bos */
     uint32_t prefix_count;
     int8_t add_bos;                 /* as the files say: 1 or 0; -1: they do not */
-    bool bos_always;                /* conversations begin with BOS too */
     const char *bos_text, *eos_text, *unk_text, *pad_text; /* of tokenizer_config.json, for templates; NULL = none */
 
     exl2__normal_rules normal;
@@ -54,10 +53,10 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
     return text;
 }
 
-/* config.json and the architecture come in: `bos` of config.json (-1 = none) is preferred to that of
-   tokenizer_config.json, and comes before raw text where the files leave that open and it is `wanted`. */
+/* config.json comes in: its `bos` (-1 = none) is preferred to that of tokenizer_config.json, and comes before raw text
+   where the files leave that open and it is `wanted`. */
 EXL2__COLD
-static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted, bool always)
+static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted)
 {
     size_t bytes;
     if (v->prefix_count == 0) {
@@ -66,7 +65,6 @@ static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted, 
         v->prefix_count = v->add_bos != 0 && (v->add_bos == 1 || wanted) && v->bos >= 0 &&
                           exl2__pieces_text(&v->pieces, (uint32_t)v->bos, &bytes);
     }
-    v->bos_always = always;
 }
 
 /* Writes what comes before raw text, up to `cap` tokens of it; returns how many there are. */

@@ -147,9 +147,8 @@ static void exl2__loading_bos(exl2__model *m)
     for (uint32_t i = 0; t && t->guard && i < added->count; i++) {
         marks = marks || (added->tokens[i].id == (uint32_t)bos && (t->guard[i / 32] >> i % 32 & 1));
     }
-    bool always = exl2__arch_find(m->load.config.arch)->bos == EXL2__ARCH_BOS_ALWAYS;
     if (m->vocab.present) {
-        exl2__vocab_settle_bos(&m->vocab, bos, always || !marks, always);
+        exl2__vocab_settle_bos(&m->vocab, bos, !marks);
     }
 }
 

@@ -159,10 +159,8 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
         exl2__rendered rendered;
         EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
         m->vocab.added.guarded = rendered.guard;
-        uint32_t bos = m->vocab.bos_always && m->vocab.bos >= 0;
-        prompt[0] = m->vocab.bos;
         exl2_result r =
-            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, bos, &count);
+            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
         m->vocab.added.guarded = NULL;
         exl2__starting_free(e, &rendered);
         EXL2__TRY(r);

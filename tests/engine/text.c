@@ -3,7 +3,6 @@
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode.h"
-#include "../../exl2_impl/7_engine/objects.h"
 
 static text_model model; /* the hook points to it */
 
@@ -432,9 +431,6 @@ static void who_asks_for_bos(void)
         CHECK_INT(prompt_of(&r, s, "<s>", 0, history), 1);
         CHECK_INT(exl2_session_close(r.engine, s), EXL2_OK);
         CHECK_INT(bos_of_chat(&r), bos_rules[i].chat);
-        exl2__vocab *vocab = &exl2__objects_model(r.engine, r.model)->vocab; /* as if it were a Gemma */
-        exl2__vocab_settle_bos(vocab, 1, true, true);
-        CHECK_INT(bos_of_chat(&r), 1);
         rig_close(&r);
         exl2_engine_desc engine = text_engine(&model);
         exl2_model_desc folder = text_folder();
