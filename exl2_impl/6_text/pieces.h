@@ -199,7 +199,7 @@ static inline bool exl2__pieces_is(const exl2__pieces *p, uint32_t id, const cha
 /* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
 EXL2__HOT
 static uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
-                                         uint64_t *probes)
+                                  uint64_t *probes)
 {
     uint32_t at = (uint32_t)hash & p->mask, tag = EXL2__PIECES_TAG(hash);
     for (uint32_t slot; (slot = p->slots[at]) != 0; at = (at + 1) & p->mask, (*probes)++) {

@@ -227,7 +227,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     v->pieces.count = v->id_count;
     v->pieces.starts = (uint32_t *)exl2__arena_take_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
     v->pieces.flags = (uint8_t *)exl2__arena_take_zeroed(arena, v->id_count);
-    exl2__arena_take(arena, 8);
+    exl2__arena_take(arena, 8); /* short pieces are read as the eight bytes that end with them */
     v->pieces.text = (char *)exl2__arena_take(arena, r->text_bytes);
     if (r->keep_slots) {
         exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);
