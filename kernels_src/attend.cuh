@@ -61,9 +61,12 @@ EXL2K_FN exl2k_unturned exl2k_unturned_load(const exl2k_attend_args &a, u32 row,
     return u;
 }
 
-EXL2K_FN u32 exl2k_turn(const exl2k_unturned &u) /* the rotated elements as a half pair */
+/* The rotated elements as a half pair; which product is rounded by itself is not left to the compiler, so that a row has
+   the same bits wherever it is rotated. */
+EXL2K_FN u32 exl2k_turn(const exl2k_unturned &u)
 {
-    return exl2k_pack_f16(exl2k_clamp_f16(u.x * u.c - u.y * u.s), exl2k_clamp_f16(u.y * u.c + u.x * u.s));
+    return exl2k_pack_f16(exl2k_clamp_f16(fmaf(u.x, u.c, -__fmul_rn(u.y, u.s))),
+                          exl2k_clamp_f16(fmaf(u.y, u.c, __fmul_rn(u.x, u.s))));
 }
 
 EXL2K_FN u32 exl2k_rope_pair(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)

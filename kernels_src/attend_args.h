@@ -29,8 +29,10 @@
 #endif
 #define EXL2K_WARPS128 8
 #define EXL2K_WARPS256 4
+#define EXL2K_CLUSTER_MAX 8u /* splits that may be a cluster (from sm_90 on) */
 #define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
+#define EXL2K_INBOX_BYTES(splits, dim) ((splits) * EXL2K_HEAD_TILE * ((dim) + EXL2K_SPLIT_EXTRA) * 4)
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 #define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
 #define EXL2K_ORDER_MAX 16384
@@ -38,7 +40,8 @@
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
 /* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
-   ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
+   ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes. From
+   sm_90 on up to EXL2K_CLUSTER_MAX splits may be launched as clusters (splits, 1, 1), with EXL2K_INBOX_BYTES more.
    Decode stores K and V of its rows by itself.
    exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block

@@ -6,7 +6,7 @@
 
    CTA = (split, K/V head and up to 8 of its query heads, row). Its warps take turns at units of 16 tokens; each has its
    own ring of units of K and V, its own running maximum, sum and output, which are added up at the end, in the order of
-   the warps; then those of the splits in theirs, by the CTA that comes last.
+   the warps; then those of the splits in theirs, by one of their CTAs.
        scores [16 tokens x 8 heads] = K [16 x dim] * q    output [dim x 8 heads] += V^T [dim x 16] * weights */
 #ifndef EXL2K_ATTEND_DECODE_CUH
 #define EXL2K_ATTEND_DECODE_CUH
@@ -246,6 +246,7 @@ EXL2K_DECODE(exl2k_attend_args a)
     u32 query[EXL2K_STEPS][2];
     uint2 places[EXL2K_ITEMS];
     exl2k_turning turning;
+    exl2k_cluster_arrive();
     exl2k_dependency_release();
     if (!a.early) {
         exl2k_dependency_wait();

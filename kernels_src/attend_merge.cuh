@@ -4,7 +4,8 @@
    owns:  nothing.
    next:  attend_decode.cuh
 
-   SPLITS  pass their sums through global memory; the CTA that comes last adds them up, in their order. */
+   SPLITS  that are a cluster leave their sums in shared memory of their first CTA, which adds them up; others pass them
+           through global memory, and the CTA that comes last adds them up. In their order, with the same bits. */
 #ifndef EXL2K_ATTEND_MERGE_CUH
 #define EXL2K_ATTEND_MERGE_CUH
 
@@ -82,27 +83,51 @@ EXL2K_FN float4 exl2k_add_warps(const exl2k_decode &d, const exl2k_decode_shared
 
 /* ---- splits ---- */
 
-/* Where the sums of a split are: values [dim], most, total. */
+/* Sums of a split, values [dim], most, total: `index` of them lie before it. */
+EXL2K_FN u32 exl2k_split_pitch(const exl2k_attend_args &a) { return (a.dim + EXL2K_SPLIT_EXTRA) * 4; }
+
 EXL2K_FN u64 exl2k_split_at(const exl2k_decode &d, const exl2k_attend_args &a, u32 head, u32 split)
 {
     u64 index = ((u64)d.row * a.heads + d.head + head) * EXL2K_SPLITS_MAX + split;
-    return a.partial + index * (a.dim + EXL2K_SPLIT_EXTRA) * 4;
+    return a.partial + index * exl2k_split_pitch(a);
 }
 
-EXL2K_FN void exl2k_store_split(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_item &item,
+/* The same in shared memory of the first CTA of a cluster, behind the rings. */
+EXL2K_FN u32 exl2k_inbox_at(const exl2k_attend_args &a, u32 rings, u32 head, u32 split)
+{
+    u32 inbox = rings + EXL2K_DECODE_WARPS * a.stages * EXL2K_UNIT_BYTES;
+    return inbox + (head * exl2k_cluster_size() + split) * exl2k_split_pitch(a);
+}
+
+EXL2K_FN void exl2k_store_split(const exl2k_decode &d, const exl2k_attend_args &a, u32 rings, const exl2k_item &item,
                                 float4 values, f32 most, f32 total)
 {
+    uint4 v = make_uint4(__float_as_uint(values.x), __float_as_uint(values.y), __float_as_uint(values.z),
+                         __float_as_uint(values.w));
+    uint4 scalars = make_uint4(__float_as_uint(most), __float_as_uint(total), 0, 0);
+    if (exl2k_cluster_size() > 1) {
+        u32 to = exl2k_inbox_at(a, rings, item.head, blockIdx.x);
+        exl2k_cluster_store4(to + item.dim * 4, v);
+        if (item.dim == 0) {
+            exl2k_cluster_store4(to + a.dim * 4, scalars);
+        }
+        return;
+    }
     u64 to = exl2k_split_at(d, a, item.head, blockIdx.x);
-    exl2k_store4(to + item.dim * 4, make_uint4(__float_as_uint(values.x), __float_as_uint(values.y),
-                                               __float_as_uint(values.z), __float_as_uint(values.w)));
+    exl2k_store4(to + item.dim * 4, v);
     if (item.dim == 0) {
-        exl2k_store4(to + a.dim * 4, make_uint4(__float_as_uint(most), __float_as_uint(total), 0, 0));
+        exl2k_store4(to + a.dim * 4, scalars);
     }
 }
 
 /* Has every split of this row and head been stored? True for one CTA. */
 EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
 {
+    if (exl2k_cluster_size() > 1) {
+        exl2k_cluster_arrive();
+        exl2k_cluster_wait();
+        return blockIdx.x == 0;
+    }
     __syncthreads();
     if (threadIdx.x == 0) { /* fences of one thread order what the barriers have brought before and after it */
         __threadfence();
@@ -125,14 +150,26 @@ EXL2K_FN f32 exl2k_split_factor(uint4 scalars, bool there)
 }
 
 /* Sums of all splits of a thread's item, in their order. All loads are issued before anything waits for one. */
-EXL2K_FN float4 exl2k_add_splits(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_item &item)
+EXL2K_FN float4 exl2k_add_splits(const exl2k_decode &d, const exl2k_attend_args &a, u32 rings, const exl2k_item &item)
 {
-    u32 own = d.lane % EXL2K_SPLITS_MAX, pitch = (a.dim + EXL2K_SPLIT_EXTRA) * 4;
-    u64 from = exl2k_split_at(d, a, exl2k_min(item.head, d.heads - 1), 0), at = from + (item.there ? item.dim : 0) * 4;
-    uint4 v[EXL2K_SPLITS_MAX], scalars = exl2k_load4(from + exl2k_min(own, d.splits - 1) * pitch + a.dim * 4);
+    u32 own = d.lane % EXL2K_SPLITS_MAX, pitch = exl2k_split_pitch(a), head = exl2k_min(item.head, d.heads - 1);
+    u32 mine = exl2k_min(own, d.splits - 1) * pitch + a.dim * 4, offset = (item.there ? item.dim : 0) * 4;
+    uint4 v[EXL2K_SPLITS_MAX], scalars;
+    if (exl2k_cluster_size() > 1) {
+        u32 from = exl2k_inbox_at(a, rings, head, 0);
+        scalars = exl2k_shared_load4(from + mine);
 #pragma unroll
-    for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
-        v[i] = i < d.splits ? exl2k_load4(at + i * pitch) : make_uint4(0, 0, 0, 0);
+        for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
+            bool there = i < EXL2K_CLUSTER_MAX && i < d.splits;
+            v[i] = there ? exl2k_shared_load4(from + offset + i * pitch) : make_uint4(0, 0, 0, 0);
+        }
+    } else {
+        u64 from = exl2k_split_at(d, a, head, 0);
+        scalars = exl2k_load4(from + mine);
+#pragma unroll
+        for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
+            v[i] = i < d.splits ? exl2k_load4(from + offset + i * pitch) : make_uint4(0, 0, 0, 0);
+        }
     }
     f32 factor = exl2k_split_factor(scalars, own < d.splits);
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -147,6 +184,9 @@ EXL2K_FN float4 exl2k_add_splits(const exl2k_decode &d, const exl2k_attend_args 
 EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared, u32 rings,
                             const uint2 places[EXL2K_ITEMS])
 {
+    if (d.splits > 1 && exl2k_cluster_size() > 1) {
+        exl2k_cluster_wait(); /* for the first CTA to be there */
+    }
 #pragma unroll
     for (u32 n = 0; n < EXL2K_ITEMS; n++) {
         exl2k_item item = exl2k_item_of(d, a, n);
@@ -158,7 +198,7 @@ EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, e
                 values = make_float4(values.x * part, values.y * part, values.z * part, values.w * part);
                 exl2k_store_outs(d, a, places[n], values);
             } else {
-                exl2k_store_split(d, a, item, values, most, total);
+                exl2k_store_split(d, a, rings, item, values, most, total);
             }
         }
     }
@@ -166,7 +206,7 @@ EXL2K_FN void exl2k_add_all(const exl2k_decode &d, const exl2k_attend_args &a, e
 #pragma unroll
         for (u32 n = 0; n < EXL2K_ITEMS; n++) {
             exl2k_item item = exl2k_item_of(d, a, n);
-            float4 values = exl2k_add_splits(d, a, item);
+            float4 values = exl2k_add_splits(d, a, rings, item);
             if (item.there) {
                 exl2k_store_outs(d, a, places[n], values);
             }

@@ -303,8 +303,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, EXL2K_PREFIL
     exl2k_prefill p;
     exl2k_rows_sums s;
     u32 query[EXL2K_STEPS][4];
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (!exl2k_prefill_open(p, a, exl2k_shared(shared))) {
         return;
     }

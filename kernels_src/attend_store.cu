@@ -8,8 +8,8 @@
 extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_attend_args a)
 {
     u32 half = a.dim / 2;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     uint4 row = exl2k_load4(a.rows + blockIdx.x * sizeof(exl2k_row)); /* token, position, sequence, flags */
     if (blockIdx.x >= exl2k_load(a.step) || (row.w & EXL2K_ROW_DONE)) {
         return;
@@ -32,8 +32,8 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_order(exl2k_atten
 {
     __shared__ __align__(16) u16 staged[EXL2K_ORDER_MAX];
     u32 width = a.heads * a.dim;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
     if (blockIdx.x >= counts.z) {
         return;

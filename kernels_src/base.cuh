@@ -336,6 +336,43 @@ EXL2K_FN void exl2k_copy_bulk(u32 to, u64 from, u32 bytes, u32 barrier, u64 poli
 }
 #endif
 
+/* ---- clusters: CTAs of a row of the grid that write into each other's shared memory ---- */
+
+/* CTAs of this one's cluster; 1: a launch without clusters. */
+EXL2K_FN u32 exl2k_cluster_size(void)
+{
+    u32 size = 1;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+#endif
+    return size;
+}
+
+/* Of all CTAs that are still there: what was written before arriving can be read after waiting. */
+EXL2K_FN void exl2k_cluster_arrive(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+
+EXL2K_FN void exl2k_cluster_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/* To shared memory of the cluster's first CTA, at what this CTA would call `at`. */
+EXL2K_FN void exl2k_cluster_store4(u32 at, uint4 v)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .b32 to;\nmapa.shared::cluster.u32 to, %0, 0;\n"
+                 "st.shared::cluster.v4.b32 [to], {%1, %2, %3, %4};\n}"
+                 ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+
 /* ---- tensor cores ---- */
 
 /* d[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4g + t: a[0] = rows g, columns 2t, 2t+1; a[1] = row g+8; a[2], a[3] = columns

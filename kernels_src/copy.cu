@@ -10,8 +10,8 @@
 extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_copy_pages(exl2k_copy_args a)
 {
     u64 place = ((u64)blockIdx.x * EXL2K_COPY_THREADS + threadIdx.x) * 16;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (place >= a.page_bytes) {
         return;
     }
@@ -32,8 +32,8 @@ EXL2K_FN void exl2k_copy_row(u64 to, u64 from, u32 bytes)
 extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_head_rows(exl2k_head_rows_args a)
 {
     u64 row = blockIdx.x;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (row >= exl2k_load(a.rows_at)) {
         return;
     }

@@ -21,8 +21,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
 {
     __shared__ f32 partial[EXL2K_EMBED_THREADS / 32];
     u32 row = blockIdx.x, part = blockIdx.y, parts = gridDim.y, thread = threadIdx.x;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     uint4 own = exl2k_load4(a.rows + row * sizeof(exl2k_row)); /* token, position, sequence, flags */
     if (row >= exl2k_load(a.step) || (own.w & EXL2K_ROW_DONE)) {
         return;

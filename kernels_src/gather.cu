@@ -9,8 +9,8 @@
 extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(exl2k_gather_args a)
 {
     u64 row = (u64)blockIdx.x * a.pitch * 2;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (a.rows_at && blockIdx.x >= exl2k_load(a.rows_at)) {
         return;
     }
@@ -22,8 +22,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
 extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_join(exl2k_join_args a)
 {
     u64 from = a.from + (u64)blockIdx.x * a.count * 8, to = a.to + (u64)blockIdx.x * a.pitch * 2;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (a.rows_at && blockIdx.x >= exl2k_load(a.rows_at)) {
         return;
     }

@@ -10,8 +10,7 @@
    OUTPUT  by kind: store    out = value (+ bias), f32 or fp16 [rows, out_pitch], natural order of outputs
                     act      out = fp16 silu(gate) * up, at position map[n]
                     residual r += value (+ bias); y = fp16(r * weight * rho_before) at map[n]; slot of this CTA in
-                             sums_out = sum of r * r over its columns
-                    head     out = f32 logits; best = largest logit of this CTA and its lowest id */
+                             sums_out = sum of r * r over its columns */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
 
@@ -23,7 +22,7 @@
 #define EXL2K_SLOTS_MAX 256 /* of sums of squares: CTAs of a residual product */
 #define EXL2K_GEMV_SMALL_BYTES 6144 /* of shared memory besides ring and partial sums */
 
-enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_HEAD };
+enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT };
 
 typedef struct exl2k_gemv_args {
     exl2k_matrix matrix;
@@ -36,7 +35,6 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 sums_now;    /* f32 [rows, EXL2K_SLOTS_MAX], at a multiple of 16; 0: outputs are not scaled */
     exl2k_u64 sums_before; /* the same, of the norm before; 0: rho_before = 1 */
     exl2k_u64 sums_out;    /* the same */
-    exl2k_u64 best;        /* {f32 logit, u32 id} [rows, EXL2K_SLOTS_MAX] */
     exl2k_u32 x_pitch, out_pitch, residual_pitch; /* elements */
     exl2k_u32 rows;
     exl2k_u32 kind;        /* EXL2K_GEMV_STORE ... */

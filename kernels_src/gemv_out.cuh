@@ -6,8 +6,9 @@
 
    Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
    the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
-   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; best [32][2]; total of squares [8 rows];
-   one row: residual of 512 items, slots now and before [2][256], both brought by asynchronous copies. */
+   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; total of squares [8 rows];
+   one row: residual of 512 items, slots now and before [2][256], both brought by asynchronous copies; eight rows: sums
+   of inputs [16 warps][8 halves][8 rows]. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -17,8 +18,8 @@
 #define EXL2K_SMALL_NOW 0u
 #define EXL2K_SMALL_BEFORE 256u
 #define EXL2K_SMALL_SQUARES 512u
-#define EXL2K_SMALL_BEST 640u
 #define EXL2K_SMALL_TOTAL 896u
+#define EXL2K_SMALL_INPUTS 1024u
 #define EXL2K_SMALL_RESIDUAL 1024u
 #define EXL2K_SMALL_SLOTS 3072u
 
@@ -129,10 +130,6 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
         exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
-    }
-    if (exl2k_item_column() == 0) {
-        exl2k_shared_store(small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8, 0xFF800000u);
-        exl2k_shared_store(small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8 + 4, 0);
     }
     return o;
 }
@@ -266,36 +263,11 @@ EXL2K_FN u32 exl2k_column_of(const exl2k_matrix &m, u32 strip, u32 column, u32 *
     return strip * 16 + column;
 }
 
-/* The larger logit; of equal ones the lower id. */
-EXL2K_FN void exl2k_better(f32 &best, u32 &id, f32 other, u32 other_id)
-{
-    if (other > best || (other == best && other_id < id)) {
-        best = other;
-        id = other_id;
-    }
-}
-
-/* Adds what the threads of a half-warp have of their row to its entry. */
-EXL2K_FN void exl2k_best_add(const exl2k_out &o, f32 best, u32 id)
-{
-    for (u32 step = 8; step > 0; step /= 2) {
-        f32 other = __shfl_xor_sync(EXL2K_ALL, best, step);
-        u32 other_id = __shfl_xor_sync(EXL2K_ALL, id, step);
-        exl2k_better(best, id, other, other_id);
-    }
-    if (exl2k_item_column() == 0) {
-        u32 entry = o.small + EXL2K_SMALL_BEST + threadIdx.x / 16 * 8;
-        exl2k_better(best, id, exl2k_shared_load_f32(entry), exl2k_shared_load(entry + 4));
-        exl2k_shared_store_f32(entry, best);
-        exl2k_shared_store(entry + 4, id);
-    }
-}
-
 template <u32 M>
 EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
-    u32 row = exl2k_item_row<M>(), column = exl2k_item_column(), best_id = 0;
-    f32 factor = exl2k_factor<M>(o, a), best = __uint_as_float(0xFF800000u);
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
+    f32 factor = exl2k_factor<M>(o, a);
 #pragma unroll 1
     for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, column, &part);
@@ -306,18 +278,11 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
         f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         u64 at = (u64)row * a.out_pitch + p.column + n;
-        if (a.kind == EXL2K_GEMV_STORE && a.out_half) {
+        if (a.out_half) {
             exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(v)));
         } else {
             exl2k_store_f32(a.out + at * 4, v);
         }
-        if (v > best) {
-            best = v;
-            best_id = n;
-        }
-    }
-    if (a.kind == EXL2K_GEMV_HEAD) {
-        exl2k_best_add(o, best, best_id);
     }
 }
 
@@ -334,29 +299,8 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     }
 }
 
-/* The best of each row. */
-template <u32 M> EXL2K_FN void exl2k_out_best(const exl2k_out &o, const exl2k_gemv_args &a)
-{
-    u32 table = o.small + EXL2K_SMALL_BEST;
-    __syncthreads();
-    if (threadIdx.x < M && threadIdx.x < o.rows) {
-        f32 best = exl2k_shared_load_f32(table + threadIdx.x * 8);
-        u32 id = exl2k_shared_load(table + threadIdx.x * 8 + 4);
-#pragma unroll 1
-        for (u32 i = threadIdx.x + M; i < EXL2K_GEMV_THREADS / 16; i += M) {
-            exl2k_better(best, id, exl2k_shared_load_f32(table + i * 8), exl2k_shared_load(table + i * 8 + 4));
-        }
-        u64 at = a.best + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 8;
-        exl2k_store_f32(at, best);
-        exl2k_store(at + 4, id);
-    }
-}
-
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (a.kind == EXL2K_GEMV_HEAD && a.best) {
-        exl2k_out_best<M>(o, a);
-    }
     if (a.kind == EXL2K_GEMV_RESIDUAL && threadIdx.x < M && threadIdx.x < o.rows) {
         exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
                         exl2k_shared_load_f32(o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4));

@@ -27,8 +27,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     __shared__ u16 staged[EXL2K_NORM_STAGED];
     __shared__ f32 partial[EXL2K_NORM_THREADS / 32];
     u32 row = blockIdx.x;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (row >= exl2k_load(a.rows_at)) {
         return;
     }
@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
 extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_args a)
 {
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     if (i >= (u64)a.positions * a.half) {
         return;
     }

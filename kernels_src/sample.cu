@@ -201,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     __shared__ exl2k_adjust_work w;
     __shared__ exl2k_draw d;
     u32 bits[EXL2K_CHUNK_FOURS][4];
-    exl2k_dependency_wait();
     exl2k_dependency_release();
+    exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     if (blockIdx.y >= exl2k_draw_count(&a)) {
         return;
@@ -440,6 +440,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     u32 bits[EXL2K_CHUNK_FOURS][4];
     u64 sums[2] = { 0, 0 };
     exl2k_outer_bins outer = { { 0, 0 }, { 0, 0 } };
+    exl2k_dependency_release();
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);

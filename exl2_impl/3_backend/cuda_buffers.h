@@ -34,7 +34,6 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
-    uint64_t best;       /* gemv_args.h: [L, EXL2K_SLOTS_MAX] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h; both `partial` begin at
                             logits, too */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
@@ -158,7 +157,6 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
     b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
     b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
-    b->best = exl2__cuda_arena_take(a, (uint64_t)p->logit_rows_max * EXL2K_SLOTS_MAX * 8);
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     exl2__cuda_scratch_lay(b, p, sms, a);

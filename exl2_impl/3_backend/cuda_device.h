@@ -328,7 +328,14 @@ typedef struct exl2__cuda_grid {
     uint32_t shared_bytes; /* dynamic */
     bool programmatic;     /* may begin before the kernel in front has ended, where the device has that */
     uint32_t z;            /* 0 = 1 */
+    uint32_t cluster;      /* x, where CTAs of a row of the grid are a cluster (from sm_90 on); else 0 */
 } exl2__cuda_grid;
+
+/* Can launches have attributes? */
+static inline bool exl2__cuda_device_launches_with(const exl2__cuda_device *d)
+{
+    return d->info.arch >= 90 && d->driver.launch_with;
+}
 
 /* Queues a kernel. arguments: its one struct, as kernels.def.h names it. */
 static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
@@ -339,11 +346,13 @@ static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_ker
     uint32_t z = exl2__max32(grid.z, 1);
     int result;
     EXL2__ASSERT(function != NULL);
-    if (grid.programmatic && d->info.arch >= 90 && d->driver.launch_with) {
-        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value = { .on = 1 } };
-        exl2__cuda_launch launch = {
-            { grid.x, grid.y, z }, { grid.threads, 1, 1 }, grid.shared_bytes, d->stream, &attribute, 1
+    if (exl2__cuda_device_launches_with(d)) {
+        exl2__cuda_launch_attribute attributes[] = {
+            { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value = { .on = grid.programmatic } },
+            { .id = EXL2__CUDA_LAUNCH_CLUSTER, .value = { .xyz = { grid.cluster, 1, 1 } } }
         };
+        exl2__cuda_launch launch = { { grid.x, grid.y, z }, { grid.threads, 1, 1 }, grid.shared_bytes, d->stream,
+                                     attributes, grid.cluster ? 2 : 1 };
         result = d->driver.launch_with(&launch, function, parameters, NULL);
     } else {
         result = d->driver.launch(function, grid.x, grid.y, z, grid.threads, 1, 1, grid.shared_bytes, d->stream,

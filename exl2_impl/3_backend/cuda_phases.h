@@ -33,7 +33,7 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
                                  .out_pitch = m->plan->shape.hidden };
-        return exl2__cuda_many(m, matrix, EXL2__CUDA_RESIDUAL, many);
+        return exl2__cuda_many(m, matrix, EXL2__CUDA_RESIDUAL, &many);
     }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
@@ -41,7 +41,7 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
         .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
         .sums_out = exl2__cuda_sums(m, 1)
     };
-    EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, a, m->pass.row_count));
+    EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
     m->pass.now = (m->pass.now + 1) % EXL2__CUDA_SUMS;
     m->pass.first = false;
     return EXL2_OK;
@@ -73,7 +73,8 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
                            .weight = exl2__cuda_values(first->attn_norm), .sums = exl2__cuda_sums(m, 0),
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
                            .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
-                           .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX, .slots = m->form.ctas };
+                           .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
+                           .slots = exl2__cuda_residual_ctas(m) };
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.many ? 1 : exl2__min32(parts, a.slots),
                              .threads = EXL2K_EMBED_THREADS };
@@ -91,9 +92,9 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     if (m->pass.many) {
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
-        return exl2__cuda_many(m, layer->qkv, EXL2__CUDA_STORE, many);
+        return exl2__cuda_many(m, layer->qkv, EXL2__CUDA_STORE, &many);
     }
-    return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, a, m->pass.row_count);
+    return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
 /* Splits that a row with a context of so many tokens has; as attend_args.h says. */
@@ -127,10 +128,16 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
             break;
         }
     }
+    grid.shared_bytes = a.stages * stage;
+    uint32_t shared = grid.shared_bytes + EXL2K_INBOX_BYTES(grid.x, a.dim);
+    if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes
+        && exl2__cuda_device_launches_with(m->gpu)) {
+        grid.cluster = grid.x;
+        grid.shared_bytes = shared;
+    }
     a.rows += first * sizeof(exl2k_row);
     a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
     a.out += (uint64_t)first * a.out_pitch * 2;
-    grid.shared_bytes = a.stages * stage;
     return exl2__cuda_chain(m, kernels[kind], grid, &a);
 }
 
@@ -195,9 +202,9 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
         exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
-        return exl2__cuda_many_act(m, layer->gate_up, many);
+        return exl2__cuda_many_act(m, layer->gate_up, &many);
     }
-    return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, a, m->pass.row_count);
+    return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
 static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -235,8 +242,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
 {
     uint64_t step = exl2__cuda_group_step(m, range);
     (void)layer;
-    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
-                          .best = m->b.best };
+    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride };
     if (m->pass.many) {
         exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
                                  .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
@@ -249,7 +255,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     } else {
         EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
-    return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_HEAD, a, range->logit_count);
+    return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_STORE, &a, range->logit_count);
 }
 
 static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

@@ -22,8 +22,7 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 /* ---- products ---- */
 
 typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
-    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT,
-    EXL2__CUDA_HEAD = EXL2K_GEMV_HEAD
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
 static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
@@ -48,7 +47,6 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
     exl2__cuda_move(&a->sums_now, slots);
     exl2__cuda_move(&a->sums_before, slots);
     exl2__cuda_move(&a->sums_out, slots);
-    exl2__cuda_move(&a->best, 2 * slots);
 }
 
 static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
@@ -63,63 +61,76 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
     return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
 }
 
-/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory. */
+/* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. */
+static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
+{
+    return exl2__min32(m->form.ctas, strips);
+}
+
+/* Of a product whose results are added to the residual; as many sums of squares a row has. */
+static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
+{
+    return exl2__cuda_product_ctas(m, (uint32_t)exl2__div_up(m->plan->shape.hidden, 16));
+}
+
+/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is used up. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                      exl2k_gemv_args a, uint32_t rows)
+                                      exl2k_gemv_args *a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    a.matrix = w->device;
-    a.eps = m->plan->shape.norm_eps;
-    a.inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
-    a.slots = m->form.ctas;
-    a.rows_at = exl2__cuda_rows_at(m);
-    a.kind = kind;
-    for (uint32_t done = 0; done < rows; done += a.rows) {
-        a.rows = exl2__min32(rows - done, 8);
-        uint32_t lanes = a.rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(&a, w->chunk_bytes, lanes, m->form.ctas, m->form.shared_bytes);
+    a->matrix = w->device;
+    a->eps = m->plan->shape.norm_eps;
+    a->inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
+    a->slots = exl2__cuda_residual_ctas(m);
+    a->rows_at = exl2__cuda_rows_at(m);
+    a->kind = kind;
+    uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
+    for (uint32_t done = 0; done < rows; done += a->rows) {
+        a->rows = exl2__min32(rows - done, 8);
+        uint32_t lanes = a->rows == 1 ? 1 : 8;
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->form.shared_bytes);
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
-        exl2__cuda_grid grid = { .x = m->form.ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
+        exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
         exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
-        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, &a));
-        exl2__cuda_product_next(&a, kind, a.rows);
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, a));
+        exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;
 }
 
 /* ---- products of many rows ---- */
 
-/* out and map as in gemm_args.h. */
+/* `a` holds x and out (gemm_args.h); the rest is filled in. */
 static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                   exl2k_gemm_args a)
+                                   exl2k_gemm_args *a)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    a.matrix = w->device;
-    a.rows = m->pass.row_count;
-    a.kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
+    a->matrix = w->device;
+    a->rows = m->pass.row_count;
+    a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                    : EXL2K_GEMM_STORE;
-    a.partial = m->b.gemm_partial;
-    a.tickets = m->b.gemm_tickets;
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(&a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    a->partial = m->b.gemm_partial;
+    a->tickets = m->b.gemm_tickets;
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
     if (plan.rows == 0) {
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, a);
 }
 
 /* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
    a row fits into shared memory; scattered columns cost a third of the product. */
-static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args a)
+static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
-    exl2k_gemm_order_args order = { .values = a.out, .map = a.map, .columns = m->plan->shape.inter,
-                                    .pitch = a.out_pitch };
+    exl2k_gemm_order_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
+                                    .pitch = a->out_pitch };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
-    bool apart = a.map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
-    a.map = apart ? 0 : a.map;
+    bool apart = a->map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
+    a->map = apart ? 0 : a->map;
     EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
     return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_order, grid, &order) : EXL2_OK;
 }

@@ -36,7 +36,8 @@ static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix
                                      .count = w->in, .pitch = a.x_pitch };
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather));
-        EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, a, a.rows));
+        exl2k_gemv_args part = a;
+        EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &part, a.rows));
     }
     return EXL2_OK;
 }

@@ -16,6 +16,7 @@ static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_hea
         { { 127, 1 }, { 510, 3 }, { 1022, 2 }, { 1024, 1 }, { 0, 1 } },
         { { 8190, 3 }, { 5000, 1 }, { 9000, 1 }, { 600, 1 } },
         { { 100, 40 }, { 0, 20 } }, /* more rows of a sequence than a warp looks back at a time */
+        { { 300, 1 }, { 255, 3 }, { 900, 1 }, { 40, 1 }, { 1023, 1 } },
     };
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
@@ -30,9 +31,18 @@ static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_hea
         s.early = 1;
         attend_decode(m, &s, 0, s.rows, 3);
         attend_same(&s, together, 0, s.rows, "early, three stages");
+        if (attend_splits(&s, 0, s.rows) <= EXL2K_CLUSTER_MAX) {
+            s.splits = EXL2K_CLUSTER_MAX;
+            attend_decode(m, &s, 0, s.rows, 2);
+            attend_same(&s, together, 0, s.rows, "clusters of eight");
+        }
         for (uint32_t r = 0; r < s.rows; r += s.rows > 20 ? 7 : 1) {
+            s.splits = 0;
             attend_decode(m, &s, r, 1, 2);
             attend_same(&s, together, r, 1, "a row alone");
+            s.splits = attend_splits(&s, r, 1);
+            attend_decode(m, &s, r, 1, 1);
+            attend_same(&s, together, r, 1, "a row alone, with as many splits as it has");
         }
         free(together);
         attend_scene_free(&s);
@@ -85,18 +95,23 @@ static void test_done(const attend_modules *m)
 
 static void test_repeats(const attend_modules *m)
 {
-    static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 3000, 1 }, { 700, 1 }, { 6000, 1 }, { 50, 1 } };
-    attend_scene s;
-    attend_scene_make(&s, 32, 8, 128, sequences, ATTEND_PERMUTED);
-    attend_decode(m, &s, 0, s.rows, 2);
-    uint16_t *first = attend_outputs(&s);
-    s.early = 1; /* where launches overlap: as in a graph */
-    for (int i = 0; i < 1000; i++) {
-        attend_decode_launch(m, &s, s.rows, 2, s.pages.address);
+    static const attend_sequence sequences[2][ATTEND_SEQUENCES] = {
+        { { 3000, 1 }, { 700, 1 }, { 6000, 1 }, { 50, 1 } }, { { 300, 1 }, { 700, 1 }, { 1000, 1 }, { 50, 1 } }
+    };
+    for (size_t k = 0; k < EXL2__COUNT(sequences); k++) {
+        attend_scene s;
+        attend_scene_make(&s, 32, 8, 128, sequences[k], ATTEND_PERMUTED);
+        attend_decode(m, &s, 0, s.rows, 2);
+        uint16_t *first = attend_outputs(&s);
+        s.early = 1; /* where launches overlap: as in a graph */
+        s.splits = k == 1 ? EXL2K_CLUSTER_MAX : 0;
+        for (int i = 0; i < 1000; i++) {
+            attend_decode_launch(m, &s, s.rows, 2, s.pages.address);
+        }
+        attend_same(&s, first, 0, s.rows, "after 1,000 repeats");
+        free(first);
+        attend_scene_free(&s);
     }
-    attend_same(&s, first, 0, s.rows, "after 1,000 repeats");
-    free(first);
-    attend_scene_free(&s);
 }
 
 /* ---- time: distinct pages a layer, in one graph ---- */
@@ -112,6 +127,7 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     }
     attend_scene_make(&s, heads, kv_heads, dim, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     attend_upload(&s, 0, s.rows);
+    s.splits = attend_splits(&s, 0, s.rows);
     uint64_t layer_bytes = s.pages.bytes;
     rig_buffer pages = rig_buffer_make(layer_bytes * layers);
     rig_try(rig.driver.fill8(pages.address, 0x21, (size_t)pages.bytes, rig.stream), "cuMemsetD8Async");

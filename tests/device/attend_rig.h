@@ -34,7 +34,7 @@ typedef struct attend_scene {
     uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
     float scale;
     bool scattered;           /* prefill stores outputs in their order by itself */
-    uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be */
+    uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be; 2 to 8: as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
 } attend_scene;
 
@@ -225,17 +225,21 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
     return a;
 }
 
+/* cluster: the splits are one. */
 static void attend_launch(const rig_module *m, const char *name, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
-                          uint32_t shared, exl2k_attend_args *a)
+                          uint32_t shared, exl2k_attend_args *a, bool cluster)
 {
     void *arguments[1] = { a };
     exl2__cuda_function *function = rig_function(m, name);
     if (shared > 48 * 1024) {
         rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
     }
-    if (rig.programmatic && rig.arch >= 90 && rig.driver.launch_with) {
-        exl2__cuda_launch_attribute attribute = { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1 };
-        exl2__cuda_launch launch = { { x, y, z }, { threads, 1, 1 }, shared, rig.stream, &attribute, 1 };
+    if ((rig.programmatic || cluster) && rig.arch >= 90 && rig.driver.launch_with) {
+        exl2__cuda_launch_attribute attributes[] = {
+            { .id = EXL2__CUDA_LAUNCH_PROGRAMMATIC, .value.on = rig.programmatic },
+            { .id = EXL2__CUDA_LAUNCH_CLUSTER, .value.xyz = { x, 1, 1 } }
+        };
+        exl2__cuda_launch launch = { { x, y, z }, { threads, 1, 1 }, shared, rig.stream, attributes, cluster ? 2 : 1 };
         rig_try(rig.driver.launch_with(&launch, function, arguments, NULL), name);
         return;
     }
@@ -251,9 +255,11 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
+    bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX;
+    uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
     a.early = s->early;
     attend_launch(&m->decode[kind], names[kind], s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows,
-                  warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind), &a);
+                  warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind) + inbox, &a, cluster);
 }
 
 /* Rows [first, first + count) of the scene, with their tiles; the outputs are poisoned. */
@@ -289,6 +295,17 @@ static attend_scene attend_shifted(const attend_scene *s, uint32_t first)
     return shifted;
 }
 
+/* Splits of the longest of the rows. */
+static uint32_t attend_splits(const attend_scene *s, uint32_t first, uint32_t count)
+{
+    uint32_t most = 1;
+    for (uint32_t r = first; r < first + count; r++) {
+        uint32_t tokens = s->row[r].position + 1, each = EXL2K_SPLIT_LENGTH(tokens);
+        most = exl2__max32(most, (tokens + each - 1) / each);
+    }
+    return most;
+}
+
 static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t first, uint32_t count, uint32_t stages)
 {
     attend_upload(s, first, count);
@@ -306,11 +323,11 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     exl2k_attend_args natural = a;
     bool ordered = a.map && !s->scattered;
     natural.map = ordered ? 0 : a.map;
-    attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a);
+    attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a, false);
     attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
-                  EXL2K_ATTEND_THREADS, 0, &natural);
+                  EXL2K_ATTEND_THREADS, 0, &natural, false);
     if (ordered) {
-        attend_launch(&m->store, "exl2k_attend_order", tiles, EXL2K_ORDER_PARTS, 1, 256, 0, &a);
+        attend_launch(&m->store, "exl2k_attend_order", tiles, EXL2K_ORDER_PARTS, 1, 256, 0, &a, false);
     }
 }
 

@@ -167,7 +167,11 @@ static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function
 {
     CALL("cuLaunchKernelEx");
     for (unsigned i = 0; i < l->attribute_count; i++) {
-        bool knows = l->attributes[i].id == EXL2__CUDA_LAUNCH_PROGRAMMATIC;
+        const exl2__cuda_launch_attribute *attribute = &l->attributes[i];
+        const unsigned *cluster = attribute->value.xyz;
+        bool knows = attribute->id == EXL2__CUDA_LAUNCH_PROGRAMMATIC
+            || (attribute->id == EXL2__CUDA_LAUNCH_CLUSTER && cluster[0] > 0 && cluster[0] <= 8
+                && l->grid[0] % cluster[0] == 0 && cluster[1] == 1 && cluster[2] == 1);
         if (!knows || fake.devices[fake_current()->device].arch_major < 9) {
             fake_misuse("an attribute of a launch that the device does not have");
             return INVALID_VALUE;

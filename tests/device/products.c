@@ -8,10 +8,10 @@
 #define ROWS 8
 
 typedef enum result_kind { /* as exl2k_gemv_args.kind */
-    STORE = EXL2K_GEMV_STORE, RESIDUAL = EXL2K_GEMV_RESIDUAL, ACT = EXL2K_GEMV_ACT, HEAD = EXL2K_GEMV_HEAD, KINDS
+    STORE = EXL2K_GEMV_STORE, RESIDUAL = EXL2K_GEMV_RESIDUAL, ACT = EXL2K_GEMV_ACT, KINDS
 } result_kind;
 
-static const char *const kind_names[KINDS] = { "store", "residual", "act", "head" };
+static const char *const kind_names[KINDS] = { "store", "residual", "act" };
 static rig_module shuffle, gemv1, gemv8;
 static double worst_half, worst_single;
 
@@ -24,7 +24,7 @@ typedef struct product_case {
     uint16_t *x;            /* [ROWS, x_pitch] */
     uint16_t *map;          /* [columns] */
     float *residual, *weight, *now, *before;
-    rig_buffer x_buffer, map_buffer, residual_buffer, weight_buffer, now_buffer, before_buffer, sums_out, best, out;
+    rig_buffer x_buffer, map_buffer, residual_buffer, weight_buffer, now_buffer, before_buffer, sums_out, out;
     double factor[ROWS], rho[ROWS];
 } product_case;
 
@@ -115,7 +115,6 @@ static void case_open(product_case *c, uint32_t count, uint32_t ways, uint32_t c
     c->now_buffer = rig_buffer_of(c->now, ROWS * EXL2K_SLOTS_MAX * 4);
     c->before_buffer = rig_buffer_of(c->before, ROWS * EXL2K_SLOTS_MAX * 4);
     c->sums_out = rig_buffer_make(ROWS * EXL2K_SLOTS_MAX * 4);
-    c->best = rig_buffer_make(ROWS * EXL2K_SLOTS_MAX * 8);
     c->out = rig_buffer_make((size_t)ROWS * c->out_pitch * 4);
 }
 
@@ -123,7 +122,7 @@ static void case_close(product_case *c)
 {
     void *all[] = { c->value, c->x, c->map, c->residual, c->weight, c->now, c->before };
     rig_buffer *buffers[] = { &c->x_buffer, &c->map_buffer, &c->residual_buffer, &c->weight_buffer, &c->now_buffer,
-                              &c->before_buffer, &c->sums_out, &c->best, &c->out };
+                              &c->before_buffer, &c->sums_out, &c->out };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
@@ -149,10 +148,10 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
                           .out = c->out.address, .map = c->map_buffer.address, .weight = c->weight_buffer.address,
                           .residual = c->residual_buffer.address + (uint64_t)row * c->columns * 4,
                           .sums_now = c->now_buffer.address + skip, .sums_before = c->before_buffer.address + skip,
-                          .sums_out = c->sums_out.address, .best = c->best.address, .x_pitch = c->x_pitch,
+                          .sums_out = c->sums_out.address, .x_pitch = c->x_pitch,
                           .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
-                          .slots = s->ctas, .kind = kind, .out_half = s->half, .eps = 1e-5f,
-                          .inverse_hidden = 1.0f / (float)c->m.in };
+                          .slots = s->ctas, .kind = kind, .out_half = s->half,
+                          .eps = 1e-5f, .inverse_hidden = 1.0f / (float)c->m.in };
     uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, s->ctas, s->budget);
     if (!CHECK(shared > 0)) {
         return;
@@ -259,25 +258,6 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
     free(r);
 }
 
-static void check_best(product_case *c, const setting *s)
-{
-    float *out = product_take((size_t)ROWS * c->out_pitch, 4);
-    struct { float logit; uint32_t id; } best[EXL2K_SLOTS_MAX];
-    rig_download(c->out, 0, out, (size_t)ROWS * c->out_pitch * 4);
-    for (uint32_t row = 0; row < s->rows; row++) {
-        uint32_t right = 0, got = 0;
-        rig_download(c->best, (uint64_t)row * sizeof best, best, sizeof best);
-        for (uint32_t n = 1; n < c->columns; n++) {
-            right = out[(size_t)row * c->out_pitch + n] > out[(size_t)row * c->out_pitch + right] ? n : right;
-        }
-        for (uint32_t i = 1; i < s->ctas; i++) {
-            got = best[i].logit > best[got].logit ? i : got;
-        }
-        CHECK_INT(best[got].id, right);
-    }
-    free(out);
-}
-
 /* Every row of a batch of 8 has the bits that it has alone. */
 static void check_alone(product_case *c, result_kind kind, setting s)
 {
@@ -314,9 +294,6 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
             setting s = { rows[i], ctas, budget, half != 0 };
             run(c, kind, &s, 0, rows[i] > 1);
             check_rows(c, kind, &s);
-            if (kind == HEAD) {
-                check_best(c, &s);
-            }
         }
     }
     check_alone(c, kind, (setting){ 1, ctas, budget, false });
@@ -370,7 +347,6 @@ int main(int argc, char **argv)
             }
             if (shapes[i].parts == 1) {
                 check_kind(&c, RESIDUAL, ctas, budget);
-                check_kind(&c, HEAD, ctas, budget);
             }
             if (shapes[i].parts != 2) {
                 check_kind(&c, STORE, ctas, budget);
