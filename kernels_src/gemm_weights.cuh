@@ -205,7 +205,7 @@ template <u32 W> EXL2K_FN void exl2k_record_as(exl2k_operand a[2], const exl2k_r
             }
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                exl2k_decode<W>(w, j, a[s][j]);
+                exl2k_decode<W, false>(w, j, a[s][j]);
                 if constexpr (W != EXL2K_W16) {
                     u32 even = exl2k_permute(pair[j / 2], 0, 0x1010u), odd = exl2k_permute(pair[j / 2], 0, 0x3232u);
                     a[s][j][0] = exl2k_mul2(a[s][j][0], even);

@@ -174,10 +174,27 @@ EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place
     return w;
 }
 
-/* `w` is the first task; one row: `ahead` has its inputs. Inputs and table entries are asked for one task ahead. */
+/* One row: the chunks at the cursor, of S strips side by side, whose sums are at `to` and `hop` behind it. */
+template <u32 S>
+EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s,
+                                const exl2k_inputs<1> &inputs, const exl2k_task &task, u32 to, u32 hop)
+{
+    u32 at[2] = { s.at, s.at + a.slot_bytes };
+    f32 out[S];
+    exl2k_chunks_one<S>(out, at, inputs, task, place.lane);
+    __syncwarp();
+    exl2k_stream_refill<1>(s, a, place);
+#pragma unroll
+    for (u32 i = 0; i < S; i++) {
+        exl2k_partial_add_one(to + i * hop, out[i], place.lane);
+    }
+}
+
+/* `w` is the first task; one row: `ahead` has its inputs; eight rows: at `input_sums` is room for sums of inputs. Inputs
+   and table entries are asked for one task ahead. */
 template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
-                               uint4 ahead, exl2k_span block, u32 sums, u64 x)
+                               uint4 ahead, exl2k_span block, u32 sums, u64 x, u32 input_sums)
 {
     while (w.reach > 0) {
         exl2k_inputs<M> inputs;
@@ -187,7 +204,7 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
-            exl2k_load_inputs(inputs, x + w.row * 64, task);
+            exl2k_load_inputs(inputs, x + w.row * 64, task, input_sums, place.lane);
         }
         w.chunk++;
         w.row += exl2k_task_halves(task);
@@ -196,25 +213,16 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
         }
         while (left > 0) {
-            bool two = M == 1 && exl2k_min(left, each) > groups;
-            u32 at[2] = { s.at, s.at + a.slot_bytes };
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
-                f32 out[2];
-                if (two) {
-                    exl2k_chunks_one<2>(out, at, inputs, task, place.lane);
+                if (exl2k_min(left, each) > groups) {
+                    exl2k_gemv_chunks<2>(a, place, s, inputs, task, to, hop);
                 } else {
-                    exl2k_chunks_one<1>(out, at, inputs, task, place.lane);
-                }
-                __syncwarp();
-                exl2k_stream_refill<M>(s, a, place);
-                exl2k_partial_add_one(to, out[0], place.lane);
-                if (two) {
-                    exl2k_partial_add_one(to + hop, out[1], place.lane);
+                    exl2k_gemv_chunks<1>(a, place, s, inputs, task, to, hop);
                 }
             } else {
                 f32 sum[4];
-                exl2k_chunks_eight<M>(sum, at[0], inputs, task, place.lane);
+                exl2k_chunks_eight<M>(sum, s.at, inputs, task, place.lane);
                 __syncwarp();
                 exl2k_stream_refill<M>(s, a, place);
                 exl2k_partial_add_eight(to, sum);
@@ -256,9 +264,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     }
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
+    u32 input_sums = out.small + EXL2K_SMALL_INPUTS + place.warp * 256;
     x += M == 1 ? 0 : (u64)exl2k_min(place.lane / 4, out.rows - 1) * a.x_pitch * 2;
     while (block.begin < block.end) {
-        exl2k_gemv_block<M>(a, place, s, work, ahead, block, sums, x);
+        exl2k_gemv_block<M>(a, place, s, work, ahead, block, sums, x, input_sums);
         exl2k_out_settle<M>(out, a);
         __syncthreads();
         exl2k_out_block<M>(out, a, block, sums);

@@ -61,14 +61,29 @@ EXL2K_FN u32 exl2k_scale_place(const exl2k_task &t, u32 lane)
 template <u32 M> struct exl2k_inputs;
 
 template <> struct exl2k_inputs<1> {
-    uint4 mine; /* half g */
+    uint4 mine;  /* half g */
+    f32 sums[2]; /* of halves 2 t and 2 t + 1 */
+    u32 ones[EXL2K_CHUNK_RECORDS]; /* exl2k_ones, kept in registers */
 };
 
 template <> struct exl2k_inputs<8> {
     uint4 half[2 * EXL2K_CHUNK_RECORDS];
+    u32 sums; /* of all halves and rows, f32 [half][8], in shared memory */
 };
 
 EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
+
+/* Sums of the inputs in columns 2 t and 2 t + 1 of B; from the tensor cores, as that is what makes the products. */
+EXL2K_FN void exl2k_sum_inputs(f32 sums[2], const uint4 &x)
+{
+    const u32 ones[4] = { 0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u };
+    f32 d[4];
+    exl2k_clear(d);
+    exl2k_mma(d, ones, x.x, x.y);
+    exl2k_mma(d, ones, x.z, x.w);
+    sums[0] = d[0];
+    sums[1] = d[1];
+}
 
 /* One row: the lane's 8 inputs of half g of the chunk that begins with row 32 `row`, read before the chunk is known:
    also of halves that are not the chunk's. `x`: of the row, + 16 t bytes; rows: of the matrix. */
@@ -77,32 +92,63 @@ EXL2K_FN uint4 exl2k_load_input(u64 x, u32 row, u32 rows, u32 lane)
     return exl2k_load4(x + exl2k_min(row + lane / 4, (rows - 1) / 32) * 64);
 }
 
+/* A pair of halves: 1 in the lanes of column 2 r (low), of column 2 r + 1 (high), else 0. */
+EXL2K_FN u32 exl2k_ones(u32 r, u32 lane) { return lane / 8 != r ? 0 : lane & 4 ? 0x3C000000u : 0x3C00u; }
+
 /* Without those. */
 EXL2K_FN void exl2k_keep_input(exl2k_inputs<1> &x, const uint4 &ahead, const exl2k_task &t, u32 lane)
 {
     x.mine = lane / 4 < exl2k_task_halves(t) ? ahead : make_uint4(0, 0, 0, 0);
+    exl2k_sum_inputs(x.sums, x.mine);
+    exl2k_lower_odd(x.mine, exl2k_task_width(t));
+#pragma unroll
+    for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
+        asm volatile("mov.u32 %0, %1;" : "=r"(x.ones[r]) : "r"(exl2k_ones(r, lane))); /* or it is computed at each use */
+    }
 }
 
-/* `mine` in the lanes of column h, else 0: times 1 or 0, as multiplying is cheaper than choosing. Volatile: registers
-   for all eight of them would be too many. */
-EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 h, u32 lane)
+/* v times the lower or upper half of `ones`, twice: the assembler takes a half as an operand. Volatile: registers for
+   all eight halves of a chunk would be too many. */
+template <bool UPPER> EXL2K_FN u32 exl2k_times(u32 v, u32 ones)
 {
-    u32 one = lane / 4 == h ? 0x3C003C00u : 0;
-    uint4 v;
-    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.x) : "r"(mine.x), "r"(one));
-    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.y) : "r"(mine.y), "r"(one));
-    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.z) : "r"(mine.z), "r"(one));
-    asm volatile("mul.f16x2 %0, %1, %2;" : "=r"(v.w) : "r"(mine.w), "r"(one));
-    return v;
+    u32 product;
+    if (UPPER) {
+        asm volatile("{\n.reg .f16 low, high;\n.reg .b32 twice;\nmov.b32 {low, high}, %2;\n"
+                     "mov.b32 twice, {high, high};\nmul.f16x2 %0, %1, twice;\n}" : "=r"(product) : "r"(v), "r"(ones));
+    } else {
+        asm volatile("{\n.reg .f16 low, high;\n.reg .b32 twice;\nmov.b32 {low, high}, %2;\n"
+                     "mov.b32 twice, {low, low};\nmul.f16x2 %0, %1, twice;\n}" : "=r"(product) : "r"(v), "r"(ones));
+    }
+    return product;
 }
 
-/* Eight rows. */
-EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t)
+/* `mine` in the lanes of column 2 r (UPPER: 2 r + 1), else 0: multiplying is cheaper than choosing. */
+template <bool UPPER> EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 ones)
+{
+    return make_uint4(exl2k_times<UPPER>(mine.x, ones), exl2k_times<UPPER>(mine.y, ones),
+                      exl2k_times<UPPER>(mine.z, ones), exl2k_times<UPPER>(mine.w, ones));
+}
+
+/* Eight rows. sums: 256 bytes of the warp's own. */
+EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t, u32 sums, u32 lane)
 {
 #pragma unroll
     for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
         x.half[h] = h < exl2k_task_halves(t) ? exl2k_load4(at + h * 64) : make_uint4(0, 0, 0, 0);
     }
+    x.sums = sums + lane % 4 * 8;
+    __syncwarp();
+#pragma unroll
+    for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
+        f32 pair[2];
+        exl2k_sum_inputs(pair, x.half[h]);
+        exl2k_lower_odd(x.half[h], exl2k_task_width(t));
+        if (lane < 4) {
+            exl2k_shared_store_f32(x.sums + h * 32, pair[0]);
+            exl2k_shared_store_f32(x.sums + h * 32 + 4, pair[1]);
+        }
+    }
+    __syncwarp();
 }
 
 /* ---- one chunk of one strip ---- */
@@ -111,18 +157,18 @@ EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t)
 template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h, const uint4 &x)
 {
     u32 a[4];
-    exl2k_decode<W>(w, 2 * h, a);
+    exl2k_decode<W, true>(w, 2 * h, a);
     exl2k_mma(sum, a, x.x, x.y);
-    exl2k_decode<W>(w, 2 * h + 1, a);
+    exl2k_decode<W, true>(w, 2 * h + 1, a);
     exl2k_mma(sum, a, x.z, x.w);
 }
 
-/* One row: record r of a chunk, of S strips side by side: they hide each other's waits. */
+/* One row: record r of a chunk, of S strips side by side: they hide each other's waits. ones: of r. */
 template <u32 W, u32 S>
-EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 r, u32 lane)
+EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const uint4 &mine, u32 ones, u32 r, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
-    uint4 x0 = exl2k_spread(x.mine, 2 * r, lane), x1 = exl2k_spread(x.mine, 2 * r + 1, lane);
+    uint4 x0 = exl2k_spread<false>(mine, ones), x1 = exl2k_spread<true>(mine, ones);
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
         u32 w[bits];
@@ -132,32 +178,24 @@ EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const exl2k_input
     }
 }
 
-/* One row: the sums of all halves. Chunks of four records have code without conditions, at the widths that most weights
-   have; a strip that is left alone has a loop. */
+/* One row: the sums of all halves. Chunks of four records of the widths that most weights have need no loop. */
 template <u32 W, u32 S>
 EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 records, u32 lane)
 {
-    constexpr u32 bits = exl2k_width<W>::bits;
-    constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1; /* records that fit a chunk */
-    if (EXL2K_WHOLE_CHUNKS && most == 4 && S == 2 && records == most) {
 #pragma unroll
-        for (u32 r = 0; r < most; r++) {
-            exl2k_record_one<W, S>(sum, at, x, r, lane);
+    for (u32 i = 0; i < S; i++) {
+        exl2k_begin<W>(sum[i], x.sums);
+    }
+    if (EXL2K_WHOLE_CHUNKS && exl2k_width<W>::bits <= 4 && S == 2 && records == EXL2K_CHUNK_RECORDS) {
+#pragma unroll
+        for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
+            exl2k_record_one<W, S>(sum, at, x.mine, x.ones[r], r, lane);
         }
         return;
     }
-    if constexpr (S == 1) {
 #pragma unroll 1
-        for (u32 r = 0; r < records; r++) {
-            exl2k_record_one<W, S>(sum, at, x, r, lane);
-        }
-    } else {
-#pragma unroll
-        for (u32 r = 0; r < most; r++) {
-            if (r < records) {
-                exl2k_record_one<W, S>(sum, at, x, r, lane);
-            }
-        }
+    for (u32 r = 0; r < records; r++) {
+        exl2k_record_one<W, S>(sum, at, x.mine, exl2k_ones(r, lane), r, lane);
     }
 }
 
@@ -170,40 +208,47 @@ EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum)
     return exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
 }
 
-/* One row: out[i] = the sum of column g in lane t = 0, of g + 8 in lane t = 1; of S strips whose chunks are at at[]. */
+/* One row: out[i] = the sum of column g in lane t = 0, of g + 8 in lane t = 1; of S strips side by side. */
 template <u32 S>
-EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], const u32 at[S], const exl2k_task &task, u32 lane)
+EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const u32 at[S], const exl2k_task &task,
+                               u32 lane)
 {
-    u32 g = lane / 4, t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_place(task, lane);
-    f32 low[S], high[S];
+    u32 t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_place(task, lane);
+    u32 first[S], second[S]; /* of halves 2 t and 2 t + 1 */
     if (exl2k_task_by_half(task)) {
         column += exl2k_min(t * 2, groups - 2) * 4;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
             uint2 words = exl2k_shared_load2(at[i] + column);
-            exl2k_scales s0 = exl2k_scales_of(words.x, g, exl2k_permute(task.maximum, 0, 0x1010u));
-            exl2k_scales s1 = exl2k_scales_of(words.y, g, exl2k_permute(task.maximum, 0, 0x3232u));
-            low[i] = fmaf(s1.low, sum[i][1], s0.low * sum[i][0]);
-            high[i] = fmaf(s1.high, sum[i][3], s0.high * sum[i][2]);
+            first[i] = exl2k_scale_pair(words.x, lane / 4, exl2k_permute(task.maximum, 0, 0x1010u));
+            second[i] = exl2k_scale_pair(words.y, lane / 4, exl2k_permute(task.maximum, 0, 0x3232u));
         }
     } else {
-        column += exl2k_group_of_record(task, t) * 4;
+        column += groups > 0 ? exl2k_group_of_record(task, t) * 4 : 0;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
-            exl2k_scales s = { 1.0f, 1.0f };
-            if (groups > 0) {
-                s = exl2k_scales_of(exl2k_shared_load(at[i] + column), g, exl2k_permute(task.maximum, 0, 0x1010u));
-            }
-            low[i] = fmaf(s.low, sum[i][1], s.low * sum[i][0]);
-            high[i] = fmaf(s.high, sum[i][3], s.high * sum[i][2]);
+            u32 pair = exl2k_scale_pair(exl2k_shared_load(at[i] + column), lane / 4,
+                                        exl2k_permute(task.maximum, 0, 0x1010u));
+            first[i] = second[i] = groups > 0 ? pair : 0x3C003C00u;
         }
     }
 #pragma unroll
     for (u32 i = 0; i < S; i++) { /* lanes t = 0, 2: column g; 1, 3: g + 8 */
-        f32 mine = t & 1 ? high[i] : low[i], other = t & 1 ? low[i] : high[i];
+        f32 low = fmaf(exl2k_low(second[i]), sum[i][1], exl2k_low(first[i]) * sum[i][0]);
+        f32 high = fmaf(exl2k_high(second[i]), sum[i][3], exl2k_high(first[i]) * sum[i][2]);
+        f32 mine = lane & 1 ? high : low, other = lane & 1 ? low : high;
         mine += __shfl_xor_sync(EXL2K_ALL, other, 1);
-        out[i] = mine + __shfl_xor_sync(EXL2K_ALL, mine, 2);
+        out[i] = (mine + __shfl_xor_sync(EXL2K_ALL, mine, 2)) * unit;
     }
+}
+
+/* Eight rows: the sums of half h of a record, which is half `half` of the chunk. */
+template <u32 W> EXL2K_FN void exl2k_half_eight(f32 sum[4], const u32 *w, u32 h, const exl2k_inputs<8> &x, u32 half)
+{
+    uint2 v = exl2k_shared_load2(x.sums + half * 32);
+    f32 sums[2] = { __uint_as_float(v.x), __uint_as_float(v.y) };
+    exl2k_begin<W>(sum, sums);
+    exl2k_half_record<W>(sum, w, h, x.half[half]);
 }
 
 /* Eight rows: sums of halves are scaled and added in the order of exl2k_finish_one. */
@@ -232,10 +277,8 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
                 u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, r) * 4);
                 s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u));
             }
-            exl2k_clear(d0);
-            exl2k_clear(d1);
-            exl2k_half_record<W>(d0, w, 0, x.half[2 * r]);
-            exl2k_half_record<W>(d1, w, 1, x.half[2 * r + 1]);
+            exl2k_half_eight<W>(d0, w, 0, x, 2 * r);
+            exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1);
             f32 *to = r < 2 ? sum : later;
             to[0] += fmaf(s1.low, d1[0], s0.low * d0[0]);
             to[1] += fmaf(s1.low, d1[1], s0.low * d0[1]);
@@ -245,40 +288,37 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
     }
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        sum[i] += later[i];
+        sum[i] = (sum[i] + later[i]) * exl2k_unit<W>(i / 2);
     }
 }
 
 /* ---- by width ---- */
 
 template <u32 W, u32 S>
-EXL2K_FN void exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task,
-                                 u32 lane)
+EXL2K_FN f32 exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task,
+                                u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
         exl2k_chunk_one<W, S>(sum, at, x, exl2k_task_records(task), lane);
     }
+    return lane & 1 ? exl2k_unit<W>(1) : exl2k_unit<W>(0);
 }
 
 /* One row: as exl2k_finish_one. */
 template <u32 S>
 EXL2K_FN void exl2k_chunks_one(f32 out[S], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task, u32 lane)
 {
-    f32 sum[S][4];
-#pragma unroll
-    for (u32 i = 0; i < S; i++) {
-        exl2k_clear(sum[i]);
-    }
+    f32 sum[S][4], unit;
     switch (exl2k_task_width(task)) {
-    case EXL2K_W2: exl2k_chunk_one_of<EXL2K_W2, S>(sum, at, x, task, lane); break;
-    case EXL2K_W3: exl2k_chunk_one_of<EXL2K_W3, S>(sum, at, x, task, lane); break;
-    case EXL2K_W4: exl2k_chunk_one_of<EXL2K_W4, S>(sum, at, x, task, lane); break;
-    case EXL2K_W5: exl2k_chunk_one_of<EXL2K_W5, S>(sum, at, x, task, lane); break;
-    case EXL2K_W6: exl2k_chunk_one_of<EXL2K_W6, S>(sum, at, x, task, lane); break;
-    case EXL2K_W8: exl2k_chunk_one_of<EXL2K_W8, S>(sum, at, x, task, lane); break;
-    default: exl2k_chunk_one_of<EXL2K_W16, S>(sum, at, x, task, lane); break;
+    case EXL2K_W2: unit = exl2k_chunk_one_of<EXL2K_W2, S>(sum, at, x, task, lane); break;
+    case EXL2K_W3: unit = exl2k_chunk_one_of<EXL2K_W3, S>(sum, at, x, task, lane); break;
+    case EXL2K_W4: unit = exl2k_chunk_one_of<EXL2K_W4, S>(sum, at, x, task, lane); break;
+    case EXL2K_W5: unit = exl2k_chunk_one_of<EXL2K_W5, S>(sum, at, x, task, lane); break;
+    case EXL2K_W6: unit = exl2k_chunk_one_of<EXL2K_W6, S>(sum, at, x, task, lane); break;
+    case EXL2K_W8: unit = exl2k_chunk_one_of<EXL2K_W8, S>(sum, at, x, task, lane); break;
+    default: unit = exl2k_chunk_one_of<EXL2K_W16, S>(sum, at, x, task, lane); break;
     }
-    exl2k_finish_one<S>(out, sum, at, task, lane);
+    exl2k_finish_one<S>(out, sum, unit, at, task, lane);
 }
 
 template <u32 W>

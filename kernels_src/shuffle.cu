@@ -46,18 +46,19 @@ template <u32 W> EXL2K_FN void exl2k_encode(const u32 *pair, u32 *w)
             w[n] |= (pair[15] >> n & 0x00010001u) << 15;
         }
     } else if constexpr (W == EXL2K_W4) {
-        for (u32 p = 0; p < 16; p++) {
-            w[p / 4] |= pair[p] << p % 4 * 4;
+        for (u32 k = 0; k < 4; k++) {
+            u32 all = pair[4 * k] | pair[4 * k + 1] << 4 | pair[4 * k + 2] << 8 | pair[4 * k + 3] << 12;
+            w[k] = (all << 2 & 0xFFFCFFFCu) | (all >> 14 & 0x00030003u);
         }
     } else if constexpr (W == EXL2K_W3) {
         for (u32 k = 0; k < 3; k++) {
-            w[k] = pair[4 * k] | pair[4 * k + 1] << 3 | pair[4 * k + 2] << 9 | pair[4 * k + 3] << 12 |
-                   pair[12 + k] << 6 | (pair[15] >> k & 0x00010001u) << 15;
+            w[k] = pair[4 * k] << 4 | pair[4 * k + 1] << 7 | pair[4 * k + 2] << 10 | pair[4 * k + 3] << 13 |
+                   pair[12 + k] | (pair[15] >> k & 0x00010001u) << 3;
         }
     } else {
         for (u32 k = 0; k < 2; k++) {
             const u32 *q = pair + 8 * k;
-            w[k] = q[0] | q[1] << 2 | q[2] << 8 | q[3] << 10 | q[4] << 4 | q[5] << 6 | q[6] << 12 | q[7] << 14;
+            w[k] = q[0] << 4 | q[1] << 6 | q[2] << 10 | q[3] << 12 | q[4] | q[5] << 8 | q[6] << 2 | q[7] << 14;
         }
     }
 }

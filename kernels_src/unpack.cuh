@@ -1,6 +1,6 @@
 /* unpack.cuh: from the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_scale_pair, exl2k_dense_pair.
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, sums of raw codes, exl2k_scale_pair, exl2k_dense_pair.
    owns:  nothing.
    next:  shuffle.cu
 
@@ -21,13 +21,17 @@
                X = A@12 (4 bits), C@12 (2), Y = B@12 (4), C@14 (2)
         5 bit  step 0: w0@0 w0@10 w1@0 w1@10; steps i = 1..3: a0 = w[i+1]@0, a2 = w[i+1]@10, and a1, a3 =
                w0@5 w1@5 | w2@5 w3@5 | w4@5 Z, Z = bits 15 of w0..w4
-        4 bit  step j: w[j]@0 @4 @8 @12
-        3 bit  steps k = 0..2: w[k]@0 @3 @9 @12; step 3: w0@6 w1@6 w2@6 Z, Z = bits 15 of w0..w2
-        2 bit  word k: step 2k @0 @2 @8 @10, step 2k + 1 @4 @6 @12 @14
+        4 bit  step j: w[j]@2 @6 @10 @14; the last wraps: bits 14, 15, 0, 1
+        3 bit  steps k = 0..2: w[k]@4 @7 @10 @13; step 3: w0@0 w1@0 w2@0 Z, Z = bits 3 of w0..w2
+        2 bit  word k: step 2k @4 @6 @10 @12, step 2k + 1 @0 @8 @2 @14
        16 bit  step j: w[4j], w[4j+1], w[4j+2], w[4j+3] (halves themselves)
 
-   EXACTNESS. fp16 0x6400 is 1024 with one unit a mantissa step: (w & mask) | 0x6400 is 1024 + 2^p code in one
-   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127. */
+   EXACTNESS. Centred: fp16 0x6400 is 1024 with one unit a mantissa step: (w & mask) | 0x6400 is 1024 + 2^p code in one
+   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127.
+   Raw: w & mask alone is the subnormal 2^(p-24) code, exactly; 2^(b-1) times the sum of the inputs is taken away
+   beforehand (exl2k_begin). Tensor cores align products as if subnormals had their leading digits, so that a low p and
+   few bits cost exactness: sums of random codes are off by about 6e-8 * 2^(12-p-b) of themselves. Fields are brought to
+   p + b >= 6 therefore (2.4e-6 measured at most, 2e-7 with centred codes). */
 #ifndef EXL2K_UNPACK_CUH
 #define EXL2K_UNPACK_CUH
 
@@ -91,98 +95,113 @@ template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_centre(u32 raised)
     return exl2k_fma2(raised, exl2k_twice((15 - AT) << 10), exl2k_twice(0x8000u | exl2k_half_of(10 - AT, zero)));
 }
 
-/* The pair of fields at bit AT of both half-words; AT + BITS <= 10. */
-template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_field(u32 w)
+/* Codes as the tensor cores take them: centred, code - 2^(BITS - 1), or raw, 2^(AT - 24) code. */
+template <u32 BITS, u32 AT, bool RAW> EXL2K_FN u32 exl2k_settled(u32 v)
 {
-    constexpr u32 mask = exl2k_twice(((1u << BITS) - 1) << AT);
-    return exl2k_centre<BITS, AT>(exl2k_and_or(w, mask, 0x64006400u));
+    return RAW ? v : exl2k_centre<BITS, AT>(v);
 }
 
-/* The pair of codes whose bit n is bit 15 of w[n]. */
-template <u32 BITS> EXL2K_FN u32 exl2k_tops(const u32 *w)
+template <bool RAW> EXL2K_FN constexpr u32 exl2k_ground(void) { return RAW ? 0 : 0x64006400u; }
+
+/* The pair of fields at bit AT of both half-words; AT + BITS <= 10. */
+template <u32 BITS, u32 AT, bool RAW> EXL2K_FN u32 exl2k_field(u32 w)
 {
-    u32 raised = 0x64006400u;
-    for (u32 n = 0; n < BITS; n++) {
-        raised = exl2k_and_or(w[n] >> (15 - n), exl2k_twice(1u << n), raised);
-    }
-    return exl2k_centre<BITS, 0>(raised);
+    constexpr u32 mask = exl2k_twice(((1u << BITS) - 1) << AT);
+    return exl2k_settled<BITS, AT, RAW>(exl2k_and_or(w, mask, exl2k_ground<RAW>()));
 }
 
 /* ---- steps: j is known when compiling ---- */
 
-EXL2K_FN void exl2k_decode2(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode2(const u32 *w, u32 j, u32 a[4])
 {
-    u32 v = w[j / 2], high = v >> 8;
-    a[0] = j % 2 ? exl2k_field<2, 4>(v) : exl2k_field<2, 0>(v);
-    a[1] = j % 2 ? exl2k_field<2, 6>(v) : exl2k_field<2, 2>(v);
-    a[2] = j % 2 ? exl2k_field<2, 4>(high) : exl2k_field<2, 0>(high);
-    a[3] = j % 2 ? exl2k_field<2, 6>(high) : exl2k_field<2, 2>(high);
+    u32 v = w[j / 2], high = v >> 6;
+    if (j % 2 == 0) {
+        a[0] = exl2k_field<2, 4, RAW>(v);
+        a[1] = exl2k_field<2, 6, RAW>(v);
+        a[2] = exl2k_field<2, 4, RAW>(high);
+        a[3] = exl2k_field<2, 6, RAW>(high);
+    } else {
+        a[0] = exl2k_field<2, 6, RAW>(v << 6);
+        a[1] = exl2k_field<2, 8, RAW>(v);
+        a[2] = exl2k_field<2, 6, RAW>(v << 4);
+        a[3] = exl2k_field<2, 8, RAW>(high);
+    }
 }
 
-EXL2K_FN void exl2k_decode3(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode3(const u32 *w, u32 j, u32 a[4])
 {
     if (j < 3) {
-        u32 high = w[j] >> 9;
-        a[0] = exl2k_field<3, 0>(w[j]);
-        a[1] = exl2k_field<3, 3>(w[j]);
-        a[2] = exl2k_field<3, 0>(high);
-        a[3] = exl2k_field<3, 3>(high);
+        u32 high = w[j] >> 6;
+        a[0] = exl2k_field<3, 4, RAW>(w[j]);
+        a[1] = exl2k_field<3, 7, RAW>(w[j]);
+        a[2] = exl2k_field<3, 4, RAW>(high);
+        a[3] = exl2k_field<3, 7, RAW>(high);
     } else {
-        a[0] = exl2k_field<3, 6>(w[0]);
-        a[1] = exl2k_field<3, 6>(w[1]);
-        a[2] = exl2k_field<3, 6>(w[2]);
-        a[3] = exl2k_tops<3>(w);
+        u32 first = w[0] << 4, last = exl2k_and_or(first, 0x00800080u, exl2k_ground<RAW>());
+        last = exl2k_and_or(w[1] << 5, 0x01000100u, last);
+        a[0] = exl2k_field<3, 4, RAW>(first);
+        a[1] = exl2k_field<3, 7, RAW>(w[1] << 7);
+        a[2] = exl2k_field<3, 4, RAW>(w[2] << 4);
+        a[3] = exl2k_settled<3, 7, RAW>(exl2k_and_or(w[2] << 6, 0x02000200u, last));
     }
 }
 
-EXL2K_FN void exl2k_decode4(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode4(const u32 *w, u32 j, u32 a[4])
 {
-    u32 high = w[j] >> 8;
-    a[0] = exl2k_field<4, 0>(w[j]);
-    a[1] = exl2k_field<4, 4>(w[j]);
-    a[2] = exl2k_field<4, 0>(high);
-    a[3] = exl2k_field<4, 4>(high);
+    u32 swapped = exl2k_permute(w[j], 0, 0x2301u);
+    a[0] = exl2k_field<4, 2, RAW>(w[j]);
+    a[1] = exl2k_field<4, 6, RAW>(w[j]);
+    a[2] = exl2k_field<4, 2, RAW>(swapped);
+    a[3] = exl2k_field<4, 6, RAW>(swapped);
 }
 
-EXL2K_FN void exl2k_decode5(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode5(const u32 *w, u32 j, u32 a[4])
 {
     if (j == 0) {
-        a[0] = exl2k_field<5, 0>(w[0]);
-        a[1] = exl2k_field<5, 0>(w[0] >> 10);
-        a[2] = exl2k_field<5, 0>(w[1]);
-        a[3] = exl2k_field<5, 0>(w[1] >> 10);
+        a[0] = exl2k_field<5, 5, RAW>(w[0] << 5);
+        a[1] = exl2k_field<5, 5, RAW>(w[0] >> 5);
+        a[2] = exl2k_field<5, 5, RAW>(w[1] << 5);
+        a[3] = exl2k_field<5, 5, RAW>(w[1] >> 5);
     } else {
-        a[0] = exl2k_field<5, 0>(w[j + 1]);
-        a[1] = exl2k_field<5, 5>(w[2 * j - 2]);
-        a[2] = exl2k_field<5, 0>(w[j + 1] >> 10);
-        a[3] = j < 3 ? exl2k_field<5, 5>(w[2 * j - 1]) : exl2k_tops<5>(w);
+        a[0] = exl2k_field<5, 5, RAW>(w[j + 1] << 5);
+        a[1] = exl2k_field<5, 5, RAW>(w[2 * j - 2]);
+        a[2] = exl2k_field<5, 5, RAW>(w[j + 1] >> 5);
+        if (j < 3) {
+            a[3] = exl2k_field<5, 5, RAW>(w[2 * j - 1]);
+        } else {
+            u32 tops = exl2k_ground<RAW>();
+            for (u32 n = 0; n < 5; n++) {
+                tops = exl2k_and_or(w[n] >> (10 - n), exl2k_twice(32u << n), tops);
+            }
+            a[3] = exl2k_settled<5, 5, RAW>(tops);
+        }
     }
 }
 
-EXL2K_FN void exl2k_decode6(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode6(const u32 *w, u32 j, u32 a[4])
 {
     u32 first = w[3 * (j / 2)], second = w[3 * (j / 2) + 1], third = w[3 * (j / 2) + 2];
     if (j % 2 == 0) {
-        a[0] = exl2k_field<6, 0>(first);
-        a[1] = exl2k_field<6, 0>(first >> 6);
-        a[2] = exl2k_field<6, 0>(second);
-        a[3] = exl2k_field<6, 0>(second >> 6);
+        a[0] = exl2k_field<6, 0, RAW>(first);
+        a[1] = exl2k_field<6, 0, RAW>(first >> 6);
+        a[2] = exl2k_field<6, 0, RAW>(second);
+        a[3] = exl2k_field<6, 0, RAW>(second >> 6);
     } else {
-        u32 low = exl2k_and_or(first >> 12, 0x000F000Fu, 0x64006400u);
-        u32 high = exl2k_and_or(second >> 12, 0x000F000Fu, 0x64006400u);
-        a[0] = exl2k_field<6, 0>(third);
-        a[1] = exl2k_field<6, 0>(third >> 6);
-        a[2] = exl2k_centre<6, 0>(exl2k_and_or(third >> 8, 0x00300030u, low));
-        a[3] = exl2k_centre<6, 0>(exl2k_and_or(third >> 10, 0x00300030u, high));
+        u32 low = exl2k_and_or(first >> 12, 0x000F000Fu, exl2k_ground<RAW>());
+        u32 high = exl2k_and_or(second >> 12, 0x000F000Fu, exl2k_ground<RAW>());
+        a[0] = exl2k_field<6, 0, RAW>(third);
+        a[1] = exl2k_field<6, 0, RAW>(third >> 6);
+        a[2] = exl2k_settled<6, 0, RAW>(exl2k_and_or(third >> 8, 0x00300030u, low));
+        a[3] = exl2k_settled<6, 0, RAW>(exl2k_and_or(third >> 10, 0x00300030u, high));
     }
 }
 
-EXL2K_FN void exl2k_decode8(const u32 *w, u32 j, u32 a[4])
+template <bool RAW> EXL2K_FN void exl2k_decode8(const u32 *w, u32 j, u32 a[4])
 {
-    a[0] = exl2k_field<8, 0>(w[2 * j]);
-    a[1] = exl2k_field<8, 0>(w[2 * j] >> 8);
-    a[2] = exl2k_field<8, 0>(w[2 * j + 1]);
-    a[3] = exl2k_field<8, 0>(w[2 * j + 1] >> 8);
+    a[0] = exl2k_field<8, 0, RAW>(w[2 * j]);
+    a[1] = exl2k_field<8, 0, RAW>(w[2 * j] >> 8);
+    a[2] = exl2k_field<8, 0, RAW>(w[2 * j + 1]);
+    a[3] = exl2k_field<8, 0, RAW>(w[2 * j + 1] >> 8);
 }
 
 EXL2K_FN void exl2k_decode16(const u32 *w, u32 j, u32 a[4])
@@ -193,23 +212,68 @@ EXL2K_FN void exl2k_decode16(const u32 *w, u32 j, u32 a[4])
     a[3] = w[4 * j + 3];
 }
 
-template <u32 W> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a[4])
+/* Step j of a record; halves (16 bits) are neither raw nor centred. */
+template <u32 W, bool RAW> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a[4])
 {
     if constexpr (W == EXL2K_W2) {
-        exl2k_decode2(w, j, a);
+        exl2k_decode2<RAW>(w, j, a);
     } else if constexpr (W == EXL2K_W3) {
-        exl2k_decode3(w, j, a);
+        exl2k_decode3<RAW>(w, j, a);
     } else if constexpr (W == EXL2K_W4) {
-        exl2k_decode4(w, j, a);
+        exl2k_decode4<RAW>(w, j, a);
     } else if constexpr (W == EXL2K_W5) {
-        exl2k_decode5(w, j, a);
+        exl2k_decode5<RAW>(w, j, a);
     } else if constexpr (W == EXL2K_W6) {
-        exl2k_decode6(w, j, a);
+        exl2k_decode6<RAW>(w, j, a);
     } else if constexpr (W == EXL2K_W8) {
-        exl2k_decode8(w, j, a);
+        exl2k_decode8<RAW>(w, j, a);
     } else {
         exl2k_decode16(w, j, a);
     }
+}
+
+/* ---- sums of raw codes ---- */
+
+/* The bit at which all raw codes of column g (upper 0) or g + 8 (1) lie; of 2 bits: those of even steps. Those of odd
+   steps lie two bits higher, and their inputs are divided by four (exl2k_lower_odd), so that all have one sum. */
+template <u32 W> EXL2K_FN constexpr int exl2k_lies_at(u32 upper)
+{
+    switch (W) {
+    case EXL2K_W2: return upper ? 6 : 4;
+    case EXL2K_W3: return upper ? 7 : 4;
+    case EXL2K_W4: return upper ? 6 : 2;
+    case EXL2K_W5: return 5;
+    default: return 0;
+    }
+}
+
+/* Inputs below 2^-12 lose bits, of which a sum has no more than 2^-26 each. */
+EXL2K_FN void exl2k_lower_odd(uint4 &x, u32 width)
+{
+    if (width == EXL2K_W2) {
+        x.z = exl2k_mul2(x.z, 0x34003400u);
+        x.w = exl2k_mul2(x.w, 0x34003400u);
+    }
+}
+
+/* 2^n; n from -24 to 24. */
+EXL2K_FN constexpr f32 exl2k_power(int n) { return n < 0 ? 1.0f / (f32)(1u << -n) : (f32)(1u << n); }
+
+/* What a sum begins with: minus the centres of the codes; x: sums of the inputs of both columns of B that the lane has
+   results of. */
+template <u32 W> EXL2K_FN void exl2k_begin(f32 d[4], const f32 x[2])
+{
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        constexpr int centre = (int)exl2k_width<W>::bits - 1 - 24;
+        d[i] = W == EXL2K_W16 ? 0.0f : x[i % 2] * -exl2k_power(centre + exl2k_lies_at<W>(i / 2));
+    }
+}
+
+/* What it is multiplied by in the end. */
+template <u32 W> EXL2K_FN constexpr f32 exl2k_unit(u32 upper)
+{
+    return W == EXL2K_W16 ? 1.0f : exl2k_power(24 - exl2k_lies_at<W>(upper));
 }
 
 /* ---- scales ---- */

@@ -302,16 +302,16 @@ static void product_column(const product_part *p, uint32_t column, bool rounded,
 /* Word and bit of bit n of a code, of pair i of step j; the second row of the pair lies 16 bits higher. */
 static void product_field(uint32_t bits, uint32_t j, uint32_t i, uint32_t n, uint32_t *word, uint32_t *bit)
 {
-    static const uint32_t at2[4] = { 0, 2, 8, 10 }, at3[4] = { 0, 3, 9, 12 };
+    static const uint32_t at2[2][4] = { { 4, 6, 10, 12 }, { 0, 8, 2, 14 } }, at3[4] = { 4, 7, 10, 13 };
     *word = j;
     switch (bits) {
     case 16: *word = 4 * j + i; *bit = n; break;
     case 8: *word = 2 * j + i / 2; *bit = i % 2 * 8 + n; break;
-    case 4: *bit = 4 * i + n; break;
-    case 2: *word = j / 2; *bit = at2[i] + (j % 2 ? 4 : 0) + n; break;
+    case 4: *bit = (2 + 4 * i + n) % 16; break;
+    case 2: *word = j / 2; *bit = at2[j % 2][i] + n; break;
     case 3:
         *word = j < 3 ? j : i < 3 ? i : n;
-        *bit = j < 3 ? at3[i] + n : i < 3 ? 6 + n : 15;
+        *bit = j < 3 ? at3[i] + n : i < 3 ? n : 3;
         break;
     case 5:
         *word = j == 0 ? i / 2 : i % 2 == 0 ? j + 1 : j == 3 && i == 3 ? n : 2 * j - 2 + i / 2;
