@@ -83,16 +83,17 @@ EXL2K_FN float4 exl2k_add_warps(const exl2k_decode &d, const exl2k_decode_shared
 
 /* ---- splits ---- */
 
-/* Sums of a split, values [dim], most, total: `index` of them lie before it. */
+/* Bytes of the sums of a split: values [dim], most, total. */
 EXL2K_FN u32 exl2k_split_pitch(const exl2k_attend_args &a) { return (a.dim + EXL2K_SPLIT_EXTRA) * 4; }
 
+/* Where they are in global memory. */
 EXL2K_FN u64 exl2k_split_at(const exl2k_decode &d, const exl2k_attend_args &a, u32 head, u32 split)
 {
     u64 index = ((u64)d.row * a.heads + d.head + head) * EXL2K_SPLITS_MAX + split;
     return a.partial + index * exl2k_split_pitch(a);
 }
 
-/* The same in shared memory of the first CTA of a cluster, behind the rings. */
+/* And in shared memory of the first CTA of a cluster, behind the rings. */
 EXL2K_FN u32 exl2k_inbox_at(const exl2k_attend_args &a, u32 rings, u32 head, u32 split)
 {
     u32 inbox = rings + EXL2K_DECODE_WARPS * a.stages * EXL2K_UNIT_BYTES;

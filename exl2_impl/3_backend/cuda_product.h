@@ -110,7 +110,7 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
     a->matrix = w->device;
     a->rows = m->pass.row_count;
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
-                                                                                   : EXL2K_GEMM_STORE;
+                                                                                    : EXL2K_GEMM_STORE;
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);

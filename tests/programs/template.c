@@ -43,6 +43,7 @@ static void case_render(void)
     snprintf(flags, sizeof flags, "--template '%s/bad.jinja'", folder);
     check_render(TOKENIZER, flags, HELLO "}\n", NULL, "line 2, column 17: filter 'shout' is not supported");
     check_render(TOKENIZER, "--now yesterday", HELLO "}\n", NULL, "now is 'yesterday', expected YYYY-MM-DD");
+    check_render(TOKENIZER, "--now '2025-02-29 07:08:09'", HELLO "}\n", NULL, "now is '2025-02-29 07:08:09', expected");
     check_render(TOKENIZER, "--template rag", HELLO "}\n", NULL, "no chat template called 'rag'");
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
     program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template goes with --chat");
