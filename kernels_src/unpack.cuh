@@ -247,7 +247,7 @@ template <u32 W> EXL2K_FN constexpr int exl2k_lies_at(u32 upper)
     }
 }
 
-/* Inputs below 2^-12 lose bits, of which a sum has no more than 2^-26 each. */
+/* Inputs below 2^-12 become subnormal: each is off by 2^-23 at most. */
 EXL2K_FN void exl2k_lower_odd(uint4 &x, u32 width)
 {
     if (width == EXL2K_W2) {

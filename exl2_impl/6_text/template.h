@@ -236,7 +236,6 @@ static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *t
 {
     static const char form[] = "dddd-dd-dd dd:dd:dd";
     static const int32_t low[] = { 1, 1, 1, 0, 0, 0 }, high[] = { 9999, 12, 31, 23, 59, 60 };
-    static const uint8_t days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     bool good = strlen(text) == sizeof form - 1;
     uint32_t part = 0;
     memset(r->clock, 0, sizeof r->clock);
@@ -249,7 +248,8 @@ static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *t
     for (uint32_t i = 0; good && i < 6; i++) {
         good = r->clock[i] >= low[i] && r->clock[i] <= high[i];
     }
-    good = good && r->clock[2] <= days[r->clock[1] - 1] + (r->clock[1] == 2 && exl2__template_leap(r->clock[0]));
+    good = good && r->clock[2] <= exl2__template_days_before(r->clock[0], r->clock[1] + 1)
+                                  - exl2__template_days_before(r->clock[0], r->clock[1]);
     return good ? EXL2_OK
                 : exl2__template_fail(r, EXL2_ERR_ARG, "now is '%.*s', expected YYYY-MM-DD HH:MM:SS", 40, text);
 }

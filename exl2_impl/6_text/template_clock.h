@@ -22,9 +22,12 @@ static exl2__template_value exl2__template_word(const char *list, uint32_t index
     return exl2__template_text(list, brief ? 3 : strcspn(list, " "));
 }
 
-static bool exl2__template_leap(int32_t year)
+/* Days of a year before its month, 1 to 13. */
+static int32_t exl2__template_days_before(int32_t year, int32_t month)
 {
-    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
+    bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return before[month - 1] + (leap && month > 2);
 }
 
 /* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %F %T %D %R %n %t %%, and %- for numbers without zeros.
@@ -37,9 +40,7 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
     if (t[1] == 0) {
         exl2__platform_local_time(t);
     }
-    static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334 };
-    bool leap = t[1] > 2 && exl2__template_leap(t[0]);
-    int32_t day = before[(t[1] + 11) % 12] + t[2] + leap, past = t[0] - 1;
+    int32_t day = exl2__template_days_before(t[0], t[1]) + t[2], past = t[0] - 1;
     uint32_t weekday = (uint32_t)(past * 365 + past / 4 - past / 100 + past / 400 + day) % 7;
     size_t start = r->used;
     for (uint32_t i = 0; i < v->count; i++) {
