@@ -392,6 +392,7 @@ EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
         }
     }
     __syncthreads();
+#pragma unroll 1
     for (u32 i = threadIdx.x * 16; i < a.columns * 2; i += EXL2K_GEMM_THREADS * 16) {
         exl2k_store4(row + i, exl2k_shared_load4(shared + i));
     }

@@ -18,6 +18,32 @@ typedef struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + 
     f32 v[2][16][4];
 } exl2k_sums;
 
+/* ---- what may be there ---- */
+
+/* Loads and stores with a condition of their own: branches around many of them would be most of the compiler's work. A
+   word that is not there is 0. */
+EXL2K_FN f32 exl2k_load_if(bool there, u64 at)
+{
+    f32 v;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\nmov.f32 %0, 0f00000000;\n@p ld.global.cg.f32 %0, [%2];\n}"
+                 : "=f"(v) : "r"((u32)there), "l"(at) : "memory");
+    return v;
+}
+
+EXL2K_FN void exl2k_store_if(bool there, u64 at, f32 v)
+{
+    exl2k_sleep(32);
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.f32 [%1], %2;\n}"
+                 ::"r"((u32)there), "l"(at), "f"(v) : "memory");
+}
+
+EXL2K_FN void exl2k_store_u16_if(bool there, u64 at, u32 v)
+{
+    exl2k_sleep(32);
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.u16 [%1], %2;\n}"
+                 ::"r"((u32)there), "l"(at), "h"((u16)v) : "memory");
+}
+
 /* ---- columns ---- */
 
 /* With a division that is right to two units: many results wait for it here. */
@@ -63,9 +89,10 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
 /* Begins to read what the column's next 16 rows meet, of which `rows` are there. */
 EXL2K_FN void exl2k_column_meet(exl2k_column &c, f32 with[16], u32 rows)
 {
+    u32 there = c.with ? rows : 0;
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
-        with[i] = c.with && i < rows ? exl2k_load_f32(c.with + (u64)i * c.with_step) : 0.0f;
+        with[i] = exl2k_load_if(i < there, c.with + (u64)i * c.with_step);
     }
     c.with += c.with ? 16ull * c.with_step : 0;
 }
@@ -90,16 +117,12 @@ EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 wit
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
             u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(value[i]));
-            if (i < rows) {
-                exl2k_store_u16(c.to + (u64)i * c.to_step, half);
-            }
+            exl2k_store_u16_if(i < rows, c.to + (u64)i * c.to_step, half);
         }
     } else {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            if (i < rows) {
-                exl2k_store_f32(c.to + (u64)i * c.to_step, value[i]);
-            }
+            exl2k_store_if(i < rows, c.to + (u64)i * c.to_step, value[i]);
         }
     }
     c.to += 16ull * c.to_step;
@@ -118,8 +141,8 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
             f32 more[4][16];
 #pragma unroll
             for (u32 k = 0; k < 64; k++) {
-                more[k / 16][k % 16] = z + k / 16 < count ? exl2k_load_f32(from + k / 16 * block_bytes + k % 16 * 1024)
-                                                          : 0.0f;
+                u64 at = from + k / 16 * block_bytes + k % 16 * 1024;
+                more[k / 16][k % 16] = exl2k_load_if(z + k / 16 < count, at);
             }
 #pragma unroll
             for (u32 k = 0; k < 64; k++) {

@@ -186,48 +186,62 @@ typedef struct exl2k_record { /* where things are in shared memory, for this lan
     u32 by_half;
 } exl2k_record;
 
-/* fp16(code * scale): what the format defines. */
-template <u32 W> EXL2K_FN void exl2k_record_as(exl2k_operand a[2], const exl2k_record &r, u32 lane)
+/* The codes of both strips, centred; the rest of decoding does not depend on the width. */
+template <u32 W> EXL2K_FN void exl2k_record_codes(exl2k_operand a[2], const exl2k_record &r, u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        u32 low = exl2k_permute(r.maximum, 0, 0x1010u), high = exl2k_permute(r.maximum, 0, 0x3232u);
 #pragma unroll
         for (u32 s = 0; s < 2; s++) {
-            u32 w[16], pair[2] = { 0, 0 };
+            u32 w[16];
             exl2k_lane_words<W>(r.codes + s * r.other, lane, w);
-            if constexpr (W != EXL2K_W16) {
-                u32 word = exl2k_shared_load(r.scales + s * r.other), next = word;
-                if (r.by_half) {
-                    next = exl2k_shared_load(r.scales + s * r.other + 4);
-                }
-                pair[0] = exl2k_scale_pair(word, lane / 4, low);
-                pair[1] = exl2k_scale_pair(next, lane / 4, high);
-            }
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
                 exl2k_decode<W, false>(w, j, a[s][j]);
-                if constexpr (W != EXL2K_W16) {
-                    u32 even = exl2k_permute(pair[j / 2], 0, 0x1010u), odd = exl2k_permute(pair[j / 2], 0, 0x3232u);
-                    a[s][j][0] = exl2k_mul2(a[s][j][0], even);
-                    a[s][j][1] = exl2k_mul2(a[s][j][1], odd);
-                    a[s][j][2] = exl2k_mul2(a[s][j][2], even);
-                    a[s][j][3] = exl2k_mul2(a[s][j][3], odd);
-                }
             }
         }
     }
 }
 
+/* A half of a record becomes fp16(code * scale): what the format defines. */
+EXL2K_FN void exl2k_half_scale(u32 a[2][4], u32 word, u32 maximum, u32 lane)
+{
+    u32 pair = exl2k_scale_pair(word, lane / 4, maximum);
+    u32 even = exl2k_permute(pair, 0, 0x1010u), odd = exl2k_permute(pair, 0, 0x3232u);
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        a[j][0] = exl2k_mul2(a[j][0], even);
+        a[j][1] = exl2k_mul2(a[j][1], odd);
+        a[j][2] = exl2k_mul2(a[j][2], even);
+        a[j][3] = exl2k_mul2(a[j][3], odd);
+    }
+}
+
+/* Dense records have no scale words: the first level of a maximum of 1 changes nothing. */
 EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32 width, u32 lane)
 {
+    u32 words[2][2] = { { 0, 0 }, { 0, 0 } }, maxima = 0x3C003C00u;
+    if (width != EXL2K_W16) {
+        maxima = r.maximum;
+#pragma unroll
+        for (u32 s = 0; s < 2; s++) {
+            words[s][0] = exl2k_shared_load(r.scales + s * r.other);
+            words[s][1] = exl2k_shared_load(r.scales + s * r.other + r.by_half * 4);
+        }
+    }
     switch (width) {
-    case EXL2K_W2: exl2k_record_as<EXL2K_W2>(a, r, lane); break;
-    case EXL2K_W3: exl2k_record_as<EXL2K_W3>(a, r, lane); break;
-    case EXL2K_W4: exl2k_record_as<EXL2K_W4>(a, r, lane); break;
-    case EXL2K_W5: exl2k_record_as<EXL2K_W5>(a, r, lane); break;
-    case EXL2K_W6: exl2k_record_as<EXL2K_W6>(a, r, lane); break;
-    case EXL2K_W8: exl2k_record_as<EXL2K_W8>(a, r, lane); break;
-    default: exl2k_record_as<EXL2K_W16>(a, r, lane); break;
+    case EXL2K_W2: exl2k_record_codes<EXL2K_W2>(a, r, lane); break;
+    case EXL2K_W3: exl2k_record_codes<EXL2K_W3>(a, r, lane); break;
+    case EXL2K_W4: exl2k_record_codes<EXL2K_W4>(a, r, lane); break;
+    case EXL2K_W5: exl2k_record_codes<EXL2K_W5>(a, r, lane); break;
+    case EXL2K_W6: exl2k_record_codes<EXL2K_W6>(a, r, lane); break;
+    case EXL2K_W8: exl2k_record_codes<EXL2K_W8>(a, r, lane); break;
+    default: exl2k_record_codes<EXL2K_W16>(a, r, lane); break;
+    }
+    u32 low = exl2k_permute(maxima, 0, 0x1010u), high = exl2k_permute(maxima, 0, 0x3232u);
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) {
+        exl2k_half_scale(a[s], words[s][0], low, lane);
+        exl2k_half_scale(a[s] + 2, words[s][1], high, lane);
     }
 }
 
