@@ -75,15 +75,17 @@ EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[E
 /* The largest key of each block, and the first token with the row's largest. set 0: of the logits, 1: of the draw. */
 EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4])
 {
-    u64 best = 0, first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+    u64 first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
+    int best_key = EXL2K_KEY_NONE - 1;
+    u32 best_id = 0;
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
         int most = EXL2K_KEY_NONE;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             int key = exl2k_key(bits[n][i]);
-            u64 own = (u64)((u32)key ^ 0x80000000u) << 32 | ~(blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n) + i);
-            best = own > best ? own : best;
+            best_id = key > best_key ? blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n) + i : best_id;
+            best_key = key > best_key ? key : best_key;
             most = key > most ? key : most;
         }
         for (u32 step = 8; step > 0; step /= 2) {
@@ -94,6 +96,7 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
             exl2k_store(a->keys + 4 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK), (u32)most);
         }
     }
+    u64 best = (u64)((u32)best_key ^ 0x80000000u) << 32 | ~best_id;
     for (u32 step = 16; step > 0; step /= 2) {
         u64 other = __shfl_xor_sync(EXL2K_ALL, best, step);
         best = other > best ? other : best;
@@ -128,10 +131,10 @@ EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
     }
 }
 
-EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count, u32 begin, u32 step)
+EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count, u32 step)
 {
 #pragma unroll 1
-    for (u32 i = begin; i < d->bias_count; i += step) {
+    for (u32 i = threadIdx.x; i < d->bias_count; i += step) {
         u32 at = exl2k_load(d->bias + 8ull * i) - first;
         if (at < count) {
             w->logits[at] = __fadd_rn(w->logits[at], exl2k_load_f32(d->bias + 8ull * i + 4));
@@ -159,8 +162,8 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2
             make_uint4(allowed & 1 ? bits[n][0] : EXL2K_BITS_NONE, allowed & 2 ? bits[n][1] : EXL2K_BITS_NONE,
                        allowed & 4 ? bits[n][2] : EXL2K_BITS_NONE, allowed & 8 ? bits[n][3] : EXL2K_BITS_NONE);
     }
-    for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_CHUNK / 32; i += EXL2K_SAMPLE_THREADS) {
-        w->penalised[i] = w->biased[i] = 0;
+    if (threadIdx.x < EXL2K_SAMPLE_CHUNK / 32) {
+        w->penalised[threadIdx.x] = w->biased[threadIdx.x] = 0;
     }
     if (threadIdx.x == 0) {
         w->twice = 0;
@@ -177,10 +180,8 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2
         }
     }
     __syncthreads();
-    if (!w->twice) {
-        exl2k_add_bias(d, w, first, count, threadIdx.x, EXL2K_SAMPLE_THREADS);
-    } else if (threadIdx.x == 0) {
-        exl2k_add_bias(d, w, first, count, 0, 1);
+    if (!w->twice || threadIdx.x == 0) {
+        exl2k_add_bias(d, w, first, count, w->twice ? 1 : EXL2K_SAMPLE_THREADS);
     }
     __syncthreads();
 #pragma unroll

@@ -54,18 +54,22 @@ EXL2K_FN void exl2k_count_weight(exl2k_outer_bins *outer, u32 steps, u64 weight)
 /* This CTA's bins to the row's. */
 EXL2K_FN void exl2k_add_bins(const exl2k_sample_args *a, exl2k_outer_bins *outer)
 {
+#pragma unroll 1
+    for (u32 step = 16; step > 0; step /= 2) {
 #pragma unroll
-    for (u32 j = 0; j < 2; j++) {
-        for (u32 step = 16; step > 0; step /= 2) {
+        for (u32 j = 0; j < 2; j++) {
             outer->weight[j] += __shfl_xor_sync(EXL2K_ALL, outer->weight[j], step);
             outer->count[j] += __shfl_xor_sync(EXL2K_ALL, outer->count[j], step);
         }
+    }
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
         if (threadIdx.x % 32 == 0) {
             exl2k_add_bin(a, j ? EXL2K_SAMPLE_BINS - 1 : 0, outer->weight[j], outer->count[j]);
         }
     }
     __syncthreads();
-#pragma unroll 4
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_BINS; i += EXL2K_SAMPLE_THREADS) {
         exl2k_add_bin(a, i, exl2k_w.bins.low[i] + ((u64)exl2k_w.bins.high[i] << 20), exl2k_w.bins.counts[i]);
     }
@@ -100,12 +104,10 @@ EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
         exl2k_store(counts_at + 4 * (first + i), 0);
     }
     u64 before = exl2k_block_scan(own), count = exl2k_block_scan(own_count);
-    bool found = false;
     __syncthreads();
 #pragma unroll
     for (u32 i = 0; i < EXL2K_BINS_EACH; i++) {
-        if (!found && before < need && before + weights[i] >= need) {
-            found = true;
+        if (before < need && before + weights[i] >= need) {
             exl2k_w.found = first + i;
             exl2k_w.partial[1][0] = before;
             exl2k_w.partial[1][1] = counts[i];

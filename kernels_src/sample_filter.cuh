@@ -44,6 +44,7 @@ EXL2K_FN int exl2k_reach_few(u32 k)
     __syncthreads();
     exl2k_w.keys[threadIdx.x] = most;
     __syncthreads();
+#pragma unroll 8
     for (u32 i = 0; i < EXL2K_SAMPLE_THREADS; i++) {
         int other = exl2k_w.keys[i];
         rank += other > most || (other == most && i < threadIdx.x);
@@ -209,6 +210,7 @@ EXL2K_FN void exl2k_draw_within(int cut, u32 last, u32 block, u64 target)
         weight[j] = exl2k_survivor(&curve, cut, last, id + j, bits);
     }
     u64 running = weight[0] + weight[1];
+#pragma unroll 1
     for (u32 step = 1; step < 32; step *= 2) {
         u64 left = __shfl_up_sync(EXL2K_ALL, running, step);
         running += lane >= step ? left : 0;

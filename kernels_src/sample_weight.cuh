@@ -60,15 +60,13 @@ EXL2K_FN u64 exl2k_exp2(u32 steps)
     return (((u64)eighth << 32) - (u64)eighth * part) >> (63 - EXL2K_WEIGHT_ONE_LOG2 + (steps >> 25));
 }
 
-/* How far below the largest logit, in parts of 2^-25 of an octave of weight: less for larger logits. */
+/* How far below the largest logit, in parts of 2^-25 of an octave of weight: less for larger logits. An infinite one
+   is the largest, and what lies below it has no weight. */
 EXL2K_FN u32 exl2k_steps(const exl2k_curve *curve, f32 logit)
 {
     f32 below = __fmul_rn(__fsub_rn(curve->top, logit), curve->slope);
     u32 bits = exl2k_min(__float_as_uint(below), EXL2K_WEIGHT_FAR_BITS);
-    if (curve->top_key == EXL2K_KEY_INF) {
-        bits = exl2k_key(__float_as_uint(logit)) == EXL2K_KEY_INF ? 0 : EXL2K_WEIGHT_FAR_BITS;
-    }
-    return (u32)__float2int_rz(__uint_as_float(bits));
+    return __float_as_uint(logit) == EXL2K_KEY_INF ? 0 : (u32)__float2int_rz(__uint_as_float(bits));
 }
 
 EXL2K_FN u64 exl2k_weight(const exl2k_curve *curve, f32 logit) { return exl2k_exp2(exl2k_steps(curve, logit)); }
