@@ -209,16 +209,20 @@ EXL2K_FN u32 exl2k_dense_half(const exl2k_shuffle_args &a, u32 row, u32 input)
 extern "C" __global__ void __launch_bounds__(EXL2K_SHUFFLE_THREADS)
 exl2k_shuffle_dense(const __grid_constant__ exl2k_shuffle_args a)
 {
-    u32 lane = threadIdx.x % 32, record = blockIdx.y * 8 + threadIdx.x / 32, pair[16];
+    u32 lane = threadIdx.x % 32, record = blockIdx.y * 8 + threadIdx.x / 32;
+    u64 strip = a.first / 16 + blockIdx.x, to = a.base + strip * a.pitch + (u64)record * 2048 + lane * 16;
     if (record >= a.records) {
         return;
     }
+#pragma unroll 1
+    for (u32 step = 0; step < 4; step++) {
+        u32 pair[4];
 #pragma unroll
-    for (u32 p = 0; p < 16; p++) {
-        u32 column = blockIdx.x * 16 + lane / 4 + p % 2 * 8;
-        u32 input = record * 64 + p / 8 * 32 + lane % 4 * 8 + p / 4 % 2 * 4 + p % 4 / 2 * 2;
-        pair[p] = exl2k_dense_half(a, column, input) | exl2k_dense_half(a, column, input + 1) << 16;
+        for (u32 p = 0; p < 4; p++) {
+            u32 column = blockIdx.x * 16 + lane / 4 + p % 2 * 8;
+            u32 input = record * 64 + step / 2 * 32 + lane % 4 * 8 + step % 2 * 4 + p / 2 * 2;
+            pair[p] = exl2k_dense_half(a, column, input) | exl2k_dense_half(a, column, input + 1) << 16;
+        }
+        exl2k_store4(to + step * 512, make_uint4(pair[0], pair[1], pair[2], pair[3]));
     }
-    u64 strip = a.first / 16 + blockIdx.x;
-    exl2k_store_words<EXL2K_W16>(a.base + strip * a.pitch + (u64)record * 2048, lane, pair);
 }
