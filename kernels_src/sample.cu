@@ -24,9 +24,11 @@ EXL2K_FN u32 exl2k_draw_count(const exl2k_sample_args *a)
     return exl2k_load((u64)&((const exl2k_step *)a->step)->draw_count);
 }
 
-EXL2K_FN bool exl2k_row_is_done(const exl2k_sample_args *a, const exl2k_draw *d)
+EXL2K_FN u64 exl2k_row_at(const exl2k_sample_args *a, const exl2k_draw *d) { return a->rows + d->row * sizeof(exl2k_row); }
+
+EXL2K_FN u32 exl2k_row_flags(const exl2k_sample_args *a, const exl2k_draw *d)
 {
-    return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 12) & EXL2K_ROW_DONE;
+    return exl2k_load(exl2k_row_at(a, d) + 12);
 }
 
 EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f && d->history_count > 0; }
@@ -72,8 +74,9 @@ EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[E
 
 /* ---- exl2k_sample_keys ---- */
 
-/* The largest key of each block, and the first token with the row's largest. set 0: of the logits, 1: of the draw. */
-EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4])
+/* The largest key of each block, and the first token with the row's largest; only the former if the row is done.
+   set 0: of the logits, 1: of the draw. */
+EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4], u32 flags)
 {
     u64 first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
     int best_key = EXL2K_KEY_NONE - 1;
@@ -101,7 +104,7 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
         u64 other = __shfl_xor_sync(EXL2K_ALL, best, step);
         best = other > best ? other : best;
     }
-    if (threadIdx.x % 32 == 0) {
+    if (threadIdx.x % 32 == 0 && !(flags & EXL2K_ROW_DONE)) {
         atomicMax((u64 *)exl2k_state(a) + set, best);
     }
 }
@@ -205,17 +208,16 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     exl2k_dependency_release();
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
-    if (blockIdx.y >= exl2k_draw_count(&a)) {
-        return;
-    }
+    u32 count = exl2k_draw_count(&a);
     exl2k_load_draw(&a, &d);
-    if (exl2k_row_is_done(&a, &d)) {
+    if (blockIdx.y >= count) {
         return;
     }
+    u32 flags = exl2k_row_flags(&a, &d); /* looked at late, like all that is loaded here */
 #pragma unroll 1
     for (u32 set = 0;; set++) {
-        exl2k_store_keys(&a, set, bits);
-        if (set == exl2k_is_adjusted(&d)) {
+        exl2k_store_keys(&a, set, bits, flags);
+        if (set == exl2k_is_adjusted(&d) || flags & EXL2K_ROW_DONE) {
             return;
         }
         exl2k_adjust(&a, &d, &w, bits);
@@ -237,7 +239,7 @@ EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 s
 }
 
 /* The next four come first: a loop that is not unrolled finds them in the same registers. */
-EXL2K_FN void exl2k_turn(u32 bits[EXL2K_CHUNK_FOURS][4])
+EXL2K_FN void exl2k_rotate(u32 bits[EXL2K_CHUNK_FOURS][4])
 {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
@@ -255,7 +257,7 @@ EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curv
 {
     u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
 #pragma unroll 1
-    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_turn(bits)) {
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_rotate(bits)) {
         u64 sum = 0;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
@@ -345,8 +347,8 @@ EXL2K_STEP u32 exl2k_pick(u64 sum, u64 bins)
     return exl2k_draw_from(random);
 }
 
-/* The row's next position, or its end. */
-EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32 token)
+/* The row goes on behind `position`, or ends. */
+EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32 token, u32 position)
 {
     exl2k_draw *to = (exl2k_draw *)a->draws + blockIdx.y;
     exl2k_row *row = (exl2k_row *)a->rows + d->row;
@@ -359,28 +361,31 @@ EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32
     to->left = d->left - 1;
     to->position = d->position + 1;
     row->token = token;
-    row->position = exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 4) + 1;
+    row->position = position + 1;
     row->flags = done ? EXL2K_ROW_DONE : 0;
 }
 
-/* Hands the result over, then counts the row. One thread, after a barrier; the others' parts are in the result. */
-EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, u32 ticket, u32 token)
+/* What all rows of a pass share. */
+typedef struct exl2k_pass { u32 ticket, count; } exl2k_pass;
+
+/* Counts the row, and hands the result over. One thread, after a barrier; the others' parts are in the result. */
+EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl2k_pass pass, u32 token)
 {
     exl2k_step *step = (exl2k_step *)a->step;
+    u32 before = atomicInc(&step->sampled, pass.count - 1);
     __threadfence_system();
-    *(volatile u64 *)&result->stamp = token | (u64)(ticket + 1) << 32;
-    __threadfence();
-    if (atomicInc(&step->sampled, exl2k_draw_count(a) - 1) + 1 == exl2k_draw_count(a)) {
-        step->ticket = ticket + 1;
+    *(volatile u64 *)&result->stamp = token | (u64)(pass.ticket + 1) << 32;
+    if (before + 1 == pass.count) {
+        step->ticket = pass.ticket + 1;
     }
 }
 
 /* Everything behind the sums; by the CTA of the row that came last. */
 EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view &raw, const exl2k_row_view &own,
-                               u64 best, u32 ticket)
+                               u64 best, exl2k_pass pass, u32 position)
 {
     const exl2k_draw *d = &exl2k_w.draw;
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(ticket & 1) * a->rows_max + blockIdx.y;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket & 1) * a->rows_max + blockIdx.y;
     bool any = raw.curve.top_key != EXL2K_KEY_NONE;
     u32 token = EXL2K_NO_TOKEN, alts = 0;
     u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
@@ -398,28 +403,29 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
         }
     }
     if (threadIdx.x == 0) {
+        f32 logit = token < a->vocab ? exl2k_load_f32(raw.logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
         *(exl2k_sample_state *)exl2k_state(a) = exl2k_sample_state();
         result->sum = sum;
         result->top_key = raw.curve.top_key;
-        result->logit = token < a->vocab ? exl2k_load_f32(raw.logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
+        result->logit = logit;
         result->alt_count = alts;
         if (d->use == EXL2K_DRAW && (d->flags & EXL2K_ADVANCE)) {
-            exl2k_advance(a, d, token);
+            exl2k_advance(a, d, token, position);
         }
-        exl2k_finish(a, result, ticket, token);
+        exl2k_finish(a, result, pass, token);
     }
 }
 
 /* A row that ended in an earlier pass. */
-EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, u32 ticket)
+EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, exl2k_pass pass)
 {
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(ticket & 1) * a->rows_max + blockIdx.y;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket & 1) * a->rows_max + blockIdx.y;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         result->sum = 0;
         result->top_key = EXL2K_KEY_NONE;
         result->logit = exl2k_key_logit(EXL2K_KEY_NONE);
         result->alt_count = 0;
-        exl2k_finish(a, result, ticket, EXL2K_NO_TOKEN);
+        exl2k_finish(a, result, pass, EXL2K_NO_TOKEN);
     }
 }
 
@@ -445,18 +451,15 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
-    u32 ticket = exl2k_load((u64)&((const exl2k_step *)a.step)->ticket);
-    if (blockIdx.y >= exl2k_draw_count(&a)) {
-        return;
-    }
+    exl2k_pass pass = { exl2k_load((u64)&((const exl2k_step *)a.step)->ticket), exl2k_draw_count(&a) };
     if (threadIdx.x < 8) {
         exl2k_eighth[threadIdx.x] = exl2k_eighths[threadIdx.x];
     }
     exl2k_load_draw(&a, &exl2k_w.draw);
-    if (exl2k_row_is_done(&a, &exl2k_w.draw)) {
-        exl2k_skip_row(&a, ticket);
+    if (blockIdx.y >= pass.count) {
         return;
     }
+    u32 flags = exl2k_row_flags(&a, &exl2k_w.draw), position = exl2k_load(exl2k_row_at(&a, &exl2k_w.draw) + 4);
     bool adjusted = exl2k_is_adjusted(&exl2k_w.draw), needs = exl2k_needs_sums(&exl2k_w.draw);
     own_best = adjusted ? own_best : best;
     u64 logits = adjusted ? a.adjusted : a.logits;
@@ -468,16 +471,20 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
         exl2k_clear_bins();
     }
 #pragma unroll 1
-    for (u32 pass = 0; pass < 1 + (needs && !same); pass++) {
-        exl2k_curve curve = pass ? own.curve : raw.curve;
-        bool last = same || pass; /* the draw's own weights */
-        if (pass && adjusted) {
+    for (u32 turn = 0; turn < 1 + (needs && !same); turn++) {
+        exl2k_curve curve = turn ? own.curve : raw.curve;
+        bool last = same || turn; /* the draw's own weights */
+        if (turn && adjusted) {
             exl2k_load_logits(&a, logits, bits);
         }
         if (curve.top_key != EXL2K_KEY_NONE) {
             sums[1] = exl2k_chunk_sum(&a, &curve, bits, needs && last, bin && last, &outer);
-            sums[0] = pass ? sums[0] : sums[1];
+            sums[0] = turn ? sums[0] : sums[1];
         }
+    }
+    if (flags & EXL2K_ROW_DONE) { /* looked at here, where it has come */
+        exl2k_skip_row(&a, pass);
+        return;
     }
     if (bin) {
         exl2k_add_bins(&a, &outer);
@@ -489,6 +496,6 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
         atomicAdd(&state->sum[1], exl2k_w.partial[1][0]);
     }
     if (exl2k_last_of_row(&a)) {
-        exl2k_finish_row(&a, raw, own, own_best, ticket);
+        exl2k_finish_row(&a, raw, own, own_best, pass, position);
     }
 }
