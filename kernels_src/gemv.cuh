@@ -97,7 +97,7 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 typedef struct exl2k_work {
     u32 piece, chunk, end; /* chunks of the slice: up to `end` */
     u32 groups;
-    u32 reach; /* strips of the block from the warp's first on, those of other groups too; 0: none */
+    u32 own; /* strips of the block that the warp has; 0: none */
     exl2k_task task;
     u32 row;  /* first of the chunk, in units of 32 */
     u32 sums; /* where the partial sums of the first strip go */
@@ -115,7 +115,7 @@ EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, co
 {
     u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
 #pragma unroll 1
-    for (u32 left = w.reach; left > 0; left -= exl2k_min(left, w.groups)) {
+    for (u32 left = w.own; left > 0; left--) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
     }
@@ -130,28 +130,26 @@ EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const ex
     u32 part = exl2k_piece_part(m, w.piece);
     exl2k_place in = exl2k_place_in_piece(m, place, w.piece);
     const exl2k_share &share = m.part[part].share[in.slice];
-    exl2k_span strips = exl2k_strips_of_part(m, part, block);
+    exl2k_span strips = exl2k_strips_of_part(m.part[part], block);
     w.groups = in.groups;
     w.chunk = share.chunk;
     w.end = share.chunk + share.count;
     w.row = share.row;
-    w.reach = exl2k_reach(in, strips);
-    u32 strip = m.interleaved ? 2 * in.group + part
-                              : exl2k_first_strip(m, part) + strips.begin - block.begin + in.group;
+    w.own = exl2k_own_strips(a, in, strips);
+    u32 strip = m.interleaved ? 2 * in.group + part : strips.begin - block.begin + in.group;
     w.sums = exl2k_partial_at<M>(sums, m, strip, in);
 }
 
-EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.reach == 0; }
+EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.own == 0; }
 
-/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; reach 0: there is none.
- */
+/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; own 0: there is none. */
 template <u32 M>
 EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                               u32 sums)
 {
     while (exl2k_work_none(w)) {
         if (++w.piece == exl2k_pieces(a.matrix)) {
-            w.reach = 0;
+            w.own = 0;
             return;
         }
         exl2k_work_enter<M>(w, a, place, block, sums);
@@ -196,11 +194,10 @@ template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x, u32 input_sums)
 {
-    while (w.reach > 0) {
+    while (w.own > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.reach, groups = w.groups, hop = exl2k_work_hop<M>(w, a);
-        u32 each = M == 1 && a.side == 2 ? 2 * groups : groups, skip = M == 1 && a.side == 2 ? 2 * hop : hop;
+        u32 to = w.sums, left = w.own, hop = exl2k_work_hop<M>(w, a);
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
@@ -215,8 +212,10 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         while (left > 0) {
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
-                if (exl2k_min(left, each) > groups) {
+                if (exl2k_job_has_two<M>(a, left)) {
                     exl2k_gemv_chunks<2>(a, place, s, inputs, task, to, hop);
+                    to += hop;
+                    left--;
                 } else {
                     exl2k_gemv_chunks<1>(a, place, s, inputs, task, to, hop);
                 }
@@ -228,8 +227,8 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
                 exl2k_partial_add_eight(to, sum);
             }
             exl2k_stream_step(s, a);
-            to += skip;
-            left = exl2k_max(left, each) - each;
+            to += hop;
+            left--;
         }
     }
 }
@@ -241,7 +240,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
-    u32 small = sums + a.block * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, place, block, sums);

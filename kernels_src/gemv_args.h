@@ -46,9 +46,10 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 stages;      /* 1..EXL2K_GEMV_STAGES_MAX */
     exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
-    exl2k_u32 block;       /* strips between two barriers; even when interleaved */
-    exl2k_u32 each, more;  /* strips (interleaved: pairs) of a CTA; CTAs that have one more */
+    exl2k_u32 block;       /* strips (interleaved: pairs) between two barriers */
+    exl2k_u32 each, more;  /* the same of a CTA; CTAs that have one more */
     exl2k_u32 ways_inverse; /* 256 / ways + 1 */
+    exl2k_u32 groups_inverse; /* 65536 / (16 / ways) + 1 */
 } exl2k_gemv_args;
 
 #endif

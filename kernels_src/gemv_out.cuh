@@ -92,9 +92,8 @@ template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_arg
 /* Column of this thread's first item in the first part; outputs of the block end at *end. */
 template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k_span block, u32 *end)
 {
-    u32 pairs = a.kind == EXL2K_GEMV_ACT;
-    *end = exl2k_min((block.end >> pairs) * 16, a.matrix.part[0].columns);
-    return ((block.begin >> pairs) + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
+    *end = exl2k_min(block.end * 16, a.matrix.part[0].columns);
+    return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
 }
 
 /* Constants of a block: no kernel writes them. Eight rows: only brought near. */
@@ -234,10 +233,10 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
     f32 factor = exl2k_factor<M>(o, a);
-    u32 pairs = (block.end - block.begin) / 2;
+    u32 pairs = block.end - block.begin;
 #pragma unroll 1
     for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
-        u32 n = (block.begin / 2 + pair) * 16 + column;
+        u32 n = (block.begin + pair) * 16 + column;
         if (n < gate.columns && row < o.rows) {
             f32 g = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair, column, row) * factor;
             f32 u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair + 1, column, row) * factor;

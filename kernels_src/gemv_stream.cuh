@@ -15,14 +15,13 @@
 
 /* ---- which strips ---- */
 
-/* Strips [begin, end). */
+/* Strips [begin, end); interleaved: pairs of them. */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
-/* Of this CTA; whole pairs when interleaved. */
 EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
 {
     u32 c = blockIdx.x, begin = c * a.each + exl2k_min(c, a.more), end = begin + a.each + (c < a.more);
-    return exl2k_span{ begin << a.matrix.interleaved, end << a.matrix.interleaved };
+    return exl2k_span{ begin, end };
 }
 
 /* The block that begins with strip `begin`; begin == end: there is none. */
@@ -31,21 +30,10 @@ EXL2K_FN exl2k_span exl2k_block_at(const exl2k_gemv_args &a, u32 begin)
     return exl2k_span{ begin, exl2k_min(begin + a.block, exl2k_strips_of_cta(a).end) };
 }
 
-/* Of the first strip of `part` among all; parts one after the other. */
-EXL2K_FN u32 exl2k_first_strip(const exl2k_matrix &m, u32 part)
+/* Those of a part; end <= begin: none. */
+EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_part &p, exl2k_span all)
 {
-    return (part > 0 ? m.part[0].strips : 0) + (part > 1 ? m.part[1].strips : 0);
-}
-
-/* The strips of `part` inside [begin, end), counted from the first of the part. */
-EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_matrix &m, u32 part, exl2k_span all)
-{
-    if (m.interleaved) {
-        return exl2k_span{ all.begin / 2, all.end / 2 };
-    }
-    u32 first = exl2k_first_strip(m, part);
-    u32 begin = exl2k_max(all.begin, first), end = exl2k_min(all.end, first + m.part[part].strips);
-    return begin < end ? exl2k_span{ begin - first, end - first } : exl2k_span{ 0, 0 };
+    return exl2k_span{ exl2k_max(all.begin, p.first), exl2k_min(all.end, p.first + p.strips) };
 }
 
 /* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
@@ -87,9 +75,9 @@ EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_pla
 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
-/* A job fills one slot of the ring: one chunk of the warp's slice of a part, of the next `side` strips or of the one
-   that is left. Lane i knows job 32 n + i, and copies it. The ring is full from the start, and a slot is filled again
-   when it has been read: one cursor serves both. */
+/* A job fills one slot of the ring: one chunk of the warp's slice of a part, of two strips if there is room for two
+   (side 2); of an odd number the first comes alone, so that it is there sooner. Lane i knows job 32 n + i, and copies
+   it. The ring is full from the start, and a slot is filled again when it has been read: one cursor serves both. */
 typedef struct exl2k_stream {
     u64 from;         /* the lane's job: chunk of its first strip; bytes of it, 0: no job */
     u32 bytes, hop;   /* hop: from its first strip to the second; 0: one strip */
@@ -103,17 +91,23 @@ typedef struct exl2k_stream {
 /* floor(a / b), a < 2^20; b 0: anything. */
 EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_reciprocal((f32)b)); }
 
-/* Strips of a block from the warp's first on, those of other groups too. */
-EXL2K_FN u32 exl2k_reach(const exl2k_place &place, exl2k_span strips)
+/* Strips that the warp's group has of these. */
+EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span strips)
 {
-    u32 count = strips.end - strips.begin;
-    return place.group < count ? count - place.group : 0;
+    u32 begin = strips.begin + place.group + 1, over = exl2k_max(strips.end + place.groups, begin) - begin;
+    return place.slice == EXL2K_WAYS_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
 }
 
-/* Of `left` strips two fit the slot. Eight rows: never, as registers are few. */
-template <u32 M> EXL2K_FN bool exl2k_stream_two(const exl2k_gemv_args &a, u32 groups, u32 left)
+/* The next job has two of the `left` strips. Eight rows: never, as registers are few. */
+template <u32 M> EXL2K_FN bool exl2k_job_has_two(const exl2k_gemv_args &a, u32 left)
 {
-    return M == 1 && a.side == 2 && left > groups;
+    return M == 1 && a.side == 2 && left % 2 == 0;
+}
+
+/* Strips of the first `turns` jobs of a chunk. */
+template <u32 M> EXL2K_FN u32 exl2k_strips_of_jobs(const exl2k_gemv_args &a, u32 own, u32 turns)
+{
+    return M == 1 && a.side == 2 ? 2 * turns - (turns > 0 ? own % 2 : 0) : turns;
 }
 
 /* The lane's of the jobs from s.job on. Nothing waits for the table. */
@@ -133,9 +127,8 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
             exl2k_place in = exl2k_place_in_piece(m, place, piece);
             const exl2k_part &p = m.part[part];
             const exl2k_share &share = p.share[in.slice];
-            exl2k_span strips = exl2k_strips_of_part(m, part, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
-            u32 each = M == 1 && a.side == 2 ? 2 * in.groups : in.groups;
-            u32 reach = exl2k_reach(in, strips), turns = exl2k_divide(reach + each - 1, each);
+            exl2k_span strips = exl2k_strips_of_part(p, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
+            u32 own = exl2k_own_strips(a, in, strips), turns = M == 1 && a.side == 2 ? (own + 1) / 2 : own;
             u32 jobs = turns * share.count;
             seen += jobs;
             if (left < jobs) {
@@ -146,8 +139,9 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
                     s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
                     place16 = 0;
                 }
-                s.from = p.base + (u64)(strips.begin + in.group + turn * each) * p.pitch + place16 * 16;
-                s.hop = exl2k_stream_two<M>(a, in.groups, reach - turn * each) ? in.groups * p.pitch : 0;
+                u32 done = exl2k_strips_of_jobs<M>(a, own, turn);
+                s.from = p.base + (u64)(strips.begin - p.first + in.group + done * in.groups) * p.pitch + place16 * 16;
+                s.hop = exl2k_job_has_two<M>(a, own - done) ? in.groups * p.pitch : 0;
                 left = ~0u;
             } else {
                 left -= jobs;
@@ -248,15 +242,14 @@ EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, cons
     const exl2k_part &p = a.matrix.part[0];
     const exl2k_share &share = p.share[place.slice];
     exl2k_span all = exl2k_block_at(a, strip);
-    u32 first = all.begin >> a.matrix.interleaved, end = all.end >> a.matrix.interleaved;
-    u32 reach = exl2k_reach(place, exl2k_span{ first, exl2k_min(end, p.strips) });
-    if (first >= p.strips || reach == 0 || share.count == 0) {
+    u32 own = exl2k_own_strips(a, place, exl2k_span{ all.begin, exl2k_min(all.end, p.strips) });
+    if (own == 0 || share.count == 0) {
         return false;
     }
     if (place.lane == 0) {
-        s.from = p.base + (u64)(first + place.group) * p.pitch + share.place * 16;
+        s.from = p.base + (u64)(all.begin + place.group) * p.pitch + share.place * 16;
         s.bytes = (share.sizes & 255) * 16;
-        s.hop = exl2k_stream_two<M>(a, place.groups, reach) ? place.groups * p.pitch : 0;
+        s.hop = exl2k_job_has_two<M>(a, own) ? place.groups * p.pitch : 0;
         exl2k_stream_copy(s, a, s.at, 0);
     }
     return true;

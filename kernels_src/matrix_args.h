@@ -62,7 +62,8 @@ typedef struct exl2k_part {
     exl2k_u32 strips;
     exl2k_u32 column;     /* of the whole output, where this part begins */
     exl2k_u32 columns;    /* real ones; a strip may have more, which are never stored */
-    exl2k_u32 chunk_count, unused;
+    exl2k_u32 chunk_count;
+    exl2k_u32 first;      /* strip of the matrix where this part begins; interleaved: 0 */
     exl2k_share share[EXL2K_WAYS_MAX + 1];
 } exl2k_part;
 

@@ -321,6 +321,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->each = a->matrix.strips / unit / ctas;
     a->more = a->matrix.strips / unit % ctas;
     a->ways_inverse = 256 / a->matrix.ways + 1;
+    a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.ways) + 1;
     for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
         for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
             uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
@@ -328,8 +329,8 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
             if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
                 a->stages = rings[i].stages;
                 a->side = rings[i].side;
-                a->block = exl2__min32((budget - taken) / strip, wanted) / unit * unit;
-                return taken + a->block * strip;
+                a->block = exl2__min32((budget - taken) / strip, wanted) / unit;
+                return taken + a->block * unit * strip;
             }
         }
     }

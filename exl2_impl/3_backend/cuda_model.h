@@ -248,6 +248,7 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
         part->chunk_count = l[i].count;
+        part->first = count == 3 && i ? part[-1].first + part[-1].strips : 0;
         memcpy(part->share, l[i].share, sizeof part->share);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
