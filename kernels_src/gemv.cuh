@@ -1,6 +1,5 @@
 /* gemv.cuh: products of 1 to 8 rows with one matrix: what a decode step is made of.
-   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh; EXL2K_WAIT_EARLY (0 or
-          1, default 1): inputs are asked for before the rest of the beginning, else after it.
+   takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
    gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu and gemv8.cu.
    next:  gemv1.cu
@@ -18,10 +17,6 @@
 #include "gemv_args.h"
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
-
-#ifndef EXL2K_WAIT_EARLY
-#define EXL2K_WAIT_EARLY 1
-#endif
 
 /* ---- partial sums of slices: [strip of the block][slice][16 columns], with 8 rows [lane][4] instead ---- */
 
@@ -46,16 +41,17 @@ template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
     }
 }
 
-EXL2K_FN void exl2k_partial_add_one(u32 at, f32 sum, u32 lane)
+/* first: there is nothing yet to add to. */
+EXL2K_FN void exl2k_partial_add_one(u32 at, f32 sum, bool first, u32 lane)
 {
     if (lane % 4 < 2) {
-        exl2k_shared_store_f32(at, exl2k_shared_load_f32(at) + sum);
+        exl2k_shared_store_f32(at, first ? sum : exl2k_shared_load_f32(at) + sum);
     }
 }
 
-EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4])
+EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4], bool first)
 {
-    uint4 v = exl2k_shared_load4(at);
+    uint4 v = first ? make_uint4(0, 0, 0, 0) : exl2k_shared_load4(at);
     v.x = __float_as_uint(__uint_as_float(v.x) + sum[0]);
     v.y = __float_as_uint(__uint_as_float(v.y) + sum[1]);
     v.z = __float_as_uint(__uint_as_float(v.z) + sum[2]);
@@ -68,21 +64,21 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 {
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
-    f32 total = exl2k_shared_load_f32(at);
+    f32 total = 0.0f;
     if constexpr (M == 1) {
-#pragma unroll 15 /* EXL2K_WAYS_MAX - 1: all are asked for at once */
-        for (u32 slice = 1; slice < slots; slice++) {
+#pragma unroll 16 /* EXL2K_WAYS_MAX: all are asked for at once */
+        for (u32 slice = 0; slice < slots; slice++) {
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
     } else {
-        f32 more[EXL2K_WAYS_MAX];
+        f32 more[EXL2K_WAYS_MAX + 1];
 #pragma unroll
-        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) { /* the same, in less code */
-            more[i] = exl2k_shared_load_f32(at + exl2k_min(i + 1, slots - 1) * exl2k_partial_bytes<M>());
+        for (u32 i = 0; i <= EXL2K_WAYS_MAX; i++) { /* the same, in less code */
+            more[i] = exl2k_shared_load_f32(at + exl2k_min(i, slots - 1) * exl2k_partial_bytes<M>());
         }
 #pragma unroll
-        for (u32 i = 0; i < EXL2K_WAYS_MAX; i++) {
-            total = i + 1 < slots ? total + more[i] : total;
+        for (u32 i = 0; i <= EXL2K_WAYS_MAX; i++) {
+            total = i < slots ? total + more[i] : total;
         }
     }
     return total;
@@ -95,11 +91,12 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 /* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
    block. */
 typedef struct exl2k_work {
-    u32 piece, chunk, end; /* chunks of the slice: up to `end` */
+    u32 piece, part, chunk, end; /* chunks of the slice: up to `end` */
     u32 groups;
     u32 own; /* strips of the block that the warp has; 0: none */
     exl2k_task task;
     u32 row;  /* first of the chunk, in units of 32 */
+    bool first; /* chunk of the slice */
     u32 sums; /* where the partial sums of the first strip go */
 } exl2k_work;
 
@@ -109,35 +106,34 @@ template <u32 M> EXL2K_FN u32 exl2k_work_hop(const exl2k_work &w, const exl2k_ge
     return (w.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
-/* Clears the sums of the piece: slices without chunks have sums too. */
+/* A slice without chunks has sums too. */
 template <u32 M>
 EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
 {
     u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
 #pragma unroll 1
-    for (u32 left = w.own; left > 0; left--) {
+    for (u32 left = w.chunk < w.end ? 0 : w.own; left > 0; left--) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
     }
 }
 
-/* Goes to the first chunk of w.piece. */
+/* Goes to the first chunk of a run. */
 template <u32 M>
-EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
-                               u32 sums)
+EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &r,
+                               exl2k_span block, u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
-    u32 part = exl2k_piece_part(m, w.piece);
-    exl2k_place in = exl2k_place_in_piece(m, place, w.piece);
-    const exl2k_share &share = m.part[part].share[in.slice];
-    exl2k_span strips = exl2k_strips_of_part(m.part[part], block);
-    w.groups = in.groups;
+    const exl2k_share &share = m.part[r.part].share[r.in.slice];
+    w.groups = r.in.groups;
+    w.part = r.part;
     w.chunk = share.chunk;
     w.end = share.chunk + share.count;
     w.row = share.row;
-    w.own = exl2k_own_strips(a, in, strips);
-    u32 strip = m.interleaved ? 2 * in.group + part : strips.begin - block.begin + in.group;
-    w.sums = exl2k_partial_at<M>(sums, m, strip, in);
+    w.first = true;
+    w.own = r.own;
+    u32 strip = m.interleaved ? 2 * r.in.group + r.part : r.begin - block.begin + r.in.group;
+    w.sums = exl2k_partial_at<M>(sums, m, strip, r.in);
 }
 
 EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.own == 0; }
@@ -152,22 +148,21 @@ EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl
             w.own = 0;
             return;
         }
-        exl2k_work_enter<M>(w, a, place, block, sums);
+        exl2k_work_enter<M>(w, a, place, exl2k_run_of(a, place, w.piece, block), block, sums);
         exl2k_work_clear<M>(w, a, place);
     }
-    exl2k_task_load(w.task, a.matrix.part[exl2k_piece_part(a.matrix, w.piece)], w.chunk, place.lane);
+    exl2k_task_load(w.task, a.matrix.part[w.part], w.chunk, place.lane);
 }
 
-/* The first of a block; exl2k_work_clear comes next. */
+/* The first of a block, from the run of the piece where it begins on. */
 template <u32 M>
-EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block, u32 sums)
+EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run, u32 piece,
+                                     exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.piece = 0;
-    exl2k_work_enter<M>(w, a, place, block, sums);
-    if (exl2k_work_none(w)) { /* its sums are left behind */
-        exl2k_work_clear<M>(w, a, place);
-    }
+    w.piece = piece;
+    exl2k_work_enter<M>(w, a, place, run, block, sums);
+    exl2k_work_clear<M>(w, a, place);
     exl2k_work_find<M>(w, a, place, block, sums);
     return w;
 }
@@ -175,7 +170,7 @@ EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place
 /* One row: the chunks at the cursor, of S strips side by side, whose sums are at `to` and `hop` behind it. */
 template <u32 S>
 EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s,
-                                const exl2k_inputs<1> &inputs, const exl2k_task &task, u32 to, u32 hop)
+                                const exl2k_inputs<1> &inputs, const exl2k_task &task, u32 to, u32 hop, bool first)
 {
     u32 at[2] = { s.at, s.at + a.slot_bytes };
     f32 out[S];
@@ -184,7 +179,7 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_place &pla
     exl2k_stream_refill<1>(s, a, place);
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
-        exl2k_partial_add_one(to + i * hop, out[i], place.lane);
+        exl2k_partial_add_one(to + i * hop, out[i], first, place.lane);
     }
 }
 
@@ -198,12 +193,14 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
         u32 to = w.sums, left = w.own, hop = exl2k_work_hop<M>(w, a);
+        bool first = w.first;
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
         } else {
             exl2k_load_inputs(inputs, x + w.row * 64, task, input_sums, place.lane);
         }
         w.chunk++;
+        w.first = false;
         w.row += exl2k_task_halves(task);
         exl2k_work_find<M>(w, a, place, block, sums);
         if constexpr (M == 1) {
@@ -213,18 +210,18 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 if (exl2k_job_has_two<M>(a, left)) {
-                    exl2k_gemv_chunks<2>(a, place, s, inputs, task, to, hop);
+                    exl2k_gemv_chunks<2>(a, place, s, inputs, task, to, hop, first);
                     to += hop;
                     left--;
                 } else {
-                    exl2k_gemv_chunks<1>(a, place, s, inputs, task, to, hop);
+                    exl2k_gemv_chunks<1>(a, place, s, inputs, task, to, hop, first);
                 }
             } else {
                 f32 sum[4];
                 exl2k_chunks_eight<M>(sum, s.at, inputs, task, place.lane);
                 __syncwarp();
                 exl2k_stream_refill<M>(s, a, place);
-                exl2k_partial_add_eight(to, sum);
+                exl2k_partial_add_eight(to, sum, first);
             }
             exl2k_stream_step(s, a);
             to += hop;
@@ -242,13 +239,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_stream s = exl2k_stream_open<M>(a, place, shared, small);
-    exl2k_work work = exl2k_work_first<M>(a, place, block, sums);
-    exl2k_out out;
-    if (!EXL2K_WAIT_EARLY) {
-        out = exl2k_out_open<M>(a, block, small + 1024);
-        exl2k_work_clear<M>(work, a, place);
-    }
+    u32 piece = exl2k_piece_at(a.matrix, block.begin);
+    exl2k_run run = exl2k_run_of(a, place, piece, block);
+    exl2k_stream s = exl2k_stream_open<M>(a, place, run, shared, small);
+    exl2k_work work = exl2k_work_first<M>(a, place, run, piece, block, sums);
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
@@ -256,11 +250,8 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     if (M == 1) {
         ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
     }
-    if (EXL2K_WAIT_EARLY) {
-        __syncwarp(); /* or the assembler moves that behind the rest */
-        out = exl2k_out_open<M>(a, block, small + 1024);
-        exl2k_work_clear<M>(work, a, place);
-    }
+    __syncwarp(); /* or the assembler moves that behind the rest */
+    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
     u32 input_sums = out.small + EXL2K_SMALL_INPUTS + place.warp * 256;
@@ -277,8 +268,8 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         __syncthreads();
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
-        work = exl2k_work_first<M>(a, place, block, sums);
-        exl2k_work_clear<M>(work, a, place);
+        piece = exl2k_piece_at(a.matrix, block.begin);
+        work = exl2k_work_first<M>(a, place, exl2k_run_of(a, place, piece, block), piece, block, sums);
         if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }

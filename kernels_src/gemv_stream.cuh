@@ -59,7 +59,12 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 
 /* A piece: the slices of a part, or its chunks that are left. */
 EXL2K_FN u32 exl2k_pieces(const exl2k_matrix &m) { return m.parts << m.rest; }
-EXL2K_FN u32 exl2k_piece_part(const exl2k_matrix &m, u32 piece) { return piece >> m.rest; }
+
+/* The first piece of the part of a strip. */
+EXL2K_FN u32 exl2k_piece_at(const exl2k_matrix &m, u32 strip)
+{
+    return ((strip >= m.second) + (strip >= m.third)) << m.rest;
+}
 
 EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_place &place, u32 piece)
 {
@@ -110,6 +115,24 @@ template <u32 M> EXL2K_FN u32 exl2k_strips_of_jobs(const exl2k_gemv_args &a, u32
     return M == 1 && a.side == 2 ? 2 * turns - (turns > 0 ? own % 2 : 0) : turns;
 }
 
+/* What the warp has of a piece in a block. */
+typedef struct exl2k_run {
+    exl2k_place in;
+    u32 part, begin; /* begin: of the part's strips in the block */
+    u32 own;         /* strips of the warp; 0: none */
+} exl2k_run;
+
+EXL2K_FN exl2k_run exl2k_run_of(const exl2k_gemv_args &a, const exl2k_place &place, u32 piece, exl2k_span block)
+{
+    exl2k_run r;
+    r.part = piece >> a.matrix.rest;
+    r.in = exl2k_place_in_piece(a.matrix, place, piece);
+    exl2k_span strips = exl2k_strips_of_part(a.matrix.part[r.part], block);
+    r.begin = strips.begin;
+    r.own = exl2k_own_strips(a, r.in, strips);
+    return r;
+}
+
 /* The lane's of the jobs from s.job on. Nothing waits for the table. */
 template <u32 M>
 EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
@@ -123,13 +146,10 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
     for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
 #pragma unroll 1
         for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
-            u32 part = exl2k_piece_part(m, piece);
-            exl2k_place in = exl2k_place_in_piece(m, place, piece);
-            const exl2k_part &p = m.part[part];
-            const exl2k_share &share = p.share[in.slice];
-            exl2k_span strips = exl2k_strips_of_part(p, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
-            u32 own = exl2k_own_strips(a, in, strips), turns = M == 1 && a.side == 2 ? (own + 1) / 2 : own;
-            u32 jobs = turns * share.count;
+            exl2k_run r = exl2k_run_of(a, place, piece, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
+            const exl2k_part &p = m.part[r.part];
+            const exl2k_share &share = p.share[r.in.slice];
+            u32 turns = M == 1 && a.side == 2 ? (r.own + 1) / 2 : r.own, jobs = turns * share.count;
             seen += jobs;
             if (left < jobs) {
                 u32 index = exl2k_divide(left, turns), turn = left - index * turns;
@@ -139,9 +159,9 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
                     s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
                     place16 = 0;
                 }
-                u32 done = exl2k_strips_of_jobs<M>(a, own, turn);
-                s.from = p.base + (u64)(strips.begin - p.first + in.group + done * in.groups) * p.pitch + place16 * 16;
-                s.hop = exl2k_job_has_two<M>(a, own - done) ? in.groups * p.pitch : 0;
+                u32 done = exl2k_strips_of_jobs<M>(a, r.own, turn);
+                s.from = p.base + (u64)(r.begin - p.first + r.in.group + done * r.in.groups) * p.pitch + place16 * 16;
+                s.hop = exl2k_job_has_two<M>(a, r.own - done) ? r.in.groups * p.pitch : 0;
                 left = ~0u;
             } else {
                 left -= jobs;
@@ -233,23 +253,22 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 #endif
 }
 
-/* Job 0, if it belongs to part 0, before all else is known: copies of all warps hide the rest of the beginning. Returns
+/* Job 0, if it is of this run, before all else is known: copies of all warps hide the rest of the beginning. Returns
    whether it is under way. */
 template <u32 M>
-EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place, u32 strip)
+EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place,
+                                 const exl2k_run &r)
 {
 #if EXL2K_BULK
-    const exl2k_part &p = a.matrix.part[0];
-    const exl2k_share &share = p.share[place.slice];
-    exl2k_span all = exl2k_block_at(a, strip);
-    u32 own = exl2k_own_strips(a, place, exl2k_span{ all.begin, exl2k_min(all.end, p.strips) });
-    if (own == 0 || share.count == 0) {
+    const exl2k_part &p = a.matrix.part[r.part];
+    const exl2k_share &share = p.share[r.in.slice];
+    if (r.own == 0 || share.count == 0) {
         return false;
     }
     if (place.lane == 0) {
-        s.from = p.base + (u64)(all.begin + place.group) * p.pitch + share.place * 16;
+        s.from = p.base + (u64)(r.begin - p.first + r.in.group) * p.pitch + share.place * 16;
         s.bytes = (share.sizes & 255) * 16;
-        s.hop = exl2k_job_has_two<M>(a, own) ? place.groups * p.pitch : 0;
+        s.hop = exl2k_job_has_two<M>(a, r.own) ? r.in.groups * p.pitch : 0;
         exl2k_stream_copy(s, a, s.at, 0);
     }
     return true;
@@ -260,7 +279,8 @@ EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, cons
 
 /* All stages under way. */
 template <u32 M>
-EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, u32 shared, u32 small)
+EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run,
+                                        u32 shared, u32 small)
 {
     exl2k_stream s;
     s.ring = s.at = shared + place.warp * a.stages * a.side * a.slot_bytes;
@@ -274,7 +294,7 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
         exl2k_barrier_init_fence();
     }
     __syncwarp(); /* the instruction that makes them is the warp's, not lane 0's */
-    bool first = exl2k_stream_first<M>(s, a, place, exl2k_strips_of_cta(a).begin);
+    bool first = exl2k_stream_first<M>(s, a, place, run);
     __syncwarp();
     exl2k_stream_plan<M>(s, a, place);
     if (place.lane < a.stages && place.lane >= (u32)first && s.bytes > 0) {

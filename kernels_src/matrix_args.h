@@ -76,6 +76,7 @@ typedef struct exl2k_matrix {
     exl2k_u32 rest;       /* 1: a part may have chunks that are left */
     exl2k_u32 rows;       /* packed rows of real inputs */
     exl2k_u32 widths;     /* bit EXL2K_Wn: chunks of this width occur */
+    exl2k_u32 second, third; /* `first` of part[1] and part[2]; interleaved, or not there: ~0 */
     exl2k_u32 unused;
 } exl2k_matrix;
 

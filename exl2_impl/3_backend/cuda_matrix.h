@@ -1,7 +1,7 @@
 /* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
    gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_cut, exl2__cuda_layout_part, exl2__cuda_layout_cut,
-          exl2__cuda_gemv_shared.
+          exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
    owns:  nothing.
    next:  ../../kernels_src/matrix_args.h
 
@@ -297,6 +297,17 @@ static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint
 static inline uint32_t exl2__cuda_layout_chunks_max(const exl2__matrix_desc *d)
 {
     return (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+}
+
+/* Where parts begin, from their strips. */
+static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
+{
+    m->part[0].first = 0;
+    for (uint32_t i = 1; i < m->parts && !m->interleaved; i++) {
+        m->part[i].first = m->part[i - 1].first + m->part[i - 1].strips;
+    }
+    m->second = m->parts > 1 && !m->interleaved ? m->part[1].first : UINT32_MAX;
+    m->third = m->parts > 2 ? m->part[2].first : UINT32_MAX;
 }
 
 /* ---- shared memory of a decode product ---- */

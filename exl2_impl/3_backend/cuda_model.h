@@ -248,7 +248,6 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
         part->chunk_count = l[i].count;
-        part->first = count == 3 && i ? part[-1].first + part[-1].strips : 0;
         memcpy(part->share, l[i].share, sizeof part->share);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
@@ -256,6 +255,7 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         out->device.widths |= l[i].widths;
         out->chunk_bytes = exl2__max32(out->chunk_bytes, l[i].chunk_bytes_max);
     }
+    exl2__cuda_matrix_firsts(&out->device);
     uint64_t strips = exl2__cuda_arena_take(&m->weights, bytes);
     for (uint32_t i = 0; i < count; i++) {
         out->device.part[i].base = strips + at[i];

@@ -20,7 +20,7 @@ static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, 
     one.device.parts = 1;
     one.device.interleaved = 0;
     one.device.strips = one.device.part[0].strips;
-    one.device.part[0].first = 0;
+    exl2__cuda_matrix_firsts(&one.device);
     one.map = matrix->maps[index];
     return one;
 }

@@ -178,13 +178,13 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
         d->chunk_count = p->layout.count;
-        d->first = count == 3 && i ? d[-1].first + d[-1].strips : 0;
         memcpy(d->share, p->layout.share, sizeof d->share);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;
         m->device.widths |= p->layout.widths;
     }
+    exl2__cuda_matrix_firsts(&m->device);
     m->bytes = at;
     m->strips = rig_buffer_make(at);
     for (uint32_t i = 0; i < count; i++) {
