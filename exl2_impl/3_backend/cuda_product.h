@@ -61,10 +61,12 @@ static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
     return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
 }
 
-/* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. */
+/* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. Where
+   a third of the SMs can be left to the next kernel, which begins there, without a longer way for any CTA, it is. */
 static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
 {
-    return exl2__min32(m->form.ctas, strips);
+    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->form.ctas));
+    return 3 * few <= 2 * m->form.ctas ? few : exl2__min32(m->form.ctas, strips);
 }
 
 /* Of a product whose results are added to the residual; as many sums of squares a row has. */
