@@ -61,8 +61,8 @@ EXL2K_FN exl2k_unturned exl2k_unturned_load(const exl2k_attend_args &a, u32 row,
     return u;
 }
 
-/* The rotated elements as a half pair; which product is rounded by itself is not left to the compiler, so that a row has
-   the same bits wherever it is rotated. */
+/* The rotated elements as a half pair; which product is rounded by itself is not left to the compiler, so that a row
+   has the same bits wherever it is rotated. */
 EXL2K_FN u32 exl2k_turn(const exl2k_unturned &u)
 {
     return exl2k_pack_f16(exl2k_clamp_f16(fmaf(u.x, u.c, -__fmul_rn(u.y, u.s))),

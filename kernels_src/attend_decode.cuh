@@ -234,7 +234,8 @@ EXL2K_FN void exl2k_park_sums(const exl2k_decode &d, const exl2k_sums &s, exl2k_
     }
 }
 
-#define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 ? 1 : 2) /* of an SM, by registers */
+/* Of an SM, by registers. */
+#define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 ? 1 : 2)
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
 EXL2K_DECODE(exl2k_attend_args a)

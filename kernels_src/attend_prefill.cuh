@@ -297,7 +297,8 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, EXL2K_PREFILL_CTAS) EXL2K_PREFILL(exl2k_attend_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, EXL2K_PREFILL_CTAS)
+EXL2K_PREFILL(exl2k_attend_args a)
 {
     __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* at first the queries */
     exl2k_prefill p;

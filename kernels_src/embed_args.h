@@ -12,7 +12,8 @@
 
 enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32 };
 
-/* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. Tokens without a line of the table give zeros. */
+/* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. Tokens without a line of the table give
+   zeros. */
 typedef struct exl2k_embed_args {
     exl2k_u64 step, rows;   /* exl2k_step, exl2k_row [rows] */
     exl2k_u64 table;        /* [table_rows, hidden] of `kind` */

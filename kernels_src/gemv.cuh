@@ -156,8 +156,8 @@ EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl
 
 /* The first of a block, from the run of the piece where it begins on. */
 template <u32 M>
-EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run, u32 piece,
-                                     exl2k_span block, u32 sums)
+EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run,
+                                     u32 piece, exl2k_span block, u32 sums)
 {
     exl2k_work w;
     w.piece = piece;
@@ -183,8 +183,8 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_place &pla
     }
 }
 
-/* `w` is the first task; one row: `ahead` has its inputs; eight rows: at `input_sums` is room for sums of inputs. Inputs
-   and table entries are asked for one task ahead. */
+/* `w` is the first task; one row: `ahead` has its inputs; eight rows: at `input_sums` is room for sums of inputs.
+   Inputs and table entries are asked for one task ahead. */
 template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x, u32 input_sums)

@@ -103,7 +103,8 @@ EXL2K_FN void exl2k_keep_input(exl2k_inputs<1> &x, const uint4 &ahead, const exl
     exl2k_lower_odd(x.mine, exl2k_task_width(t));
 #pragma unroll
     for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
-        asm volatile("mov.u32 %0, %1;" : "=r"(x.ones[r]) : "r"(exl2k_ones(r, lane))); /* or it is computed at each use */
+        /* Or it is computed at each use. */
+        asm volatile("mov.u32 %0, %1;" : "=r"(x.ones[r]) : "r"(exl2k_ones(r, lane)));
     }
 }
 

@@ -24,7 +24,10 @@ EXL2K_FN u32 exl2k_draw_count(const exl2k_sample_args *a)
     return exl2k_load((u64)&((const exl2k_step *)a->step)->draw_count);
 }
 
-EXL2K_FN u64 exl2k_row_at(const exl2k_sample_args *a, const exl2k_draw *d) { return a->rows + d->row * sizeof(exl2k_row); }
+EXL2K_FN u64 exl2k_row_at(const exl2k_sample_args *a, const exl2k_draw *d)
+{
+    return a->rows + d->row * sizeof(exl2k_row);
+}
 
 EXL2K_FN u32 exl2k_row_flags(const exl2k_sample_args *a, const exl2k_draw *d)
 {
