@@ -72,7 +72,7 @@ static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32
 /* Of a product whose results are added to the residual; as many sums of squares a row has. */
 static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
 {
-    return exl2__cuda_product_ctas(m, (uint32_t)exl2__div_up(m->plan->shape.hidden, 16));
+    return exl2__cuda_product_ctas(m, (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / 16);
 }
 
 /* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is used up. */
