@@ -91,19 +91,18 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 /* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
    block. */
 typedef struct exl2k_work {
-    u32 piece, part, chunk, end; /* chunks of the slice: up to `end` */
-    u32 groups;
-    u32 own; /* strips of the block that the warp has; 0: none */
+    exl2k_run run;  /* own 0: there is no task */
+    u32 chunk, end; /* chunks of the slice: up to `end` */
     exl2k_task task;
-    u32 row;  /* first of the chunk, in units of 32 */
-    bool first; /* chunk of the slice */
-    u32 sums; /* where the partial sums of the first strip go */
+    u32 row;        /* first of the chunk, in units of 32 */
+    bool first;     /* chunk of the slice */
+    u32 sums;       /* where the partial sums of the first strip go */
 } exl2k_work;
 
 /* From the sums of one strip of the warp to those of its next. */
 template <u32 M> EXL2K_FN u32 exl2k_work_hop(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    return (w.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    return (w.run.in.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
 /* A slice without chunks has sums too. */
@@ -112,7 +111,7 @@ EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, co
 {
     u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
 #pragma unroll 1
-    for (u32 left = w.chunk < w.end ? 0 : w.own; left > 0; left--) {
+    for (u32 left = w.chunk < w.end ? 0 : w.run.own; left > 0; left--) {
         exl2k_partial_clear<M>(at, place.lane);
         at += hop;
     }
@@ -120,48 +119,45 @@ EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, co
 
 /* Goes to the first chunk of a run. */
 template <u32 M>
-EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &r,
-                               exl2k_span block, u32 sums)
+EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_run &r, exl2k_span block, u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
     const exl2k_share &share = m.part[r.part].share[r.in.slice];
-    w.groups = r.in.groups;
-    w.part = r.part;
+    w.run = r;
     w.chunk = share.chunk;
     w.end = share.chunk + share.count;
     w.row = share.row;
     w.first = true;
-    w.own = r.own;
     u32 strip = m.interleaved ? 2 * r.in.group + r.part : r.begin - block.begin + r.in.group;
     w.sums = exl2k_partial_at<M>(sums, m, strip, r.in);
 }
 
-EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.own == 0; }
+EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.run.own == 0; }
 
-/* Goes to the task at w, or to the next one in the block, and begins to read its table entry; own 0: there is none. */
+/* Goes to the task at w, or to the next one in the block, and begins to read its table entry. */
 template <u32 M>
 EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
                               u32 sums)
 {
     while (exl2k_work_none(w)) {
-        if (++w.piece == exl2k_pieces(a.matrix)) {
-            w.own = 0;
+        u32 piece = w.run.piece + 1;
+        if (piece == exl2k_pieces(a.matrix)) {
+            w.run.own = 0;
             return;
         }
-        exl2k_work_enter<M>(w, a, place, exl2k_run_of(a, place, w.piece, block), block, sums);
+        exl2k_work_enter<M>(w, a, exl2k_run_of(a, place, piece, block), block, sums);
         exl2k_work_clear<M>(w, a, place);
     }
-    exl2k_task_load(w.task, a.matrix.part[w.part], w.chunk, place.lane);
+    exl2k_task_load(w.task, a.matrix.part[w.run.part], w.chunk, place.lane);
 }
 
-/* The first of a block, from the run of the piece where it begins on. */
+/* The first of a block whose first run is `run`. */
 template <u32 M>
 EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run,
-                                     u32 piece, exl2k_span block, u32 sums)
+                                     exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    w.piece = piece;
-    exl2k_work_enter<M>(w, a, place, run, block, sums);
+    exl2k_work_enter<M>(w, a, run, block, sums);
     exl2k_work_clear<M>(w, a, place);
     exl2k_work_find<M>(w, a, place, block, sums);
     return w;
@@ -189,10 +185,10 @@ template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
                                uint4 ahead, exl2k_span block, u32 sums, u64 x, u32 input_sums)
 {
-    while (w.own > 0) {
+    while (w.run.own > 0) {
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.own, hop = exl2k_work_hop<M>(w, a);
+        u32 to = w.sums, left = w.run.own, hop = exl2k_work_hop<M>(w, a);
         bool first = w.first;
         if constexpr (M == 1) {
             exl2k_keep_input(inputs, ahead, task, place.lane);
@@ -239,10 +235,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
     u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    u32 piece = exl2k_piece_at(a.matrix, block.begin);
-    exl2k_run run = exl2k_run_of(a, place, piece, block);
+    exl2k_run run = exl2k_run_first(a, place, block);
     exl2k_stream s = exl2k_stream_open<M>(a, place, run, shared, small);
-    exl2k_work work = exl2k_work_first<M>(a, place, run, piece, block, sums);
+    exl2k_work work = exl2k_work_first<M>(a, place, run, block, sums);
     exl2k_dependency_release();
     exl2k_dependency_wait();
     u64 x = a.x + place.lane % 4 * 16;
@@ -268,8 +263,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         __syncthreads();
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
-        piece = exl2k_piece_at(a.matrix, block.begin);
-        work = exl2k_work_first<M>(a, place, exl2k_run_of(a, place, piece, block), piece, block, sums);
+        work = exl2k_work_first<M>(a, place, exl2k_run_first(a, place, block), block, sums);
         if (M == 1) {
             ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
         }

@@ -249,19 +249,6 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     }
 }
 
-/* Column inside the part of a strip; *part is found. */
-EXL2K_FN u32 exl2k_column_of(const exl2k_matrix &m, u32 strip, u32 column, u32 *part)
-{
-    *part = 0;
-    for (u32 i = 0; i < EXL2K_PARTS_MAX - 1; i++) {
-        if (i + 1 < m.parts && *part == i && strip >= m.part[i].strips) {
-            strip -= m.part[i].strips;
-            *part = i + 1;
-        }
-    }
-    return strip * 16 + column;
-}
-
 template <u32 M>
 EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
@@ -269,8 +256,8 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     f32 factor = exl2k_factor<M>(o, a);
 #pragma unroll 1
     for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
-        u32 part, n = exl2k_column_of(a.matrix, block.begin + strip, column, &part);
-        const exl2k_part &p = a.matrix.part[part];
+        const exl2k_part &p = a.matrix.part[exl2k_part_at(a.matrix, block.begin + strip)];
+        u32 n = (block.begin + strip - p.first) * 16 + column;
         if (n >= p.columns || row >= o.rows) {
             continue;
         }

@@ -60,11 +60,8 @@ EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 /* A piece: the slices of a part, or its chunks that are left. */
 EXL2K_FN u32 exl2k_pieces(const exl2k_matrix &m) { return m.parts << m.rest; }
 
-/* The first piece of the part of a strip. */
-EXL2K_FN u32 exl2k_piece_at(const exl2k_matrix &m, u32 strip)
-{
-    return ((strip >= m.second) + (strip >= m.third)) << m.rest;
-}
+/* The part of a strip; of a pair: the first. */
+EXL2K_FN u32 exl2k_part_at(const exl2k_matrix &m, u32 strip) { return (strip >= m.second) + (strip >= m.third); }
 
 EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_place &place, u32 piece)
 {
@@ -103,34 +100,45 @@ EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_place &place
     return place.slice == EXL2K_WAYS_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
 }
 
-/* The next job has two of the `left` strips. Eight rows: never, as registers are few. */
+/* Two strips fit a slot. Eight rows: never, as registers are few. */
+template <u32 M> EXL2K_FN bool exl2k_by_twos(const exl2k_gemv_args &a) { return M == 1 && a.side == 2; }
+
+/* The next job has two of the `left` strips. */
 template <u32 M> EXL2K_FN bool exl2k_job_has_two(const exl2k_gemv_args &a, u32 left)
 {
-    return M == 1 && a.side == 2 && left % 2 == 0;
+    return exl2k_by_twos<M>(a) && left % 2 == 0;
 }
 
 /* Strips of the first `turns` jobs of a chunk. */
 template <u32 M> EXL2K_FN u32 exl2k_strips_of_jobs(const exl2k_gemv_args &a, u32 own, u32 turns)
 {
-    return M == 1 && a.side == 2 ? 2 * turns - (turns > 0 ? own % 2 : 0) : turns;
+    return exl2k_by_twos<M>(a) ? 2 * turns - (turns > 0 ? own % 2 : 0) : turns;
 }
 
 /* What the warp has of a piece in a block. */
 typedef struct exl2k_run {
     exl2k_place in;
-    u32 part, begin; /* begin: of the part's strips in the block */
-    u32 own;         /* strips of the warp; 0: none */
+    u32 piece, part;
+    u32 begin; /* of the part's strips in the block */
+    u32 own;   /* strips of the warp; 0: none */
 } exl2k_run;
 
 EXL2K_FN exl2k_run exl2k_run_of(const exl2k_gemv_args &a, const exl2k_place &place, u32 piece, exl2k_span block)
 {
     exl2k_run r;
+    r.piece = piece;
     r.part = piece >> a.matrix.rest;
     r.in = exl2k_place_in_piece(a.matrix, place, piece);
     exl2k_span strips = exl2k_strips_of_part(a.matrix.part[r.part], block);
     r.begin = strips.begin;
     r.own = exl2k_own_strips(a, r.in, strips);
     return r;
+}
+
+/* Of the first piece of the part where the block begins. */
+EXL2K_FN exl2k_run exl2k_run_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block)
+{
+    return exl2k_run_of(a, place, exl2k_part_at(a.matrix, block.begin) << a.matrix.rest, block);
 }
 
 /* The lane's of the jobs from s.job on. Nothing waits for the table. */
@@ -149,7 +157,7 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
             exl2k_run r = exl2k_run_of(a, place, piece, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
             const exl2k_part &p = m.part[r.part];
             const exl2k_share &share = p.share[r.in.slice];
-            u32 turns = M == 1 && a.side == 2 ? (r.own + 1) / 2 : r.own, jobs = turns * share.count;
+            u32 turns = exl2k_by_twos<M>(a) ? (r.own + 1) / 2 : r.own, jobs = turns * share.count;
             seen += jobs;
             if (left < jobs) {
                 u32 index = exl2k_divide(left, turns), turn = left - index * turns;
