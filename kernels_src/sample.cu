@@ -24,14 +24,10 @@ EXL2K_FN u32 exl2k_draw_count(const exl2k_sample_args *a)
     return exl2k_load((u64)&((const exl2k_step *)a->step)->draw_count);
 }
 
-EXL2K_FN u64 exl2k_row_at(const exl2k_sample_args *a, const exl2k_draw *d)
+/* Word 1 of exl2k_row is the position, 3 are the flags. */
+EXL2K_FN u32 exl2k_row_word(const exl2k_sample_args *a, const exl2k_draw *d, u32 word)
 {
-    return a->rows + d->row * sizeof(exl2k_row);
-}
-
-EXL2K_FN u32 exl2k_row_flags(const exl2k_sample_args *a, const exl2k_draw *d)
-{
-    return exl2k_load(exl2k_row_at(a, d) + 12);
+    return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 4 * word);
 }
 
 EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f && d->history_count > 0; }
@@ -216,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     if (blockIdx.y >= count) {
         return;
     }
-    u32 flags = exl2k_row_flags(&a, &d); /* looked at late, like all that is loaded here */
+    u32 flags = exl2k_row_word(&a, &d, 3); /* looked at late, like all that is loaded here */
 #pragma unroll 1
     for (u32 set = 0;; set++) {
         exl2k_store_keys(&a, set, bits, flags);
@@ -462,7 +458,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     if (blockIdx.y >= pass.count) {
         return;
     }
-    u32 flags = exl2k_row_flags(&a, &exl2k_w.draw), position = exl2k_load(exl2k_row_at(&a, &exl2k_w.draw) + 4);
+    u32 position = exl2k_row_word(&a, &exl2k_w.draw, 1), flags = exl2k_row_word(&a, &exl2k_w.draw, 3);
     bool adjusted = exl2k_is_adjusted(&exl2k_w.draw), needs = exl2k_needs_sums(&exl2k_w.draw);
     own_best = adjusted ? own_best : best;
     u64 logits = adjusted ? a.adjusted : a.logits;
