@@ -12,13 +12,13 @@
 typedef struct exl2__pool {
     uint32_t *ids;  /* [capacity] id of the object in the slot; 0 = free */
     uint16_t *generations;
-    uint32_t capacity, used;
+    uint32_t capacity, end; /* end: no slot from here on is taken */
 } exl2__pool;
 
 static inline void exl2__pool_make(exl2__pool *p, exl2__arena *arena, uint32_t capacity)
 {
     p->capacity = capacity;
-    p->used = 0;
+    p->end = 0;
     p->ids = (uint32_t *)exl2__arena_take_zeroed(arena, (uint64_t)capacity * sizeof *p->ids);
     p->generations = (uint16_t *)exl2__arena_take_zeroed(arena, (uint64_t)capacity * sizeof *p->generations);
 }
@@ -29,7 +29,7 @@ static inline uint32_t exl2__pool_take(exl2__pool *p)
     for (uint32_t slot = 0; slot < p->capacity; slot++) {
         if (p->ids[slot] == 0) {
             p->generations[slot]++;
-            p->used++;
+            p->end = p->end > slot ? p->end : slot + 1;
             exl2__atomic_store(&p->ids[slot], (uint32_t)p->generations[slot] << 16 | (slot + 1));
             return p->ids[slot];
         }
@@ -47,7 +47,9 @@ static inline int32_t exl2__pool_slot(const exl2__pool *p, uint32_t id)
 static inline void exl2__pool_give(exl2__pool *p, uint32_t slot)
 {
     exl2__atomic_store(&p->ids[slot], 0);
-    p->used--;
+    while (p->end > 0 && p->ids[p->end - 1] == 0) {
+        p->end--;
+    }
 }
 
 #endif

@@ -68,7 +68,7 @@ static exl2_result exl2__drawing_mask(exl2_engine *e, exl2__model *m, exl2__job 
 static inline void exl2__drawing_plan(exl2_engine *e, exl2__model *m)
 {
     uint32_t *next = m->batch.masks;
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         exl2__sequence *s = &job->sequence;
         if (s->live && &e->models[job->model] == m && s->rows) {
@@ -96,7 +96,7 @@ static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job 
 /* Fills in the masks of the pass that are due. false: the deadline (0 = none) leaves some for later. */
 static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
 {
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         if (!job->sequence.live || &e->models[job->model] != m || !job->sequence.rows || !job->sequence.mask_due) {
             continue;

@@ -22,7 +22,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
     }
     uint32_t slot = (uint32_t)(m - e->models);
     m->forward.active = false;
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         if (job->sequence.live && job->model == slot && !job->leader) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");

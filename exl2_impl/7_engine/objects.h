@@ -250,7 +250,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
             s->pages_shared += m->pages.shared;
         }
     }
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         if (e->jobs[i].sequence.live && !e->jobs[i].leader) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;

@@ -55,7 +55,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
 /* The jobs of a model; a callback may start another one meanwhile, which then is tended in the next step. */
 static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         if (e->jobs[i].sequence.live && !e->jobs[i].leader && &e->models[e->jobs[i].model] == m) {
             exl2__step_tend(e, &e->jobs[i], progress);
         }
@@ -68,13 +68,13 @@ static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl
 static inline uint32_t exl2__step_sequences(exl2_engine *e, exl2__model *m, uint32_t *active)
 {
     *active = 0;
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         bool ours = job->sequence.live && &e->models[job->model] == m;
         m->sequences[i] = ours ? &job->sequence : &m->no_sequence;
         *active += ours && job->sequence.active;
     }
-    return e->max_jobs;
+    return e->job_ids.end;
 }
 
 static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t count, uint32_t active)
@@ -89,7 +89,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
             exl2__schedule_start(next->partner, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
             active++;
         }
-        for (uint32_t i = 0; i < e->max_jobs; i++) {
+        for (uint32_t i = 0; i < e->job_ids.end; i++) {
             exl2__job *job = &e->jobs[i];
             if (&job->sequence == next) {
                 job->active_ns = exl2__platform_ns();
@@ -161,7 +161,7 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
     }
     m->pass_settled = true;
     e->stats.forwards++;
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         exl2__sequence *s = &job->sequence;
         if (!s->live || &e->models[job->model] != m || s->rows == 0) {
@@ -216,7 +216,7 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
 /* The pass is over: its rows are free again, and finished prefills end their jobs. */
 static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_result result)
 {
-    for (uint32_t i = 0; i < e->max_jobs; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         if (!job->sequence.live || &e->models[job->model] != m || job->sequence.rows == 0) {
             continue;
@@ -234,7 +234,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
 static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 {
     bool wanted = exl2__forward_owes_copies(&m->forward);
-    for (uint32_t i = 0; i < e->max_jobs && !wanted; i++) {
+    for (uint32_t i = 0; i < e->job_ids.end && !wanted; i++) {
         wanted = e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m && e->jobs[i].sequence.rows;
     }
     m->forward.active = m->forward.active && wanted;
