@@ -10,7 +10,6 @@
 
 #define EXL2__KERNELS(X)                                                                     \
     X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                                  \
-    X(exl2k_probe_copy, "probe.cu", exl2k_probe_args, NONE)                                  \
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \

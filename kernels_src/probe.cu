@@ -1,7 +1,7 @@
-/* probe.cu: what this device's memory really gives, the yardstick of every figure: reads and copies over more bytes
-   than any cache holds.
+/* probe.cu: what this device's memory really gives, the yardstick of every figure: reads of more bytes than any cache
+   holds.
    takes: probe_args.h; 4 blocks of 512 threads a multiprocessor.
-   gives: exl2k_probe_read, exl2k_probe_copy.
+   gives: exl2k_probe_read.
    owns:  nothing.
    next:  kernels.def.h */
 #include "probe_args.h"
@@ -20,24 +20,5 @@ extern "C" __global__ void __launch_bounds__(512) exl2k_probe_read(exl2k_probe_a
     }
     if (sum == a.want) {
         *(exl2k_u32 *)a.to = sum;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(512) exl2k_probe_copy(exl2k_probe_args a)
-{
-    const uint4 *from = (const uint4 *)a.from;
-    uint4 *to = (uint4 *)a.to;
-    exl2k_u64 step = (exl2k_u64)gridDim.x * blockDim.x;
-    exl2k_u64 i = blockIdx.x * blockDim.x + threadIdx.x;
-    for (; i + 3 * step < a.words; i += 4 * step) {
-        uint4 w0 = __ldcs(from + i), w1 = __ldcs(from + i + step);
-        uint4 w2 = __ldcs(from + i + 2 * step), w3 = __ldcs(from + i + 3 * step);
-        __stcs(to + i, w0);
-        __stcs(to + i + step, w1);
-        __stcs(to + i + 2 * step, w2);
-        __stcs(to + i + 3 * step, w3);
-    }
-    for (; i < a.words; i += step) {
-        __stcs(to + i, __ldcs(from + i));
     }
 }

@@ -1,4 +1,4 @@
-/* probe_args.h: arguments of the bandwidth probes.
+/* probe_args.h: arguments of the bandwidth probe.
    takes: types.h.
    gives: exl2k_probe_args.
    owns:  nothing.
@@ -10,9 +10,9 @@
 
 typedef struct exl2k_probe_args {
     exl2k_u64 from;  /* `words` 16-byte words */
-    exl2k_u64 to;    /* copy: as many words; read: 4 bytes, written only if the sum says so */
+    exl2k_u64 to;    /* 4 bytes, written only if the sum says so */
     exl2k_u64 words;
-    exl2k_u32 want;  /* read: the sum that is written; it keeps the compiler from dropping the loads */
+    exl2k_u32 want;  /* the sum that is written; it keeps the compiler from dropping the loads */
     exl2k_u32 unused;
 } exl2k_probe_args;
 

@@ -23,40 +23,46 @@ static uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
     return exl2__max64(bytes, EXL2__CUDA_PROBE_ALIGN);
 }
 
-/* One kernel, between two timestamps; *ns: the shortest time of all runs. */
-static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, exl2__cuda_kernel kernel, const exl2k_probe_args *a,
-                                         exl2__cuda_event *const marks[2], double *ns)
+/* Reads all of the block, by our kernel, or copies its first half to the second, by the driver. */
+static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies)
 {
     exl2__cuda_grid grid = { .x = d->sm_count * 4, .y = 1, .threads = 512 };
-    *ns = 0;
+    exl2k_probe_args read = { block, block, bytes / 16, 1, 0 };
+    if (!copies) {
+        return exl2__cuda_device_launch(d, EXL2__KERNEL_exl2k_probe_read, grid, &read);
+    }
+    return exl2__cuda_device_check(d, d->driver.copy(block + bytes / 2, block, (size_t)bytes / 2, d->stream),
+                                   "copying its memory");
+}
+
+/* Between two timestamps; *bytes_s: of the shortest of all runs. */
+static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies,
+                                         exl2__cuda_event *const marks[2], uint64_t *bytes_s)
+{
+    *bytes_s = 0;
     for (uint32_t i = 0; i < EXL2__CUDA_PROBE_RUNS; i++) {
         float milliseconds = 0;
         int result = d->driver.event_record(marks[0], d->stream);
         EXL2__TRY(exl2__cuda_device_check(d, result, "taking a timestamp"));
-        EXL2__TRY(exl2__cuda_device_launch(d, kernel, grid, a));
+        EXL2__TRY(exl2__cuda_probe_once(d, block, bytes, copies));
         result = d->driver.event_record(marks[1], d->stream);
         result = result == 0 ? d->driver.event_wait(marks[1]) : result;
         result = result == 0 ? d->driver.event_ms(&milliseconds, marks[0], marks[1]) : result;
         EXL2__TRY(exl2__cuda_device_check(d, result, "probing its memory"));
-        double now = (double)milliseconds * 1e6;
-        *ns = now > 0 && (*ns <= 0 || now < *ns) ? now : *ns;
+        if (milliseconds > 0) {
+            *bytes_s = exl2__max64(*bytes_s, (uint64_t)((double)bytes * 1e3 / (double)milliseconds));
+        }
     }
     return EXL2_OK;
 }
 
-/* Reads all of the block; copies its first half to the second. */
 static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, uint64_t bytes,
                                           exl2__cuda_event *const marks[2], exl2_device_speed *out)
 {
-    double read_ns, copy_ns;
-    exl2k_probe_args read = { block, block, bytes / 16, 1, 0 }, copy = { block, block + bytes / 2, bytes / 32, 1, 0 };
     int filled = d->driver.fill8(block, 0x5A, (size_t)bytes, d->stream);
     EXL2__TRY(exl2__cuda_device_check(d, filled, "filling memory to probe it"));
-    EXL2__TRY(exl2__cuda_probe_runs(d, EXL2__KERNEL_exl2k_probe_read, &read, marks, &read_ns));
-    EXL2__TRY(exl2__cuda_probe_runs(d, EXL2__KERNEL_exl2k_probe_copy, &copy, marks, &copy_ns));
-    out->read_bytes_s = read_ns > 0 ? (uint64_t)((double)bytes * 1e9 / read_ns) : 0;
-    out->copy_bytes_s = copy_ns > 0 ? (uint64_t)((double)bytes * 1e9 / copy_ns) : 0;
-    return EXL2_OK;
+    EXL2__TRY(exl2__cuda_probe_runs(d, block, bytes, false, marks, &out->read_bytes_s));
+    return exl2__cuda_probe_runs(d, block, bytes, true, marks, &out->copy_bytes_s);
 }
 
 /* With the context current. */

@@ -51,6 +51,7 @@ typedef struct fake_state {
     /* books */
     uint32_t calls, launches, programs, compiles, module_loads;
     uint64_t allocated;      /* device bytes now */
+    uint64_t copied;         /* bytes by copies from the device to itself */
     int context_depth;
     char misuse[160];        /* the first thing that a real driver would not have stood */
 } fake_state;

@@ -45,9 +45,14 @@ static void execute(object *stream, op *o)
                       ? device_bytes(o->to, o->bytes * (o->kind == OP_FILL ? o->unit : 1)) : o->target;
     const void *from = o->kind == OP_DOWN || o->kind == OP_COPY ? device_bytes(o->from, o->bytes) : o->source;
     switch (o->kind) {
+    case OP_COPY:
+        if (o->to < o->from + o->bytes && o->from < o->to + o->bytes) {
+            fake_misuse("a copy onto itself");
+        }
+        fake.copied += o->bytes;
+        /* fall through */
     case OP_UP:
     case OP_DOWN:
-    case OP_COPY:
         if (to && from) {
             memmove(to, from, (size_t)o->bytes);
         }
