@@ -147,12 +147,13 @@
    without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
    it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and where nobody waits
    the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token a step. `wait` lets
-   a step sleep until the device has finished a pass: for programs without frames. One pass takes rows of all active
-   jobs: a token of each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one.
-   While somebody decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the
-   slowest step. Once a model is ready `allocations` stands still, but for conversations that render to more than 256
-   KiB, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or has
-   more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
+   a step sleep until the device has finished a pass, or two that take less than 4 ms each, as being woken is most of
+   what a token costs the processor: for programs without frames. One pass takes rows of all active jobs: a token of
+   each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody
+   decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once
+   a model is ready `allocations` stands still, but for conversations that render to more than 256 KiB, for jobs with
+   guidance, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in
+   one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
 
    6. MODELS
 

@@ -384,7 +384,7 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
                                u64 best, exl2k_pass pass, u32 position)
 {
     const exl2k_draw *d = &exl2k_w.draw;
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket & 1) * a->rows_max + blockIdx.y;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_MARKS) * a->rows_max + blockIdx.y;
     bool any = raw.curve.top_key != EXL2K_KEY_NONE;
     u32 token = EXL2K_NO_TOKEN, alts = 0;
     u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
@@ -418,7 +418,7 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
 /* A row that ended in an earlier pass. */
 EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, exl2k_pass pass)
 {
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket & 1) * a->rows_max + blockIdx.y;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_MARKS) * a->rows_max + blockIdx.y;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         result->sum = 0;
         result->top_key = EXL2K_KEY_NONE;

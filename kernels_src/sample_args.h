@@ -40,7 +40,7 @@ typedef struct exl2k_sample_args {
     exl2k_u64 sums;       /* u64 [R, B]: sums of the draw's weights */
     exl2k_u64 states;     /* exl2k_sample_state [R], zero once */
     exl2k_u64 bins;       /* exl2k_sample_bins [R], zero once */
-    exl2k_u64 results;    /* exl2k_result [2, R]: of even and of odd tickets */
+    exl2k_u64 results;    /* exl2k_result [EXL2K_MARKS, R]: of tickets by their lowest bits */
     exl2k_u32 vocab, stride; /* stride: a multiple of 64, in floats; vocab <= 2^24 */
     exl2k_u32 rows_max;   /* R */
     exl2k_u32 unused;

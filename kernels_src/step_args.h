@@ -16,6 +16,7 @@
 #define EXL2K_PAGE_TOKENS 64 /* tokens of a KV page */
 #define EXL2K_ALTS_MAX 64
 #define EXL2K_NO_TOKEN 0xFFFFFFFFu
+#define EXL2K_MARKS 4u /* samplings whose results are kept: three may be under way */
 
 /* The head of a pass; one per model. 48 bytes, at a multiple of 16. */
 typedef struct exl2k_step {

@@ -35,7 +35,7 @@ typedef struct exl2__forward {
     uint32_t layer, phase, item;          /* the next unit, of a backend that works phase by phase; */
     uint32_t unit;                        /* of one that queues: the next one to queue; */
     bool queued;                          /* all that the next results need is queued; */
-    bool ahead;                           /* the pass after this one is queued, too */
+    uint32_t ahead;                       /* passes after this one that are queued, too */
     uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
     /* Learnt, by kind of items and by rows; 0 = not yet: */
@@ -66,7 +66,8 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 {
     f->step = *step;
     f->layer = f->phase = f->item = f->unit = f->logit0 = f->result_count = 0;
-    f->queued = f->ahead = false;
+    f->queued = false;
+    f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;
     EXL2__TRY(f->backend->begin(f->device, &f->step));
     f->active = true;

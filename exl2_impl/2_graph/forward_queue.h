@@ -13,7 +13,7 @@ typedef struct exl2__pace {
     bool timed;       /* false: whole passes */
     uint64_t ns;      /* timed: device time that is left */
     bool whole;       /* timed: the device has nothing to do, so one unit is queued even if it takes longer */
-    bool repeat;      /* a pass that decodes may be repeated before its tokens are known */
+    uint32_t ahead;   /* passes that may be queued behind one that decodes, before its tokens are known */
     bool wait;        /* for results */
 } exl2__pace;
 
@@ -47,9 +47,10 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__pace
     }
     f->queued = fit == end && masks;
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
-    if (f->queued && pace->repeat && f->step.decodes && f->step.logit_count <= f->plan->logit_rows_max) {
+    bool repeats = f->queued && f->ahead == 0 && f->step.decodes && f->step.logit_count <= f->plan->logit_rows_max;
+    for (uint32_t i = 0; repeats && i < pace->ahead; i++) {
         EXL2__TRY(f->backend->repeat(f->device));
-        f->ahead = true;
+        f->ahead++;
     }
     return EXL2_OK;
 }
@@ -85,7 +86,7 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__pace *pace
     exl2_result r = exl2__forward_queue_pass(f, pace, status);
     exl2__zone_end(f->c);
     f->active = r >= 0 && *status != EXL2__FORWARD_DONE;
-    f->ahead = f->ahead && r >= 0;
+    f->ahead = r >= 0 ? f->ahead : 0;
     return r;
 }
 
@@ -93,7 +94,7 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__pace *pace
 static inline void exl2__forward_go_on(exl2__forward *f)
 {
     f->logit0 = f->result_count = 0;
-    f->ahead = false;
+    f->ahead--;
     f->queued = false; /* all units are, but perhaps a repetition is not; of a step with masks the layers are */
     f->unit = f->step.masked ? f->backend->units(f->device) : f->unit;
     f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;

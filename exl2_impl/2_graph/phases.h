@@ -218,8 +218,9 @@ typedef struct exl2__backend {
     exl2_result (*masks)(exl2__device *d);
     /* Queues a pass that decodes once more, before its tokens are known here: every row goes on with the token that it
        drew, by one position; one that may draw no more is left out. Of a pass with masks only the layers: new masks and
-       the rest follow. `begin` drops such a pass. */
+       the rest follow. `begin` drops such a pass. ahead: how many are worth queueing at once, for who waits. */
     exl2_result (*repeat)(exl2__device *d);
+    uint32_t (*ahead)(const exl2__device *d);
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL outside the layers */
 #undef X

@@ -205,6 +205,7 @@ static const exl2__backend exl2__cuda_backend = {
     .rows_for = exl2__cuda_rows_for,
     .masks = exl2__cuda_masks,
     .repeat = exl2__cuda_repeat,
+    .ahead = exl2__cuda_ahead,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)
 #undef X

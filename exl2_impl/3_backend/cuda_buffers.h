@@ -42,8 +42,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
     uint32_t page_bytes; /* of one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
-    exl2k_result *results; /* [2, L] pinned: of even and of odd marks */
-    exl2__cuda_event *marks[2]; /* results of even, of odd marks are there */
+    exl2k_result *results; /* [EXL2K_MARKS, L] pinned: of the last marks, by their numbers' lowest bits; */
+    exl2__cuda_event *marks[EXL2K_MARKS]; /* they are there */
 } exl2__cuda_buffers;
 
 /* The pass that was begun, as launches see it. */

@@ -1,12 +1,12 @@
 /* cuda_queue.h: a pass on its way: units are queued and timed, repeated before their tokens are known, collected.
    takes: a pass begun.
-   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _collect, _row_logits, _row_draw of the
-          backend.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_draw
+          of the backend.
    owns:  nothing.
    next:  cuda_prepare.h
 
-   A mark is the end of a sampling, or of a pass without: its event and its half of the results are those of its
-   number's lowest bit. So two may be under way: the pass that is waited for, and its repetition. */
+   A mark is the end of a sampling, or of a pass without: its event and its part of the results are those of its
+   number's lowest bits. Three may be under way: the pass that is waited for, and two repetitions. */
 #ifndef EXL2__CUDA_QUEUE_H
 #define EXL2__CUDA_QUEUE_H
 
@@ -14,6 +14,8 @@
 
 #define EXL2__CUDA_UNIT_NS 250000u   /* about what a range of layers takes */
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes go unit by unit: a display driver resets what seems to hang */
+#define EXL2__CUDA_PAIR_NS 4000000u  /* longer passes are waited for one by one */
+#define EXL2__CUDA_DOZE_NS 20000u    /* a sleep, at least */
 
 /* ---- guesses ---- */
 
@@ -74,7 +76,7 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* The work that was queued ends a sampling, or a pass. */
 static exl2_result exl2__cuda_mark(exl2__cuda_model *m)
 {
-    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued & 1], m->gpu->stream);
+    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued % EXL2K_MARKS], m->gpu->stream);
     m->marks_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, marked, "marking results");
@@ -138,13 +140,25 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
     return r;
 }
 
+/* Being woken costs the processor more than the rest of a token, so two quick tokens have one sleep between them. */
+static uint32_t exl2__cuda_ahead(const exl2__device *device)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    uint64_t row_ns = m->row_ns[exl2__cuda_class(m)];
+    return m->pass.fixed && !m->step->masked && row_ns > 0 && row_ns < EXL2__CUDA_PAIR_NS ? 2 : 1;
+}
+
 /* ---- results ---- */
 
-#define EXL2__CUDA_DOZE_NS 20000u /* at least */
+static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, uint32_t mark)
+{
+    return m->b.results + mark % EXL2K_MARKS * m->plan->logit_rows_max;
+}
 
 /* Every row's stamp, which the device writes last, is that of the mark. */
-static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint32_t mark)
+static bool exl2__cuda_stamped(const exl2__cuda_model *m, uint32_t mark, uint32_t count)
 {
+    const exl2k_result *results = exl2__cuda_results(m, mark);
     for (uint32_t i = 0; i < count; i++) {
         if (exl2__atomic_load64((const uint64_t *)(const void *)&results[i].stamp) >> 32 != mark + 1) {
             return false;
@@ -153,32 +167,33 @@ static bool exl2__cuda_stamped(const exl2k_result *results, uint32_t count, uint
     return true;
 }
 
-/* What the driver says of the pass that is collected next; asking costs about a microsecond. */
-static inline int exl2__cuda_state(const exl2__cuda_model *m)
+/* What the driver says of a pass; asking costs about a microsecond. */
+static inline int exl2__cuda_state(const exl2__cuda_model *m, uint32_t mark)
 {
-    return m->gpu->driver.event_query(m->b.marks[m->marks_collected & 1]);
+    return m->gpu->driver.event_query(m->b.marks[mark % EXL2K_MARKS]);
 }
 
 /* All results are there; of a pass without: it is over. */
-static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t mark, uint32_t count)
 {
-    return count > 0 ? exl2__cuda_stamped(results, count, m->marks_collected)
-                     : exl2__cuda_state(m) != EXL2__CUDA_NOT_READY;
+    return count > 0 ? exl2__cuda_stamped(m, mark, count) : exl2__cuda_state(m, mark) != EXL2__CUDA_NOT_READY;
 }
 
 /* Sleeps between looks at the stamps, rather than in the driver, whose own waiting costs a thread. A sleep costs some
    microseconds, too, so of passes that decode, which take alike, the first is as long as they took: a little shorter
-   each time, until it was too short. The pass behind is queued already, so being late costs nothing. Passes of many
-   rows take what their rows took last time, or not: half of that, then small parts of the time so far. */
-static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+   each time, until it was too short; then a little longer, as it may have been the host that was late. The pass behind
+   is queued already, so being late costs little; with two behind it the first of them is waited for, too. Passes of
+   many rows take what their rows took last time, or not: half of that, then small parts of the time so far. */
+static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count)
 {
-    uint32_t kind = exl2__cuda_class(m), sleeps = 0;
+    uint32_t kind = exl2__cuda_class(m), sleeps = 0, pair = m->marks_queued - m->marks_collected > 2;
+    uint32_t mark = m->marks_collected + pair;
     bool many = kind + 1 == EXL2__CUDA_CLASSES;
-    uint64_t *row_ns = &m->row_ns[kind], rows = many ? m->step->row_count : 1;
+    uint64_t *row_ns = &m->row_ns[kind], rows = many ? m->step->row_count : 1 + pair;
     uint64_t begin_ns = exl2__platform_ns(), waited_ns = 0;
-    while (!exl2__cuda_over(m, count, results)) {
+    while (!exl2__cuda_over(m, mark, count)) {
         bool silent = sleeps > 1 && waited_ns > 2 * rows * *row_ns + 1000000; /* a lost device stamps nothing */
-        if (silent && exl2__cuda_state(m) != EXL2__CUDA_NOT_READY) {
+        if (silent && exl2__cuda_state(m, mark) != EXL2__CUDA_NOT_READY) {
             break;
         }
         uint64_t ns = sleeps ? waited_ns / (many ? 32 : 16) : *row_ns * rows / (many ? 2 : 1);
@@ -186,39 +201,42 @@ static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count, const exl2k_res
         waited_ns = exl2__platform_ns() - begin_ns;
         sleeps++;
     }
-    if (sleeps == 1 && !many) {
-        *row_ns -= *row_ns / 64;
-    } else if (sleeps > 0) {
+    if (sleeps > 0 && (many || *row_ns == 0)) {
         *row_ns = waited_ns / rows;
+    } else if (sleeps == 1) {
+        *row_ns -= *row_ns / 64;
+    } else if (sleeps > 1) {
+        *row_ns = exl2__min64(waited_ns / rows, *row_ns + *row_ns / 8);
     }
 }
 
-static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count, const exl2k_result *results)
+static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
 {
+    uint32_t mark = m->marks_collected;
     if (EXL2__PLATFORM_DOZES) {
-        exl2__cuda_doze(m, count, results);
+        exl2__cuda_doze(m, count);
     }
-    if (count > 0 && exl2__cuda_stamped(results, count, m->marks_collected)) {
+    if (count > 0 && exl2__cuda_stamped(m, mark, count)) {
         return EXL2_OK;
     }
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[m->marks_collected & 1]),
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[mark % EXL2K_MARKS]),
                                    "running a pass");
 }
 
 /* OK or PENDING. */
 static exl2_result exl2__cuda_ended(exl2__cuda_model *m)
 {
-    return exl2__cuda_device_check(m->gpu, exl2__cuda_state(m), "running a pass");
+    return exl2__cuda_device_check(m->gpu, exl2__cuda_state(m, m->marks_collected), "running a pass");
 }
 
 static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
                                       exl2__logit_result *results)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2k_result *from = m->b.results + (m->marks_collected & 1) * m->plan->logit_rows_max;
+    const exl2k_result *from = exl2__cuda_results(m, m->marks_collected);
     (void)logit0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = wait ? exl2__cuda_wait(m, count, from) : exl2__cuda_ended(m);
+    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_ended(m);
     exl2__cuda_device_leave(m->gpu);
     if (r != EXL2_OK) {
         return r;

@@ -134,23 +134,23 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     return exl2__forward_begin(&m->forward, &step);
 }
 
-/* The rows of the pass that is going on may go on before their tokens are known here: some have tokens left to draw,
+/* How many passes the rows of this one may go on for before their tokens are known here: some have tokens left to draw,
    and nobody else waits to be in the next pass. One that heals a token has a mask now, and perhaps none then. */
-static inline bool exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
+static inline uint32_t exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
 {
-    uint32_t active, count = exl2__step_sequences(e, m, &active);
-    bool more = false;
+    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__sequence *s = m->sequences[i];
         if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
-            return false;
+            return 0;
         }
         if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
-            return false;
+            return 0;
         }
-        more |= s->live && s->rows && s->table->tokens + 1 < s->tokens_end;
+        more = s->live && s->rows ? exl2__max32(more, s->tokens_end - s->table->tokens) : more;
     }
-    return more && (active >= m->plan.sequences_max || !exl2__schedule_next(m->sequences, count, &m->pages));
+    bool others = active < m->plan.sequences_max && exl2__schedule_next(m->sequences, count, &m->pages);
+    return others || more == 0 ? 0 : more - 1;
 }
 
 /* Once the layers are done: K and V of the pass's rows are in the cache. */
@@ -258,7 +258,8 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     if (!m->backend->queue) {
         return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
     }
-    pace->repeat = !pace->timed && exl2__step_may_repeat(e, m);
+    uint32_t most = budget->wait ? m->backend->ahead(m->device) : 1;
+    pace->ahead = pace->timed ? 0 : exl2__min32(most, exl2__step_may_repeat(e, m));
     return exl2__forward_queue(&m->forward, pace, status);
 }
 

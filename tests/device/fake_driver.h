@@ -8,6 +8,12 @@
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 
+#include <time.h>
+
+/* For fake_engine.c, in place of nanosleep: the device works until each stream has recorded an event. It takes no time,
+   unless there is nothing to do. */
+int fake_sleep(const struct timespec *time, struct timespec *left);
+
 #include "../../exl2_impl/3_backend/cuda_api.h"
 
 #define FAKE_DEVICES_MAX 4
@@ -38,7 +44,7 @@ typedef struct fake_state {
     size_t kernel_count;
     /* Called when a launch is executed; NULL: it does nothing. May read and write device memory. */
     void (*run)(const char *function, const void *arguments, const unsigned grid[3]);
-    bool eager;              /* the device does at once what is queued; else as late as it may */
+    bool eager;              /* the device does at once what is queued; else while the host sleeps, waits or asks */
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
     const char *fail_name;   /* that counts calls of this name only; NULL: all */

@@ -1,9 +1,12 @@
 /* fake_engine.c: an engine whose tables of driver and compiler are filled by the test that links it, and that cuts tiny
    models into tasks, too.
-   takes: machine_tables.
+   takes: machine_tables; the device works while this engine sleeps.
    gives: every function of exl2.h.
    owns:  nothing.
    next:  fake_engine.h */
+#include <time.h>
+
+#define nanosleep(time, left) fake_sleep(time, left)
 #include "fake_driver.h"
 
 #define EXL2__CPU_TASK_COST 1

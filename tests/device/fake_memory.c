@@ -1,6 +1,6 @@
 /* fake_memory.c: memory and streams of the fake driver: work is queued, and executed only when somebody waits or asks.
    takes: fake_objects.h.
-   gives: fake_queue, fake_run_until, fake_fill_memory.
+   gives: fake_queue, fake_run_until, fake_sleep, fake_fill_memory.
    owns:  nothing of its own.
    next:  fake_work.c */
 #include "fake_objects.h"
@@ -90,6 +90,18 @@ void fake_run_until(object *stream, uint64_t id)
         o->next = NULL;
         fake_ops_free(o);
     }
+}
+
+int fake_sleep(const struct timespec *time, struct timespec *left)
+{
+    bool worked = false;
+    for (object *o = fake_first(); o; o = o->next) {
+        for (bool recorded = false; o->kind == STREAM && o->first && !recorded; worked = true) {
+            recorded = o->first->kind == OP_RECORD;
+            fake_run_until(o, o->first->id);
+        }
+    }
+    return worked ? 0 : nanosleep(time, left);
 }
 
 int fake_queue(exl2__cuda_stream *handle, op o)

@@ -137,8 +137,8 @@ static void fake_model_advance(exl2k_row *row, exl2k_draw *draw, uint32_t token)
 static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
 {
     exl2k_step *step = fake_model_at(a->step, sizeof *step);
-    exl2k_result *results = (exl2k_result *)(uintptr_t)a->results + (step->ticket & 1) * a->rows_max;
-    if (!fake_pinned((void *)(uintptr_t)a->results, 2 * a->rows_max * sizeof *results)) {
+    exl2k_result *results = (exl2k_result *)(uintptr_t)a->results + step->ticket % EXL2K_MARKS * a->rows_max;
+    if (!fake_pinned((void *)(uintptr_t)a->results, EXL2K_MARKS * a->rows_max * sizeof *results)) {
         fake_misuse("results go to memory that is not pinned");
         return;
     }

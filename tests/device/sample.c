@@ -19,7 +19,7 @@ typedef struct bench {
     rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, bins, results, history, bias, masks;
 } bench;
 
-static exl2k_result host_results[2 * ROWS];
+static exl2k_result host_results[EXL2K_MARKS * ROWS];
 static uint64_t random_state = 11;
 
 static bench bench_open(const rig_module *module, uint32_t vocab)
@@ -190,8 +190,8 @@ static void compare_all(const bench *b)
         CHECK_INT(ticket_of(b), ticket + 2);
         rig_download(b->results, 0, host_results, sizeof host_results);
         for (uint32_t i = 0; i < ROWS; i++) {
-            const exl2k_result *got = &host_results[(ticket & 1) * ROWS + i];
-            const exl2k_result *again = &host_results[(~ticket & 1) * ROWS + i];
+            const exl2k_result *got = &host_results[ticket % EXL2K_MARKS * ROWS + i];
+            const exl2k_result *again = &host_results[(ticket + 1) % EXL2K_MARKS * ROWS + i];
             CHECK_INT(got->stamp >> 32, ticket + 1);
             CHECK_INT(again->stamp - got->stamp, 1ll << 32);
             CHECK(got->sum == again->sum && got->alt_count == again->alt_count);
@@ -287,8 +287,8 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
         rig_download(b.rows, 0, state, sizeof state);
         for (uint32_t r = 0; r < 2; r++) {
             uint32_t wanted = pass < end[r] ? tokens[r][pass] : EXL2K_NO_TOKEN, moves = exl2__min32(pass + 1, end[r]);
-            CHECK_INT((uint32_t)host_results[(pass & 1) * ROWS + r].stamp, wanted);
-            CHECK_INT(host_results[(pass & 1) * ROWS + r].stamp >> 32, pass + 1);
+            CHECK_INT((uint32_t)host_results[pass % EXL2K_MARKS * ROWS + r].stamp, wanted);
+            CHECK_INT(host_results[pass % EXL2K_MARKS * ROWS + r].stamp >> 32, pass + 1);
             CHECK_INT(state[r].position, (r == 0 ? 100u : 7u) + moves);
             CHECK_INT(state[r].token, tokens[r][moves - 1]);
             CHECK_INT(state[r].flags, pass + 1 >= end[r] ? EXL2K_ROW_DONE : 0);

@@ -13,7 +13,8 @@ typedef struct sweep_kind {
     int code, nvrtc;    /* what the failing call answers */
     const char *name;   /* only calls of this name fail; NULL: all */
     uint32_t fault;     /* 1: launches fault, calls do not fail */
-    bool cached, late;  /* kernels come from the cache; the device works as late as it may */
+    bool cached;        /* kernels come from the cache */
+    enum { EAGER, ASLEEP, LATE } when; /* the device works at once, while the host sleeps, as late as it may */
     uint32_t each;      /* every so many-th is tried */
 } sweep_kind;
 
@@ -124,12 +125,12 @@ static bool life(const sweep_kind *k, uint32_t n)
     }
     machine_make();
     fake.run = fake_model_run;
-    fake.eager = !k->late;
+    fake.eager = k->when == EAGER;
     fake.fail_code = fake.fault_code = k->code;
     fake.fail_nvrtc = k->nvrtc;
     fake.fail_name = k->name;
     *(k->fault ? &fake.fault_at : &fake.fail_at) = n;
-    cuda_life l = { .e = cuda_open(), .late = k->late };
+    cuda_life l = { .e = cuda_open(), .late = k->when == LATE };
     exl2_result r = l.e ? cuda_use(&l) : cuda_error.code;
     bool came = fake.failed[0] || fake.lost;
     CHECK(r >= 0 || came);
@@ -161,13 +162,15 @@ static void sweep(const sweep_kind *k)
 int main(void)
 {
     static const sweep_kind kinds[] = {
-        { "calls", 1, 11, NULL, 0, false, false, 1 },
-        { "calls that end the context", EXL2__CUDA_ILLEGAL_ADDRESS, 11, NULL, 0, true, false, 1 },
-        { "allocations", EXL2__CUDA_OUT_OF_MEMORY, 1, "cuMemAlloc", 0, true, false, 1 },
-        { "pinned allocations", EXL2__CUDA_OUT_OF_MEMORY, 1, "cuMemHostAlloc", 0, true, false, 1 },
-        { "kernels that fault", EXL2__CUDA_LAUNCH_FAILED, 1, NULL, 1, true, false, 1 },
-        { "calls of a late device", 1, 11, NULL, 0, true, true, 7 },
-        { "kernels that fault late", EXL2__CUDA_ILLEGAL_ADDRESS, 1, NULL, 1, true, true, 3 },
+        { "calls", 1, 11, NULL, 0, false, EAGER, 1 },
+        { "calls that end the context", EXL2__CUDA_ILLEGAL_ADDRESS, 11, NULL, 0, true, EAGER, 1 },
+        { "allocations", EXL2__CUDA_OUT_OF_MEMORY, 1, "cuMemAlloc", 0, true, EAGER, 1 },
+        { "pinned allocations", EXL2__CUDA_OUT_OF_MEMORY, 1, "cuMemHostAlloc", 0, true, EAGER, 1 },
+        { "kernels that fault", EXL2__CUDA_LAUNCH_FAILED, 1, NULL, 1, true, EAGER, 1 },
+        { "calls of a device that works while the host sleeps", 1, 11, NULL, 0, true, ASLEEP, 3 },
+        { "kernels that fault while the host sleeps", EXL2__CUDA_ILLEGAL_ADDRESS, 1, NULL, 1, true, ASLEEP, 1 },
+        { "calls of a late device", 1, 11, NULL, 0, true, LATE, 7 },
+        { "kernels that fault late", EXL2__CUDA_ILLEGAL_ADDRESS, 1, NULL, 1, true, LATE, 3 },
     };
     machine_drop_cache();
     for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
