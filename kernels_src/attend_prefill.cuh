@@ -38,7 +38,7 @@ typedef struct exl2k_prefill {
 
 typedef struct exl2k_rows_sums { /* lane 4g + t: pairs g and g + 8 */
     f32 out[2 * EXL2K_OUT_STEPS][4]; /* dims 8n + 2t, + 1 of pair g, then of pair g + 8 */
-    f32 most[2], total[2];
+    f32 most[2], total[2];           /* most: about the largest score, times log2(e) */
 } exl2k_rows_sums;
 
 /* Row of a pair of this CTA, as the pass counts them. */
@@ -167,49 +167,62 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 }
 
-/* Scores of the tile at token `first` -> weights against the largest score so far; old sums are scaled to it. */
-EXL2K_FN void exl2k_tile_soften(const exl2k_prefill &p, exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], u32 first,
-                                f32 scale)
+/* Scores of tokens behind a pair's position, in the tile at token `first`, count nothing. */
+EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first)
+{
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
+            score[n][i] = key <= p.position[i / 2] ? score[n][i] : EXL2K_MINUS_INF;
+        }
+    }
+}
+
+/* Sums are scaled anew only when a pair's largest score has grown by more than this since; so weights are up to 2^8. */
+#define EXL2K_GROWTH 8.0f
+
+/* most: this lane's largest scores. A pair's largest one is that of four lanes, and each pair decides for itself. */
+EXL2K_FN void exl2k_sums_scale(exl2k_rows_sums &s, const f32 most[2])
 {
     f32 factor[2];
-    bool changed = false;
-    if (first + EXL2K_KEYS > p.warp_first + 1) {
+    for (u32 j = 0; j < 2; j++) {
+        f32 now = fmaxf(most[j], __shfl_xor_sync(EXL2K_ALL, most[j], 1));
+        now = fmaxf(now, __shfl_xor_sync(EXL2K_ALL, now, 2));
+        now = now > s.most[j] + EXL2K_GROWTH ? now : s.most[j];
+        factor[j] = exl2k_exp2(s.most[j] - now);
+        s.total[j] *= factor[j];
+        s.most[j] = now;
+    }
 #pragma unroll
-        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-            for (u32 i = 0; i < 4; i++) {
-                u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
-                score[n][i] = key <= p.position[i / 2] ? score[n][i] : EXL2K_MINUS_INF;
-            }
+    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            s.out[n][i] *= factor[i / 2];
         }
     }
+}
+
+/* Scores -> weights against s.most. */
+EXL2K_FN void exl2k_tile_soften(exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], f32 scale)
+{
+    f32 most[2];
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
-        f32 most = score[0][2 * j], total = 0.0f;
+        most[j] = fmaxf(score[0][2 * j], score[0][2 * j + 1]);
 #pragma unroll
-        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-            most = fmaxf(most, fmaxf(score[n][2 * j], score[n][2 * j + 1]));
+        for (u32 n = 1; n < EXL2K_KEYS / 8; n++) {
+            most[j] = fmaxf(most[j], fmaxf(score[n][2 * j], score[n][2 * j + 1]));
         }
-        most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(EXL2K_ALL, most, 2));
-        most = fmaxf(most * scale, s.most[j]);
-#pragma unroll
-        for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-            for (u32 i = 2 * j; i < 2 * j + 2; i++) {
-                score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -most));
-                total += score[n][i];
-            }
-        }
-        factor[j] = exl2k_exp2(s.most[j] - most);
-        changed = changed || most != s.most[j];
-        s.total[j] = s.total[j] * factor[j] + total;
-        s.most[j] = most;
+        most[j] *= scale;
     }
-    if (__any_sync(EXL2K_ALL, changed)) {
+    if (__any_sync(EXL2K_ALL, most[0] > s.most[0] + EXL2K_GROWTH || most[1] > s.most[1] + EXL2K_GROWTH)) {
+        exl2k_sums_scale(s, most);
+    }
 #pragma unroll
-        for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
-            for (u32 i = 0; i < 4; i++) {
-                s.out[n][i] *= factor[i / 2];
-            }
+    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -s.most[i / 2]));
+            s.total[i / 2] += score[n][i];
         }
     }
 }
@@ -288,7 +301,10 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
         if (first <= p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
             exl2k_tile_scores(score, query, at);
-            exl2k_tile_soften(p, s, score, first, a.scale * EXL2K_LOG2E);
+            if (first + EXL2K_KEYS > p.warp_first + 1) {
+                exl2k_tile_mask(p, score, first);
+            }
+            exl2k_tile_soften(s, score, a.scale * EXL2K_LOG2E);
             exl2k_tile_mix(p, s, score, at + EXL2K_KV_BYTES);
         }
         u32 swap = at;
