@@ -480,7 +480,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
    context. */
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
 /* [E wait] Measures the memory of the engine's GPU, the yardstick of tokens a second; for tools. It takes milliseconds,
-   once its kernels are there, and half of the GPU's free memory for that time, at most 2 GiB. NO_DEVICE when models run
+   once its kernels are there, and half of the GPU's free memory for that time, at most 4 GiB. NO_DEVICE when models run
    on the CPU; as exl2_model_load, what a GPU may fail with. */
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */

@@ -9,7 +9,7 @@
 #include "../../kernels_src/probe_args.h"
 #include "cuda_device.h"
 
-#define EXL2__CUDA_PROBE_BYTES ((uint64_t)2 << 30) /* more than any cache holds; less where the device has less */
+#define EXL2__CUDA_PROBE_BYTES ((uint64_t)4 << 30) /* more than any cache holds; less where the device has less */
 #define EXL2__CUDA_PROBE_ALIGN ((uint64_t)1 << 20)
 #define EXL2__CUDA_PROBE_RUNS 10u                  /* the best one counts */
 
