@@ -147,7 +147,7 @@
    without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
    it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and where nobody waits
    the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token a step. `wait` lets
-   a step sleep until the device has finished a pass, or two that take less than 4 ms each, as being woken is most of
+   a step sleep until the device has finished a pass, or two that decode in less than 4 ms each: being woken is most of
    what a token costs the processor: for programs without frames. One pass takes rows of all active jobs: a token of
    each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody
    decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once

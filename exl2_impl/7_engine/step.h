@@ -136,7 +136,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
 
 /* How many passes the rows of this one may go on for before their tokens are known here: some have tokens left to draw,
    and nobody else waits to be in the next pass. One that heals a token has a mask now, and perhaps none then. */
-static inline uint32_t exl2__step_may_repeat(exl2_engine *e, exl2__model *m)
+static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -259,7 +259,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
         return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
     }
     uint32_t most = budget->wait ? m->backend->ahead(m->device) : 1;
-    pace->ahead = pace->timed ? 0 : exl2__min32(most, exl2__step_may_repeat(e, m));
+    pace->ahead = pace->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
     return exl2__forward_queue(&m->forward, pace, status);
 }
 

@@ -10,9 +10,11 @@
 
 #include <time.h>
 
-/* For fake_engine.c, in place of nanosleep: the device works until each stream has recorded an event. It takes no time,
-   unless there is nothing to do. */
+/* For fake_engine.c, in place of nanosleep and clock_gettime, so in front of the engine's own files. While the host
+   sleeps the device works until each stream has recorded an event; the clock goes by what sleeps ask for, and by a
+   microsecond a look, so that what the engine learns of times does not depend on the machine. */
 int fake_sleep(const struct timespec *time, struct timespec *left);
+int fake_clock(int clock, struct timespec *time);
 
 #include "../../exl2_impl/3_backend/cuda_api.h"
 

@@ -1,11 +1,11 @@
 /* fake_memory.c: memory and streams of the fake driver: work is queued, and executed only when somebody waits or asks.
    takes: fake_objects.h.
-   gives: fake_queue, fake_run_until, fake_sleep, fake_fill_memory.
+   gives: fake_queue, fake_run_until, fake_sleep, fake_clock, fake_fill_memory.
    owns:  nothing of its own.
    next:  fake_work.c */
 #include "fake_objects.h"
 
-static uint64_t next_op = 1, clock_ticks;
+static uint64_t next_op = 1, clock_ticks, host_ns;
 
 /* ---- execution ---- */
 
@@ -95,6 +95,7 @@ void fake_run_until(object *stream, uint64_t id)
 int fake_sleep(const struct timespec *time, struct timespec *left)
 {
     bool worked = false;
+    host_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
     for (object *o = fake_first(); o; o = o->next) {
         for (bool recorded = false; o->kind == STREAM && o->first && !recorded; worked = true) {
             recorded = o->first->kind == OP_RECORD;
@@ -102,6 +103,15 @@ int fake_sleep(const struct timespec *time, struct timespec *left)
         }
     }
     return worked ? 0 : nanosleep(time, left);
+}
+
+int fake_clock(int clock, struct timespec *time)
+{
+    (void)clock;
+    host_ns += 1000;
+    time->tv_sec = (time_t)(host_ns / 1000000000u);
+    time->tv_nsec = (long)(host_ns % 1000000000u);
+    return 0;
 }
 
 int fake_queue(exl2__cuda_stream *handle, op o)

@@ -2,7 +2,7 @@
 # sanitize.sh: compute-sanitizer's memcheck, racecheck and synccheck over every kernel on small shapes: 0 findings.
 #   tests/device/sanitize.sh FOLDER            FOLDER: of pack.sh
 # Shapes of phases.c with heads of 64, 128 and 256 elements, one with orders of its own for v and up and a dense one run
-# every kernel but the probes, which `host` runs. Two to three minutes. Exit code: 0, 1, or 77 where compute-sanitizer
+# every kernel but the probe, which `host` runs. Two to three minutes. Exit code: 0, 1, or 77 where compute-sanitizer
 # or a GPU is not there.
 folder=${1:-.}
 logs=${OUT:-device-log}

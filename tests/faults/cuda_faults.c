@@ -1,6 +1,6 @@
 /* cuda_faults.c: what hosts and GPUs do at bad moments, over the fake driver: cancel and close at every border of a
    pass, a kernel that faults and a device that vanishes in the middle of a token, caps of memory down to the byte,
-   drivers older than the code, contexts of the host, all kinds of devices, tokens queued ahead.
+   drivers older than the code, contexts of the host, all kinds of devices.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program.
@@ -414,65 +414,6 @@ static void test_two_models(void)
     end(&l);
 }
 
-/* ---- tokens two at a time ---- */
-
-static uint32_t drawn; /* passes that drew */
-
-static void run_counted(const char *function, const void *arguments, const unsigned grid[3])
-{
-    drawn += strcmp(function, "exl2k_sample_draw") == 0;
-    fake_model_run(function, arguments, grid);
-}
-
-/* Steps until nothing moves any more; how many of them waited for two passes. */
-static uint32_t step_pairs(exl2_engine *e, const exl2_step_desc *step)
-{
-    uint32_t pairs = 0, before = drawn;
-    for (uint32_t i = 0; i < 1000 && exl2_step(e, step) != EXL2_IDLE; i++) {
-        pairs += drawn - before == 2;
-        before = drawn;
-    }
-    return pairs;
-}
-
-/* A step that may wait sleeps once for two tokens of a quick model; one that may not, or has a budget, never does.
-   Wherever a job stops, is cancelled or joined by another, histories are right. */
-static void test_pairs(void)
-{
-    static const exl2_step_desc steps[] = { { .wait = true }, { .wait = false }, { .wait = true, .gpu_us = 1 } };
-    exl2_job job, other;
-    make(true);
-    fake.run = run_counted;
-    cuda_life l = begin(true);
-    for (uint32_t i = 0; i < EXL2__COUNT(steps); i++) {
-        CHECK_INT(exl2_session_rewind(l.e, l.a, 14), EXL2_OK);
-        exl2_job_desc d = cuda_job(l.a, cuda_prompt, 2, 30, &cuda_said[0]);
-        CHECK_INT(exl2_job_start(l.e, &d, &job), EXL2_OK);
-        uint32_t pairs = step_pairs(l.e, &steps[i]);
-        CHECK(i == 0 ? pairs >= 12 && pairs <= 15 : pairs == 0);
-        cuda_expect_history(l.e, l.a, 16, 46);
-    }
-    for (uint32_t n = 1; n < 20; n++) {
-        CHECK_INT(exl2_session_rewind(l.e, l.a, 14), EXL2_OK);
-        CHECK_INT(exl2_session_rewind(l.e, l.b, 0), EXL2_OK);
-        exl2_job_desc d[2] = { cuda_job(l.a, cuda_prompt, 2, 30, &cuda_said[0]),
-                               cuda_job(l.b, cuda_prompt, 8, 12, &cuda_said[1]) };
-        CHECK_INT(exl2_job_start(l.e, &d[0], &job), EXL2_OK);
-        for (uint32_t i = 0; i < n; i++) {
-            exl2_step(l.e, &steps[0]);
-        }
-        CHECK_INT(exl2_job_start(l.e, &d[1], &other), EXL2_OK);
-        for (uint32_t i = 0; i < n / 2; i++) {
-            exl2_step(l.e, &steps[i % 3]);
-        }
-        CHECK_INT(exl2_job_cancel(l.e, job), EXL2_OK);
-        step_pairs(l.e, &steps[0]);
-        cuda_expect_history(l.e, l.a, 16, 16 + cuda_said[0].count);
-        cuda_expect_history(l.e, l.b, 8, 20);
-    }
-    end(&l);
-}
-
 int main(void)
 {
     machine_drop_cache();
@@ -482,7 +423,6 @@ int main(void)
     test_cap();
     test_hooks();
     test_two_models();
-    test_pairs();
     for (int what = CANCEL; what < MOMENTS; what++) {
         test_borders((moment)what);
     }

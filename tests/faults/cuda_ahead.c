@@ -1,24 +1,104 @@
-/* cuda_random.c: jobs that start, pause, end, are cancelled and share histories at random moments, in steps of every
-   kind, over a device that works while the host sleeps: whatever was queued ahead, histories are what the fake model
-   says, and nothing is left.
+/* cuda_ahead.c: passes that are queued before their tokens are known, over a device that works while the host sleeps:
+   two tokens a sleep; and jobs that start, pause, end, are cancelled and share histories at random moments, in steps of
+   every kind. Histories are what the fake model says, and nothing is left.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program.
    next:  cuda_rig.h */
 #include "cuda_rig.h"
 
+/* An engine with the golden model. Exits when that fails. */
+static cuda_life begin(void (*run)(const char *function, const void *arguments, const unsigned grid[3]))
+{
+    machine_make();
+    fake.run = run;
+    cuda_life l = { .e = cuda_open() };
+    if (!CHECK(l.e != NULL) || !CHECK_INT(cuda_load(l.e, &l.model), EXL2_OK)) {
+        exit(1);
+    }
+    return l;
+}
+
+static void end(cuda_life *l)
+{
+    exl2_close(l->e);
+    machine_end();
+}
+
+/* ---- tokens two at a time ---- */
+
+static uint32_t drawn; /* passes that drew */
+
+static void run_counted(const char *function, const void *arguments, const unsigned grid[3])
+{
+    drawn += strcmp(function, "exl2k_sample_draw") == 0;
+    fake_model_run(function, arguments, grid);
+}
+
+/* Steps until nothing moves any more; how many of them waited for two passes. */
+static uint32_t step_pairs(exl2_engine *e, const exl2_step_desc *step)
+{
+    uint32_t pairs = 0, before = drawn;
+    for (uint32_t i = 0; i < 1000 && exl2_step(e, step) != EXL2_IDLE; i++) {
+        pairs += drawn - before == 2;
+        before = drawn;
+    }
+    return pairs;
+}
+
+/* A step that may wait sleeps once for two tokens of a quick model; one that may not, or has a budget, never does.
+   Wherever a job stops, is cancelled or joined by another, histories are right. */
+static void test_pairs(void)
+{
+    static const exl2_step_desc steps[] = { { .wait = true }, { .wait = false }, { .wait = true, .gpu_us = 1 } };
+    exl2_job job, other;
+    cuda_life l = begin(run_counted);
+    exl2_session_open(l.e, l.model, &l.a);
+    exl2_session_open(l.e, l.model, &l.b);
+    CHECK_INT(cuda_use_alone(&l), EXL2_OK);
+    for (uint32_t i = 0; i < EXL2__COUNT(steps); i++) {
+        CHECK_INT(exl2_session_rewind(l.e, l.a, 14), EXL2_OK);
+        exl2_job_desc d = cuda_job(l.a, cuda_prompt, 2, 30, &cuda_said[0]);
+        CHECK_INT(exl2_job_start(l.e, &d, &job), EXL2_OK);
+        uint32_t pairs = step_pairs(l.e, &steps[i]);
+        CHECK(i == 0 ? pairs >= 12 && pairs <= 15 : pairs == 0);
+        cuda_expect_history(l.e, l.a, 16, 46);
+    }
+    for (uint32_t n = 1; n < 20; n++) {
+        CHECK_INT(exl2_session_rewind(l.e, l.a, 14), EXL2_OK);
+        CHECK_INT(exl2_session_rewind(l.e, l.b, 0), EXL2_OK);
+        exl2_job_desc d[2] = { cuda_job(l.a, cuda_prompt, 2, 30, &cuda_said[0]),
+                               cuda_job(l.b, cuda_prompt, 8, 12, &cuda_said[1]) };
+        CHECK_INT(exl2_job_start(l.e, &d[0], &job), EXL2_OK);
+        for (uint32_t i = 0; i < n; i++) {
+            exl2_step(l.e, &steps[0]);
+        }
+        CHECK_INT(exl2_job_start(l.e, &d[1], &other), EXL2_OK);
+        for (uint32_t i = 0; i < n / 2; i++) {
+            exl2_step(l.e, &steps[i % 3]);
+        }
+        CHECK_INT(exl2_job_cancel(l.e, job), EXL2_OK);
+        step_pairs(l.e, &steps[0]);
+        cuda_expect_history(l.e, l.a, 16, 16 + cuda_said[0].count);
+        cuda_expect_history(l.e, l.b, 8, 20);
+    }
+    end(&l);
+}
+
+/* ---- random moments ---- */
+
 enum { SPEAKERS = 6, MOVES = 60000, PROMPT = 8, NEW = 12 };
 
 typedef struct speaker {
     exl2_session session;
     exl2_job job;
-    size_t given; /* tokens of the history that nobody drew, or that were checked */
+    size_t given; /* tokens of the history in front of what the job draws */
     bool busy;
     rig_said said;
 } speaker;
 
 static speaker speakers[SPEAKERS];
-static uint32_t context_max;
+static uint32_t context_max, ended;
 static uint64_t state = 1;
 
 static uint32_t below(uint32_t n)
@@ -43,7 +123,6 @@ static void start(exl2_engine *e, speaker *s)
     }
     exl2_job_desc d = cuda_job(s->session, cuda_prompt, prompt, 1 + below(NEW), &s->said);
     d.priority = (int32_t)below(2);
-    d.sampler.seed = 1 + below(100);
     d.sampler.repeat_penalty = below(4) ? 0 : 1.1f;
     s->said.stop_after = below(6) ? 0 : 1 + below(5);
     s->said.flow = below(2) ? EXL2_STOP_JOB : EXL2_PAUSE_JOB;
@@ -59,6 +138,7 @@ static void check_end(exl2_engine *e, speaker *s)
     size_t tokens = tokens_of(e, s->session);
     cuda_expect_history(e, s->session, tokens < s->given ? tokens : s->given, tokens);
     s->busy = false;
+    ended++;
 }
 
 static void move(exl2_engine *e, speaker *s)
@@ -86,17 +166,11 @@ static void move(exl2_engine *e, speaker *s)
     }
 }
 
-int main(void)
+static void test_random(void)
 {
-    uint32_t ended = 0;
-    machine_drop_cache();
-    machine_make();
-    fake.run = fake_model_run;
-    cuda_life l = { .e = cuda_open() };
-    if (!CHECK(l.e != NULL) || !CHECK_INT(cuda_load(l.e, &l.model), EXL2_OK)) {
-        return 1;
-    }
+    cuda_life l = begin(fake_model_run);
     exl2_model_info info;
+    exl2_engine_stats stats;
     CHECK_INT(exl2_model_get(l.e, l.model, &info), EXL2_OK);
     context_max = info.context_max;
     for (uint32_t i = 0; i < SPEAKERS; i++) {
@@ -104,7 +178,6 @@ int main(void)
     }
     for (uint32_t i = 0; i < MOVES; i++) {
         move(l.e, &speakers[below(SPEAKERS)]);
-        ended += speakers[i % SPEAKERS].said.done_events;
     }
     for (uint32_t i = 0; i < SPEAKERS; i++) {
         if (speakers[i].busy) {
@@ -119,13 +192,18 @@ int main(void)
         }
         CHECK_INT(exl2_session_close(l.e, speakers[i].session), EXL2_OK);
     }
-    exl2_engine_stats stats;
     exl2_stats(l.e, &stats);
     CHECK_INT(stats.pages_used, 0);
-    CHECK(ended > 100);
-    exl2_close(l.e);
+    CHECK(ended > 1000);
+    end(&l);
+}
+
+int main(void)
+{
     machine_drop_cache();
-    machine_end();
+    test_pairs();
+    test_random();
+    machine_drop_cache();
     fake_reset();
     return check_done();
 }
