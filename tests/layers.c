@@ -5,7 +5,7 @@
    next:  ../meson.build */
 #include "names.h"
 
-#define LINES_MAX 500
+#define LINES_MAX 800
 #define COLUMNS_MAX 120
 
 /* ---- file heads ---- */
@@ -188,7 +188,7 @@ static void check_sizes(void)
         for (size_t i = 0; i < names.count; i++) {
             source_file file = source_read(names.paths[i]);
             bool generated = strcmp(file.path, "exl2_impl/6_text/unicode.h") == 0;
-            require(generated || file.lines <= LINES_MAX, &file, file.lines, "split this file; lines allowed", "500");
+            require(generated || file.lines <= LINES_MAX, &file, file.lines, "split this file; lines allowed", "800");
             require(strchr(file.text, '\t') == NULL, &file, 1, "tab", "indent by four spaces");
             check_columns(&file);
         }
