@@ -218,7 +218,7 @@ static void check_long_file(void)
 {
     static char text[20000];
     write_tree();
-    for (int i = 0; i < 501; i++) {
+    for (int i = 0; i < 801; i++) {
         strcat(text, "\n");
     }
     write_file("tests/go.c", text);
