@@ -54,6 +54,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/fields.h"
 /* defines: frequencies of RoPE and their scalings */
 #include "1_load/model_rope.h"
+/* defines: one row per architecture: names of its tensors */
+#include "1_load/arch.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
 /* defines: the safetensors files of a folder, open */
@@ -67,8 +69,6 @@ EXL2__SIZE_BEGIN
 
 /* defines: the backend boundary */
 #include "2_graph/phases.h"
-/* defines: one row per architecture: names of its tensors */
-#include "2_graph/arch.h"
 /* defines: shapes, limits and bytes of a model, before anything is allocated */
 #include "2_graph/plan.h"
 /* defines: tensors, slice by slice, into a backend's packing */

@@ -7,6 +7,7 @@
 #ifndef EXL2__MODEL_CONFIG_H
 #define EXL2__MODEL_CONFIG_H
 
+#include "arch.h"
 #include "fields.h"
 #include "model_rope.h"
 
@@ -24,7 +25,7 @@ typedef struct exl2__config_defaults {
 } exl2__config_defaults;
 
 typedef struct exl2__config {
-    char arch[32]; /* "LlamaForCausalLM" */
+    const exl2__arch *arch; /* its row */
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter;
     uint32_t context_max; /* tokens that the model was made for */
     float norm_eps, attn_scale;
@@ -39,28 +40,7 @@ typedef struct exl2__config {
 
 /* ---- architecture ---- */
 
-/* Architectures of their own, known to ExLlamaV2 or Transformers, that this engine does not compute. */
-static inline bool exl2__config_is_foreign(const char *arch)
-{
-    static const char *const names[] = {
-        "MistralForCausalLM", "MixtralForCausalLM", "LlavaForConditionalGeneration",
-        "Mistral3ForConditionalGeneration", "YiForCausalLM", "OrionForCausalLM", "Qwen2ForCausalLM",
-        "Qwen3ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Qwen2VLForConditionalGeneration",
-        "Qwen2_5_VLForConditionalGeneration", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-        "Gemma3ForConditionalGeneration", "GemmoeForCausalLM", "Starcoder2ForCausalLM", "CohereForCausalLM",
-        "Cohere2ForCausalLM", "DbrxForCausalLM", "Phi3ForCausalLM", "Phi3SmallForCausalLM", "PhiMoEForCausalLM",
-        "GPTBigCodeForCausalLM", "GPT2LMHeadModel", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM",
-        "InternLM2ForCausalLM", "IndexForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
-        "GlmForCausalLM", "Glm4ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-    };
-    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
-        if (strcmp(arch, names[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
+/* An architecture without a row is refused: its tensors may fit those of Llama while its mathematics does not. */
 static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__json_get(&f->json, 0, "architectures");
@@ -72,19 +52,17 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
         f->json.tokens[name].kind != EXL2__JSON_STRING) {
         return exl2__fields_bad(f, "architectures", list, "a list of exactly one name");
     }
-    char arch[128] = { 0 };
-    size_t bytes = exl2__json_text(&f->json, name, arch, sizeof arch - 1);
-    if (bytes > sizeof arch - 1 || exl2__config_is_foreign(arch)) {
-        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED,
-                          "%s: unsupported architecture '%s', supported is LlamaForCausalLM",
-                          f->label, arch);
+    for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
+        if (exl2__json_is(&f->json, name, exl2__archs[i].name)) {
+            out->arch = &exl2__archs[i];
+            return EXL2_OK;
+        }
     }
-    if (strcmp(arch, "LlamaForCausalLM") != 0) {
-        exl2__log(f->c, EXL2_LOG_WARN, "%s: architecture '%s' is unknown and taken for LlamaForCausalLM", f->label,
-                  arch);
-    }
-    exl2__format(out->arch, sizeof out->arch, "%s", arch);
-    return EXL2_OK;
+    const char *found = f->json.text + f->json.tokens[name].begin;
+    size_t bytes = f->json.tokens[name].end - f->json.tokens[name].begin;
+    bytes = bytes > 100 ? exl2__utf8_cut(found, 100) : bytes;
+    return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: unsupported architecture '%.*s', supported is LlamaForCausalLM",
+                      f->label, (int)bytes, found);
 }
 
 /* Keys with which Llama-like configs ask for something that Llama does not compute, and the value that asks for

@@ -2,7 +2,7 @@
    takes: numbers that model_config.h has checked.
    gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies.
    owns:  nothing.
-   next:  model_config.h */
+   next:  arch.h */
 #ifndef EXL2__MODEL_ROPE_H
 #define EXL2__MODEL_ROPE_H
 

@@ -2,7 +2,7 @@
    takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
    gives: EXL2__PHASES, the structs that cross the boundary, exl2__backend.
    owns:  nothing; a backend owns weights, pages and scratch, in arenas whose size `measure` gave.
-   next:  arch.h */
+   next:  plan.h */
 #ifndef EXL2__PHASES_H
 #define EXL2__PHASES_H
 

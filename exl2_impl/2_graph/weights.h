@@ -10,7 +10,6 @@
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/exl2_matrix.h"
-#include "arch.h"
 #include "plan.h"
 
 #define EXL2__SLICE_BYTES (1u << 20) /* read at a time, unless one row is longer */
@@ -24,7 +23,6 @@ typedef struct exl2__unit {
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    const exl2__arch *arch;
     bool tied;                        /* no head of its own: the embedding serves */
     uint32_t embed_rows;
     /* Measured: */
@@ -60,7 +58,7 @@ static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, ex
         { 1, { EXL2__LINEAR_DOWN } },
     };
     const exl2__config *c = &w->config;
-    const exl2__arch *a = w->arch;
+    const exl2__arch *a = w->config.arch;
     uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, layer = (index - 1) / 4,
              kind = (index - 1) % 4;
     const uint32_t in[EXL2__LINEAR_COUNT] = { c->hidden, c->hidden, c->hidden, q, c->hidden, c->hidden, c->inter };
@@ -181,15 +179,15 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
                                          const exl2__device *device)
 {
     exl2__matrix_desc embed;
-    w->arch = exl2__arch_find(w->config.arch);
+    const exl2__arch *arch = w->config.arch;
     EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
-    EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, w->arch->embed, w->config.hidden, w->config.vocab, &embed));
+    EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, arch->embed, w->config.hidden, w->config.vocab, &embed));
     if (embed.out < w->config.vocab) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir,
-                          w->arch->embed, embed.out, w->config.vocab);
+                          arch->embed, embed.out, w->config.vocab);
     }
     w->embed_rows = embed.out;
-    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, w->arch->head);
+    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->head);
     w->weight_bytes = backend->vector_bytes(device, w->config.hidden) * (2u * w->config.layers + 1);
     w->slice_bytes = EXL2__SLICE_BYTES;
     for (uint32_t index = 0; index < exl2__weights_units(w); index++) {
@@ -303,7 +301,7 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
         if (w->tied) {
             plan->head = plan->embed;
         }
-        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->arch->final_norm, &plan->final_norm));
+        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->config.arch->final_norm, &plan->final_norm));
     }
     return EXL2_OK;
 }

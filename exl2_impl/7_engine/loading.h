@@ -109,7 +109,7 @@ static void exl2__loading_info(exl2__model *m)
 {
     const exl2__config *config = &m->load.config;
     exl2_model_info *info = &m->info;
-    exl2__format(info->arch, sizeof info->arch, "%s", config->arch);
+    exl2__format(info->arch, sizeof info->arch, "%s", config->arch ? config->arch->name : ""); /* text_only */
     info->state = EXL2_PENDING;
     info->vocab = config->vocab;
     info->hidden = config->hidden;

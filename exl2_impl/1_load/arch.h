@@ -1,12 +1,12 @@
 /* arch.h: one row per architecture: how its tensors are called. A new Llama-like model is a new row.
-   takes: the architecture string of config.json.
-   gives: exl2__arch, exl2__arch_find, exl2__arch_key.
+   takes: nothing.
+   gives: exl2__linear, exl2__arch, exl2__archs, exl2__arch_key.
    owns:  nothing.
-   next:  plan.h */
+   next:  model_config.h */
 #ifndef EXL2__ARCH_H
 #define EXL2__ARCH_H
 
-#include "phases.h"
+#include "../0_base/result.h"
 
 /* The matrices of a layer, in the order in which they are loaded. */
 typedef enum exl2__linear {
@@ -15,7 +15,8 @@ typedef enum exl2__linear {
     EXL2__LINEAR_COUNT
 } exl2__linear;
 
-/* Names follow exl2-format 3.1; those of a layer come behind "model.layers.<index>.". */
+/* `name` is the string in config.json. The names of tensors follow exl2-format 3.1; those of a layer come after
+   "model.layers.<index>.". */
 typedef struct exl2__arch {
     const char *name;
     const char *embed, *final_norm, *head;
@@ -30,18 +31,6 @@ static const exl2__arch exl2__archs[] = {
       { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
         "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" } },
 };
-
-/* The row of that name; an unknown architecture is read as Llama (exl2-format 1.3), and says so when tensors are
-   missing. */
-static inline const exl2__arch *exl2__arch_find(const char *name)
-{
-    for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
-        if (strcmp(exl2__archs[i].name, name) == 0) {
-            return &exl2__archs[i];
-        }
-    }
-    return &exl2__archs[0];
-}
 
 #define EXL2__KEY_BYTES 96
 
