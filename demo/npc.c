@@ -63,6 +63,11 @@ static exl2_flow on_load(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
+static void on_warning(void *user, const char *text)
+{
+    screen_note(user, "Warning: %s", text);
+}
+
 static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
@@ -269,6 +274,8 @@ static int run(const npc_options *o)
     if (good) {
         interrupt_watch();
         show_room(&g);
+        g.host.on_warning = on_warning;
+        g.host.warning_user = &g.screen;
         good = run_game(&g);
         screen_close(&g.screen);
         keyboard_close(&g.keyboard);

@@ -174,7 +174,7 @@ static int run(info *i, bool json)
 
 int cli_info(int argc, char **argv)
 {
-    info i = { .options = { .threads = 1 } };
+    info i = { .options = { .threads = 1, .says_place = true } };
     bool json = false;
     const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; none: the GPUs alone" } };
     const arg flags[] = {

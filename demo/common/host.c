@@ -11,14 +11,48 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The engine's warnings: of those at its opening the one that says why there is no GPU is kept. */
+/* Measuring and loading a model give the same warnings; each is told once. */
+static bool is_new(host *h, const char *text)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *at = text; *at; at++) {
+        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+    }
+    uint32_t known = h->warnings < HOST_WARNINGS ? h->warnings : HOST_WARNINGS;
+    for (uint32_t i = 0; i < known; i++) {
+        if (h->warned[i] == hash) {
+            return false;
+        }
+    }
+    h->warned[h->warnings++ % HOST_WARNINGS] = hash;
+    return true;
+}
+
+/* Failures are printed by whoever made the call, so only warnings are told here. That a machine has no GPU at all is
+   nothing to warn of. */
 static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
 {
-    static const char start[] = "models run on the CPU: ";
+    static const char start[] = "models run on the CPU: ", none[] = "no CUDA d"; /* driver, device */
     host *h = user;
     (void)code;
-    if (level == EXL2_LOG_WARN && strncmp(text, start, sizeof start - 1) == 0) {
+    if (level != EXL2_LOG_WARN) {
+        return;
+    }
+    if (strncmp(text, start, sizeof start - 1) == 0) {
         snprintf(h->why_cpu, sizeof h->why_cpu, "%s", text + sizeof start - 1);
+        if (h->says_place || strncmp(h->why_cpu, none, sizeof none - 1) == 0) {
+            return;
+        }
+    }
+    if (!is_new(h, text)) {
+        return;
+    }
+    progress_end(&h->bar);
+    if (h->on_warning) {
+        h->on_warning(h->warning_user, text);
+    } else {
+        fflush(stdout);
+        fprintf(stderr, "warning: %s\n", text);
     }
 }
 
@@ -27,7 +61,7 @@ bool host_open(host *h, const host_options *o)
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
-    *h = (host){ .pool = pool_open(o->threads) };
+    *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place };
     if (!h->pool) {
         fprintf(stderr, "%u threads could not be started\n", o->threads ? o->threads : pool_processors());
         return false;

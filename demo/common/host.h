@@ -1,5 +1,5 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
-   keep how a job ended, print the sentence of a failure.
+   keep how a job ended, print the engine's warnings and the sentence of a failure.
    takes: --backend, --device, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
    owns:  the engine and the pool.
@@ -21,6 +21,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each p
     uint32_t threads;
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     bool first_start;    /* what lies there is not read */
+    bool says_place;     /* the program itself says why models run on the CPU: no warning of it */
     exl2_zones zones;    /* of the engine; what they point to outlives it */
 } host_options;
 
@@ -33,11 +34,18 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each p
     HOST_GPU_ARGS(options),  \
     { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
 
+#define HOST_WARNINGS 64
+
 typedef struct host { /* zeroed: closed */
     exl2_engine *engine;
     pool *pool;
     kernel_folder kernels;
     char why_cpu[256]; /* why --backend auto found no GPU, else "" */
+    bool says_place;
+    void (*on_warning)(void *user, const char *text); /* NULL: to stderr; may be set once the host is open */
+    void *warning_user;
+    uint64_t warned[HOST_WARNINGS]; /* hashes of the newest */
+    uint32_t warnings;
     exl2_model model;
     exl2_model_info info;
     progress bar;

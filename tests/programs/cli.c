@@ -434,6 +434,27 @@ static void check_failures_of_files(void)
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
 }
 
+/* What the engine warns of stands on stderr, once each, and beside a result that is as good as without. */
+static void check_warnings(void)
+{
+    char *text, command[4096];
+    snprintf(command, sizeof command, "cp -r '" MODELS "exl2-4bit' '%s/warned' && chmod u+w '%s/warned' && sed -i "
+             "'s/\"bos_token_id\": 1/\"bos_token_id\": 4000/; s/\"eos_token_id\": 2/\"eos_token_id\": 999/' "
+             "'%s/warned/config.json'", folder, folder, folder);
+    CHECK_INT(system(command), 0);
+    static const char *const commands[] = { "generate '%s/warned' --ids 1,2 --max 2 --json", "info '%s/warned' --json" };
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        CHECK_INT(program_run(commands[i], folder), 0);
+        text = program_read("err");
+        CHECK_TEXT(text, "warning: config.json: bos_token_id=4000 is ignored, the vocabulary has 320 tokens\n"
+                         "warning: config.json: eos_token_id=999 is ignored, the vocabulary has 320 tokens\n");
+        free(text);
+        text = program_read("out");
+        json_free(program_parse(text, strlen(text)));
+        free(text);
+    }
+}
+
 /* A disk that is full, a reader that has gone. */
 static void check_stdout(void)
 {
@@ -467,6 +488,7 @@ static void case_sentences(void)
     }
     check_usage();
     check_failures_of_files();
+    check_warnings();
     check_stdout();
 }
 
