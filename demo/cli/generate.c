@@ -11,6 +11,7 @@
 #include "../common/text_file.h"
 #include "cli.h"
 #include "ids.h"
+#include "logprobs.h"
 #include "sampling.h"
 #include "template.h"
 
@@ -26,8 +27,10 @@ typedef struct generate_options {
     const char *schema, *grammar, *regex, *choices;
     bool chat, json, heal;
     uint32_t max_tokens, min_tokens;
+    uint32_t logprobs; /* alternatives a token; UINT32_MAX: not asked for */
     float guidance;
     arg_texts stops, bans;
+    arg_numbers stop_ids;
     sampling_options sampling;
     host_options host;
 } generate_options;
@@ -46,6 +49,8 @@ typedef struct generation {
     char *template_text;
     exl2_session session;
     memory_text text; /* --json: all of it */
+    logprobs logprobs;
+    exl2_token stop_tokens[ARGS_LIST_MAX];
     uint32_t written; /* ids, where there is no tokenizer to make them text */
     host_end end;
 } generation;
@@ -57,14 +62,21 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     if (event->kind != EXL2_EVENT_TEXT) {
         return EXL2_CONTINUE;
     }
+    bool rows = g->options->logprobs != UINT32_MAX;
+    if (rows) {
+        logprobs_add(&g->logprobs, event);
+    }
     if (g->options->json) {
         memory_text_add(&g->text, event->text, event->bytes);
         return EXL2_CONTINUE;
     }
-    if (g->host->info.has_tokenizer) {
+    if (rows) {
+        logprobs_print(&g->logprobs, g->host);
+    } else if (g->host->info.has_tokenizer) {
         fwrite(event->text, 1, event->bytes, stdout);
     }
-    for (uint32_t i = 0; !g->host->info.has_tokenizer && i < event->token_count; i++) { /* as --ids takes them */
+    bool as_ids = !rows && !g->host->info.has_tokenizer; /* as --ids takes them */
+    for (uint32_t i = 0; as_ids && i < event->token_count; i++) {
         fprintf(stdout, "%s%d", g->written++ ? "," : "", event->tokens[i].token);
     }
     fflush(stdout);
@@ -95,6 +107,9 @@ static args_result check(const args_desc *d, const generate_options *o)
             return args_wrong(d, "%s takes a text that is not empty", stop ? "--stop" : "--ban-text");
         }
     }
+    if (o->logprobs != UINT32_MAX && o->logprobs > EXL2_ALTS_MAX) {
+        return args_wrong(d, "--logprobs is at most %d", EXL2_ALTS_MAX);
+    }
     if (!o->negative != !(o->guidance < 0 || o->guidance > 0)) {
         return args_wrong(d, "--guidance and --negative go together");
     }
@@ -110,6 +125,9 @@ static void print_json(const generation *g, const exl2_token *history, size_t co
     json_out_ids(&j, "prompt_ids", history, prompt);
     json_out_ids(&j, "ids", history + prompt, count - prompt);
     json_out_text(&j, "text", g->text.data ? g->text.data : "", g->text.bytes);
+    if (g->options->logprobs != UINT32_MAX) {
+        logprobs_json(&g->logprobs, &j, "logprobs");
+    }
     json_out_string(&j, "stop", host_stop_name(g->end.stop));
     json_out_object(&j, "stats");
     json_out_uint(&j, "prompt_tokens", stats->prompt_tokens);
@@ -129,7 +147,9 @@ static void print_end(const generation *g)
 {
     const exl2_job_stats *stats = &g->end.stats;
     double seconds = (double)stats->decode_ns * 1e-9;
-    fputc('\n', stdout);
+    if (g->options->logprobs == UINT32_MAX) { /* rows have their own */
+        fputc('\n', stdout);
+    }
     fflush(stdout);
     if (isatty(STDERR_FILENO) && seconds > 0) {
         fprintf(stderr, "[%s; %u tokens read, %u written, %.1f a second; seed %llu]\n", host_stop_name(g->end.stop),
@@ -184,7 +204,12 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
                         .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
-                        .guidance = o->guidance, .on_event = on_event, .user = g };
+                        .stop_tokens = g->stop_tokens, .stop_token_count = o->stop_ids.count,
+                        .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
+                        .user = g };
+    for (uint32_t i = 0; i < o->stop_ids.count; i++) {
+        g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
+    }
     const exl2_message negative = { .role = "user", .text = o->negative };
     if (o->negative && o->chat) {
         d.negative_messages = &negative;
@@ -250,7 +275,7 @@ static bool read_grammar(generation *g)
 
 int cli_generate(int argc, char **argv)
 {
-    generate_options o = { .sampling = sampling_defaults() };
+    generate_options o = { .logprobs = UINT32_MAX, .sampling = sampling_defaults() };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
@@ -264,6 +289,7 @@ int cli_generate(int argc, char **argv)
         SAMPLING_ARGS,
 #undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
+        { "--stop-ids", ARG_NUMBERS, &o.stop_ids, "1,2", "tokens that end the reply, besides the model's own" },
         { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
         { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
@@ -273,6 +299,7 @@ int cli_generate(int argc, char **argv)
         { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
         { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
         { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },
+        { "--logprobs", ARG_U32, &o.logprobs, "N", "each token's log-probability, and those of the N likeliest" },
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
     };
@@ -293,6 +320,7 @@ int cli_generate(int argc, char **argv)
     }
     host h = { 0 };
     generation g = { .options = &o, .host = &h };
+    g.logprobs.per_token = o.logprobs == UINT32_MAX ? 0 : o.logprobs;
     exl2_model_desc model = { .path = o.path };
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
@@ -307,5 +335,6 @@ int cli_generate(int argc, char **argv)
     free(g.file_text);
     free(g.grammar_text);
     free(g.text.data);
+    logprobs_free(&g.logprobs);
     return code;
 }

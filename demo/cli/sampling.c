@@ -5,6 +5,9 @@
    next:  ids.c */
 #include "sampling.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static bool given(float value)
 {
     return value < SAMPLING_NOT_GIVEN || value > SAMPLING_NOT_GIVEN;
@@ -56,10 +59,41 @@ static const exl2_token *take_tokens(const arg_numbers *from, exl2_token *to, ui
     return to;
 }
 
+/* "ID=X" */
+static bool read_bias(const char *text, exl2_bias *out)
+{
+    char *end;
+    const char *equals = strchr(text, '=');
+    size_t digits = strspn(text, "0123456789");
+    if (!equals || digits == 0 || digits > 9 || text + digits != equals || !equals[1]
+        || strspn(equals + 1, "0123456789+-.eE") != strlen(equals + 1)) {
+        return false;
+    }
+    out->token = (exl2_token)strtol(text, NULL, 10);
+    out->add = strtof(equals + 1, &end);
+    return *end == 0 && out->add >= -FLT_MAX && out->add <= FLT_MAX;
+}
+
+static args_result take_biases(const args_desc *d, sampling_options *o, exl2_sampler_desc *out)
+{
+    for (uint32_t i = 0; i < o->biases.count; i++) {
+        if (!read_bias(o->biases.items[i], &o->bias[i])) {
+            return args_wrong(d, "--bias takes a token id, '=' and a number, not '%s'", o->biases.items[i]);
+        }
+    }
+    out->bias = o->bias;
+    out->bias_count = o->biases.count;
+    return ARGS_OK;
+}
+
 args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_desc *out)
 {
-    args_result result = ARGS_OK;
-    *out = (exl2_sampler_desc){ .seed = o->seed, .temperature_last = o->temperature_last };
+    static const exl2_preset presets[] = { EXL2_PRESET_MODEL, EXL2_PRESET_NEUTRAL, EXL2_PRESET_GREEDY,
+                                           EXL2_PRESET_BALANCED };
+    bool greedy = o->greedy || presets[o->preset] == EXL2_PRESET_GREEDY;
+    *out = (exl2_sampler_desc){ .preset = presets[o->preset], .seed = o->seed,
+                                .temperature_last = o->temperature_last };
+    args_result result = take_biases(d, o, out);
     if (given(o->top_p) && !(o->top_p > 0)) {
         return args_wrong(d, "--top-p is above 0 and at most 1");
     }
@@ -79,10 +113,14 @@ args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_
         return result;
     }
     bool filters = o->top_k != UINT32_MAX || given(o->top_p) || given(o->min_p);
-    if (o->greedy && (filters || (given(o->temperature) && o->temperature > 0))) {
-        return args_wrong(d, "--greedy leaves no choice to --temperature, --top-k, --top-p and --min-p");
+    if (greedy && (filters || (given(o->temperature) && o->temperature > 0))) {
+        return args_wrong(d, "%s leaves no choice to --temperature, --top-k, --top-p and --min-p",
+                          o->greedy ? "--greedy" : "--preset greedy");
     }
-    if (o->greedy || (given(o->temperature) && o->temperature <= 0)) { /* filters leave the likeliest token */
+    if (o->greedy && o->preset) {
+        return args_wrong(d, "--greedy and --preset do not go together");
+    }
+    if (greedy || (given(o->temperature) && o->temperature <= 0)) { /* filters leave the likeliest token */
         out->preset = EXL2_PRESET_GREEDY;
         out->temperature = 0;
         out->top_k = 0;

@@ -47,6 +47,7 @@
 
 typedef struct sampling_options {
     bool greedy, temperature_last;
+    uint32_t preset; /* an exl2_preset, in the order of --preset */
 #define X(flag, name, low, high, help) float name; /* SAMPLING_NOT_GIVEN: the model's own */
     SAMPLING_NUMBERS(X)
 #undef X
@@ -55,8 +56,9 @@ typedef struct sampling_options {
 #undef X
     uint64_t seed;
     arg_numbers allow, ban, xtc_keep;
-    arg_texts dry_breakers;
+    arg_texts dry_breakers, biases; /* biases: "ID=X" */
     exl2_token tokens[3][ARGS_LIST_MAX]; /* those lists as ids */
+    exl2_bias bias[ARGS_LIST_MAX];
 } sampling_options;
 
 #define SAMPLING_FLOAT_ROW(flag, name, low, high, help) { flag, ARG_FLOAT, &SAMPLING_OF.name, "X", help },
@@ -64,19 +66,21 @@ typedef struct sampling_options {
 
 /* Rows of a flag table for the sampling_options that SAMPLING_OF names. */
 #define SAMPLING_ARGS                                                                                               \
+    { "--preset", ARG_CHOICE, &SAMPLING_OF.preset, "model|neutral|greedy|balanced", "where flags begin (model)" },  \
     { "--greedy", ARG_BOOL, &SAMPLING_OF.greedy, NULL, "always the likeliest token" },                              \
     SAMPLING_NUMBERS(SAMPLING_FLOAT_ROW) SAMPLING_COUNTS(SAMPLING_COUNT_ROW)                                        \
     { "--temperature-last", ARG_BOOL, &SAMPLING_OF.temperature_last, NULL, "the temperature comes behind filters" }, \
     { "--dry-breaker", ARG_TEXTS, &SAMPLING_OF.dry_breakers, "T", "DRY looks at nothing across T; may be repeated" }, \
     { "--xtc-keep", ARG_NUMBERS, &SAMPLING_OF.xtc_keep, "1,2", "tokens that XTC leaves alone" },                    \
+    { "--bias", ARG_TEXTS, &SAMPLING_OF.biases, "ID=X", "adds X to the logit of token ID; may be repeated" },       \
     { "--allow", ARG_NUMBERS, &SAMPLING_OF.allow, "1,2", "nothing but these tokens" },                              \
     { "--ban", ARG_NUMBERS, &SAMPLING_OF.ban, "1,2", "never these tokens" },                                        \
     { "--seed", ARG_U64, &SAMPLING_OF.seed, "N", "the same seed, the same text; 0 = drawn (0)" }
 
 /* Nothing given. */
 sampling_options sampling_defaults(void);
-/* What the flags ask for; a value out of range, or filters beside --greedy, is ARGS_USAGE with a sentence. *out points
-   into *o. */
+/* What the flags ask for; a value out of range, or a setting that greedy sampling does not look at, is ARGS_USAGE with
+   a sentence. *out points into *o. */
 args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_desc *out);
 
 #endif

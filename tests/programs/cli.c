@@ -151,6 +151,114 @@ static void check_skipping(const char *model, const json_value *ids)
     CHECK(fabs(all - front - rest) < 1e-4 * all);
 }
 
+/* The `rank` likeliest token of a position (0: the first). */
+static int ranked(const json_value *logits, size_t rank)
+{
+    size_t count = logits->child_count;
+    for (size_t id = 0; id < count; id++) {
+        size_t above = 0;
+        for (size_t other = 0; other < count; other++) {
+            above += item(logits, other)->number > item(logits, id)->number;
+        }
+        if (above == rank) {
+            return (int)id;
+        }
+    }
+    return -1;
+}
+
+/* The ids that `flags` give after these tokens, as they stand in the JSON. */
+static char *ids_with(const char *model, const char *ids, const char *flags)
+{
+    char *text;
+    json_value *said = program_json(program_run("generate " MODELS "%s --ids %s --max 40 --json %s", model, ids, flags),
+                                    &text);
+    const json_value *list = json_member(said, "ids");
+    char *copy = CHECK(list) ? memory_copy_text(list->raw, list->raw_bytes) : memory_copy_text("", 0);
+    json_free(said);
+    free(text);
+    return copy;
+}
+
+static void check_same_ids(const char *model, const char *ids, const char *a, const char *b, bool same)
+{
+    char *x = ids_with(model, ids, a), *y = ids_with(model, ids, b);
+    if (!CHECK((strcmp(x, y) == 0) == same)) {
+        printf("%s: %s; %s: %s\n", a, x, b, y);
+    }
+    free(x);
+    free(y);
+}
+
+/* Log-probabilities of the first token against the golden's logits; a bias, a stop id and presets do what they say. */
+static void check_flags(const char *model, const json_value *golden)
+{
+    const json_value *ids = item(json_member(golden, "tokens"), 0), *greedy = item(json_member(golden, "greedy"), 0);
+    const json_value *logits = item(json_member(golden, "logits_last"), 0);
+    const json_value *sums = item(json_member(golden, "logsumexp"), 0);
+    double sum = item(sums, sums->child_count - 1)->number;
+    char *text, *list = memory_copy_text(ids->raw + 1, ids->raw_bytes - 2), flags[128], wanted[128];
+    json_value *said = program_json(program_run("generate " MODELS "%s --ids %s --greedy --max 4 --logprobs 3 --json",
+                                                model, list), &text);
+    const json_value *rows = json_member(said, "logprobs"), *top = json_member(item(rows, 0), "top");
+    CHECK_INT(rows->child_count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_INT(program_number(item(rows, i), "id"), item(greedy, i)->number);
+    }
+    CHECK(fabs(program_number(item(rows, 0), "logprob") - (item(logits, (size_t)ranked(logits, 0))->number - sum))
+          < LOGIT_BOUND + LOGSUMEXP_BOUND);
+    CHECK_INT(top->child_count, 3);
+    for (size_t rank = 0; rank < 3; rank++) {
+        size_t id = (size_t)program_number(item(top, rank), "id");
+        double difference = program_number(item(top, rank), "logprob") - (item(logits, id)->number - sum);
+        CHECK(fabs(difference) < LOGIT_BOUND + LOGSUMEXP_BOUND);
+    }
+    json_free(said);
+    free(text);
+    /* In rows: log-probability, id, alternatives. */
+    CHECK_INT(program_run("generate " MODELS "%s --ids %s --greedy --max 2 --logprobs 0", model, list), 0);
+    text = program_read("out");
+    int first = 0, second = 0, used = 0;
+    float a = 1, b = 1;
+    CHECK(sscanf(text, "%f %d %f %d%n", &a, &first, &b, &second, &used) == 4 && strcmp(text + used, "\n") == 0);
+    CHECK(first == (int)greedy->child->number && second == (int)greedy->child->next->number && a < 0 && b < 0);
+    free(text);
+
+    snprintf(flags, sizeof flags, "--greedy --max 1 --bias %d=-100", ranked(logits, 0));
+    snprintf(wanted, sizeof wanted, "[%d]", ranked(logits, 1));
+    text = ids_with(model, list, flags);
+    CHECK_TEXT(text, wanted);
+    free(text);
+    snprintf(flags, sizeof flags, "--greedy --max 1 --bias 7=0.5 --bias %d=1000", ranked(logits, 9));
+    snprintf(wanted, sizeof wanted, "[%d]", ranked(logits, 9));
+    text = ids_with(model, list, flags);
+    CHECK_TEXT(text, wanted);
+    free(text);
+    snprintf(flags, sizeof flags, "--greedy --stop-ids 999999,%.0f", greedy->child->next->number);
+    program_sentence(program_run("generate " MODELS "%s --ids %s %s", model, list, flags), 1, "999999");
+    const json_value *stop = greedy->child->next; /* the first that is not as the one before it */
+    size_t before = 1;
+    while (stop->next && (int)stop->number == (int)greedy->child->number) {
+        stop = stop->next;
+        before++;
+    }
+    snprintf(flags, sizeof flags, "--greedy --logprobs 0 --stop-ids 0,%.0f", stop->number);
+    said = program_json(program_run("generate " MODELS "%s --ids %s %s --json", model, list, flags), &text);
+    CHECK_TEXT(program_text(said, "stop"), "token");
+    CHECK_INT(json_member(said, "ids")->child_count, before + 1); /* it is one of them, and has a row */
+    CHECK_INT(json_member(said, "logprobs")->child_count, before + 1);
+    CHECK_INT(program_number(item(json_member(said, "logprobs"), before), "id"), stop->number);
+    json_free(said);
+    free(text);
+    check_same_ids(model, list, "--preset greedy", "--greedy", true);
+    check_same_ids(model, list, "--preset neutral --seed 5", "--temperature 1 --min-p 0 --repeat-penalty 1 --seed 5",
+                   true);
+    check_same_ids(model, list, "--preset balanced --seed 5",
+                   "--temperature 0.8 --min-p 0.05 --repeat-penalty 1.1 --seed 5", true);
+    check_same_ids(model, list, "--preset neutral --seed 5", "--preset balanced --seed 5", false);
+    free(list);
+}
+
 static void case_numbers(void)
 {
     static const char *const models[] = { "exl2-4bit", "exl2-mixed", "llama3-rope" };
@@ -166,6 +274,7 @@ static void case_numbers(void)
             check_score(models[i], golden, sequence);
         }
         check_skipping(models[i], item(json_member(golden, "tokens"), 0));
+        check_flags(models[i], golden);
         json_free(golden);
         free(text);
     }
@@ -375,6 +484,16 @@ static void check_usage(void)
         { "generate m --prompt a --guidance 2", "--guidance and --negative go together" },
         { "generate m --prompt a --ban-text ''", "--ban-text takes a text that is not empty" },
         { "generate m --prompt a --greedy --top-k 4", "--greedy leaves no choice" },
+        { "generate m --prompt a --preset hot", "--preset is one of model|neutral|greedy|balanced, not 'hot'" },
+        { "generate m --prompt a --preset greedy --min-p 0.1", "--preset greedy leaves no choice" },
+        { "generate m --prompt a --preset balanced --greedy", "--greedy and --preset do not go together" },
+        { "generate m --prompt a --bias 5", "--bias takes a token id, '=' and a number, not '5'" },
+        { "generate m --prompt a --bias -5=1", "--bias takes a token id" },
+        { "generate m --prompt a --bias 5=", "--bias takes a token id" },
+        { "generate m --prompt a --bias 5=nan", "--bias takes a token id" },
+        { "generate m --prompt a --bias 9999999999=1", "--bias takes a token id" },
+        { "generate m --prompt a --stop-ids x", "--stop-ids takes at most" },
+        { "generate m --prompt a --logprobs 65", "--logprobs is at most 64" },
         { "generate m --prompt a --backend gpu", "--backend is one of auto|cuda|cpu" },
         { "chat m --greedy --temperature 2", "--greedy leaves no choice" },
         { "score m", "give one of --text-file" },
@@ -442,7 +561,8 @@ static void check_warnings(void)
              "'s/\"bos_token_id\": 1/\"bos_token_id\": 4000/; s/\"eos_token_id\": 2/\"eos_token_id\": 999/' "
              "'%s/warned/config.json'", folder, folder, folder);
     CHECK_INT(system(command), 0);
-    static const char *const commands[] = { "generate '%s/warned' --ids 1,2 --max 2 --json", "info '%s/warned' --json" };
+    static const char *const commands[] = { "generate '%s/warned' --ids 1,2 --max 2 --json",
+                                            "info '%s/warned' --json" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run(commands[i], folder), 0);
         text = program_read("err");
