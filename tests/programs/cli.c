@@ -553,6 +553,54 @@ static void check_failures_of_files(void)
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
 }
 
+/* README: `generate` has all of the sampler. Every field of the desc has its flag; a new field needs one too. */
+static void check_all_of_the_sampler(void)
+{
+    static const char *const flags[][2] = {
+        { "dry_multiplier", "--dry" }, { "dry_breakers", "--dry-breaker" }, { "xtc_probability", "--xtc" },
+    };
+    char *header = check_read("exl2.h", NULL), *help, name[64], flag[80];
+    const char *at = strstr(header, "typedef struct exl2_sampler_desc {"), *end = strstr(header, "} exl2_sampler_desc;");
+    int fields = 0;
+    CHECK_INT(program_run("generate --help"), 0);
+    help = program_read("out");
+    for (at = at ? strchr(at, '\n') : NULL; at && at + 1 < end; at = strchr(at + 1, '\n')) {
+        char line[160];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at + 1, ";\n"), at + 1); /* "    float a, b" */
+        for (char *word = strtok(line, " ,*"); word; word = strtok(NULL, " ,*")) {
+            static const char *const types[] = { "float", "int32_t", "uint64_t", "uint32_t", "bool", "const", "char",
+                                                 "exl2_preset", "exl2_token", "exl2_bias" };
+            bool is_name = strstr(word, "_count") == NULL;
+            for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+                is_name = is_name && strcmp(word, types[i]) != 0;
+            }
+            if (word[0] == '/') { /* a comment */
+                break;
+            }
+            if (!is_name) {
+                continue;
+            }
+            snprintf(name, sizeof name, "%s", word);
+            snprintf(flag, sizeof flag, "  --%s ", name);
+            for (char *c = flag; *c; c++) {
+                *c = *c == '_' ? '-' : *c;
+            }
+            for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+                if (strcmp(name, flags[i][0]) == 0) {
+                    snprintf(flag, sizeof flag, "  %s ", flags[i][1]);
+                }
+            }
+            fields++;
+            if (!CHECK(strstr(help, flag) != NULL)) {
+                printf("exl2_sampler_desc.%s has no flag%s\n", name, flag);
+            }
+        }
+    }
+    CHECK(fields >= 34);
+    free(header);
+    free(help);
+}
+
 /* What the engine warns of stands on stderr, once each, and beside a result that is as good as without. */
 static void check_warnings(void)
 {
@@ -608,6 +656,7 @@ static void case_sentences(void)
     }
     check_usage();
     check_failures_of_files();
+    check_all_of_the_sampler();
     check_warnings();
     check_stdout();
 }
