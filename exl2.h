@@ -540,7 +540,7 @@ typedef struct exl2_event { /* every pointer lives until the callback returns, o
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
     float progress;           /* LOAD, PREFILL: 0..1 */
     exl2_stop stop;           /* DONE */
-    exl2_result result;       /* DONE, and LOAD at its end */
+    exl2_result result;       /* DONE; LOAD: PENDING before the last one */
     const char *error;        /* the sentence for result < 0, else NULL */
     exl2_job_stats stats;     /* DONE */
 } exl2_event;

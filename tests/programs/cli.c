@@ -560,7 +560,8 @@ static void check_all_of_the_sampler(void)
         { "dry_multiplier", "--dry" }, { "dry_breakers", "--dry-breaker" }, { "xtc_probability", "--xtc" },
     };
     char *header = check_read("exl2.h", NULL), *help, name[64], flag[80];
-    const char *at = strstr(header, "typedef struct exl2_sampler_desc {"), *end = strstr(header, "} exl2_sampler_desc;");
+    const char *at = strstr(header, "typedef struct exl2_sampler_desc {");
+    const char *end = strstr(header, "} exl2_sampler_desc;");
     int fields = 0;
     CHECK_INT(program_run("generate --help"), 0);
     help = program_read("out");
