@@ -338,6 +338,12 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     budget->gpu_ns = m->id && m->backend->queue ? pace.ns : budget->gpu_ns;
 }
 
+/* A model that loads, or that runs passes; one of text_only, and one that failed, has no share of a step. */
+static inline bool exl2__step_works(const exl2__model *m)
+{
+    return m->id && (m->state == EXL2_PENDING || (m->state == EXL2_OK && m->backend));
+}
+
 /* Without budgets: one pass (or one slice of loading) of every model. Else the models share them. */
 static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
 {
@@ -347,11 +353,11 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
-        models += e->models[i].id != 0;
+        models += exl2__step_works(&e->models[i]);
     }
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__model *m = &e->models[(e->first_model + i) % e->max_models];
-        if (m->id == 0) {
+        if (!exl2__step_works(m)) {
             continue;
         }
         uint64_t now = exl2__platform_ns(), end_ns = begin_ns + cpu_ns;
@@ -360,7 +366,7 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
         uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
         if (m->state == EXL2_PENDING) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
-        } else if (m->state == EXL2_OK) {
+        } else {
             exl2__step_model(e, m, &budget, &progress);
             gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
         }
