@@ -165,7 +165,7 @@
    begins a load that exl2_step carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a
    millisecond for 1,000 tokens of vocabulary; so is compiling one module of kernels, up to a second, where the cache
    has none); exl2_model_load does both and waits. exl2_model_get: the same figures later, and state. exl2_model_close
-   ends its jobs and sessions.
+   ends its jobs and sessions. While their DONE events are told, the model accepts no new ones (EXL2_ERR_STATE).
    text_only opens the tokenizer and the template alone.
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
    a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits

@@ -218,6 +218,7 @@ EXL2_API void exl2_close(exl2_engine *e)
     if (exl2__api_outside(e, "exl2_close") < 0) {
         return;
     }
+    e->closing = true;
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__loading_close(e, &e->models[i]);
     }

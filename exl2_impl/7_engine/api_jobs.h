@@ -29,6 +29,7 @@ static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__s
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only",
                           m->path);
     }
+    EXL2__TRY(exl2__objects_open_for_more(e, m));
     *out = exl2__objects_new_session(e, m);
     if (!*out) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);

@@ -67,6 +67,7 @@ static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const 
 EXL2__COLD
 static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
 {
+    EXL2__TRY(exl2__objects_open_for_more(e, m));
     uint32_t id = exl2__pool_take(&e->grammar_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u grammars are in use; raise max_sessions",

@@ -21,6 +21,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         return;
     }
     uint32_t slot = (uint32_t)(m - e->models);
+    m->closing = true; /* before the first DONE: whoever hears it cannot start what nobody would end */
     m->forward.active = false;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
@@ -364,6 +365,9 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
 /* A slot for the model; exl2_step does the rest. */
 static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
+    if (e->closing) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");
+    }
     uint32_t id = exl2__pool_take(&e->model_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);

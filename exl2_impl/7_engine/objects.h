@@ -54,6 +54,7 @@ typedef struct exl2__model {
     char path[EXL2__PATH_BYTES];
     exl2_model_desc desc;        /* path points to the copy */
     bool discard_events;         /* exl2_model_load without on_event */
+    bool closing;                /* it takes no jobs, sessions and grammars any more, as callbacks may still ask */
     exl2__weights load;          /* config; while loading the tensor table and how far it is */
     bool measured;
     exl2_result ended;           /* of loading: PENDING while it goes on; state follows once the host was told */
@@ -153,6 +154,7 @@ struct exl2_engine {
     exl2__events events;
     uint64_t order;              /* of job starts */
     uint32_t first_model;        /* which slot a step looks at first; it turns */
+    bool closing;                /* it takes no models any more */
     uint32_t in_callback;        /* depth */
     uint32_t interrupted;        /* atomic */
     uint32_t waiting;            /* atomic: a wait call is going on */
@@ -193,6 +195,13 @@ static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, 
 {
     return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made",
                       kind, id, kind);
+}
+
+/* Whatever would outlive the model's end is refused from its beginning on: callbacks at its jobs' DONE may still ask. */
+static inline exl2_result exl2__objects_open_for_more(exl2_engine *e, const exl2__model *m)
+{
+    return m->closing || e->closing ? exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is being closed", m->path)
+                                    : EXL2_OK;
 }
 
 /* Tokens of the history that nothing can take back: for a busy session what was delivered. */

@@ -303,6 +303,7 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
     if (m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
     }
+    EXL2__TRY(exl2__objects_open_for_more(e, m));
     *model = m;
     return EXL2_OK;
 }
