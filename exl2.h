@@ -129,7 +129,8 @@
    4. EVENTS
 
    What happens is told by events: to the on_event of the job or model, during exl2_step, or, where on_event is NULL,
-   through exl2_next_event. (Blocking calls without on_event drop theirs.)
+   through exl2_next_event. (Blocking calls without on_event drop theirs.) Either way the event has the `user` pointer
+   of its job or model, so that a host that pulls knows at once whose event it is.
        LOAD      progress of a model; the last one has result EXL2_OK or the failure.
        PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
        TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown, nor text
@@ -531,6 +532,7 @@ typedef struct exl2_event { /* every pointer lives until the callback returns, o
     exl2_model model;
     exl2_session session;
     exl2_job job;
+    void *user;               /* of the job's desc; LOAD: of the model's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: what made the text; PREFILL with score_prompt: prompt tokens from the 2nd on */

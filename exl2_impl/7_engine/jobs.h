@@ -31,6 +31,7 @@ static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job 
     event.model.id = e->models[job->model].id;
     event.session.id = e->sessions[job->session].id;
     event.job.id = job->id;
+    event.user = job->user;
     return event;
 }
 

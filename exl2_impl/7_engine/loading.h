@@ -253,6 +253,7 @@ static bool exl2__loading_tell(exl2_engine *e, exl2__model *m, float progress, e
     exl2_event event = { 0 };
     event.kind = EXL2_EVENT_LOAD;
     event.model.id = m->id;
+    event.user = m->desc.user;
     event.progress = progress;
     event.result = result;
     event.error = result < 0 ? m->error.text : NULL;

@@ -184,6 +184,64 @@ static void pulling(void)
     rig_close(&r);
 }
 
+typedef struct owner {
+    uint32_t events[EXL2_EVENT_DONE + 1]; /* by kind */
+} owner;
+
+static void count_owned(const exl2_event *ev)
+{
+    if (CHECK(ev->user != NULL && ev->kind >= EXL2_EVENT_LOAD && ev->kind <= EXL2_EVENT_DONE)) {
+        ((owner *)ev->user)->events[ev->kind]++;
+    }
+}
+
+static exl2_flow hear_owned(void *user, const exl2_event *ev)
+{
+    CHECK(ev->user == user);
+    count_owned(ev);
+    return EXL2_CONTINUE;
+}
+
+/* Each event carries the user pointer of its model or job, so that whoever pulls needs no map of handles. */
+static void users(void)
+{
+    owner model = { { 0 } }, pushed = { { 0 } }, pulled[3] = { { { 0 } } };
+    exl2_model_desc m = { 0 };
+    m.path = rig_golden("exl2-mixed");
+    m.user = &model;
+    rig r = rig_open(NULL, &m); /* waits, and drops its events */
+    exl2_model second;
+    exl2_event ev;
+    CHECK(!exl2_next_event(r.engine, &ev));
+    CHECK_INT(exl2_model_open(r.engine, &m, &second), EXL2_OK);
+    rig_drain(&r, 0);
+    while (exl2_next_event(r.engine, &ev)) {
+        CHECK(ev.kind == EXL2_EVENT_LOAD && ev.model.id == second.id);
+        count_owned(&ev);
+    }
+    CHECK(model.events[EXL2_EVENT_LOAD] >= 1);
+
+    for (uint32_t i = 0; i < 4; i++) {
+        exl2_job_desc d = rig_job(&r, prompt + i, 30, 4, NULL);
+        d.model = i % 2 ? second : r.model;
+        d.on_event = i == 3 ? hear_owned : NULL;
+        d.user = i == 3 ? &pushed : &pulled[i];
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+    }
+    rig_drain(&r, 0);
+    while (exl2_next_event(r.engine, &ev)) {
+        count_owned(&ev);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        const owner *o = i == 3 ? &pushed : &pulled[i];
+        CHECK_INT(o->events[EXL2_EVENT_PREFILL], 1);
+        CHECK_INT(o->events[EXL2_EVENT_TEXT], 4);
+        CHECK_INT(o->events[EXL2_EVENT_DONE], 1);
+        CHECK_INT(o->events[EXL2_EVENT_LOAD], 0);
+    }
+    rig_close(&r);
+}
+
 /* Scores of a prompt through the ring are those of the callback. */
 static void pulled_scores(void)
 {
@@ -325,6 +383,7 @@ int main(void)
     priorities();
     pausing();
     pulling();
+    users();
     pulled_scores();
     refusals();
     closing_ends_jobs();
