@@ -138,8 +138,9 @@
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
    on_event answers EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
    EXL2_PAUSE_JOB. A callback may start, cancel, fork and close: at DONE the session is free already, so the next job
-   can be started there. It may not step or wait (EXL2_ERR_STATE). If nobody pulls, the queue fills and its jobs stand
-   still until there is room: events are not lost.
+   can be started there. It may not step or wait (EXL2_ERR_STATE). If nobody pulls, the queue fills: a job whose events
+   find no room stands still until there is some, the others go on, and no event is lost. A DONE waits outside the
+   queue, even where its model was closed; exl2_close ends the queue with all that is in it.
 
    5. STEPPING
 
@@ -537,7 +538,7 @@ typedef struct exl2_event { /* every pointer lives until the callback returns, o
     size_t bytes;
     const exl2_alt *tokens;   /* TEXT: what made the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
     uint32_t token_count;
-    const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens, if the job asked for them */
+    const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
     const float *logsumexp;   /* [token_count] with score_prompt; logit = logprob + logsumexp */
     float progress;           /* LOAD, PREFILL: 0..1 */
@@ -830,13 +831,15 @@ typedef struct exl2_job_info {
    session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; UNSUPPORTED from the
    chat template. After a failure nothing has changed. out may be NULL. */
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
-/* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. */
+/* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. STATE, with its handle:
+   another job has the place in the batch or the KV pages, is paused or waits for exl2_next_event, and nothing else
+   moves. BUDGET: idle sessions have the pages. A job that is paused itself waits for another thread, or a callback. */
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step, with what was delivered so far in the history. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
 /* [A nb] How far it is. */
 EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job j, exl2_job_info *out);
-/* [A nb] true: it takes no part in passes and keeps its pages. false: it goes on. */
+/* [A nb] true: it takes no part in passes and keeps its pages; one that is queued stays there. false: it goes on. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
 /* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */

@@ -41,13 +41,13 @@ static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *page
 {
     const exl2__pages *p = (const exl2__pages *)pages;
     uint32_t partner = s->partner ? exl2__schedule_demand(s->partner, p) : 0;
-    return !s->active && !s->follows && exl2__schedule_demand(s, p) + partner <= p->free_count;
+    return !s->active && !s->held && !s->follows && exl2__schedule_demand(s, p) + partner <= p->free_count;
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
 {
     (void)arg;
-    return !s->active && !s->follows && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
+    return !s->active && !s->held && !s->follows && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
 }
 
 /* The waiting sequence that may start now, or NULL. One that does not fit may be overtaken EXL2__SCHEDULE_SKIPS_MAX
@@ -66,7 +66,7 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
                                         exl2__pages *pages, exl2__page_copy *copies, uint32_t *copy_count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i]->live && !all[i]->active && exl2__sequence_before(all[i], s)) {
+        if (all[i]->live && !all[i]->active && !all[i]->held && exl2__sequence_before(all[i], s)) {
             all[i]->skips++;
         }
     }
@@ -120,6 +120,7 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
                 break;
             }
             s->rows = exl2__min32(s->partner && pending > 1 ? pending - 1 : pending, limit - rows);
+            s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
             if (pair) {
                 s->partner->rows = 1;
             }

@@ -19,7 +19,7 @@ typedef struct exl2__sequence exl2__sequence;
 struct exl2__sequence {
     bool live;                    /* false: an empty slot */
     bool active;                  /* pages are reserved and the prompt is in the history */
-    bool held;                    /* paused, or its events have no room: no rows for now */
+    bool held;                    /* paused, or its events have no room: not started, and no rows for now */
     bool prefill_only, score_prompt;
     int32_t priority;
     uint64_t order;               /* of start; ties of priority go to the lower one */
@@ -43,6 +43,7 @@ struct exl2__sequence {
     uint32_t attempt;             /* how often the history was taken back */
     exl2__sequence *partner;      /* guidance: starts with this one, and draws in the same passes; */
     bool follows;                 /* it is the partner that decides when */
+    uint32_t rows_most;           /* in the next pass; 0 = as many as there are */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
     uint32_t *mask;               /* of that pass: a bit for each token that may be drawn; NULL = all may */
     bool mask_due;                /* it is not filled in yet */

@@ -291,7 +291,14 @@ EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
 
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
 {
-    return out && exl2__api_outside(e, "exl2_next_event") >= 0 && exl2__events_pull(&e->events, out);
+    if (!out || exl2__api_outside(e, "exl2_next_event") < 0) {
+        return false;
+    }
+    if (exl2__events_pull(&e->events, out)) {
+        return true;
+    }
+    exl2__jobs_pay_done(e);
+    return exl2__events_pull(&e->events, out);
 }
 
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)

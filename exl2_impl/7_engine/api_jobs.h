@@ -199,14 +199,6 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
     return exl2__starting_job(e, d, false, out ? out : &handle);
 }
 
-/* The job waits for pages that no running job will give back. */
-static inline bool exl2__api_stuck(exl2_engine *e, const exl2__job *job)
-{
-    uint32_t active, count = exl2__step_sequences(e, &e->models[job->model], &active);
-    (void)count;
-    return !job->sequence.active && active == 0;
-}
-
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;
@@ -223,12 +215,11 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
         if (job && !cancelled && (r < 0 || exl2__api_interrupted(e))) {
             cancelled = true;
             exl2_job_cancel(e, handle);
-        } else if (job && r == EXL2_IDLE && exl2__api_stuck(e, job)) {
-            exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_BUDGET,
-                           "the job waits for KV pages that idle sessions hold: close or rewind one, "
-                           "or raise cache.tokens");
-        } else if (r == EXL2_IDLE) {
-            exl2__platform_nap(); /* paused; another thread may let it go on */
+        } else if (job && r == EXL2_IDLE) {
+            exl2__step_end_stuck(e, job);
+            if (!job->ending) {
+                exl2__platform_nap();
+            }
         }
     }
     exl2__api_wait_end(e);

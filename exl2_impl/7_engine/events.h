@@ -1,6 +1,6 @@
 /* events.h: a byte ring for events that the host pulls. An event lies in it with everything it points to.
    takes: events; memory for the ring.
-   gives: exl2__events_push, exl2__events_pull.
+   gives: exl2__events_push, exl2__events_pull; room that is reserved before there are events for it.
    owns:  nothing; the ring is part of the engine's block.
    next:  objects.h */
 #ifndef EXL2__EVENTS_H
@@ -10,13 +10,14 @@
 
 #define EXL2__EVENT_BYTES 256u     /* ring bytes per event of max_events */
 #define EXL2__EVENTS_MIN 65536u    /* ring bytes at least: room for one event of the largest kind */
-#define EXL2__EVENT_TOKENS_MAX 16u /* tokens of one event */
+#define EXL2__EVENT_TOKENS_MAX 16u /* prompt tokens of one event */
 
 /* Records are 8-byte aligned and never wrap; a record of kind 0 fills the end of the ring. */
 typedef struct exl2__events {
     uint8_t *ring;
     uint32_t size, head, used; /* head: oldest record; used: bytes from there */
     uint32_t lent;             /* bytes of the record that the host is reading */
+    uint32_t reserved;         /* bytes for the scores of passes that are under way */
 } exl2__events;
 
 typedef struct exl2__event_record {
@@ -27,7 +28,7 @@ typedef struct exl2__event_record {
 static inline void exl2__events_make(exl2__events *q, exl2__arena *arena, uint32_t max_events)
 {
     uint64_t bytes = exl2__max64((uint64_t)max_events * EXL2__EVENT_BYTES, EXL2__EVENTS_MIN);
-    *q = (exl2__events){ NULL, (uint32_t)exl2__min64(bytes, UINT32_MAX & ~7u), 0, 0, 0 };
+    *q = (exl2__events){ NULL, (uint32_t)exl2__min64(bytes, UINT32_MAX & ~7u), 0, 0, 0, 0 };
     q->ring = (uint8_t *)exl2__arena_take(arena, q->size);
 }
 
@@ -40,13 +41,27 @@ static inline uint32_t exl2__events_size(const exl2_event *event)
     return (uint32_t)exl2__align_up(bytes, 8);
 }
 
+/* What `rows` scored rows of a pass with so many alternatives make of events, at most: one for each group of rows whose
+   logits exist at a time, in which their first and their last may share a group with other rows. */
+static inline uint64_t exl2__events_scores_bytes(uint64_t rows, uint32_t alts)
+{
+    uint64_t row = sizeof(exl2_alt) * (1 + (uint64_t)alts) + sizeof(float), head = sizeof(exl2__event_record) + 8;
+    return rows ? rows * row + (rows / EXL2__EVENT_TOKENS_MAX + 2) * head : 0;
+}
+
+/* Kept beside what is reserved: where the ring wraps, less than one event stays empty at its end. */
+static inline uint64_t exl2__events_spare(void)
+{
+    return exl2__events_scores_bytes(EXL2__EVENT_TOKENS_MAX, EXL2_ALTS_MAX);
+}
+
 /* Whether `bytes` more fit in one piece; *skip: bytes to fill at the end of the ring before it. */
 static inline bool exl2__events_place(const exl2__events *q, uint32_t bytes, uint32_t *skip)
 {
     uint32_t tail = (uint32_t)(((uint64_t)q->head + q->used) % q->size);
     bool wraps = tail >= q->head && bytes > q->size - tail;
     *skip = wraps ? q->size - tail : 0;
-    return (uint64_t)q->used + *skip + bytes <= q->size;
+    return q->used + *skip + bytes + (q->reserved ? q->reserved + exl2__events_spare() : 0) <= q->size;
 }
 
 static inline void *exl2__events_copy(uint8_t **at, const void *from, size_t bytes)
@@ -78,9 +93,13 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     record->event = *event;
     uint8_t *at = (uint8_t *)(record + 1);
     exl2_event *copy = &record->event;
-    copy->tokens = (exl2_alt *)exl2__events_copy(&at, event->tokens, event->token_count * sizeof(exl2_alt));
-    copy->alts = (exl2_alt *)exl2__events_copy(&at, event->alts,
-                                               (size_t)event->token_count * event->alts_per_token * sizeof(exl2_alt));
+    if (event->tokens) {
+        copy->tokens = (exl2_alt *)exl2__events_copy(&at, event->tokens, event->token_count * sizeof(exl2_alt));
+    }
+    if (event->alts) {
+        size_t alts = (size_t)event->token_count * event->alts_per_token;
+        copy->alts = (exl2_alt *)exl2__events_copy(&at, event->alts, alts * sizeof(exl2_alt));
+    }
     if (event->logsumexp) {
         copy->logsumexp = (float *)exl2__events_copy(&at, event->logsumexp, event->token_count * sizeof(float));
     }
@@ -93,11 +112,49 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     return true;
 }
 
+/* An empty ring begins at its start again, so that it has room for the largest event in one piece. */
 static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
 {
-    q->head = (uint32_t)(((uint64_t)q->head + bytes) % q->size);
     q->used -= bytes;
+    q->head = q->used ? (uint32_t)(((uint64_t)q->head + bytes) % q->size) : 0;
 }
+
+/* ---- scores: room for all that a pass will say, before it begins ---- */
+
+/* Reserves room for the events of as many scored rows as it holds, at most `rows`; gives their number. *mine: bytes of
+   the owner, 0 before. */
+static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
+{
+    uint64_t taken = q->used + q->reserved + exl2__events_spare(), room = taken < q->size ? q->size - taken : 0;
+    while (rows > 0 && exl2__events_scores_bytes(rows, alts) > room) {
+        rows -= exl2__max32(1, rows / 16);
+    }
+    *mine = (uint32_t)exl2__events_scores_bytes(rows, alts);
+    q->reserved += *mine;
+    return rows;
+}
+
+/* The owner will have fewer rows than that. */
+static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
+{
+    uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *mine);
+    q->reserved -= *mine - bytes;
+    *mine = bytes;
+}
+
+/* An event that room was reserved for. */
+static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event *event, uint32_t *mine)
+{
+    uint32_t bytes = exl2__min32(exl2__events_size(event), *mine), others = q->reserved - bytes;
+    q->reserved = 0; /* what the others have is beside it, and the spare for the end of the ring */
+    bool pushed = exl2__events_push(q, event);
+    EXL2__ASSERT(pushed);
+    (void)pushed;
+    q->reserved = others;
+    *mine -= bytes;
+}
+
+/* ---- the host's side ---- */
 
 /* The oldest event; what it points to lives until the next call. */
 static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)

@@ -10,6 +10,18 @@
 
 /* ---- delivery ---- */
 
+/* Its events wait in the ring until the host reads them. */
+static inline bool exl2__jobs_is_pulled(const exl2__job *job)
+{
+    return !job->on_event && !job->discard_events;
+}
+
+/* The next pass computes scores that would wait there, too. */
+static inline bool exl2__jobs_waits_to_score(const exl2__job *job)
+{
+    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_pending(&job->sequence) > 1;
+}
+
 /* Hands the event to the callback, or puts it into the ring. false: the ring is full; nothing has happened. */
 static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard,
                                       const exl2_event *event, exl2_flow *flow)
@@ -96,6 +108,7 @@ static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivere
     if (job->sequence.rows) {
         exl2__batch_forget(&m->batch, slot);
     }
+    exl2__events_reserve_less(&e->events, 0, 0, &job->reserved);
     if (job->sequence.active) {
         exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
     }
@@ -107,27 +120,41 @@ static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivere
     exl2__lock(&e->lock);
     job->sequence.live = false;
     job->cancel = job->pause = 0;
-    exl2__pool_give(&e->job_ids, slot);
+    if (!job->owes_done) {
+        exl2__pool_give(&e->job_ids, slot);
+    }
     exl2__unlock(&e->lock);
 }
 
+static inline exl2_event exl2__jobs_done(const exl2__job *job, exl2_model model, exl2_session session)
+{
+    exl2_event event = { 0 };
+    event.kind = EXL2_EVENT_DONE;
+    event.model = model;
+    event.session = session;
+    event.job.id = job->id;
+    event.stop = job->stop;
+    event.result = job->result;
+    event.error = job->result < 0 ? job->error.text : NULL;
+    event.stats = job->stats;
+    return event;
+}
+
 /* Gives up everything that the job holds and tells the host. Before the callback runs the handle is stale and the
-   session is free, so that the host can start the next job from inside it. false: the ring is full. */
-static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
+   session is free, so that the host can start the next job from inside it. Where the ring has no room, the job's slot
+   keeps what DONE will say: that is owed whatever ends meanwhile, the model too. */
+static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
     uint64_t now = exl2__platform_ns();
-    exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_DONE);
     job->stats.new_tokens = job->delivered;
     *(job->first_ns ? &job->stats.decode_ns : job->active_ns ? &job->stats.prefill_ns : &job->stats.queued_ns)
         = now - (job->first_ns ? job->first_ns : job->active_ns ? job->active_ns : job->start_ns);
-    event.stop = job->stop;
-    event.result = job->result;
-    exl2_error error = job->error;
-    event.error = job->result < 0 ? error.text : NULL;
-    event.stats = job->stats;
-    if (!job->on_event && !job->discard_events && !exl2__events_push(&e->events, &event)) {
-        return false;
-    }
+    job->owed_model.id = e->models[job->model].id;
+    job->owed_session.id = e->sessions[job->session].id;
+    exl2_event event = exl2__jobs_done(job, job->owed_model, job->owed_session);
+    job->owes_done = exl2__jobs_is_pulled(job) && !exl2__events_push(&e->events, &event);
+    exl2_error error = job->error; /* the slot may be another job's when the callback runs */
+    event.error = event.error ? error.text : NULL;
     exl2_event_fn on_event = job->on_event;
     void *user = job->user;
     if (e->watched == job->id) {
@@ -144,7 +171,22 @@ static inline bool exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         exl2_flow ignored;
         exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
     }
-    return true;
+}
+
+/* DONE events that found no room, for which the host has made some by now. */
+EXL2__COLD
+static void exl2__jobs_pay_done(exl2_engine *e)
+{
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *job = &e->jobs[i];
+        exl2_event event = exl2__jobs_done(job, job->owed_model, job->owed_session);
+        if (job->owes_done && exl2__events_push(&e->events, &event)) {
+            job->owes_done = false;
+            exl2__lock(&e->lock);
+            exl2__pool_give(&e->job_ids, i);
+            exl2__unlock(&e->lock);
+        }
+    }
 }
 
 /* ---- text ---- */
@@ -166,7 +208,7 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     event.bytes = job->release_bytes;
     event.tokens = block->event_tokens;
     event.token_count = job->release_count;
-    event.alts = block->alts;
+    event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
     /* Counted before the callback runs, which may fork the session or ask for its tokens; undone if the ring is
        full. */
@@ -414,9 +456,9 @@ static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
     return true;
 }
 
-/* Log-probabilities of prompt tokens, at most EXL2__EVENT_TOKENS_MAX; results are one job's, in order of position.
-   false: the ring is full. */
-static inline bool exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__logit_result *results, uint32_t count)
+/* Log-probabilities of prompt tokens, at most EXL2__EVENT_TOKENS_MAX; results are one job's, in order of position. Room
+   in the ring was reserved when the pass began. */
+static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__logit_result *results, uint32_t count)
 {
     exl2_alt tokens[EXL2__EVENT_TOKENS_MAX], alts[EXL2__EVENT_TOKENS_MAX * EXL2_ALTS_MAX];
     float logsumexp[EXL2__EVENT_TOKENS_MAX];
@@ -432,16 +474,17 @@ static inline bool exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
     event.tokens = tokens;
     event.token_count = count;
-    event.alts = alts;
+    event.alts = per_token ? alts : NULL;
     event.alts_per_token = per_token;
     event.logsumexp = logsumexp;
     event.progress = exl2__jobs_progress(job);
-    exl2_flow flow;
-    if (!exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow)) {
-        return false;
+    if (exl2__jobs_is_pulled(job)) {
+        exl2__events_push_reserved(&e->events, &event, &job->reserved);
+        return;
     }
+    exl2_flow flow;
+    exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow);
     exl2__jobs_flow(e, job, flow);
-    return true;
 }
 
 #endif

@@ -27,10 +27,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         exl2__job *job = &e->jobs[i];
         if (job->sequence.live && job->model == slot && !job->leader) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
-            if (!exl2__jobs_finish(e, job)) { /* no room: the host does not read the ring; the DONE is lost with it */
-                job->discard_events = true;
-                exl2__jobs_finish(e, job);
-            }
+            exl2__jobs_finish(e, job);
         }
     }
     for (uint32_t i = 0; i < e->max_sessions; i++) {

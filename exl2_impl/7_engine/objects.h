@@ -73,7 +73,6 @@ typedef struct exl2__model {
     exl2__batch batch;
     exl2__forward forward;
     bool pass_settled;           /* the pass has written all its K and V, and the histories say so */
-    uint32_t next_result;        /* of the forward's results: the first that was not handed out */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler; */
     exl2__sequence no_sequence;  /* stands for the slots of other models' jobs */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
@@ -130,6 +129,11 @@ struct exl2__job {
     uint32_t held_max;           /* tokens that the block has room for */
     uint32_t release_bytes, release_count; /* of them, what must be delivered before anything else; 0, 0 = nothing */
     bool releasing, progress_due; /* a TEXT, a PREFILL event must go out before more work */
+    bool scores_due, scores_stand; /* its scores need room in the ring before the next pass begins; there was none */
+    bool owes_done;              /* it has ended, and its DONE has found no room; of what it was: */
+    exl2_model owed_model;
+    exl2_session owed_session;
+    uint32_t reserved;           /* bytes of the ring for the scores of the pass */
     uint32_t delivered, max_tokens;
     exl2__grammar_slot *grammar; /* NULL = none */
     exl2__grammar_mask_place place; /* where the text stands in it, */
@@ -188,7 +192,7 @@ static inline exl2__grammar_slot *exl2__objects_grammar(const exl2_engine *e, ex
 static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
 {
     int32_t slot = exl2__pool_slot(&e->job_ids, j.id);
-    return slot < 0 ? NULL : &e->jobs[slot];
+    return slot < 0 || !e->jobs[slot].sequence.live ? NULL : &e->jobs[slot];
 }
 
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint32_t id)
@@ -197,7 +201,7 @@ static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, 
                       kind, id, kind);
 }
 
-/* Whatever would outlive the model's end is refused from its beginning on: callbacks at its jobs' DONE may still ask. */
+/* Whatever would outlive the model's end is refused from its beginning on: callbacks at a DONE may still ask. */
 static inline exl2_result exl2__objects_open_for_more(exl2_engine *e, const exl2__model *m)
 {
     return m->closing || e->closing ? exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is being closed", m->path)

@@ -40,7 +40,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
     bool was_due = job->releasing || job->progress_due || job->ending;
     bool clear = exl2__jobs_tell_progress(e, job) && exl2__jobs_release(e, job);
     if (job->ending && clear) {
-        clear = exl2__jobs_finish(e, job);
+        exl2__jobs_finish(e, job);
     }
     progress->anything |= was_due && clear;
     if (job->id == id && job->sequence.live) {
@@ -103,6 +103,54 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
+/* The first of the jobs, in the order in which they get rows, whose scores still need room in the ring. */
+static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__model *m)
+{
+    exl2__job *first = NULL;
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *job = &e->jobs[i];
+        bool due = job->sequence.live && job->scores_due && &e->models[job->model] == m;
+        first = due && (!first || exl2__sequence_before(&job->sequence, &first->sequence)) ? job : first;
+    }
+    return first;
+}
+
+/* A pass goes on whatever the host reads, so that the scores of its rows must have room in the ring before it begins:
+   a job gets as many rows as do, or stands still. What others have to say waits with them, for as long as it must. */
+static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
+{
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *job = &e->jobs[i];
+        exl2__sequence *s = &job->sequence;
+        if (s->live && &e->models[job->model] == m) {
+            job->scores_due = s->active && !s->held && exl2__jobs_waits_to_score(job);
+            job->scores_stand = false;
+            s->rows_most = 0;
+        }
+    }
+    exl2__job *job;
+    while ((job = exl2__step_next_scores(e, m)) != NULL) {
+        exl2__sequence *s = &job->sequence;
+        uint32_t scores = exl2__sequence_pending(s) - 1; /* the last row's token is not there yet */
+        uint32_t most = exl2__min32(scores, m->plan.rows_max);
+        uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->reserved);
+        job->scores_due = false;
+        s->rows_most = rows < scores ? rows : 0;
+        s->held = job->scores_stand = rows == 0;
+    }
+}
+
+/* The rows of the pass are known. */
+static inline void exl2__step_reserve_less(exl2_engine *e, exl2__model *m)
+{
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *job = &e->jobs[i];
+        if (job->sequence.live && job->reserved && &e->models[job->model] == m) {
+            exl2__events_reserve_less(&e->events, job->sequence.rows, job->sequence.alts, &job->reserved);
+        }
+    }
+}
+
 /* The repeated pass, if one was queued and a job still wants it, is the next one. */
 static inline bool exl2__step_go_on(exl2__model *m)
 {
@@ -118,13 +166,14 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     m->pass_settled = false;
-    m->next_result = 0;
     if (exl2__step_go_on(m)) {
         return EXL2_OK;
     }
     exl2__step_admit(e, m, count, active);
+    exl2__step_reserve_scores(e, m);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
+    exl2__step_reserve_less(e, m);
     exl2__drawing_plan(e, m);
     if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
         return EXL2_OK;
@@ -178,14 +227,14 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Hands out the results of a group of logit rows. false: an event found no room; go on in a later step. */
-static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
+/* Hands out the results of a group of logit rows. */
+static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
 {
     const exl2__forward *f = &m->forward;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
     const uint16_t *owners = m->batch.logit_owner + f->logit0;
-    while (m->next_result < f->result_count) {
-        uint32_t first = m->next_result, count = 1;
+    for (uint32_t first = 0, count; first < f->result_count; first += count) {
+        count = 1;
         exl2__job *job = &e->jobs[owners[first]];
         bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
         exl2__job *leader = ours && job->leader ? job->leader : job;
@@ -195,8 +244,8 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
                 count++;
             }
-            if (ours && !exl2__jobs_score(e, job, f->results + first, count)) {
-                return false;
+            if (ours) {
+                exl2__jobs_score(e, job, f->results + first, count);
             }
         } else if (ours) {
             exl2__jobs_tell_progress(e, leader);
@@ -208,9 +257,7 @@ static inline bool exl2__step_results(exl2_engine *e, exl2__model *m)
                 exl2__jobs_release(e, leader);
             }
         }
-        m->next_result += count;
     }
-    return true;
 }
 
 /* The pass is over: its rows are free again, and finished prefills end their jobs. */
@@ -222,6 +269,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             continue;
         }
         job->sequence.rows = 0;
+        exl2__events_reserve_less(&e->events, 0, 0, &job->reserved);
         if (result < 0) {
             exl2__jobs_fail(e, job->leader ? job->leader : job, result);
         } else if (job->prefilled) {
@@ -298,9 +346,6 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         }
         exl2__forward_status status = EXL2__FORWARD_DONE;
         if (r >= 0) {
-            if (m->next_result < m->forward.result_count && !exl2__step_results(e, m)) {
-                return;
-            }
             r = exl2__step_forward(e, m, budget, pace, ran, &status);
             progress->anything = ran = true;
         }
@@ -314,7 +359,6 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
             exl2__step_settle(e, m);
         }
         if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
-            m->next_result = 0;
             exl2__step_results(e, m);
         } else {
             exl2__step_end_pass(e, m, r);
@@ -380,6 +424,52 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     exl2__objects_publish(e);
     exl2__zone_end(&e->ctx);
     return progress.pass_ended ? EXL2_OK : progress.anything ? EXL2_PENDING : EXL2_IDLE;
+}
+
+/* ---- a call that waits for one job ---- */
+
+/* Why an active job has no rows: the host has paused it, or does not read its events. NULL: it can go on. */
+EXL2__COLD
+static const char *exl2__step_stands(exl2_engine *e, exl2__job *job)
+{
+    exl2__lock(&e->lock);
+    bool paused = job->pause == job->id;
+    exl2__unlock(&e->lock);
+    bool unread = job->releasing || job->progress_due || job->scores_stand;
+    return paused ? "is paused: let it go on, or cancel it"
+         : unread ? "waits until its events are read: call exl2_next_event, or cancel it" : NULL;
+}
+
+/* Nothing moves. The job ends if it is still waiting for a place and pages that nobody will give back while the caller
+   waits. If it is paused itself, or under way, another thread may let it go on. */
+EXL2__COLD
+static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
+{
+    if (job->sequence.active || job->sequence.held) {
+        return;
+    }
+    const exl2__job *holder = NULL;
+    const char *why = NULL;
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *other = &e->jobs[i];
+        if (!other->sequence.live || other->leader || !other->sequence.active || other->model != job->model) {
+            continue;
+        }
+        const char *stands = exl2__step_stands(e, other);
+        if (!stands) { /* another thread has just let it go on */
+            return;
+        }
+        holder = holder ? holder : other;
+        why = why ? why : stands;
+    }
+    char text[sizeof job->error.text];
+    exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one, or raise "
+                 "cache.tokens");
+    if (holder) {
+        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, and job %u has them, "
+                     "which %s", holder->id, why);
+    }
+    exl2__jobs_end(job, EXL2_STOP_ERROR, holder ? EXL2_ERR_STATE : EXL2_ERR_BUDGET, text);
 }
 
 #endif

@@ -124,8 +124,10 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
         for (uint32_t i = 0; i < ev->token_count && said->scored < RIG_TOKENS; i++) {
             said->scores[said->scored] = ev->tokens[i].logprob;
             said->logsumexp[said->scored] = ev->logsumexp[i];
-            memcpy(said->alts[said->scored], ev->alts + (size_t)i * ev->alts_per_token,
-                   ev->alts_per_token * sizeof(exl2_alt));
+            if (ev->alts_per_token) {
+                memcpy(said->alts[said->scored], ev->alts + (size_t)i * ev->alts_per_token,
+                       ev->alts_per_token * sizeof(exl2_alt));
+            }
             said->scored++;
         }
     } else if (ev->kind == EXL2_EVENT_DONE) {
