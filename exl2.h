@@ -84,9 +84,10 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: small numbers that may
-   be copied, stored and outlive what they name. A call with the handle of something that has ended gives EXL2_ERR_STALE
-   and touches nothing. 0 is no handle. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
+   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: numbers of 64 bits that
+   may be copied, stored and outlive what they name; no number is used twice in an engine. A call with the handle of
+   something that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A sentence writes a handle's two
+   halves, slot and generation, as 3.17. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
    exl2_result_name gives a result's name, exl2_last_error the sentence of the newest failure on that engine: file, key
    or tensor, what was expected, what was found. Nothing is written anywhere unless you set a logger.
 
@@ -330,10 +331,10 @@ extern "C" {
 /* ---- 1. basic types ---------------------------------------------------------------------------------------- */
 
 typedef struct exl2_engine exl2_engine;                     /* opaque root object; owns everything below */
-typedef struct exl2_model { uint32_t id; } exl2_model;      /* handles: 0 = none. Slot and generation, so that */
-typedef struct exl2_session { uint32_t id; } exl2_session;  /* a closed one is reported as EXL2_ERR_STALE and */
-typedef struct exl2_job { uint32_t id; } exl2_job;          /* never followed. */
-typedef struct exl2_grammar { uint32_t id; } exl2_grammar;
+typedef struct exl2_model { uint64_t id; } exl2_model;      /* handles: 0 = none. Slot (low half) and generation, */
+typedef struct exl2_session { uint64_t id; } exl2_session;  /* so that a closed one is reported as EXL2_ERR_STALE */
+typedef struct exl2_job { uint64_t id; } exl2_job;          /* and never followed: no id comes twice. */
+typedef struct exl2_grammar { uint64_t id; } exl2_grammar;
 typedef int32_t exl2_token;                                 /* index into the model's vocabulary */
 
 typedef enum exl2_result {

@@ -363,7 +363,7 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
     EXL2__TRY(exl2_model_open(e, d, out));
     exl2__model *m = exl2__objects_model(e, *out);
     exl2_step_desc step = { .wait = true };
-    uint32_t id = m->id;
+    uint64_t id = m->id;
     m->discard_events = d->on_event == NULL;
     exl2__api_wait_begin(e);
     exl2_result r = EXL2_OK;

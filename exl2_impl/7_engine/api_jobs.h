@@ -18,7 +18,8 @@ static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool m
         return exl2__objects_stale(e, "session", handle.id);
     }
     if (must_be_free && (*out)->job) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", (*out)->job);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME " until its DONE",
+                          EXL2__POOL_NAMED((*out)->job));
     }
     return EXL2_OK;
 }

@@ -68,12 +68,12 @@ EXL2__COLD
 static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
 {
     EXL2__TRY(exl2__objects_open_for_more(e, m));
-    uint32_t id = exl2__pool_take(&e->grammar_ids);
+    uint64_t id = exl2__pool_take(&e->grammar_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u grammars are in use; raise max_sessions",
                           e->max_sessions);
     }
-    exl2__grammar_slot *g = &e->grammars[(id & 0xFFFF) - 1];
+    exl2__grammar_slot *g = &e->grammars[exl2__pool_slot_of(id)];
     *g = (exl2__grammar_slot){ .id = id, .model = (uint32_t)(m - e->models), .allow = d->allow, .user = d->user };
     exl2_result r = d->kind == EXL2_GRAMMAR_CUSTOM ? EXL2_OK : exl2__grammars_compile(e, m, d, g);
     if (r < 0) {
@@ -221,7 +221,7 @@ static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t 
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
     uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
-    exl2_token *said = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max; /* the prompt was read */
+    exl2_token *said = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* the prompt was read */
     exl2_job handle = { job->id };
     exl2__table_read(s->table, &m->pages, s->prompt_end, count, said);
     memset(out, 0, (size_t)words * sizeof *out);

@@ -104,7 +104,7 @@ static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivere
 {
     exl2__model *m = &e->models[job->model];
     exl2__session *session = &e->sessions[job->session];
-    uint32_t slot = (job->id & 0xFFFF) - 1;
+    uint32_t slot = exl2__pool_slot_of(job->id);
     if (job->sequence.rows) {
         exl2__batch_forget(&m->batch, slot);
     }

@@ -330,7 +330,7 @@ static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 /* Slices until the deadline, at least one; deadline 0 = one. */
 static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
 {
-    uint32_t id = m->id;
+    uint64_t id = m->id;
     do {
         if (m->told < m->reached && !exl2__loading_tell(e, m, m->reached, EXL2_PENDING)) {
             return;
@@ -366,11 +366,11 @@ static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, 
     if (e->closing) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");
     }
-    uint32_t id = exl2__pool_take(&e->model_ids);
+    uint64_t id = exl2__pool_take(&e->model_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);
     }
-    exl2__model *m = &e->models[(id & 0xFFFF) - 1];
+    exl2__model *m = &e->models[exl2__pool_slot_of(id)];
     memset(m, 0, sizeof *m);
     m->id = id;
     m->state = m->info.state = m->ended = EXL2_PENDING;

@@ -48,7 +48,7 @@ typedef struct exl2__job_block {
 } exl2__job_block;
 
 typedef struct exl2__model {
-    uint32_t id;                 /* 0 = free slot */
+    uint64_t id;                 /* 0 = free slot */
     exl2_result state;           /* PENDING, OK, or why not */
     exl2_error error;            /* the sentence for state < 0 */
     char path[EXL2__PATH_BYTES];
@@ -82,14 +82,16 @@ typedef struct exl2__model {
 } exl2__model;
 
 typedef struct exl2__session {
-    uint32_t id, model;          /* model: slot */
-    uint32_t job;                /* id of the job that keeps it busy; 0 = none */
+    uint64_t id;
+    uint32_t model;              /* slot */
+    uint64_t job;                /* id of the job that keeps it busy; 0 = none */
     bool one_shot, closing;      /* close at the job's DONE */
     exl2__table table;
 } exl2__session;
 
 typedef struct exl2__grammar_slot {
-    uint32_t id, model;          /* model: slot */
+    uint64_t id;
+    uint32_t model;              /* slot */
     uint32_t users;              /* jobs */
     bool closing;                /* freed when they have ended */
     exl2__grammar *made;         /* NULL: CUSTOM, */
@@ -100,7 +102,8 @@ typedef struct exl2__grammar_slot {
 typedef struct exl2__job exl2__job;
 
 struct exl2__job {
-    uint32_t id, model, session; /* model, session: slots */
+    uint64_t id;
+    uint32_t model, session;     /* slots */
     exl2__sequence sequence;
     exl2__job_block *block;
     bool discard_events, show_markers, prefilled, ending;
@@ -141,7 +144,7 @@ struct exl2__job {
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_ns;
     /* Under the engine's lock: */
-    uint32_t cancel, pause;      /* id of the job when asked for */
+    uint64_t cancel, pause;      /* id of the job when asked for */
     exl2_job_info published;
 };
 
@@ -162,7 +165,7 @@ struct exl2_engine {
     uint32_t in_callback;        /* depth */
     uint32_t interrupted;        /* atomic */
     uint32_t waiting;            /* atomic: a wait call is going on */
-    uint32_t watched;            /* id of the job that exl2_generate waits for */
+    uint64_t watched;            /* id of the job that exl2_generate waits for */
     exl2_result watched_result;
     exl2_error watched_error;
     uint32_t lock;               /* guards stats and the jobs' shared parts */
@@ -195,10 +198,13 @@ static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
     return slot < 0 || !e->jobs[slot].sequence.live ? NULL : &e->jobs[slot];
 }
 
-static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint32_t id)
+static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint64_t id)
 {
-    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle %u names no live %s; it was closed, ended, or never made",
-                      kind, id, kind);
+    if (id == 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STALE, "the %s handle is 0, which names no %s: it was not set", kind, kind);
+    }
+    return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle " EXL2__POOL_NAME " names no live %s; it was closed, ended, "
+                      "or never made", kind, EXL2__POOL_NAMED(id), kind);
 }
 
 /* Whatever would outlive the model's end is refused from its beginning on: callbacks at a DONE may still ask. */
@@ -223,11 +229,11 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 /* An empty one of the model, or NULL when every slot is taken. */
 static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__model *m)
 {
-    uint32_t id = exl2__pool_take(&e->session_ids);
+    uint64_t id = exl2__pool_take(&e->session_ids);
     if (!id) {
         return NULL;
     }
-    uint32_t slot = (id & 0xFFFF) - 1;
+    uint32_t slot = exl2__pool_slot_of(id);
     exl2__session *s = &e->sessions[slot];
     *s = (exl2__session){ 0 };
     s->id = id;
@@ -239,7 +245,7 @@ static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__mod
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
 {
     exl2__table_rewind(&s->table, &e->models[s->model].pages, 0);
-    uint32_t slot = (s->id & 0xFFFF) - 1;
+    uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
     exl2__pool_give(&e->session_ids, slot);
 }

@@ -145,7 +145,7 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
                                          const exl2__table *t)
 {
     exl2__sequence *s = &job->sequence;
-    exl2_token *prompt = m->prompts + (size_t)((job->id & 0xFFFF) - 1) * m->plan.context_max;
+    exl2_token *prompt = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max;
     uint32_t count = 0;
     bool has_text = d->prompt != NULL;
     if (has_text + (d->tokens != NULL) + (d->messages != NULL) > 1) {
@@ -286,7 +286,8 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
             return exl2__objects_stale(e, "session", d->session.id);
         }
         if (s->job) {
-            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job %u until its DONE", s->job);
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME
+                              " until its DONE", EXL2__POOL_NAMED(s->job));
         }
         m = &e->models[s->model];
         if (d->model.id && d->model.id != m->id) {
@@ -294,7 +295,9 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
         }
         *session = s;
     } else if (!(m = exl2__objects_model(e, d->model))) {
-        return exl2__objects_stale(e, "model", d->model.id);
+        return d->model.id ? exl2__objects_stale(e, "model", d->model.id)
+                           : exl2__fail(&e->ctx, EXL2_ERR_STALE, "exl2_job_desc sets neither model nor session: a job "
+                                        "needs one of them");
     }
     if (m->state != EXL2_OK) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
@@ -311,17 +314,17 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
 /* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
    changed. */
 EXL2__COLD
-static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint32_t of,
+static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
                                       exl2__job **out)
 {
     exl2__session *session;
     exl2__model *m = NULL;
     EXL2__TRY(exl2__starting_place(e, d, &session, &m));
-    uint32_t job_id = exl2__pool_take(&e->job_ids);
+    uint64_t job_id = exl2__pool_take(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
     }
-    uint32_t slot = (job_id & 0xFFFF) - 1;
+    uint32_t slot = exl2__pool_slot_of(job_id);
     bool one_shot = session == NULL;
     if (one_shot && !(session = exl2__objects_new_session(e, m))) {
         exl2__pool_give(&e->job_ids, slot);

@@ -36,7 +36,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
         job->releasing = job->releasing && job->stop != EXL2_STOP_CANCELLED;
         job->progress_due = false;
     }
-    uint32_t id = job->id;
+    uint64_t id = job->id;
     bool was_due = job->releasing || job->progress_due || job->ending;
     bool clear = exl2__jobs_tell_progress(e, job) && exl2__jobs_release(e, job);
     if (job->ending && clear) {
@@ -466,8 +466,8 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
     exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one, or raise "
                  "cache.tokens");
     if (holder) {
-        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, and job %u has them, "
-                     "which %s", holder->id, why);
+        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, and job "
+                     EXL2__POOL_NAME " has them, which %s", EXL2__POOL_NAMED(holder->id), why);
     }
     exl2__jobs_end(job, EXL2_STOP_ERROR, holder ? EXL2_ERR_STATE : EXL2_ERR_BUDGET, text);
 }

@@ -3,8 +3,9 @@
    text: text.c and chat.c. */
 #include "rig.h"
 
-/* Ids of no object: none, slots that are free, beyond the last, of another generation. */
-static const uint32_t wild[] = { 0, 2, 0x10002, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x20001, 0x00010000 };
+/* Ids of no object: none, slots that are free, beyond the last, of another generation, of none, without a slot. */
+static const uint64_t wild[] = { 0, 2, 0x100000002, 0x10000FFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x200000001,
+                                 0x100000000, 1, 0x10001, 0xFFFFFFFF };
 
 static exl2_engine *engine;
 
@@ -291,7 +292,7 @@ static void jobs(const rig *r)
 /* ---- handles ---- */
 
 /* A handle that names nothing, given wherever one is taken. */
-static void stale_handle(uint32_t id)
+static void stale_handle(uint64_t id)
 {
     exl2_model model = { id };
     exl2_session session = { id }, to = { 77 };
@@ -366,6 +367,64 @@ static void handles(rig *r)
     stale_handle(old.id);
 }
 
+/* A slot has been used so often that 16 bits of generation would be the same again: the first handles are still stale,
+   of sessions and of jobs, and a cancel hits nobody. */
+static void old_handles(const rig *r)
+{
+    static const exl2_token ids[4] = { 5, 6, 7, 8 };
+    static rig_said said;
+    exl2_session first = { 0 }, s = { 0 };
+    exl2_job old = { 0 }, job = { 0 };
+    exl2_session_info info;
+    exl2_job_desc d = rig_job(r, ids, 4, 4, &said);
+    CHECK_INT(exl2_session_open(engine, r->model, &first), EXL2_OK);
+    CHECK_INT(exl2_session_close(engine, first), EXL2_OK);
+    CHECK_INT(exl2_job_start(engine, &d, &old), EXL2_OK);
+    rig_drain(r, 0);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < 1u << 17; i++) {
+        exl2_session_open(engine, r->model, &s);
+        found += exl2_session_get(engine, first, &info) == EXL2_OK;
+        exl2_session_close(engine, s);
+    }
+    CHECK_INT(found, 0);
+    d.grammar.id = 77; /* the start fails after a slot was taken */
+    for (uint32_t i = 0; i < (1u << 16) - 1; i++) {
+        CHECK_INT(exl2_job_start(engine, &d, &job), EXL2_ERR_STALE);
+    }
+    d.grammar.id = 0;
+    CHECK_INT(exl2_job_start(engine, &d, &job), EXL2_OK);
+    CHECK(job.id != old.id);
+    REFUSED(exl2_job_cancel(engine, old), EXL2_ERR_STALE);
+    rig_drain(r, 0);
+    CHECK_INT(said.done_events, 2);
+    CHECK_INT(said.result, EXL2_OK);
+}
+
+/* What was never set is told from what has ended. */
+static void unset_handles(const rig *r)
+{
+    static const exl2_token ids[4] = { 5, 6, 7, 8 };
+    exl2_error error;
+    exl2_session_info info;
+    exl2_job_desc d = rig_job(r, ids, 4, 4, NULL);
+    d.model.id = 0;
+    REFUSED(exl2_job_start(engine, &d, NULL), EXL2_ERR_STALE);
+    exl2_last_error(engine, &error);
+    CHECK(strstr(error.text, "neither model nor session") && !strstr(error.text, "closed"));
+    exl2_session none = { 0 }, ended;
+    REFUSED(exl2_session_get(engine, none, &info), EXL2_ERR_STALE);
+    exl2_last_error(engine, &error);
+    CHECK(strstr(error.text, "is 0") && !strstr(error.text, "closed"));
+    CHECK_INT(exl2_session_open(engine, r->model, &ended), EXL2_OK);
+    CHECK_INT(exl2_session_close(engine, ended), EXL2_OK);
+    REFUSED(exl2_session_get(engine, ended, &info), EXL2_ERR_STALE);
+    exl2_last_error(engine, &error);
+    char name[64];
+    snprintf(name, sizeof name, "session handle %u.%u ", (unsigned)ended.id, (unsigned)(ended.id >> 32));
+    CHECK(strstr(error.text, name) && strstr(error.text, "closed"));
+}
+
 int main(void)
 {
     no_engine();
@@ -378,6 +437,8 @@ int main(void)
     texts(&r);
     sessions_and_sampling(&r);
     jobs(&r);
+    old_handles(&r);
+    unset_handles(&r);
     handles(&r);
     rig_close(&r);
     return check_done();
