@@ -84,10 +84,10 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: numbers of 64 bits that
-   may be copied, stored and outlive what they name; no number is used twice in an engine. A call with the handle of
-   something that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A sentence writes a handle's two
-   halves, slot and generation, as 3.17. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
+   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: numbers of 64 bits
+   that may be copied, stored and outlive what they name; an engine uses none twice. A call with the handle of something
+   that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A sentence writes the two halves of a
+   handle, slot and generation, as 3.17. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
    exl2_result_name gives a result's name, exl2_last_error the sentence of the newest failure on that engine: file, key
    or tensor, what was expected, what was found. Nothing is written anywhere unless you set a logger.
 
@@ -188,7 +188,7 @@
    EXL2_TEXT_NO_BOS leaves it out. A prompt that begins with BOS gets no second one (exl2_tokenize gives it two, as the
    tokenizers library does), nor one that continues a session. Conversations have the BOS that their template writes.
    exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
-   takes, also when it did not fit (EXL2_ERR_TOO_SMALL).
+   takes, also when it did not fit (EXL2_ERR_TOO_SMALL); with NULL for the buffer that is all they do (EXL2_OK).
    Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
    filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
    templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
@@ -656,7 +656,7 @@ typedef enum exl2_text_flags {
     EXL2_TEXT_SKIP_MARKERS = 4 /* detokenize: leave special tokens out */
 } exl2_text_flags;
 
-/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that. Bytes that are no UTF-8
+/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that: OK. Bytes that are no UTF-8
    are read as U+FFFD. TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet. */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
@@ -688,7 +688,7 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_sess
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
 /* [E nb] Its size now. */
 EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session s, exl2_session_info *out);
-/* [E nb] The history's ids; *need: how many. TOO_SMALL when cap is less. */
+/* [E nb] The history's ids; *need: how many. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
 EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
                                          size_t *need);
 /* [E nb] The handle is stale at once; a job that is using the session is cancelled. */

@@ -440,15 +440,15 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
         return r;
     }
     *need += bos;
-    if (*need > cap) {
+    if (*need > cap && out) { /* without out it is the size that is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
     }
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, size_t cap)
+static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const char *out, size_t cap)
 {
-    if (bytes >= cap) {
+    if (bytes >= cap && out) { /* without out it is the size that is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu",
                           bytes, cap);
     }
@@ -466,7 +466,7 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const ex
     if (cap) {
         out[*need < cap ? *need : exl2__utf8_cut(out, cap - 1)] = 0;
     }
-    return exl2__api_fits(e, *need, cap);
+    return exl2__api_fits(e, *need, out, cap);
 }
 
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
@@ -485,7 +485,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
         out[bytes] = 0;
     }
     exl2__starting_free(e, &rendered);
-    return exl2__api_fits(e, *need, cap);
+    return exl2__api_fits(e, *need, out, cap);
 }
 
 #endif

@@ -109,9 +109,11 @@ EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session hand
     uint32_t tokens = exl2__objects_settled(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
-    return tokens <= cap ? EXL2_OK
-                         : exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL,
-                                      "the history needs %u tokens, the buffer holds %zu", tokens, cap);
+    if (tokens > cap && out) { /* without out it is the size that is asked for */
+        return exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens,
+                          cap);
+    }
+    return EXL2_OK;
 }
 
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)

@@ -257,6 +257,12 @@ static void bos_and_markers(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
+static void count_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)level, (void)code, (void)text;
+    ++*(uint32_t *)user;
+}
+
 static void buffers(const rig *r)
 {
     static const exl2_message hello = { .role = "user", .text = "caf\xC3\xA9" };
@@ -264,7 +270,7 @@ static void buffers(const rig *r)
     char text[64];
     size_t need = 0, chat = strlen("<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
     exl2_chat_desc close = { .close_reply = true };
-    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+    text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 0, &need), EXL2_ERR_TOO_SMALL,
                        "needs 5 tokens, the buffer holds 0");
     CHECK_INT(need, 5);
     text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 3, &need), EXL2_ERR_TOO_SMALL,
@@ -283,7 +289,7 @@ static void buffers(const rig *r)
         CHECK_INT(strlen(text), cap > 2 && cap < 7 ? 2 : cap - 1);
         CHECK(text[cap] == 'x');
     }
-    text_check_refused(r, exl2_chat_render(r->engine, r->model, &hello, 1, &close, NULL, 0, &need), EXL2_ERR_TOO_SMALL,
+    text_check_refused(r, exl2_chat_render(r->engine, r->model, &hello, 1, &close, text, 0, &need), EXL2_ERR_TOO_SMALL,
                        "the buffer holds 0");
     CHECK_INT(need, chat);
     CHECK_INT(exl2_chat_render(r->engine, r->model, &hello, 1, &close, text, chat, &need), EXL2_ERR_TOO_SMALL);
@@ -298,6 +304,54 @@ static void buffers(const rig *r)
                        "needs 5 tokens, the buffer holds 2");
     CHECK_INT(need, 5);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+/* Asking for a size is no failure: nothing is logged, and the newest sentence stays what it was. */
+static void sizes(void)
+{
+    static exl2_token history[512];
+    static char large[300000]; /* more than the model's own block for conversations holds */
+    exl2_message messages[2] = { { .role = "user", .text = "caf\xC3\xA9" }, { .role = "user", .text = large } };
+    static const char *const rendered[2] = { "<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n",
+                                             "<s><|im_start|>user\n<|im_end|>\n" };
+    exl2_chat_desc chat = { .close_reply = true };
+    exl2_engine_desc desc = text_engine(&model);
+    uint32_t lines = 0;
+    exl2_error before, after;
+    exl2_token four[4], id = -1;
+    size_t need = 0;
+    memset(large, 'a', sizeof large - 1);
+    desc.log.line = count_line;
+    desc.log.user = &lines;
+    desc.log.max_level = EXL2_LOG_DEBUG;
+    exl2_model_desc folder = text_folder();
+    rig r = rig_open(&desc, &folder);
+    exl2_session s;
+    CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
+    prompt_of(&r, s, "four", 0, history);
+    CHECK_INT(exl2_tokenize(r.engine, r.model, "four", 4, EXL2_TEXT_NO_BOS, four, 4, &need), EXL2_OK);
+    CHECK_INT(exl2_session_get(r.engine, (exl2_session){ 0 }, &(exl2_session_info){ 0 }), EXL2_ERR_STALE);
+    exl2_last_error(r.engine, &before);
+    lines = 0;
+    CHECK_INT(exl2_tokenize(r.engine, r.model, "four", 4, 0, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 5);
+    CHECK_INT(exl2_tokenize(r.engine, r.model, NULL, 0, EXL2_TEXT_NO_BOS, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 0);
+    CHECK_INT(exl2_detokenize(r.engine, r.model, four, 4, 0, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 4);
+    CHECK_INT(exl2_detokenize(r.engine, r.model, &id, 0, 0, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_INT(exl2_chat_render(r.engine, r.model, &messages[i], 1, &chat, NULL, 0, &need), EXL2_OK);
+        CHECK_INT(need, strlen(rendered[i]) + (i ? sizeof large - 1 : 0));
+    }
+    CHECK_INT(exl2_session_tokens(r.engine, s, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(need, 5);
+    CHECK_INT(lines, 0);
+    exl2_last_error(r.engine, &after);
+    CHECK_INT(after.code, before.code);
+    CHECK_TEXT(after.text, before.text);
+    rig_close(&r);
 }
 
 /* Text that is not UTF-8 is read with U+FFFD for what is broken. */
@@ -340,8 +394,7 @@ static void long_texts(const rig *r)
         }
         for (uint32_t i = 0; i < 2; i++) {
             uint64_t begin = exl2__platform_ns();
-            CHECK_INT(exl2_tokenize(r->engine, r->model, text, i ? size : size / 8, 0, NULL, 0, &need),
-                      EXL2_ERR_TOO_SMALL);
+            CHECK_INT(exl2_tokenize(r->engine, r->model, text, i ? size : size / 8, 0, NULL, 0, &need), EXL2_OK);
             ns[i] = exl2__platform_ns() - begin;
         }
         CHECK(ns[1] < 40 * ns[0] + 200000000u);
@@ -453,6 +506,7 @@ int main(void)
     bad_stops(&r);
     bos_and_markers(&r);
     buffers(&r);
+    sizes();
     broken_text(&r);
     long_texts(&r);
     stops_that_almost_come(&r);
