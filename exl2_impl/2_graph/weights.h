@@ -215,10 +215,16 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     return EXL2_OK;
 }
 
+/* What exl2__weights_begin allocates. */
+static inline uint64_t exl2__weights_more_bytes(const exl2__weights *w)
+{
+    return w->staging_bytes + w->tables_bytes;
+}
+
 /* Host bytes that are in use only while the weights are loaded. */
 static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 {
-    return w->staging_bytes + w->tables_bytes + w->tensors.memory.size + w->tensors.files.memory.size;
+    return exl2__weights_more_bytes(w) + w->tensors.memory.size + w->tensors.files.memory.size;
 }
 
 /* ---- loading ---- */

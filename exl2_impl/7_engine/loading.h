@@ -269,7 +269,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     }
     const exl2_model_info *info = &m->info;
     bool on_device = m->backend->reserve != NULL;
-    uint64_t more = m->scratch_bytes + m->load.staging_bytes;
+    uint64_t more = m->scratch_bytes + exl2__weights_more_bytes(&m->load);
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,

@@ -1,5 +1,6 @@
 /* memory.c: what exl2_model_measure foretells is what a model takes, within 1 MiB, for any cache, batch, chunk and
-   number of tasks; and once it is ready nothing is allocated any more. */
+   number of tasks; once it is ready nothing is allocated any more; and under any cap it is known whether a model fits
+   before memory for it is allocated. */
 #include "rig.h"
 
 #define SLACK (1u << 20)
@@ -87,6 +88,72 @@ static void check_model_memory(const exl2_model_desc *m, uint32_t tasks)
     rig_close(&r);
 }
 
+/* ---- caps ---- */
+
+static uint32_t model_blocks; /* allocated, that a refused load must not begin with */
+
+static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user;
+    model_blocks += tag != EXL2_MEM_GENERAL;
+    return exl2__platform_alloc(NULL, bytes, align, tag);
+}
+
+/* Loads under a cap: OK, or BUDGET without a block of weights, cache, scratch or staging. *cache: bytes, if OK. */
+static bool fits(const exl2_model_desc *m, uint64_t cap, uint64_t *cache)
+{
+    exl2_engine *e;
+    exl2_model model;
+    exl2_model_info info = { 0 };
+    exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU, .host_bytes_max = cap };
+    d.allocator.alloc_fn = count_alloc;
+    d.allocator.free_fn = exl2__platform_free;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    model_blocks = 0;
+    exl2_result r = exl2_model_load(e, m, &model);
+    CHECK(r == EXL2_OK || r == EXL2_ERR_BUDGET);
+    if (r == EXL2_OK) {
+        CHECK_INT(exl2_model_get(e, model, &info), EXL2_OK);
+        CHECK(stats_of(e).host_peak <= cap);
+    } else {
+        CHECK_INT(model_blocks, 0);
+    }
+    *cache = info.cache_bytes;
+    exl2_close(e);
+    return r == EXL2_OK;
+}
+
+/* From the smallest cap that a model fits under it fits under every larger one, with no smaller cache. */
+static void caps(const char *name, uint64_t cache_tokens)
+{
+    exl2_model_desc m = { .path = rig_golden(name), .context_max = 640 };
+    m.cache.tokens = cache_tokens;
+    m.prefill_chunk = 32;
+    uint64_t low = 1u << 20, high = 64u << 20, cache, before = 0; /* low: an engine fits, no model does */
+    CHECK(fits(&m, high, &cache) && !fits(&m, low, &cache));
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        *(fits(&m, middle, &cache) ? &high : &low) = middle;
+    }
+    for (uint64_t less = 1; less < 1u << 17; less += less < 256 ? 1 : less < 4096 ? 61 : 997) {
+        CHECK(!fits(&m, high - less, &cache));
+    }
+    uint32_t sizes = 0;
+    for (uint64_t cap = high; cap < high + (16u << 10); cap += 61) {
+        CHECK(fits(&m, cap, &cache));
+        CHECK(cache >= before);
+        sizes += cache > before;
+        before = cache;
+    }
+    for (uint64_t cap = high; cap < high + (2u << 20); cap += 4099) {
+        CHECK(fits(&m, cap, &cache));
+        sizes += cache > before;
+        before = cache > before ? cache : before;
+    }
+    printf("%s fits under %llu bytes; %u sizes of cache\n", name, (unsigned long long)high, sizes);
+    CHECK(cache_tokens ? sizes == 1 : sizes > 10);
+}
+
 int main(void)
 {
     static const char *const names[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
@@ -108,5 +175,10 @@ int main(void)
     text.path = rig_golden("../smollm2");
     text.text_only = true;
     check_model_memory(&text, 0);
+    if (RIG_BACKEND == EXL2_BACKEND_CPU) {
+        caps("exl2-mixed", 0);
+        caps("exl2-mixed", 640);
+        caps("llama3-rope", 0);
+    }
     return check_done();
 }
