@@ -133,6 +133,7 @@ static inline exl2_event exl2__jobs_done(const exl2__job *job, exl2_model model,
     event.model = model;
     event.session = session;
     event.job.id = job->id;
+    event.user = job->user;
     event.stop = job->stop;
     event.result = job->result;
     event.error = job->result < 0 ? job->error.text : NULL;

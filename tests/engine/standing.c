@@ -193,6 +193,7 @@ static void unread_when_closed(void)
     exl2_job_desc d = rig_job(&r, prompt, 20, 200, NULL); /* events of one token leave less room than a DONE needs */
     d.on_event = NULL;
     for (uint32_t i = 0; i < 12; i++) {
+        d.user = &all[i];
         CHECK_INT(exl2_job_start(r.engine, &d, &all[i].job), EXL2_OK);
     }
     rig_drain(&r, 0);
@@ -206,6 +207,7 @@ static void unread_when_closed(void)
     while (exl2_next_event(r.engine, &ev)) {
         keep(all, 12, &ev);
         CHECK(ev.kind != EXL2_EVENT_DONE || (ev.result == EXL2_ERR_CANCELLED && strstr(ev.error, "closed")));
+        CHECK(((const pulled *)ev.user)->job.id == ev.job.id);
         CHECK(ev.model.id != 0 && ev.model.id != r.model.id && ev.session.id != 0);
     }
     for (uint32_t i = 0; i < 12; i++) {
