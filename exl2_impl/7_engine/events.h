@@ -61,7 +61,8 @@ static inline bool exl2__events_place(const exl2__events *q, uint32_t bytes, uin
     uint32_t tail = (uint32_t)(((uint64_t)q->head + q->used) % q->size);
     bool wraps = tail >= q->head && bytes > q->size - tail;
     *skip = wraps ? q->size - tail : 0;
-    return q->used + *skip + bytes + (q->reserved ? q->reserved + exl2__events_spare() : 0) <= q->size;
+    uint64_t kept = q->reserved ? q->reserved + exl2__events_spare() : 0;
+    return (uint64_t)q->used + *skip + bytes + kept <= q->size;
 }
 
 static inline void *exl2__events_copy(uint8_t **at, const void *from, size_t bytes)
@@ -125,7 +126,8 @@ static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
    the owner, 0 before. */
 static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
 {
-    uint64_t taken = q->used + q->reserved + exl2__events_spare(), room = taken < q->size ? q->size - taken : 0;
+    uint64_t taken = (uint64_t)q->used + q->reserved + exl2__events_spare();
+    uint64_t room = taken < q->size ? q->size - taken : 0;
     while (rows > 0 && exl2__events_scores_bytes(rows, alts) > room) {
         rows -= exl2__max32(1, rows / 16);
     }
