@@ -136,9 +136,7 @@ static bool there(const char *dir)
 
 static void remove_out(void)
 {
-    exl2__ctx c = { 0 };
-    c.files = exl2__platform_files();
-    CHECK(exl2__folder_remove(&c, out_dir));
+    CHECK(exl2__folder_remove(out_dir));
 }
 
 /* Nothing open, allocated or on disk. */

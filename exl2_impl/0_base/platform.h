@@ -2,7 +2,8 @@
    takes: nothing.
    gives: exl2__platform_ns, _nap, _doze, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
           exl2__platform_library, exl2__platform_symbol, exl2__platform_unload;
-          with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename.
+          with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename, is_link, is_file,
+          entry.
    owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
           until unload.
    next:  ../1_load/json.h */
@@ -56,6 +57,9 @@ extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #define EXL2__CLOCK_MONOTONIC 1
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
+#endif
+#if defined(__linux__) && defined(EXL2_CONVERT) /* the same, and POSIX before 2001 */
+extern ssize_t readlink(const char *path, char *target, size_t cap);
 #endif
 #endif
 
@@ -406,6 +410,64 @@ static inline bool exl2__platform_rename(const char *from, const char *to)
            && _wrename(wide, wide_to) == 0;
 }
 
+#define EXL2__REPARSE_POINT 0x400u /* FILE_ATTRIBUTE_REPARSE_POINT: a link, a junction */
+
+/* What the path names: not what a link there leads to. false: nothing. */
+static inline bool exl2__platform_attributes(const char *path, unsigned *out)
+{
+    wchar_t wide[1024];
+    struct _wfinddata64_t entry;
+    if (!MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide))) {
+        return false;
+    }
+    intptr_t search = _wfindfirst64(wide, &entry);
+    if (search == -1) {
+        return false;
+    }
+    *out = entry.attrib;
+    _findclose(search);
+    return true;
+}
+
+static inline bool exl2__platform_is_link(const char *path)
+{
+    unsigned attributes;
+    return exl2__platform_attributes(path, &attributes) && (attributes & EXL2__REPARSE_POINT);
+}
+
+/* A file, no link to one. */
+static inline bool exl2__platform_is_file(const char *path)
+{
+    unsigned attributes;
+    return exl2__platform_attributes(path, &attributes) && !(attributes & (_A_SUBDIR | EXL2__REPARSE_POINT));
+}
+
+/* Entry `index` of a folder: unlike the list hook it counts folders too. */
+static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
+{
+    wchar_t wide[1024];
+    struct _wfinddata64_t entry;
+    int length = MultiByteToWideChar(EXL2__UTF8_PAGE, 0, dir, -1, wide, (int)EXL2__COUNT(wide) - 3);
+    if (length <= 0) {
+        return false;
+    }
+    wide[length - 1] = L'/';
+    wide[length] = L'*';
+    wide[length + 1] = 0;
+    intptr_t search = _wfindfirst64(wide, &entry);
+    bool found = search != -1;
+    while (found && (wcscmp(entry.name, L".") == 0 || wcscmp(entry.name, L"..") == 0 || index-- != 0)) {
+        found = _wfindnext64(search, &entry) == 0;
+    }
+    if (found && WideCharToMultiByte(EXL2__UTF8_PAGE, 0, entry.name, -1, name, (int)cap, NULL, NULL) <= 0) {
+        name[0] = 0;
+    }
+    if (search != -1) {
+        _findclose(search);
+    }
+    return found;
+}
+
 #else
 
 /* A new or emptied file for exl2__platform_write; NULL: refused. */
@@ -458,6 +520,25 @@ static inline bool exl2__platform_remove_dir(const char *path)
 static inline bool exl2__platform_rename(const char *from, const char *to)
 {
     return (rename)(from, to) == 0;
+}
+
+static inline bool exl2__platform_is_link(const char *path)
+{
+    char target[1];
+    return readlink(path, target, sizeof target) >= 0;
+}
+
+/* A file, no link to one. */
+static inline bool exl2__platform_is_file(const char *path)
+{
+    struct stat info;
+    return !exl2__platform_is_link(path) && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Entry `index` of a folder, folders included. */
+static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
+{
+    return exl2__platform_list(NULL, dir, index, name, cap);
 }
 
 #endif

@@ -29,18 +29,44 @@ static bool exl2__folder_is_ours(const char *name)
     return strncmp(name, "output", 6) == 0 && bytes >= 6 + end && strcmp(name + bytes - end, ".safetensors") == 0;
 }
 
-/* Removes `dir` if it holds nothing but files of ours; false: it is still there. */
-static bool exl2__folder_remove(exl2__ctx *c, const char *dir)
+/* What in `dir` is not of an import: another name, a folder, a link. false: nothing is. */
+static bool exl2__folder_foreign(const char *dir, char name[EXL2__FILE_NAME_MAX])
+{
+    char path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
+    for (uint32_t index = 0; exl2__platform_entry(dir, index, name, EXL2__FILE_NAME_MAX); index++) {
+        exl2__format(path, sizeof path, "%s/%s", dir, name);
+        if (!exl2__folder_is_ours(name) || !exl2__platform_is_file(path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Removes `dir`, which a run of ours has made; false: it is still there. */
+static bool exl2__folder_remove(const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     uint32_t index = 0;
-    while (c->files.list(c->files.user, dir, index, name, sizeof name)) {
+    while (exl2__platform_entry(dir, index, name, sizeof name)) {
         exl2__format(path, sizeof path, "%s/%s", dir, name);
         if (!exl2__folder_is_ours(name) || !exl2__platform_remove_file(path)) {
             index++;
         }
     }
     return exl2__platform_remove_dir(dir);
+}
+
+/* Takes away what a killed run left at `path`. Anything else there is refused before a file is deleted. */
+static exl2_result exl2__folder_clear(exl2__ctx *c, const char *path)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (exl2__platform_is_link(path)) {
+        return exl2__fail(c, EXL2_ERR_STATE, "%s is a link; remove it or choose another folder", path);
+    }
+    if (exl2__folder_foreign(path, name)) {
+        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which is not of an import; remove that folder", path, name);
+    }
+    return exl2__folder_remove(path) ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: cannot be removed", path);
 }
 
 /* A folder could take this name: it is free, or that of an empty folder. Known before hours of work, not after. */
@@ -78,11 +104,7 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
                           f->final_path);
     }
     if (!exl2__platform_make_dir(work_path)) {
-        exl2__folder_remove(c, work_path);
-        if (c->files.list(c->files.user, work_path, 0, name, sizeof name)) {
-            return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which is not of an import; remove that folder",
-                              work_path, name);
-        }
+        EXL2__TRY(exl2__folder_clear(c, work_path));
         if (!exl2__platform_make_dir(work_path)) {
             return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);
         }
@@ -103,10 +125,10 @@ static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 }
 
 /* Removes OUT.unfinished unless it was committed. Accepts zeroed ones. */
-static void exl2__folder_abandon(exl2__ctx *c, exl2__folder *f)
+static void exl2__folder_abandon(exl2__folder *f)
 {
     if (f->work_path[0]) {
-        exl2__folder_remove(c, f->work_path);
+        exl2__folder_remove(f->work_path);
         f->work_path[0] = 0;
     }
 }

@@ -67,7 +67,7 @@ static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
     exl2__import_plan_close(&im.plan);
     exl2__import_text_close(&im.text);
     exl2__gguf_close(&im.gguf);
-    exl2__folder_abandon(c, &im.folder);
+    exl2__folder_abandon(&im.folder);
     return result;
 }
 

@@ -203,7 +203,7 @@ static const char engine_symbols[] =
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
-                                      "remove rename unlink mkdir rmdir stat ";
+                                      "remove rename unlink mkdir rmdir stat readlink ";
 
 /* Writable: not what the loader alone writes to, in code that may lie anywhere. */
 static void check_symbols(const char *object, const char *allowed)

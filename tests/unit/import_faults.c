@@ -56,6 +56,13 @@ static void write_file(const char *dir, const char *name)
     fclose(file);
 }
 
+static bool remove_file(const char *dir, const char *name)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return exl2__platform_remove_file(path);
+}
+
 static void test_left_overs(void)
 {
     llama_model l;
@@ -80,10 +87,47 @@ static void test_left_overs(void)
     write_file(work_dir, "diary.txt");
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
     CHECK(strstr(r.c.error.text, "holds diary.txt") != NULL);
-    char path[700];
-    snprintf(path, sizeof path, "%s/diary.txt", work_dir);
-    CHECK(exl2__platform_remove_file(path));
+    CHECK(remove_file(work_dir, "diary.txt"));
     CHECK(exl2__platform_remove_dir(work_dir));
+    /* So do those of our names beside something that is not ours: nothing is deleted before all was looked at. */
+    static const struct { const char *make, *remove, *holds; } others[] = {
+        { "echo >'%s/zebra.txt'", "zebra.txt", "holds zebra.txt" },
+        { "echo >'%s/a diary.txt'", "a diary.txt", "holds a diary.txt" },
+        { "mkdir '%s/tokenizer.json'", NULL, "holds tokenizer.json" },
+        { "ln -s /nowhere '%s/tokenizer.json'", "tokenizer.json", "holds tokenizer.json" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(others); i++) {
+        char command[800];
+        CHECK(exl2__platform_make_dir(work_dir));
+        write_file(work_dir, "config.json");
+        write_file(work_dir, "output.safetensors");
+        snprintf(command, sizeof command, others[i].make, work_dir);
+        CHECK_INT(system(command), 0);
+        CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+        if (!CHECK(strstr(r.c.error.text, others[i].holds) != NULL)) {
+            printf("  %s: \"%s\"\n", command, r.c.error.text);
+        }
+        CHECK(!there(out_dir));
+        CHECK(remove_file(work_dir, "config.json") && remove_file(work_dir, "output.safetensors"));
+        snprintf(command, sizeof command, "rm -r '%s'", work_dir);
+        CHECK_INT(system(command), 0);
+    }
+    /* A link of that name is not followed, to a folder or to nothing. */
+    for (int dangling = 0; dangling < 2; dangling++) {
+        char elsewhere[600], command[1400];
+        snprintf(elsewhere, sizeof elsewhere, "%s-elsewhere", out_dir);
+        if (!dangling) {
+            CHECK(exl2__platform_make_dir(elsewhere));
+            write_file(elsewhere, "config.json");
+        }
+        snprintf(command, sizeof command, "ln -s '%s' '%s'", elsewhere, work_dir);
+        CHECK_INT(system(command), 0);
+        CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+        CHECK(strstr(r.c.error.text, "is a link") != NULL);
+        CHECK(!there(out_dir) && there(elsewhere) == !dangling);
+        CHECK(exl2__platform_remove_file(work_dir)); /* it is still there */
+        CHECK(dangling || (remove_file(elsewhere, "config.json") && exl2__platform_remove_dir(elsewhere)));
+    }
     /* No parent folder, or a file in its place. */
     char below[700];
     snprintf(below, sizeof below, "%s/below", out_dir);
