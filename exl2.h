@@ -884,7 +884,9 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 #endif /* EXL2_H */
 
 #ifdef EXL2_IMPLEMENTATION
-#ifndef EXL2_IMPLEMENTATION_DONE
+#ifdef __cplusplus
+#error "exl2.h: the implementation is C11. Define EXL2_IMPLEMENTATION in one .c file; C++ includes exl2.h without it"
+#elif !defined(EXL2_IMPLEMENTATION_DONE)
 #define EXL2_IMPLEMENTATION_DONE
 #include "exl2_impl/exl2_impl.h"
 #endif

@@ -215,28 +215,39 @@ static inline void exl2__regex_step(exl2__regex *r, size_t at, uint64_t *set)
     }
 }
 
-/* The set at `at`, a multiple of 2^(10 level), or at the next character if `at` is inside of one. */
+/* Which block of the level the place lies in. */
+static inline size_t exl2__regex_block_of(size_t at, uint32_t level)
+{
+    return at >> EXL2__REGEX_SHIFT * (level + 1);
+}
+
+/* Where that block ends, which is a place of the next level. */
+static inline size_t exl2__regex_block_end(size_t at, uint32_t level)
+{
+    return (exl2__regex_block_of(at, level) + 1) << EXL2__REGEX_SHIFT * (level + 1);
+}
+
+/* Computes the level's block in which `at` lies, from its end to its beginning. The set at its end is known: it is that
+   of the text's end, or one of the next level's current block. A place inside a character has the set of the next. */
 EXL2__NOINLINE
-static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at, uint32_t level)
+static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
 {
     uint32_t shift = EXL2__REGEX_SHIFT * level;
-    size_t block = at >> shift >> EXL2__REGEX_SHIFT, mask = ((size_t)1 << EXL2__REGEX_SHIFT) - 1;
+    size_t mask = ((size_t)1 << EXL2__REGEX_SHIFT) - 1, stride = ((size_t)1 << shift) - 1;
+    size_t stop = exl2__regex_block_end(at, level), end = stop;
+    size_t begin = stop - ((size_t)1 << (shift + EXL2__REGEX_SHIFT));
     uint64_t *kept = r->kept[level], set[EXL2__REGEX_WORDS_MAX];
-    if (r->block[level] == block) {
-        return kept + (at >> shift & mask) * r->words;
-    }
-    size_t begin = block << shift << EXL2__REGEX_SHIFT, end = begin + ((size_t)1 << (shift + EXL2__REGEX_SHIFT));
-    if (end >= r->bytes) {
+    if (end >= r->bytes || level + 1 == EXL2__REGEX_LEVELS) { /* a text is no longer than a block of the last level */
         end = r->bytes;
         memcpy(set, r->matches, sizeof set);
         exl2__regex_close(r, end, set);
-    } else { /* never at the highest level; so this goes one level up at a time, and ends */
-        memcpy(set, exl2__regex_at(r, end, level + 1), r->words * sizeof *set);
+    } else {
+        size_t place = end >> (shift + EXL2__REGEX_SHIFT) & mask;
+        memcpy(set, r->kept[level + 1] + place * r->words, r->words * sizeof *set);
         while (end < r->bytes && ((uint8_t)r->text[end] & 0xC0) == 0x80) {
             end++;
         }
     }
-    size_t stop = begin + ((size_t)1 << (shift + EXL2__REGEX_SHIFT)), stride = ((size_t)1 << shift) - 1;
     for (size_t behind = end, before;; behind = before) { /* the set is that of all places from `low` to `behind` */
         before = behind > begin ? exl2__unicode_before(r->text, behind) : 0;
         size_t low = behind > begin && before >= begin ? before + 1 : begin;
@@ -251,8 +262,27 @@ static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at, uint32_t level)
         }
         exl2__regex_step(r, before, set);
     }
-    r->block[level] = block;
-    return kept + (at >> shift & mask) * r->words;
+    r->block[level] = exl2__regex_block_of(at, level);
+}
+
+/* The set at `at`, or at the next character if `at` is inside of one. A block needs the set at its end, so the levels
+   are gone up to one that has it, and filled on the way down. */
+EXL2__NOINLINE
+static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at)
+{
+    size_t places[EXL2__REGEX_LEVELS] = { at }, mask = ((size_t)1 << EXL2__REGEX_SHIFT) - 1;
+    uint32_t level = 0;
+    while (level + 1 < EXL2__REGEX_LEVELS && r->block[level] != exl2__regex_block_of(places[level], level)
+           && exl2__regex_block_end(places[level], level) < r->bytes) {
+        places[level + 1] = exl2__regex_block_end(places[level], level);
+        level++;
+    }
+    for (level++; level-- > 0;) {
+        if (r->block[level] != exl2__regex_block_of(places[level], level)) {
+            exl2__regex_fill(r, level, places[level]);
+        }
+    }
+    return r->kept[0] + (at & mask) * r->words;
 }
 
 /* ---- forward ---- */
@@ -273,7 +303,7 @@ static const char *exl2__regex_match(exl2__regex *r, const char *p)
 {
     size_t at = (size_t)(p - r->text);
     int32_t here = 0;
-    if (!exl2__regex_has(exl2__regex_at(r, at, 0), 0)) {
+    if (!exl2__regex_has(exl2__regex_at(r, at), 0)) {
         return p;
     }
     for (;;) {
@@ -288,7 +318,7 @@ static const char *exl2__regex_match(exl2__regex *r, const char *p)
             here++;
             break;
         case EXL2__REGEX_SPLIT:
-            here += exl2__regex_has(exl2__regex_at(r, at, 0), (uint32_t)(here + code->a)) ? code->a : code->b;
+            here += exl2__regex_has(exl2__regex_at(r, at), (uint32_t)(here + code->a)) ? code->a : code->b;
             break;
         case EXL2__REGEX_JUMP:
             here += code->a;

@@ -137,6 +137,46 @@ static void case_switches(void)
     MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
 }
 
+/* The implementation in a C++ file is one mistake, told in one sentence. */
+static void case_cpp_file(void)
+{
+    const char *cc[2];
+    MUST("printf '#define EXL2_IMPLEMENTATION\\n#include \"exl2.h\"\\n' > file.cpp");
+    for (size_t i = compilers(cpp_compilers, cc); i-- > 0;) {
+        const char *const folders[] = { root, dist };
+        for (size_t k = 0; k < 2; k++) {
+            MUST("! %s -std=c++17 -I'%s' -I'%s' -c file.cpp -o file.o 2> said.txt", cc[i], folders[k], build);
+            MUST("test $(grep -c 'error:' said.txt) = 1 && grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' "
+                 "said.txt || { head -n 20 said.txt; false; }");
+        }
+    }
+}
+
+/* What optimizers take code for: no warning at any level of any of them. The tree has what the single header has. */
+static void case_optimizers(void)
+{
+    static const char *const levels[] = { "-O3", "-Og", "-Os" }; /* -O0 and -O2: the other cases */
+    const char *cc[2];
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        for (size_t level = 0; level < sizeof levels / sizeof levels[0]; level++) {
+            MUST("%s -std=c11 %s %s -DEXL2_CONVERT -c %s '%s/implementation.c' -o level.o", cc[i], levels[level],
+                 WARNINGS, tree, hosts);
+        }
+    }
+}
+
+/* README's lines for whoever has no Meson, as they stand there, make the same file but for the commit in its first
+   line. */
+static void case_by_hand(void)
+{
+    need("cc");
+    MUST("cp -r '%s/exl2.h' '%s/exl2_impl' '%s/kernels_src' '%s/README.md' . && chmod -R u+w .", root, root, root, root);
+    MUST("awk '/^Without Meson/ { found = 1; next } found && /^    / { print substr($0, 5); lines++; next } "
+         "found && lines { exit }' README.md > lines.sh && test $(wc -l < lines.sh) -le 6 && sh -ex lines.sh");
+    MUST("tail -n +2 build/dist/exl2.h > by_hand.h && tail -n +2 '%s/exl2.h' | cmp - by_hand.h", dist);
+    MUST("head -n 1 build/dist/exl2.h | grep -q 'of commit [0-9a-z]'");
+}
+
 static void case_two_files(void)
 {
     const char *cc[2];
@@ -312,6 +352,7 @@ static const struct {
     { "static", case_static },       { "macros", case_macros },         { "symbols", case_symbols },
     { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
     { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
+    { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
 };
 
 int main(int argc, char **argv)
