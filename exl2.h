@@ -189,6 +189,9 @@
    tokenizers library does), nor one that continues a session. Conversations have the BOS that their template writes.
    exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
    takes, also when it did not fit (EXL2_ERR_TOO_SMALL); with NULL for the buffer that is all they do (EXL2_OK).
+   exl2_json_text reads JSON while it is being written: collect the TEXT events of a job with a JSON grammar, and after
+   each one ask for what a player should see already, such as "/say"; show what is new behind what is shown. It reads
+   the text from its beginning, one to four microseconds for a kilobyte, allocates nothing and needs no engine.
    Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
    filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
    templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
@@ -669,6 +672,15 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_to
    refuses, JSON that is none, a template_name that the model does not have; BUDGET when it takes too much. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
+/* [A nb] One value out of JSON that is still being written and may end anywhere. path is a JSON Pointer (RFC 6901):
+   "/say", "/action/target", "/lines/0"; "" is all of it. Of a string: its text so far, unescaped; of another value: its
+   JSON so far. Always whole code points; what is cut (an escape, a surrogate pair, UTF-8) is left out until it is
+   complete, and a surrogate alone is U+FFFD. So what more JSON gives always begins with what less gave. *need: bytes, 0
+   while the value has not begun; out gets a NUL behind them, and may be NULL with cap 0. *whole, which may be NULL: the
+   value has ended. Of a name that comes twice in an object, the first counts. ARG: path is no JSON Pointer. FORMAT: no
+   JSON begins so, or it nests deeper than 256 levels; the value is what came before. TOO_SMALL: out has what fits. */
+EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
+                                    size_t *need, bool *whole);
 
 /* ---- 8. sessions: a token history and its KV pages ----------------------------------------------------------- */
 

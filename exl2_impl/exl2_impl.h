@@ -48,6 +48,14 @@ EXL2__SIZE_BEGIN
 
 /* defines: JSON text as a flat array of tokens */
 #include "1_load/json.h"
+
+EXL2__SIZE_END
+
+/* defines: one value of a JSON text that is still being written */
+#include "1_load/json_part.h"
+
+EXL2__SIZE_BEGIN
+
 /* defines: small files, whole */
 #include "1_load/file.h"
 /* defines: typed, bounded fields of a config file */

@@ -488,4 +488,22 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     return exl2__api_fits(e, *need, out, cap);
 }
 
+EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
+                                    size_t *need, bool *whole)
+{
+    if ((!json && bytes) || !path || !exl2__json_part_pointer_is(path) || (!out && cap) || !need) {
+        return EXL2_ERR_ARG;
+    }
+    exl2__json_part part = { (const uint8_t *)json, bytes, path, out, cap, 0, .at = 0 };
+    bool begins = exl2__json_part_read(&part);
+    *need = part.used;
+    if (whole) {
+        *whole = part.whole;
+    }
+    if (cap) {
+        out[part.used < cap ? part.used : exl2__utf8_cut(out, cap - 1)] = 0;
+    }
+    return !begins ? EXL2_ERR_FORMAT : out && part.used >= cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
+}
+
 #endif

@@ -1,7 +1,9 @@
-/* json.c: fuzz target: any bytes as JSON, and as config.json and generation_config.json of a model.
+/* json.c: fuzz target: any bytes as JSON, whole and half-written, and as config.json and generation_config.json of a
+   model.
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/json.c -lm; in the suite with run_seeds.c. */
 #include "../memory_files.h"
 
+#include "../../exl2_impl/1_load/json_part.h"
 #include "../../exl2_impl/1_load/model_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -37,6 +39,30 @@ static void walk(const exl2__json *j)
     }
 }
 
+/* Reads the beginnings of a text as one that is being written: what there is never changes, and no beginning of JSON is
+   refused. */
+static void grow(const uint8_t *data, size_t size, bool json)
+{
+    static const char *const paths[] = { "", "/a", "/model/vocab", "/rope_scaling/type", "/0/a", "/1", "/\xC3\xA9" };
+    static char out[2][4096];
+    for (size_t i = 0; i < EXL2__COUNT(paths); i++) {
+        exl2__json_part before = { 0 };
+        bool held = true;
+        uint32_t turn = 0;
+        for (size_t bytes = 0; bytes <= size; bytes += 1 + size / 64) {
+            exl2__json_part now = { data, bytes, paths[i], out[turn++ % 2], sizeof out[0], 0, .at = 0 };
+            bool good = exl2__json_part_read(&now);
+            size_t both = before.used < sizeof out[0] ? before.used : sizeof out[0];
+            require(held || !good);
+            require(good || !json);
+            require(now.used >= before.used && (both == 0 || memcmp(now.out, before.out, both) == 0));
+            require(!before.whole || (now.whole && now.used == before.used));
+            held = good;
+            before = now;
+        }
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static memory_files m;
@@ -46,7 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     m.c.host_bytes_max = (uint64_t)64 << 20;
     if (exl2__json_open(&m.c, "input", (const char *)data, size, &j) == EXL2_OK) {
         walk(&j);
+        grow(data, size, true);
         exl2__json_close(&m.c, &j);
+    } else {
+        grow(data, size, false);
     }
     memory_add(&m, "config.json", data, size);
     memory_add(&m, "generation_config.json", data, size);
