@@ -275,6 +275,8 @@ EXL2__SIZE_END
 
 EXL2__SIZE_BEGIN
 
+/* defines: lists of texts */
+#include "6_text/grammar_choice.h"
 /* defines: regular expressions */
 #include "6_text/grammar_regex.h"
 /* defines: rules of EBNF, choices */

@@ -9,7 +9,7 @@
 #include "../0_base/alloc.h"
 #include "unicode.h"
 
-#define EXL2__GRAMMAR_CODE_NODES_MAX 100000u
+#define EXL2__GRAMMAR_CODE_NODES_MAX 300000u
 #define EXL2__GRAMMAR_CODE_RULES_MAX 10000u
 #define EXL2__GRAMMAR_CODE_COUNT_MAX 1000000u /* of a counted repetition */
 #define EXL2__GRAMMAR_CODE_ENDLESS UINT32_MAX /* a repetition without an upper count */

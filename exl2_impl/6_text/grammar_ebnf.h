@@ -7,6 +7,7 @@
 #ifndef EXL2__GRAMMAR_EBNF_H
 #define EXL2__GRAMMAR_EBNF_H
 
+#include "grammar_choice.h"
 #include "grammar_regex.h"
 
 #define EXL2__GRAMMAR_EBNF_RULES_MAX 4096u
@@ -208,69 +209,35 @@ static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, siz
 
 /* ---- choices ---- */
 
-/* Adds a text to a tree of texts. Nodes of the tree are splits that lead to a byte or to the next split of the same
-   place; `*top` is the place before the first byte. */
-EXL2__COLD
-static void exl2__grammar_ebnf_add_choice(exl2__grammar_code *g, uint32_t top, const char *text, size_t bytes)
-{
-    uint32_t place = top; /* a JUMP whose next is the first alternative: a SPLIT (next: a byte, other: the rest) */
-    for (size_t i = 0; i <= bytes && g->result == EXL2_OK; i++) {
-        uint32_t alternative = g->nodes[place].next, found = 0;
-        for (; alternative; alternative = g->nodes[alternative].other) {
-            uint32_t byte = g->nodes[alternative].next;
-            if (i == bytes ? byte == 0 : byte && g->nodes[byte].low == (uint8_t)text[i]) {
-                found = alternative;
-                break;
-            }
-        }
-        if (!found) {
-            uint32_t byte = i == bytes ? 0 : exl2__grammar_code_bytes(g, (uint8_t)text[i], (uint8_t)text[i]).first;
-            uint32_t jump = i == bytes ? 0 : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
-            found = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, byte, g->nodes[place].next);
-            exl2__grammar_code_join(g, byte, jump);
-            exl2__grammar_code_join(g, place, found);
-        }
-        if (i < bytes && g->result == EXL2_OK) {
-            place = g->nodes[g->nodes[found].next].next;
-        }
-    }
-}
-
-/* The last alternative of every place ends its list: a split whose two ways are the same. */
-static void exl2__grammar_ebnf_end_choices(exl2__grammar_code *g, uint32_t from)
-{
-    for (uint32_t i = from; i < g->node_count && g->result == EXL2_OK; i++) {
-        if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_SPLIT && g->nodes[i].other == 0) {
-            g->nodes[i].other = g->nodes[i].next;
-        }
-    }
-}
-
 /* One of the lines, whole; empty ones and a CR before an LF are ignored. */
 EXL2__COLD
 static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_regex r = { g, text, bytes, 0, 0 };
-    uint32_t rule = exl2__grammar_code_rule(g), top = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+    exl2__grammar_choice list;
+    uint32_t rule = exl2__grammar_code_rule(g), lines = 1;
     if (!exl2__unicode_valid(text, bytes)) {
         exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "a choice is not valid UTF-8");
     }
+    for (size_t i = 1; i < bytes; i++) {
+        lines += text[i - 1] == '\n' && text[i] != '\n';
+    }
+    exl2__grammar_choice_open(g, lines, &list);
     for (; exl2__grammar_regex_more(&r); r.at++) {
         const char *line = text + r.at, *end = (const char *)memchr(line, '\n', bytes - r.at);
         size_t length = end ? (size_t)(end - line) : bytes - r.at;
         r.at += length;
         length -= length && line[length - 1] == '\r';
         if (length) {
-            exl2__grammar_ebnf_add_choice(g, top, line, length);
+            exl2__grammar_choice_add(&list, line, length);
         }
     }
-    if (g->result == EXL2_OK && g->nodes[top].next == 0) {
+    if (list.count == 0) {
         exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "no choice");
     }
-    exl2__grammar_ebnf_end_choices(g, top);
-    if (rule < g->rule_count) {
-        g->rules[rule] = top;
-    }
+    exl2__grammar_choice_sort(&list);
+    exl2__grammar_code_define(g, rule, exl2__grammar_choice_piece(&list));
+    exl2__grammar_choice_close(&list);
 }
 
 #endif

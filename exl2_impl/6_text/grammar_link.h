@@ -11,6 +11,7 @@
 #include "grammar_vocab.h"
 
 #define EXL2__GRAMMAR_LINK_NEVER (1u << 28) /* of tokens or calls: there is no way */
+#define EXL2__GRAMMAR_LINK_HUGE (EXL2__GRAMMAR_LINK_NEVER - 1) /* there is one, but it takes this many or more */
 #define EXL2__GRAMMAR_LINK_DEPTH_MAX 256u   /* calls and counted loops inside each other */
 #define EXL2__GRAMMAR_LINK_LEAPS 4u         /* tokens considered from one byte of a literal on */
 
@@ -25,12 +26,14 @@ typedef struct exl2__grammar_link {
 
 static inline uint32_t exl2__grammar_link_sum(uint32_t a, uint32_t b)
 {
-    return exl2__min32(a + b, EXL2__GRAMMAR_LINK_NEVER);
+    return a >= EXL2__GRAMMAR_LINK_NEVER || b >= EXL2__GRAMMAR_LINK_NEVER ? EXL2__GRAMMAR_LINK_NEVER
+        : exl2__min32(a + b, EXL2__GRAMMAR_LINK_HUGE);
 }
 
 static inline uint32_t exl2__grammar_link_times(uint32_t count, uint32_t a)
 {
-    return (uint32_t)exl2__min64((uint64_t)count * a, EXL2__GRAMMAR_LINK_NEVER);
+    return count && a >= EXL2__GRAMMAR_LINK_NEVER ? EXL2__GRAMMAR_LINK_NEVER
+        : (uint32_t)exl2__min64((uint64_t)count * a, EXL2__GRAMMAR_LINK_HUGE);
 }
 
 static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
@@ -41,10 +44,15 @@ static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
 
 /* ---- nodes ---- */
 
-/* Where a chain of jumps from `node` leads; jumps in a circle stay jumps. */
-static uint32_t exl2__grammar_link_land(const exl2__grammar_code *g, uint32_t node)
+/* Where a chain of jumps from `node` leads; jumps in a circle stay jumps. Every second jump of the chain is made to
+   skip the next one, so that a long chain is not walked again from each of its nodes. */
+static uint32_t exl2__grammar_link_land(exl2__grammar_code *g, uint32_t node)
 {
     for (uint32_t steps = 0; g->nodes[node].kind == EXL2__GRAMMAR_CODE_JUMP && steps < 1000; steps++) {
+        uint32_t next = g->nodes[node].next;
+        if (g->nodes[next].kind == EXL2__GRAMMAR_CODE_JUMP) {
+            g->nodes[node].next = g->nodes[next].next;
+        }
         node = g->nodes[node].next;
     }
     return node;
@@ -315,6 +323,10 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
     }
     if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches it, or the vocabulary lacks bytes for it", label);
+    }
+    if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: its shortest text is too long: %u tokens or more", label,
+                          EXL2__GRAMMAR_LINK_HUGE);
     }
     return EXL2_OK;
 }

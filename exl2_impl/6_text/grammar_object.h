@@ -211,11 +211,11 @@ static bool exl2__grammar_object_tags(exl2__grammar_schema *s, const exl2__gramm
             if (!exl2__grammar_schema_get(s, other, "const") && !exl2__grammar_schema_get(s, other, "enum")) {
                 continue;
             }
-            bool shared = one && exl2__grammar_value_allowed(s, other, one);
-            for (uint32_t v = one ? 0 : exl2__json_first(&s->j, list); v && !shared;
-                 v = exl2__json_next(&s->j, list, v)) {
-                shared = exl2__grammar_value_allowed(s, other, v);
-            }
+            exl2__grammar_schema_set both = { { part * 4, other * 4 }, 2, false };
+            exl2__grammar_choice values;
+            exl2__grammar_value_listed(s, &both, EXL2__GRAMMAR_SCHEMA_ANY, &values);
+            bool shared = values.count || s->g->result < 0;
+            exl2__grammar_choice_close(&values);
             if (!shared) {
                 return true;
             }
@@ -253,6 +253,64 @@ static bool exl2__grammar_object_disjoint(exl2__grammar_schema *s, uint32_t left
 
 /* ---- all kinds of values ---- */
 
+/* Does the object have keys of these words only? */
+static bool exl2__grammar_object_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
+                                      size_t count)
+{
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        bool known = false;
+        for (size_t i = 0; i < count && !known; i++) {
+            known = exl2__json_is(&s->j, k, words[i]);
+        }
+        if (!known) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Branches that list values and nothing else, in a schema that says no more than a type: their values are one list,
+   however many there are. false: the schema is not of this kind, or branches of oneOf share a value. */
+EXL2__COLD
+static bool exl2__grammar_object_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
+                                        exl2__grammar_code_piece *out)
+{
+    static const char *const words[] = { "const", "enum", "type", "title", "description", "$comment", "deprecated" };
+    static const char *const outer[] = { "anyOf", "oneOf", "type", "title", "description", "$comment", "deprecated",
+                                         "$defs", "definitions", "$schema", "$id", "default", "examples" };
+    uint32_t part = set->parts[0] / 4, total = 0, token;
+    bool is_one_of = exl2__json_is(&s->j, list - 1, "oneOf");
+    if (set->count > 1 || !exl2__grammar_object_only(s, part, outer, EXL2__COUNT(outer))
+        || exl2__grammar_schema_get(s, part, is_one_of ? "anyOf" : "oneOf")) {
+        return false;
+    }
+    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
+        uint32_t one = exl2__grammar_value_count_of(s, k, false, &token);
+        uint32_t many = exl2__grammar_value_count_of(s, k, true, &token);
+        if ((one > 0) == (many > 0) || !exl2__grammar_object_only(s, k, words, EXL2__COUNT(words))) {
+            return false;
+        }
+        total += one + many;
+    }
+    exl2__grammar_choice values;
+    exl2__grammar_choice_open(s->g, total, &values);
+    uint32_t types = exl2__grammar_schema_types(s, set);
+    char *room = s->buffer;
+    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
+        exl2__grammar_schema_set branch = { { k * 4 }, 1, false };
+        bool is_enum = exl2__grammar_value_count_of(s, k, true, &token) > 0;
+        exl2__grammar_value_count_of(s, k, is_enum, &token);
+        room = exl2__grammar_value_spell(s, token, is_enum, types & exl2__grammar_schema_types(s, &branch), room,
+                                         &values);
+    }
+    bool twice = exl2__grammar_choice_sort(&values) > 0;
+    if (!twice || !is_one_of) {
+        *out = exl2__grammar_choice_piece(&values);
+    }
+    exl2__grammar_choice_close(&values);
+    return !twice || !is_one_of;
+}
+
 /* The set with each branch of a list, `chosen` marking that this list is dealt with. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_schema *s,
@@ -261,6 +319,9 @@ static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_sche
 {
     exl2__grammar_code_piece all = { 0, 0 };
     uint32_t count = s->j.tokens[list].count;
+    if (exl2__grammar_object_values(s, set, list, &all)) {
+        return all;
+    }
     if (count == 0 || count > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
         exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, list - 1, "a list of branches must have 1 to 256");
         return exl2__grammar_value_never(s->g);

@@ -187,37 +187,57 @@ static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t t
     return used;
 }
 
-static bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, uint32_t b)
+/* How many values the part's const or enum lists; 0 = it has none. *token: where. */
+static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint32_t part, bool is_enum,
+                                             uint32_t *token)
 {
-    size_t bytes = exl2__grammar_value_text(s, a, s->buffer);
-    char *other = s->buffer + bytes;
-    return exl2__grammar_value_text(s, b, other) == bytes && memcmp(s->buffer, other, bytes) == 0;
+    *token = exl2__grammar_schema_get(s, part, is_enum ? "enum" : "const");
+    return !*token ? 0 : !is_enum ? 1 : s->j.tokens[*token].kind == EXL2__JSON_ARRAY ? s->j.tokens[*token].count : 0;
 }
 
-/* May the part have this value, as far as const and enum say? */
-static bool exl2__grammar_value_allowed(const exl2__grammar_schema *s, uint32_t part, uint32_t value)
+/* Adds the texts of the values of `types` that a const or an enum lists, written to `room`, of six times the source.
+   Returns where they end. */
+EXL2__COLD
+static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, bool is_enum, uint32_t types,
+                                       char *room, exl2__grammar_choice *list)
 {
-    uint32_t one = exl2__grammar_schema_get(s, part, "const"), list = exl2__grammar_schema_get(s, part, "enum");
-    bool found = !list;
-    if (one && !exl2__grammar_value_same(s, one, value)) {
-        return false;
+    bool is_list = is_enum && s->j.tokens[token].kind == EXL2__JSON_ARRAY;
+    for (uint32_t k = is_list ? exl2__json_first(&s->j, token) : is_enum ? 0 : token; k;
+         k = is_list ? exl2__json_next(&s->j, token, k) : 0) {
+        if (exl2__grammar_schema_type_of(s, k) & types) {
+            size_t bytes = exl2__grammar_value_text(s, k, room);
+            exl2__grammar_choice_add(list, room, bytes);
+            room += bytes;
+        }
     }
-    for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && !found; k = exl2__json_next(&s->j, list, k)) {
-        found = exl2__grammar_value_same(s, k, value);
-    }
-    return found;
+    return room;
 }
 
-static void exl2__grammar_value_constant(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                         uint32_t value, uint32_t top)
+/* The values of `types` that all the consts and enums of the set list, sorted. The list is the caller's to close. */
+EXL2__COLD
+static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
+                                       exl2__grammar_choice *list)
 {
-    bool allowed = exl2__grammar_schema_type_of(s, value) & types;
-    for (uint32_t i = 0; i < set->count && allowed; i++) {
-        allowed = exl2__grammar_value_allowed(s, set->parts[i] / 4, value);
-    }
-    if (allowed) {
-        size_t bytes = exl2__grammar_value_text(s, value, s->buffer);
-        exl2__grammar_ebnf_add_choice(s->g, top, s->buffer, bytes);
+    char *room = s->buffer;
+    bool found = false;
+    exl2__grammar_choice_open(s->g, 0, list);
+    for (uint32_t i = 0; i < 2 * set->count && s->g->result == EXL2_OK; i++) {
+        uint32_t token, count = exl2__grammar_value_count_of(s, set->parts[i / 2] / 4, i % 2, &token);
+        exl2__grammar_choice values;
+        if (!token) {
+            continue;
+        }
+        exl2__grammar_choice_open(s->g, count, &values);
+        char *end = exl2__grammar_value_spell(s, token, i % 2, types, room, &values);
+        exl2__grammar_choice_sort(&values);
+        if (found) {
+            exl2__grammar_choice_meet(list, &values);
+            exl2__grammar_choice_close(&values);
+        } else {
+            *list = values;
+            room = end;
+            found = true;
+        }
     }
 }
 
@@ -242,19 +262,10 @@ static bool exl2__grammar_value_constants(exl2__grammar_schema *s, const exl2__g
                 }
             }
         }
-        uint32_t top = exl2__grammar_code_add(s->g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
-        if (one) {
-            exl2__grammar_value_constant(s, set, types, one, top);
-        }
-        for (uint32_t k = one || !list ? 0 : exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
-            exl2__grammar_value_constant(s, set, types, k, top);
-        }
-        exl2__grammar_ebnf_end_choices(s->g, top);
-        if (s->g->result == EXL2_OK && s->g->nodes[top].next == 0) {
-            exl2__grammar_code_join(s->g, top, exl2__grammar_code_bytes(s->g, 1, 0).first);
-        }
-        out->first = top;
-        out->last = 0; /* its texts return by themselves */
+        exl2__grammar_choice values;
+        exl2__grammar_value_listed(s, set, types, &values);
+        *out = exl2__grammar_choice_piece(&values);
+        exl2__grammar_choice_close(&values);
         return true;
     }
     return false;
@@ -319,8 +330,10 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
         if (!token) {
             continue;
         }
-        if (!exl2__json_u64(&s->j, token, &value) || (!upper && value > EXL2__GRAMMAR_CODE_COUNT_MAX)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a count must be 0 to 1,000,000");
+        if (!exl2__json_u64(&s->j, token, &value)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a count must be a whole number, 0 or more");
+        } else if (!upper && value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "a least count may be at most 1,000,000");
         }
         value = exl2__min64(value, value > EXL2__GRAMMAR_CODE_COUNT_MAX ? EXL2__GRAMMAR_CODE_ENDLESS : value);
         count = upper ? exl2__min32(count, (uint32_t)value) : exl2__max32(count, (uint32_t)value);
