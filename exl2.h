@@ -244,6 +244,9 @@
    exponent in a range.
    Regular expressions: what JavaScript and Python agree on, but look-around, references, \b, and ^ $ inside. EBNF, as
    llama.cpp has it: name ::= "text" [class] (a | b)* {2,5} # comment; no left recursion.
+   enum, choices and alternatives may have thousands of values. A grammar may be ambiguous: all readings of the text so
+   far are kept, 4,096 of them or as many as the grammar has steps, if those are more. A token after which there would
+   be more is not allowed; a job that can neither end nor go on without one ends with BUDGET.
 
    10. JOBS
 
@@ -784,7 +787,8 @@ typedef struct exl2_grammar_desc {
 } exl2_grammar_desc;
 
 /* [E nb] Compiles a grammar, for any number of jobs of its model. FORMAT, UNSUPPORTED with line and column of the
-   source; STATE while the tokenizer is not there; BUDGET: too large, or max_sessions grammars are open. */
+   source; STATE while the tokenizer is not there; BUDGET: too large, its shortest text is too long, its texts can begin
+   in too many ways, or max_sessions grammars are open. */
 EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out);
 /* [E nb] The handle is stale at once; the grammar is freed after its last job. */
 EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);

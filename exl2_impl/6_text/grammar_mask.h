@@ -3,7 +3,7 @@
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
           _take.
    owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller.
-   next:  grammar_regex.h */
+   next:  grammar_choice.h */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
@@ -29,7 +29,8 @@ typedef struct exl2__grammar_mask {
     exl2__grammar_mask_slot *slots;
     uint32_t *bits;   /* [slots + 1][words]; the last is for masks of texts that must end soon */
     uint32_t slot_count, slot_next;
-    uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX]; /* their states */
+    /* their states; behind them, while room is made in the middle of a walk, those of its path */
+    uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX + EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
     uint32_t place_count;
     uint64_t hits, shares, walks; /* masks that were there; made from that of the state with counts set back; others */
     uint64_t nodes, collections;  /* of tries, visited; room was made */
@@ -183,9 +184,35 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
 
 /* ---- masks ---- */
 
+/* Forgets all states but those of the places, and of a walk's path, if there is one; all masks. */
+EXL2__COLD
+static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
+{
+    for (uint32_t i = 0; i < path_count; i++) {
+        m->places[m->place_count + i] = &path[i];
+    }
+    exl2__grammar_state_collect(&m->states, m->places, m->place_count + path_count);
+    memset(m->slots, 0, m->slot_count * sizeof *m->slots);
+    m->collections++;
+}
+
+/* The row of the last state of a walk's path, after room was made where that is needed: states get new numbers, other
+   rows are forgotten. NULL: full all the same. */
+static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *path, const uint32_t **rows,
+                                              uint32_t count)
+{
+    const uint32_t *row = exl2__grammar_state_row(&m->states, path[count - 1]);
+    if (!row) {
+        exl2__grammar_mask_collect(m, path, count);
+        memset(rows, 0, count * sizeof *rows);
+        row = exl2__grammar_state_row(&m->states, path[count - 1]);
+    }
+    return rows[count - 1] = row;
+}
+
 /* Sets the bits of the tokens in groups [group, last] after which at most `left` tokens are needed; *needs: the most
-   that one of them needs. false: full. */
-static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t last, uint32_t state,
+   that one of them needs. *state may get a new number, as room is made. false: full. */
+static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t last, uint32_t *state,
                                     uint32_t left, uint32_t *bits, uint32_t *needs)
 {
     exl2__grammar_state *s = &m->states;
@@ -193,9 +220,8 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
     const uint8_t *class_of = s->link->class_of;
     const uint32_t *rows[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
     uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
-    path[0] = state;
-    rows[0] = exl2__grammar_state_row(s, state);
-    if (!rows[0]) {
+    path[0] = *state;
+    if (!exl2__grammar_mask_row(m, path, rows, 1)) {
         return false;
     }
     uint32_t end = m->vocab->begin[last + 1], visited = 0;
@@ -203,7 +229,7 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
         exl2__grammar_vocab_node n = nodes[i];
         const uint32_t *row = rows[n.depth - 1];
         if (!row) { /* worked out when a byte is looked up */
-            row = rows[n.depth - 1] = exl2__grammar_state_row(s, path[n.depth - 1]);
+            row = exl2__grammar_mask_row(m, path, rows, n.depth);
             if (!row) {
                 return false;
             }
@@ -222,12 +248,13 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
         }
         i++;
     }
+    *state = path[0];
     m->nodes += visited;
     return true;
 }
 
 /* TEXT tokens; false: full. Longer texts need no fewer tokens in all, so ALL comes before the other verdicts. */
-static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t state,
+static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t *state,
                                      uint32_t left, uint32_t *bits, uint32_t *needs)
 {
     static const struct { uint8_t end, group; } parts[] = {
@@ -257,13 +284,13 @@ static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_
 }
 
 /* The mask of a state into bits; false: full. */
-static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint32_t left, uint32_t *bits,
+static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits,
                                     uint32_t *needs)
 {
     exl2__grammar_mask_groups g;
     *needs = 0;
     memset(bits, 0, (size_t)m->vocab->words * 4);
-    bool made = exl2__grammar_mask_explore(m, state, left, &g);
+    bool made = exl2__grammar_mask_explore(m, *state, left, &g);
     made = made && exl2__grammar_mask_texts(m, &g, state, left, bits, needs);
     uint32_t other = g.no_control ? EXL2__GRAMMAR_VOCAB_OTHER : EXL2__GRAMMAR_VOCAB_CONTROL;
     made = made && exl2__grammar_mask_walk(m, other, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
@@ -274,7 +301,7 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t state, uint3
 
 /* The same from the mask of a state that allows the same texts of up to `reach` characters: longer tokens are looked
    at. */
-static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t state, const exl2__grammar_mask_slot *from,
+static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t *state, const exl2__grammar_mask_slot *from,
                                      uint32_t reach, uint32_t *bits, uint32_t *needs)
 {
     uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
@@ -291,7 +318,7 @@ static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t state, cons
 /* The next slot gets the mask of a state, for any number of tokens left; `from`: of the state that it shares with, or
    NULL. NULL: full. */
 EXL2__COLD
-static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t state,
+static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t *state,
                                                                   const exl2__grammar_mask_slot *from, uint32_t reach)
 {
     m->slot_next = (m->slot_next + (from == &m->slots[m->slot_next])) % m->slot_count;
@@ -304,8 +331,8 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_
     if (!made) {
         return NULL;
     }
-    *slot = (exl2__grammar_mask_slot){ state, needs };
-    m->states.states[state].mask = m->slot_next + 1;
+    *slot = (exl2__grammar_mask_slot){ *state, needs };
+    m->states.states[*state].mask = m->slot_next + 1;
     m->slot_next = (m->slot_next + 1) % m->slot_count;
     return slot;
 }
@@ -320,26 +347,19 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__gram
 
 /* The slot with the mask of a state, for any number of tokens left. NULL: full. */
 EXL2__COLD
-static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t state)
+static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
-    const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, state);
-    uint32_t reach, base = slot ? state : exl2__grammar_far_state(&m->states, state, &reach);
+    const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, *state);
+    uint32_t reach, base = slot ? *state : exl2__grammar_far_state(&m->states, *state, &reach);
     if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
     }
-    slot = base == state ? NULL : exl2__grammar_mask_known(m, base);
-    slot = slot ? slot : exl2__grammar_mask_new_slot(m, base, NULL, 0);
-    return base == state || !slot || reach >= m->vocab->longest ? slot
-        : exl2__grammar_mask_new_slot(m, state, slot, reach);
-}
-
-/* Forgets all states but those of the places. */
-EXL2__COLD
-static void exl2__grammar_mask_collect(exl2__grammar_mask *m)
-{
-    exl2__grammar_state_collect(&m->states, m->places, m->place_count);
-    memset(m->slots, 0, m->slot_count * sizeof *m->slots);
-    m->collections++;
+    if (base == *state) {
+        return exl2__grammar_mask_new_slot(m, state, NULL, 0);
+    }
+    slot = exl2__grammar_mask_known(m, base);
+    slot = slot ? slot : exl2__grammar_mask_new_slot(m, &base, NULL, 0);
+    return !slot || reach >= m->vocab->longest ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
 static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
@@ -347,24 +367,43 @@ static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
     return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar's block is too small for one step: give it more cache_bytes");
 }
 
+/* Does the mask allow any token? */
+static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *bits)
+{
+    for (uint32_t i = 0; i < m->vocab->words; i++) {
+        if (bits[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Without limits every text could be ended in time. */
+static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
+{
+    return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar is too ambiguous here, or too deep: to go on takes more than %u "
+                      "readings of the text at once, or %u levels inside each other", m->states.readings_max,
+                      EXL2__GRAMMAR_LINK_DEPTH_MAX);
+}
+
 /* *bits: [words] one bit per token that may come next, until the next call; of special tokens none. `left`: tokens that
    may still come, this one included: only those are allowed with which the text can end within them; NEVER = any
-   number. *may_end: the text may also end here. */
+   number. *may_end: the text may also end here. EXL2_ERR_BUDGET: it can neither end nor go on. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                           uint32_t left, const uint32_t **bits, bool *may_end)
 {
     uint32_t words = m->vocab->words, needs, after = left ? left - 1 : 0;
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
     *may_end = m->states.states[place->state].may_end;
     for (int tries = 0; tries < 2; tries++) {
-        const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(m, place->state);
+        const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(m, &place->state);
         bool far_from_end = slot && slot->needs <= after;
         *bits = far_from_end ? m->bits + (size_t)(slot - m->slots) * words : exact;
-        if (far_from_end || (slot && exl2__grammar_mask_make(m, place->state, after, exact, &needs))) {
-            return EXL2_OK;
+        if (far_from_end || (slot && exl2__grammar_mask_make(m, &place->state, after, exact, &needs))) {
+            return *may_end || exl2__grammar_mask_any(m, *bits) ? EXL2_OK : exl2__grammar_mask_stuck(c, m);
         }
-        exl2__grammar_mask_collect(m);
+        exl2__grammar_mask_collect(m, NULL, 0);
     }
     return exl2__grammar_mask_refuse(c);
 }
@@ -405,7 +444,7 @@ static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, 
             place->state = next;
             return EXL2_OK;
         }
-        exl2__grammar_mask_collect(m);
+        exl2__grammar_mask_collect(m, NULL, 0);
         if (tries) {
             return exl2__grammar_mask_refuse(c);
         }
@@ -443,7 +482,7 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
     }
     uint32_t state = exl2__grammar_state_start(&m->states);
     if (state == EXL2__GRAMMAR_STATE_FULL) {
-        exl2__grammar_mask_collect(m);
+        exl2__grammar_mask_collect(m, NULL, 0);
         state = exl2__grammar_state_start(&m->states);
     }
     if (state == EXL2__GRAMMAR_STATE_FULL) {
@@ -472,6 +511,14 @@ static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
     *m = (exl2__grammar_mask){ 0 };
 }
 
+/* A grammar whose texts cannot even begin is refused. */
+static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
+{
+    uint32_t state = exl2__grammar_state_start(&m->states);
+    return state == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_refuse(c)
+        : state == EXL2__GRAMMAR_STATE_DEAD ? exl2__grammar_mask_stuck(c, m) : EXL2_OK;
+}
+
 /* `cache_bytes` for states and masks, half each, or CACHE_MIN if that is more. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
@@ -492,7 +539,11 @@ static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_lin
     }
     m->slots = (exl2__grammar_mask_slot *)exl2__arena_take_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
     m->bits = (uint32_t *)exl2__arena_take(&m->memory, (m->slot_count + 1) * words * 4);
-    return EXL2_OK;
+    result = exl2__grammar_mask_first(c, m);
+    if (result < 0) {
+        exl2__grammar_mask_close(c, m);
+    }
+    return result;
 }
 
 #endif

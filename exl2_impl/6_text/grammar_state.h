@@ -11,8 +11,9 @@
 
 #define EXL2__GRAMMAR_STATE_DEAD 0u            /* of a state: no reading is left */
 #define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* of a state: there was no room to make it */
-#define EXL2__GRAMMAR_STATE_READINGS_MAX 4096u /* steps to close a set; further readings are dropped */
-#define EXL2__GRAMMAR_STATE_SEEN 16384u
+#define EXL2__GRAMMAR_STATE_READINGS_MIN 4096u /* steps to close a set that there is always room for */
+#define EXL2__GRAMMAR_STATE_THIN_MIN 64u  /* sets of so many items to ... */
+#define EXL2__GRAMMAR_STATE_THIN_MAX 512u /* so many are looked through for items that say nothing new */
 
 /* What follows when a call or a loop's body ends. Equal ones are the same frame; the one below has a lower number. */
 typedef struct exl2__grammar_state_frame {
@@ -34,6 +35,10 @@ typedef struct exl2__grammar_state_one {
     bool may_end, kept;
 } exl2__grammar_state_one;
 
+/* A closed set has at most as many steps as the automaton has nodes where no rule is called and nothing is counted, so
+   there is room for that many. Calls and counts can multiply them: a byte after which there would be more is as one
+   that does not fit. */
+
 typedef struct exl2__grammar_state {
     const exl2__grammar_link *link;
     exl2__grammar_state_frame *frames;
@@ -41,9 +46,11 @@ typedef struct exl2__grammar_state {
     uint32_t *pool, *frame_slots, *state_slots;
     uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* rooms are powers of two */
     struct { uint32_t node, frame, stamp; } *seen;
-    exl2__grammar_state_item *work, *items; /* [READINGS_MAX] to be closed; closed */
+    exl2__grammar_state_item *work, *items; /* [readings_max] to be closed; closed */
     uint32_t work_count, item_count, seen_count, stamp;
+    uint32_t readings_max, seen_room; /* seen_room is a power of two */
     bool may_end, full;
+    bool crowded; /* the set has more than readings_max */
     exl2__arena memory;
 } exl2__grammar_state;
 
@@ -54,10 +61,10 @@ static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
     s->pool = (uint32_t *)exl2__arena_take(a, (uint64_t)s->pool_room * 4);
     s->frame_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->frame_room * 8);
     s->state_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->state_room * 8);
-    void *seen = exl2__arena_take_zeroed(a, EXL2__GRAMMAR_STATE_SEEN * sizeof *s->seen);
+    void *seen = exl2__arena_take_zeroed(a, (uint64_t)s->seen_room * sizeof *s->seen);
     memcpy(&s->seen, &seen, sizeof seen);
-    s->work = (exl2__grammar_state_item *)exl2__arena_take(a, EXL2__GRAMMAR_STATE_READINGS_MAX * sizeof *s->work);
-    s->items = (exl2__grammar_state_item *)exl2__arena_take(a, EXL2__GRAMMAR_STATE_READINGS_MAX * sizeof *s->items);
+    s->work = (exl2__grammar_state_item *)exl2__arena_take(a, (uint64_t)s->readings_max * sizeof *s->work);
+    s->items = (exl2__grammar_state_item *)exl2__arena_take(a, (uint64_t)s->readings_max * sizeof *s->items);
 }
 
 static void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)
@@ -114,17 +121,20 @@ static uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t no
 
 static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint32_t frame)
 {
-    uint32_t mask = EXL2__GRAMMAR_STATE_SEEN - 1;
+    uint32_t mask = s->seen_room - 1;
     uint32_t at = exl2__grammar_state_mix(exl2__grammar_state_mix(2, node), frame) & mask;
-    if (s->link->tokens[node] >= EXL2__GRAMMAR_LINK_NEVER
-        || s->frames[frame].depth + s->link->depth[node] > EXL2__GRAMMAR_LINK_DEPTH_MAX
-        || s->seen_count == EXL2__GRAMMAR_STATE_READINGS_MAX) {
+    if (s->link->tokens[node] >= EXL2__GRAMMAR_LINK_HUGE
+        || s->frames[frame].depth + s->link->depth[node] > EXL2__GRAMMAR_LINK_DEPTH_MAX) {
         return;
     }
     for (; s->seen[at].stamp == s->stamp; at = (at + 1) & mask) {
         if (s->seen[at].node == node && s->seen[at].frame == frame) {
             return;
         }
+    }
+    if (s->seen_count == s->readings_max) {
+        s->crowded = true;
+        return;
     }
     s->seen[at].node = node;
     s->seen[at].frame = frame;
@@ -189,9 +199,9 @@ static void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uin
 static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
 {
     s->work_count = s->item_count = s->seen_count = 0;
-    s->may_end = false;
+    s->may_end = s->crowded = false;
     if (++s->stamp == 0) { /* stamps of long ago must not come true again */
-        memset(s->seen, 0, EXL2__GRAMMAR_STATE_SEEN * sizeof *s->seen);
+        memset(s->seen, 0, (uint64_t)s->seen_room * sizeof *s->seen);
         s->stamp = 1;
     }
 }
@@ -252,17 +262,64 @@ static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
     return s->state_count++;
 }
 
-/* Closes what was pushed since begin_set. */
+/* At one node, does what may follow above frame a include all that may follow above frame b, in no more tokens? It does
+   where they differ only in loops that have run often enough, and fewer times in a; or that have no upper count, and
+   more times. */
+static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a, uint32_t b)
+{
+    for (; a != b; a = s->frames[a].below, b = s->frames[b].below) {
+        const exl2__grammar_state_frame *x = &s->frames[a], *y = &s->frames[b];
+        const exl2__grammar_code_node *n = &s->link->nodes[x->node];
+        if (!a || !b || x->node != y->node) {
+            return false;
+        }
+        bool fewer = x->count <= y->count && x->count >= n->min && n->max != EXL2__GRAMMAR_CODE_ENDLESS;
+        bool more = x->count >= y->count && n->max == EXL2__GRAMMAR_CODE_ENDLESS;
+        if (x->count != y->count && !fewer && !more) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Drops items of a sorted set whose texts another one has, too: ([a-z]{1,9} ?){1,99} has a reading for every way to cut
+   a word, of which one or two matter. All pairs are looked at, so what stays does not depend on the frames' numbers. */
+EXL2__COLD
+static void exl2__grammar_state_thin(exl2__grammar_state *s)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < s->item_count; i++) {
+        exl2__grammar_state_item item = s->items[i];
+        bool covered = false;
+        uint32_t k = used;
+        while (k > 0 && s->items[k - 1].node == item.node && !covered) {
+            covered = exl2__grammar_state_covers(s, s->items[--k].frame, item.frame);
+        }
+        if (covered) {
+            continue;
+        }
+        uint32_t kept = k; /* those of this node that the item does not cover */
+        for (; k < used; k++) {
+            s->items[kept] = s->items[k];
+            kept += !exl2__grammar_state_covers(s, item.frame, s->items[k].frame);
+        }
+        s->items[kept] = item;
+        used = kept + 1;
+    }
+    s->item_count = used;
+}
+
+/* Closes what was pushed since begin_set. DEAD where it is crowded, too. */
 static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 {
-    while (s->work_count) {
+    while (s->work_count && !s->crowded) {
         exl2__grammar_state_item item = s->work[--s->work_count];
         exl2__grammar_state_visit(s, item.node, item.frame);
     }
     if (s->full) {
         return EXL2__GRAMMAR_STATE_FULL;
     }
-    if (s->item_count == 0 && !s->may_end) {
+    if (s->crowded || (s->item_count == 0 && !s->may_end)) {
         return EXL2__GRAMMAR_STATE_DEAD;
     }
     if (s->item_count > 16) {
@@ -277,6 +334,9 @@ static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
             }
             s->items[at] = item;
         }
+    }
+    if (s->item_count >= EXL2__GRAMMAR_STATE_THIN_MIN && s->item_count <= EXL2__GRAMMAR_STATE_THIN_MAX) {
+        exl2__grammar_state_thin(s);
     }
     return exl2__grammar_state_intern(s);
 }
@@ -439,7 +499,13 @@ static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_li
         s->state_room *= 2;
     }
     s->frame_room = s->state_room * 2;
-    s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 4096), UINT32_MAX / 2);
+    s->readings_max = exl2__max32(link->node_count, EXL2__GRAMMAR_STATE_READINGS_MIN);
+    s->seen_room = 4 * EXL2__GRAMMAR_STATE_READINGS_MIN;
+    while (s->seen_room < 2 * s->readings_max) {
+        s->seen_room *= 2;
+    }
+    /* a few states of as many readings as can be must fit: a step goes from one to the next */
+    s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 8 * (uint64_t)s->readings_max), UINT32_MAX / 2);
     exl2__arena dry = { 0 };
     exl2__grammar_state_layout(s, &dry);
     EXL2__TRY(exl2__arena_open(c, &s->memory, dry.used, EXL2_MEM_GENERAL));
