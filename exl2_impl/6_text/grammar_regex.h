@@ -243,10 +243,31 @@ static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
     for (; (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10; r->at++) {
         value = exl2__min64(value * 10 + (uint64_t)(exl2__grammar_regex_peek(r, 0) - '0'), UINT32_MAX);
     }
-    if (r->at == begin || value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a count of at most a million");
+    if (r->at == begin) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a count");
+    } else if (value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_BUDGET, "a count of more than 1,000,000 is not supported");
     }
     return (uint32_t)value;
+}
+
+/* Is there a repetition in braces here? {,n} and {,} are refused. */
+static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
+{
+    char first = exl2__grammar_regex_peek(r, 1);
+    size_t end = 2;
+    if (exl2__grammar_regex_peek(r, 0) != '{') {
+        return false;
+    }
+    while ((uint8_t)(exl2__grammar_regex_peek(r, end) - '0') < 10) {
+        end++;
+    }
+    if (first == ',' && exl2__grammar_regex_peek(r, end) == '}') {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+                                   "{,n} is a repetition to some dialects (Python) and plain text to others "
+                                   "(JavaScript); write {0,n}, or \\{,n} for the text");
+    }
+    return (uint8_t)(first - '0') < 10;
 }
 
 /* What follows a part: nothing, * + ? or {m} {m,} {m,n}, in any number. */
@@ -256,7 +277,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
     for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
         char c = exl2__grammar_regex_peek(r, 0);
         uint32_t min = c == '+', max = c == '?' ? 1 : EXL2__GRAMMAR_CODE_ENDLESS;
-        bool counted = c == '{' && (uint8_t)(exl2__grammar_regex_peek(r, 1) - '0') < 10;
+        bool counted = exl2__grammar_regex_counted(r);
         if (c != '*' && c != '+' && c != '?' && !counted) {
             break;
         }
@@ -329,6 +350,11 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
     case '+':
     case '?':
         exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+        break;
+    case '{':
+        if (exl2__grammar_regex_counted(r)) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+        }
         break;
     case '^':
     case '$':

@@ -214,17 +214,24 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
     }
 }
 
-/* Follows $ref and allOf, and drops parts that say nothing, until the set holds all that it stands for. */
+/* Follows $ref and allOf, and drops parts that say nothing, until the set holds all that it stands for. Depth first:
+   after what a part refers to, a mark (bit 31) says that the part is done; one that is met before has led back to
+   itself. */
 EXL2__COLD
 static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_set done = { { 0 }, 0, set->never };
-    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX], count = 0;
+    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX], count = 0;
+    uint32_t begun[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], begun_count = 0;
     for (uint32_t i = 0; i < set->count; i++) {
         todo[count++] = set->parts[i];
     }
     while (count && s->g->result == EXL2_OK) {
         uint32_t part = todo[--count], token = part / 4, before = done.count;
+        if (part >> 31) {
+            begun_count--;
+            continue;
+        }
         exl2__json_kind kind = s->j.tokens[token].kind;
         done.never = done.never || kind == EXL2__JSON_FALSE;
         if (kind != EXL2__JSON_OBJECT) {
@@ -234,21 +241,30 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
             continue;
         }
         exl2__grammar_schema_add(s, &done, part);
+        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref");
+        for (uint32_t i = 0; i < begun_count; i++) {
+            if (begun[i] == token) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
+                                            "a $ref that leads back to itself with no value in between");
+            }
+        }
         if (done.count == before) { /* it was there: so is what it refers to */
             continue;
         }
         exl2__grammar_schema_check(s, token);
-        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref");
         uint32_t all = exl2__grammar_schema_get_kind(s, token, "allOf", EXL2__JSON_ARRAY);
         uint32_t target = ref ? exl2__grammar_schema_target(s, ref) : UINT32_MAX;
-        if (s->j.tokens[all].count + 1 > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX - count && all) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, all - 1, "too many subschemas that must hold together");
+        uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
+        if (children >= EXL2__COUNT(todo) - count) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
             break;
         }
+        todo[count++] = 1u << 31;
+        begun[begun_count++] = token;
         for (uint32_t k = all ? exl2__json_first(&s->j, all) : 0; k; k = exl2__json_next(&s->j, all, k)) {
             todo[count++] = k * 4;
         }
-        if (target != UINT32_MAX && count < EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
+        if (target != UINT32_MAX) {
             todo[count++] = target * 4;
         }
     }
