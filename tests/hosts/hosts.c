@@ -146,8 +146,8 @@ static void case_cpp_file(void)
         const char *const folders[] = { root, dist };
         for (size_t k = 0; k < 2; k++) {
             MUST("! %s -std=c++17 -I'%s' -I'%s' -c file.cpp -o file.o 2> said.txt", cc[i], folders[k], build);
-            MUST("test $(grep -c 'error:' said.txt) = 1 && grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' "
-                 "said.txt || { head -n 20 said.txt; false; }");
+            MUST("test $(grep -c 'error:' said.txt) = 1 && "
+                 "grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' said.txt || { head -n 20 said.txt; false; }");
         }
     }
 }
@@ -170,7 +170,8 @@ static void case_optimizers(void)
 static void case_by_hand(void)
 {
     need("cc");
-    MUST("cp -r '%s/exl2.h' '%s/exl2_impl' '%s/kernels_src' '%s/README.md' . && chmod -R u+w .", root, root, root, root);
+    MUST("cp -r '%s/exl2.h' '%s/exl2_impl' '%s/kernels_src' '%s/README.md' . && chmod -R u+w .", root, root, root,
+         root);
     MUST("awk '/^Without Meson/ { found = 1; next } found && /^    / { print substr($0, 5); lines++; next } "
          "found && lines { exit }' README.md > lines.sh && test $(wc -l < lines.sh) -le 6 && sh -ex lines.sh");
     MUST("tail -n +2 build/dist/exl2.h > by_hand.h && tail -n +2 '%s/exl2.h' | cmp - by_hand.h", dist);
