@@ -234,6 +234,9 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     for (uint32_t i = 0; i < job->held_count; i++) {
         block->held[i].end -= job->release_bytes;
     }
+    if (job->held_count) { /* what was cut before it has been shown as U+FFFD: taking it back cannot change that */
+        block->held[0].stream.held_bytes = 0;
+    }
     job->releasing = false;
     exl2__jobs_flow(e, job, flow);
     return true;
@@ -357,6 +360,35 @@ static bool exl2__jobs_take_back(exl2__job *job, size_t at)
     return true;
 }
 
+/* Of the first `bytes` of the held text, those that whole tokens made: what is shown of one cannot be taken back. A
+   token that ends within a code point is whole with the one that ends it: which code point it is, or U+FFFD, the next
+   token decides, and another one in its place may decide differently. */
+static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
+{
+    const exl2__held_token *held = job->block->held;
+    size_t whole = 0;
+    for (uint32_t i = 0; i < job->held_count && held[i].end <= bytes; i++) {
+        const exl2__stream *after = i + 1 < job->held_count ? &held[i + 1].stream : &job->stream;
+        whole = exl2__stream_pending(after) ? whole : held[i].end;
+    }
+    return whole;
+}
+
+/* Of the first `bytes` of the held text, what can be shown although the tokens behind it may be taken back and others
+   come in their place: neither a stop string nor a banned one may begin at its end. */
+static inline size_t exl2__jobs_kept(const exl2__job *job, size_t bytes)
+{
+    for (;;) {
+        size_t whole = exl2__jobs_whole_tokens(job, bytes), settled, ban_settled, at;
+        exl2__stops_match(&job->stops, job->block->hold, whole, &settled, &at);
+        exl2__stops_match(&job->bans, job->block->hold, whole, &ban_settled, &at);
+        bytes = exl2__min64(settled, ban_settled);
+        if (bytes == whole) {
+            return whole;
+        }
+    }
+}
+
 /* One drawn token. The order is: banned texts, stop strings, end tokens, then the length; text that a stop string or a
    banned one might still begin in stays held. */
 static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
@@ -402,12 +434,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
         return;
     }
-    if (job->bans.count > 0) { /* whole tokens: what is shown of one cannot be taken back */
-        size_t shown = exl2__min64(settled, ban_settled);
-        settled = 0;
-        for (uint32_t i = 0; i < job->held_count && job->block->held[i].end <= shown; i++) {
-            settled = job->block->held[i].end;
-        }
+    if (job->bans.count > 0) {
+        settled = exl2__jobs_kept(job, exl2__min64(settled, ban_settled));
     }
     if (job->held_count == job->held_max) { /* hundreds of tokens without text inside what might be a stop string */
         settled = job->hold_bytes;

@@ -6,6 +6,8 @@
    next:  text_model.h */
 #include "text_model.h"
 
+#include "../../exl2_impl/6_text/unicode.h"
+
 static text_model model; /* the hook points to it */
 
 static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is",
@@ -305,6 +307,70 @@ static void hooks(const rig *r)
     CHECK_INT(said.done_events, 1);
 }
 
+/* ---- text that is no UTF-8 ---- */
+
+static exl2_token some[16]; /* what may be drawn, each as likely as the others */
+
+static void level(void *user, exl2_job job, float *logits, uint32_t vocab)
+{
+    (void)user;
+    (void)job;
+    for (uint32_t i = 0; i < vocab; i++) {
+        logits[i] = -1e30f;
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(some); i++) {
+        logits[some[i]] = 0;
+    }
+}
+
+static exl2_flow hear_whole(void *user, const exl2_event *ev)
+{
+    CHECK(ev->kind != EXL2_EVENT_TEXT || exl2__unicode_valid(ev->text, ev->bytes));
+    return rig_hear(user, ev);
+}
+
+/* Random bytes, most of which belong to no code point, while texts that may begin with a U+FFFD are banned or end the
+   text: every event has whole code points, and together they are what the ids say. */
+static void broken_bytes(const rig *r)
+{
+    static const char *const bans[] = { "ab", "\xEF\xBF\xBD" "bc", "b\xEF\xBF\xBD\xEF\xBF\xBD", "\xE2\x82\xAC" "a" };
+    static const char *const stops[] = { "\xEF\xBF\xBD" "a\xEF\xBF\xBD!", "c\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD!" };
+    static const char bytes[] = "abc\xE2\x82\xAC\xF0\x9F\x98\x80\xC3\xA9\xF4\xED ";
+    uint32_t avoided = 0, broken = 0;
+    for (size_t i = 0; i < EXL2__COUNT(some); i++) {
+        some[i] = model.byte_ids[(uint8_t)bytes[i % (sizeof bytes - 1)]];
+    }
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        char whole[4096];
+        size_t need;
+        exl2_job_desc d = rig_job(r, text_prompt, EXL2__COUNT(text_prompt), 100, &said);
+        d.sampler.preset = EXL2_PRESET_NEUTRAL;
+        d.sampler.seed = seed;
+        d.on_event = hear_whole;
+        d.on_logits = level;
+        d.ban_strings = bans;
+        d.ban_string_count = seed % 3 ? EXL2__COUNT(bans) : 0;
+        d.stop_strings = stops;
+        d.stop_string_count = EXL2__COUNT(stops);
+        d.alts_per_token = seed % 4 ? 0 : 64; /* room for 64 tokens that wait */
+        CHECK_INT(run(r, &d, &said), EXL2_OK);
+        CHECK_INT(said.stop, EXL2_STOP_LENGTH);
+        CHECK_INT(said.count, 100);
+        CHECK_INT(exl2_detokenize(r->engine, r->model, said.ids, said.count, EXL2_TEXT_SKIP_MARKERS, whole,
+                                  sizeof whole, &need), EXL2_OK);
+        CHECK(need == said.bytes && memcmp(whole, said.text, need) == 0);
+        avoided += said.stats.bans_avoided;
+        CHECK_INT(said.stats.bans_shown, 0);
+        for (uint32_t i = 0; i < d.ban_string_count; i++) {
+            if (!CHECK(find(said.text, bans[i]) == NULL)) {
+                printf("  seed %u, ban %u: %s\n", (unsigned)seed, i, said.text);
+            }
+        }
+        broken += strstr(said.text, "\xEF\xBF\xBD") != NULL;
+    }
+    CHECK(avoided > 20 && broken == 60);
+}
+
 int main(void)
 {
     text_find_plan(&model, 16);
@@ -316,6 +382,7 @@ int main(void)
     minimum(&r);
     healing(&r);
     hooks(&r);
+    broken_bytes(&r);
     rig_close(&r);
     return check_done();
 }
