@@ -257,6 +257,8 @@
    the likeliest alternatives and the logsumexp. priority: higher first, ties in order of start. exl2_generate starts
    and steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next token, exl2_job_pause holds
    it with its pages, exl2_job_get looks: these three from any thread. Everything in the desc is copied.
+   exl2_job_measure counts before a start: tokens of the prompt, those that the session has already, how many may come,
+   and the pages for them; so a host can cut a conversation that is too long, or close a session before it has to wait.
    ban_strings must not come, ASCII letters in either case: text in which one might begin waits, whole tokens of it;
    when one is complete the history is taken back to the token in which it begins, and another one is drawn there. After
    64 tokens that all lead to one (256 rewinds in all) it is shown and counted. With heal_prompt the prompt's last token
@@ -844,10 +846,20 @@ typedef struct exl2_job_info {
     exl2_job_stats stats;
 } exl2_job_info;
 
+typedef struct exl2_job_size { /* what a job would need, as its session and the cache are now */
+    uint32_t prompt_tokens, reused_tokens; /* as in exl2_job_stats */
+    uint32_t max_tokens;       /* new tokens that may come at most */
+    uint32_t context_tokens, context_max; /* of the history once all of them have come; of a session */
+    uint32_t pages_needed, pages_free; /* it waits while pages_needed is more; of 64 tokens, with guidance of both */
+} exl2_job_size;
+
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
    session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; UNSUPPORTED from the
    chat template. After a failure nothing has changed. out may be NULL. */
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
+/* [E nb] What exl2_job_start would answer for this desc now, and what the job would need; starts nothing and changes
+   nothing. With CONTEXT_FULL and BUDGET *out still says what is known: a prompt's tokens, and the context for them. */
+EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out);
 /* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. STATE, with its handle:
    another job has the place in the batch or the KV pages, is paused or waits for exl2_next_event, and nothing else
    moves. BUDGET: idle sessions have the pages. A job that is paused itself waits for another thread, or a callback. */

@@ -202,6 +202,14 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
     return exl2__starting_job(e, d, false, out ? out : &handle);
 }
 
+EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+{
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "there is nowhere to put the answer"));
+    memset(out, 0, sizeof *out);
+    EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_measure"));
+    return exl2__starting_measure(e, d, out);
+}
+
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;

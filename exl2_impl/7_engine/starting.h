@@ -112,6 +112,7 @@ static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const c
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin,
                                  m->info.context_max - begin, &need);
     if (r == EXL2_ERR_TOO_SMALL) {
+        *count = (uint32_t)exl2__min64(need + begin, UINT32_MAX); /* for exl2_job_measure */
         return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, a session holds %u",
                           (unsigned long long)(need + begin), m->info.context_max);
     }
@@ -163,17 +164,20 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
             exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
         m->vocab.added.guarded = NULL;
         exl2__starting_free(e, &rendered);
+        job->stats.prompt_tokens = count;
         EXL2__TRY(r);
         exl2__starting_keep_prefix(m, t, s, prompt, count);
-        job->stats.prompt_tokens = count;
         return EXL2_OK;
     }
     if (has_text) {
         uint32_t bos =
             t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
         size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
-        EXL2__TRY(exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count));
+        exl2_result r = exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count);
+        job->stats.prompt_tokens = count;
+        EXL2__TRY(r);
     } else {
+        job->stats.prompt_tokens = (uint32_t)exl2__min64(d->token_count, UINT32_MAX);
         if (d->token_count > m->info.context_max) {
             return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u",
                               d->token_count, m->info.context_max);
@@ -186,7 +190,6 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     s->keep = t->tokens;
     s->prompt = prompt;
     s->prompt_count = count;
-    job->stats.prompt_tokens = count;
     return EXL2_OK;
 }
 
@@ -215,6 +218,8 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
     if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
         new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
     }
+    s->tokens_end = (uint32_t)exl2__min64(prompt_end + new_tokens, UINT32_MAX);
+    job->max_tokens = (uint32_t)new_tokens;
     if (prompt_end == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG,
                           "there is nothing to go on from: the prompt is empty and so is the session");
@@ -225,8 +230,6 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
                           (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end,
                           (unsigned long long)new_tokens, context_max);
     }
-    s->tokens_end = (uint32_t)(prompt_end + new_tokens);
-    job->max_tokens = (uint32_t)new_tokens;
     s->min_end = (uint32_t)exl2__min64(prompt_end + d->min_tokens, UINT32_MAX);
     if (d->min_tokens > new_tokens) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but only %llu tokens may come", d->min_tokens,
@@ -312,7 +315,7 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
 }
 
 /* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
-   changed. */
+   changed, but *out, if it was set, says how far the job came: its slot is free, and nothing was written over it. */
 EXL2__COLD
 static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
                                       exl2__job **out)
@@ -339,6 +342,7 @@ static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bo
     job->session = (uint32_t)(session - e->sessions);
     job->block = &m->blocks[slot];
     job->discard_events = discard_events;
+    *out = job;
     exl2_result r = exl2__starting_fill(e, m, session, job, d);
     if (r < 0) {
         exl2__pool_give(&e->job_ids, slot);
@@ -349,7 +353,6 @@ static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bo
     }
     session->job = of ? of : job_id;
     session->one_shot = one_shot;
-    *out = job;
     return EXL2_OK;
 }
 
@@ -406,26 +409,81 @@ static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_
     return EXL2_OK;
 }
 
+/* Job and twin (NULL: without guidance), filled in, and not live yet. On failure as exl2__starting_one. */
+EXL2__COLD
+static exl2_result exl2__starting_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
+                                       exl2__job **twin)
+{
+    EXL2__TRY(exl2__starting_check_guidance(e, d));
+    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, job));
+    if (d->guidance < 0 || d->guidance > 0) {
+        exl2_result r = exl2__starting_twin(e, d, *job, twin);
+        if (r < 0) {
+            *twin = NULL;
+            exl2__grammars_leave(e, *job);
+            exl2__jobs_give_up(e, *job, 0);
+        }
+        return r;
+    }
+    return EXL2_OK;
+}
+
 /* Queues the job. On failure nothing has changed. */
 EXL2__COLD
 static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
-    exl2__job *job, *twin = NULL;
-    EXL2__TRY(exl2__starting_check_guidance(e, d));
-    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, &job));
-    if (d->guidance < 0 || d->guidance > 0) {
-        exl2_result r = exl2__starting_twin(e, d, job, &twin);
-        if (r < 0) {
-            exl2__grammars_leave(e, job);
-            exl2__jobs_give_up(e, job, 0);
-            return r;
-        }
+    exl2__job *job = NULL, *twin = NULL;
+    EXL2__TRY(exl2__starting_both(e, d, discard_events, &job, &twin));
+    if (twin) {
         twin->sequence.live = true;
     }
     job->sequence.live = true;
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);
     out->id = job->id;
+    return EXL2_OK;
+}
+
+/* ---- what a job would need ---- */
+
+/* Of the prompt, what is in the cache already: counted as when the job becomes active. */
+static inline uint32_t exl2__starting_reused(const exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    uint32_t cached = exl2__min32(s->table->cached, s->keep), begin = s->keep + s->prompt_count;
+    cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token once more, for its logits */
+    begin -= job->stats.prompt_tokens;
+    return cached > begin ? cached - begin : 0;
+}
+
+/* Starts the job as far as it can be undone, and undoes it. */
+EXL2__COLD
+static exl2_result exl2__starting_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+{
+    exl2__job *job = NULL, *twin = NULL;
+    exl2_result r = exl2__starting_both(e, d, true, &job, &twin);
+    memset(out, 0, sizeof *out);
+    if (job) {
+        const exl2__model *m = &e->models[job->model];
+        out->prompt_tokens = job->stats.prompt_tokens;
+        out->max_tokens = job->max_tokens;
+        out->context_tokens = job->sequence.tokens_end;
+        out->context_max = m->info.context_max;
+        out->pages_free = m->pages.free_count;
+    }
+    if (r < 0) {
+        return r;
+    }
+    const exl2__pages *pages = &e->models[job->model].pages;
+    out->reused_tokens = exl2__starting_reused(job);
+    out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
+    out->pages_needed += twin ? exl2__schedule_demand(&twin->sequence, pages) : 0;
+    exl2__grammars_leave(e, job);
+    if (twin) {
+        exl2__jobs_give_up(e, twin, 0);
+    }
+    exl2__jobs_give_up(e, job, 0);
+    exl2__objects_publish(e);
     return EXL2_OK;
 }
 

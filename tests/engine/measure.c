@@ -1,0 +1,212 @@
+/* measure.c: exl2_job_measure says of a job what its DONE then says, and refuses what exl2_job_start refuses, in the
+   same words; it changes nothing. Through the public API, on a tiny model with a tokenizer made for it. */
+#include "text_model.h"
+
+static text_model model; /* the hook points to it */
+
+static const char *const plan[4] = { "The ", "fox", " is", "." };
+
+static rig_said said;
+
+/* What a host can see of the engine, but for its newest error. */
+typedef struct view {
+    exl2_engine_stats stats;
+    exl2_session_info session;
+} view;
+
+static view look(const rig *r, exl2_session s)
+{
+    view v;
+    memset(&v, 0, sizeof v);
+    exl2_stats(r->engine, &v.stats);
+    if (s.id) {
+        CHECK_INT(exl2_session_get(r->engine, s, &v.session), EXL2_OK);
+    }
+    return v;
+}
+
+static void check_same(const view *a, const view *b, bool allocates)
+{
+    CHECK(memcmp(&a->session, &b->session, sizeof a->session) == 0);
+    CHECK_INT(a->stats.pages_used, b->stats.pages_used);
+    CHECK_INT(a->stats.pages_shared, b->stats.pages_shared);
+    CHECK_INT(a->stats.jobs_active, b->stats.jobs_active);
+    CHECK_INT(a->stats.jobs_waiting, b->stats.jobs_waiting);
+    CHECK_INT(a->stats.host_bytes, b->stats.host_bytes);
+    CHECK(allocates || a->stats.allocations == b->stats.allocations);
+}
+
+/* Measures, then runs it. */
+static void check_job(const rig *r, exl2_job_desc *d, uint32_t prompt, uint32_t reused, uint32_t max_tokens)
+{
+    exl2_job_size size, again;
+    exl2_job_info info;
+    exl2_job job;
+    view before = look(r, d->session);
+    CHECK_INT(exl2_job_measure(r->engine, d, &size), EXL2_OK);
+    CHECK_INT(exl2_job_measure(r->engine, d, &again), EXL2_OK);
+    CHECK(memcmp(&size, &again, sizeof size) == 0);
+    view after = look(r, d->session);
+    check_same(&before, &after, d->guidance > 0);
+    CHECK_INT(size.prompt_tokens, prompt);
+    CHECK_INT(size.reused_tokens, reused);
+    CHECK_INT(size.max_tokens, max_tokens);
+    CHECK_INT(size.context_max, 512);
+    CHECK_INT(size.pages_free, before.stats.pages_total - before.stats.pages_used);
+
+    memset(&said, 0, sizeof said);
+    d->on_event = rig_hear;
+    d->user = &said;
+    CHECK_INT(exl2_job_start(r->engine, d, &job), EXL2_OK);
+    CHECK(exl2_step(r->engine, NULL) >= 0);
+    exl2_stats(r->engine, &after.stats);
+    if (exl2_job_get(r->engine, job, &info) == EXL2_OK) { /* it has its pages, and gives none back before its end */
+        CHECK_INT(after.stats.pages_used - before.stats.pages_used, size.pages_needed);
+    }
+    rig_drain(r, 0);
+    CHECK_INT(said.done_events, 1);
+    CHECK_INT(said.stats.prompt_tokens, size.prompt_tokens);
+    CHECK_INT(said.stats.reused_tokens, size.reused_tokens);
+    CHECK(said.stop == EXL2_STOP_LENGTH ? said.stats.new_tokens == max_tokens : said.stats.new_tokens <= max_tokens);
+}
+
+static void check_jobs(const rig *r)
+{
+    static exl2_token ids[100];
+    exl2_message turns[] = { { .role = "user", .text = "hi" }, { .role = "assistant", .text = "fox" },
+                             { .role = "user", .text = "and now" } };
+    exl2_session s;
+    exl2_session_info info;
+    char text[512];
+    exl2_token tokens[512];
+    size_t need, first, all;
+    for (int i = 0; i < 100; i++) {
+        ids[i] = 40 + i % 7;
+    }
+    exl2_job_desc d = rig_job(r, ids, 100, 30, &said);
+    check_job(r, &d, 100, 0, 30); /* 130 tokens: 3 pages */
+    d.max_tokens = 0; /* what is left of the context */
+    check_job(r, &d, 100, 0, 412);
+    d.prefill_only = true;
+    check_job(r, &d, 100, 0, 0);
+    d = rig_job(r, NULL, 0, 5, &said);
+    d.prompt = "fox is."; /* a token each byte but for the planned; BOS before it */
+    CHECK_INT(exl2_tokenize(r->engine, r->model, d.prompt, strlen(d.prompt), 0, tokens, 512, &need), EXL2_OK);
+    check_job(r, &d, (uint32_t)need, 0, 5);
+
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
+    d = rig_job(r, NULL, 0, 1, &said);
+    d.session = s;
+    d.messages = turns;
+    d.message_count = 1;
+    CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 1, NULL, text, sizeof text, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &first), EXL2_OK);
+    check_job(r, &d, (uint32_t)first, 0, 1);
+    CHECK_INT(exl2_session_rewind(r->engine, s, (uint32_t)first), EXL2_OK);
+    d.message_count = 3;
+    CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 3, NULL, text, sizeof text, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &all), EXL2_OK);
+    CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
+    CHECK(all > first && info.tokens_cached > 0);
+    check_job(r, &d, (uint32_t)all, info.tokens_cached, 1); /* all of the first one: it ends as a turn ends */
+    d.messages = NULL;
+    d.message_count = 0;
+    d.tokens = ids;
+    d.token_count = 3;
+    check_job(r, &d, 3, 0, 1); /* appended: nothing of it was there */
+
+    d = rig_job(r, ids, 70, 10, &said); /* guidance: the pages of both */
+    d.guidance = 2;
+    d.negative_prompt = "is";
+    exl2_job_size size;
+    CHECK_INT(exl2_job_measure(r->engine, &d, &size), EXL2_OK);
+    CHECK_INT(size.pages_needed, 2 + 1);
+    check_job(r, &d, 70, 0, 10);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+/* The same result and the same sentence as of a start. */
+static void check_refused(const rig *r, const exl2_job_desc *d, exl2_result wanted, exl2_job_size *size)
+{
+    exl2_error measured, started;
+    exl2_session none = { 0 };
+    view before = look(r, none);
+    memset(size, 0xFF, sizeof *size);
+    CHECK_INT(exl2_job_measure(r->engine, d, size), wanted);
+    exl2_last_error(r->engine, &measured);
+    CHECK_INT(exl2_job_start(r->engine, d, NULL), wanted);
+    exl2_last_error(r->engine, &started);
+    CHECK_TEXT(measured.text, started.text);
+    view after = look(r, none);
+    check_same(&before, &after, d->guidance > 0);
+}
+
+static void check_errors(const rig *r)
+{
+    static exl2_token ids[600];
+    exl2_message turn = { .role = "user", .text = text_markers[0] };
+    exl2_job_size size, zero;
+    exl2_session s;
+    memset(&zero, 0, sizeof zero);
+    CHECK_INT(exl2_job_measure(NULL, NULL, &size), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_measure(r->engine, NULL, &size), EXL2_ERR_ARG);
+    exl2_job_desc d = rig_job(r, ids, 0, 5, &said);
+    CHECK_INT(exl2_job_measure(r->engine, &d, NULL), EXL2_ERR_ARG);
+    check_refused(r, &d, EXL2_ERR_ARG, &size); /* nothing to go on from */
+    d.model.id = 999;
+    check_refused(r, &d, EXL2_ERR_STALE, &size);
+    CHECK(memcmp(&size, &zero, sizeof size) == 0);
+    d = rig_job(r, ids, 500, 13, &said); /* 513 tokens */
+    check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
+    CHECK(size.prompt_tokens == 500 && size.max_tokens == 13 && size.context_tokens == 513 && size.context_max == 512);
+    d.token_count = 600;
+    check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
+    CHECK(size.prompt_tokens == 600 && size.context_max == 512);
+    static char words[700];
+    memset(words, 'x', 650);
+    turn.text = words;
+    d = rig_job(r, NULL, 0, 5, &said);
+    d.messages = &turn;
+    d.message_count = 1;
+    check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
+    CHECK(size.prompt_tokens > 650);
+    d.messages = NULL;
+    d.message_count = 0;
+    d.prompt = words;
+    d.text_flags = EXL2_TEXT_NO_BOS;
+    check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
+    CHECK_INT(size.prompt_tokens, 650);
+    d = rig_job(r, ids, 5, 5, &said);
+    d.sampler.temperature = -1;
+    check_refused(r, &d, EXL2_ERR_ARG, &size);
+    d.sampler.temperature = 0;
+    d.guidance = 2; /* without a negative prompt */
+    check_refused(r, &d, EXL2_ERR_ARG, &size);
+    d.negative_prompt = "";
+    d.text_flags = EXL2_TEXT_NO_BOS;
+    check_refused(r, &d, EXL2_ERR_ARG, &size); /* the twin fails after the job was filled in */
+    d.guidance = 0;
+    d.negative_prompt = NULL;
+
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    d.session = s;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    check_refused(r, &d, EXL2_ERR_STATE, &size); /* busy */
+    rig_drain(r, 0);
+    exl2_job_size many;
+    for (int i = 0; i < 300; i++) { /* more than there are places for jobs and sessions: it gives them back */
+        CHECK_INT(exl2_job_measure(r->engine, &d, &many), EXL2_OK);
+    }
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+int main(void)
+{
+    text_find_plan(&model, 4);
+    text_write(&model, plan, 4, TEXT_CHAT_CONFIG);
+    rig r = text_load(&model);
+    check_jobs(&r);
+    check_errors(&r);
+    rig_close(&r);
+    return check_done();
+}
