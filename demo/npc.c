@@ -195,7 +195,7 @@ static bool run_frame(game *g)
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
     }
-    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->script.text ? NULL : g->keyboard.text);
+    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->script.text ? NULL : &g->keyboard.line);
     uint64_t end = g->options->turns ? clock_ns() : pace_display(&g->display_ns);
     g->talk_ns += talk ? end - g->last_ns : 0;
     measure(g, (double)(end - g->last_ns) * 1e-6, step_ms, talk);

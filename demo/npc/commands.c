@@ -127,6 +127,10 @@ static bool run_slash(visitor *v, const char *line)
 bool command_run(visitor *v, const char *line)
 {
     line += strspn(line, " ");
+    if (strlen(line) > LINE_BYTES_MAX) {
+        screen_note(v->screen, "Nobody listens to a line of more than %d bytes.", LINE_BYTES_MAX);
+        return true;
+    }
     if (!line[0]) {
         return true;
     }

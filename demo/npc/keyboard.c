@@ -8,13 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
-
-#define CTRL_D 4
-#define CTRL_U 21
-#define ESCAPE 27
-#define RUBOUT 127
 
 void keyboard_open(keyboard *k)
 {
@@ -37,67 +31,17 @@ void keyboard_close(keyboard *k)
     k->open = false;
 }
 
-/* Arrow keys and the like: ESC, then '[' or 'O', then anything up to a letter or '~'. */
-static bool inside_escape(keyboard *k, unsigned char c)
-{
-    if (k->escape == 0) {
-        k->escape = c == ESCAPE;
-    } else if (k->escape == 1) {
-        k->escape = c == '[' || c == 'O' ? 2 : 0;
-        return true;
-    } else {
-        k->escape = c >= '@' && c <= '~' ? 0 : 2;
-        return true;
-    }
-    return k->escape != 0;
-}
-
-/* Takes back one code point: its last byte, and the continuation bytes 10xxxxxx in front of which it began. */
-static void rub_out(keyboard *k)
-{
-    while (k->bytes && ((unsigned char)k->text[k->bytes - 1] & 0xC0) == 0x80) {
-        k->bytes--;
-    }
-    k->bytes -= k->bytes > 0;
-    k->text[k->bytes] = 0;
-}
-
-/* true: Enter ended a line. */
-static bool take_key(keyboard *k, unsigned char c)
-{
-    if (inside_escape(k, c)) {
-        return false;
-    }
-    if (c == '\n' || c == '\r') {
-        memcpy(k->line, k->text, k->bytes + 1);
-        k->bytes = 0;
-        k->text[0] = 0;
-        return true;
-    }
-    if (c == RUBOUT || c == '\b') {
-        rub_out(k);
-    } else if (c == CTRL_U) {
-        k->bytes = 0;
-        k->text[0] = 0;
-    } else if (c == CTRL_D) {
-        k->at_end = k->at_end || k->bytes == 0;
-    } else if (c >= ' ' && k->bytes + 1 < sizeof k->text) {
-        k->text[k->bytes++] = (char)c;
-        k->text[k->bytes] = 0;
-    }
-    return false;
-}
-
 const char *keyboard_line(keyboard *k)
 {
     struct pollfd keys = { .fd = STDIN_FILENO, .events = POLLIN };
     while (!k->at_end && poll(&keys, 1, 0) > 0) {
-        unsigned char c;
-        ssize_t got = read(STDIN_FILENO, &c, 1);
-        if (got == 1 && take_key(k, c)) {
-            return k->line;
+        unsigned char byte;
+        ssize_t got = read(STDIN_FILENO, &byte, 1);
+        line_key key = got == 1 ? line_edit_byte(&k->line, byte) : LINE_TYPING;
+        if (key == LINE_ENTERED) {
+            return k->line.entered.text;
         }
-        k->at_end = k->at_end || got == 0 || (got < 0 && errno != EINTR);
+        k->at_end = key == LINE_CLOSED || got == 0 || (got < 0 && errno != EINTR);
     }
     return NULL;
 }

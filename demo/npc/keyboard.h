@@ -1,4 +1,4 @@
-/* keyboard.h: a line editor that never waits, so that a frame loop can ask it.
+/* keyboard.h: lines from a terminal, without waiting for them, so that a frame loop can ask.
    takes: a terminal at stdin.
    gives: keyboard_open, keyboard_line, keyboard_close.
    owns:  the terminal's mode, until keyboard_close.
@@ -6,16 +6,14 @@
 #ifndef NPC_KEYBOARD_H
 #define NPC_KEYBOARD_H
 
+#include "line_edit.h"
+
 #include <stdbool.h>
-#include <stddef.h>
 #include <termios.h>
 
 typedef struct keyboard { /* zeroed: closed */
     bool open, at_end;    /* at_end: Ctrl-D on an empty line, or the terminal is gone */
-    char text[400];       /* [bytes] being typed, NUL behind it */
-    size_t bytes;
-    char line[400];       /* the finished one */
-    int escape;           /* inside the sequence of an arrow key or the like: how far */
+    line_edit line;
     struct termios before;
 } keyboard;
 

@@ -17,114 +17,51 @@
 
 #define COLUMNS_DEFAULT 100
 #define COLUMNS_LEAST 30
-#define INDENT 2
+#define HEIGHT_DEFAULT 24
+#define DRAWN_HEIGHT 8   /* rows that the part which is drawn again and again may need */
 #define DIM "\x1b[2m"
 #define BOLD "\x1b[1m"
 #define PLAIN "\x1b[0m"
+#define CLEAR "\x1b[H\x1b[2J"
+#define CURSOR_KEEP "\x1b" "7"
+#define CURSOR_BACK "\x1b" "8"
 
-/* ---- text that knows where it is ---- */
-
-typedef struct ink {
-    FILE *file;
-    uint32_t columns, column, rows; /* width; where the cursor is; rows that are full */
-} ink;
-
-/* Bytes of the code point at text, and the columns that it may take. */
-static uint32_t code_point_bytes(const char *text, uint32_t *columns)
-{
-    uint32_t bytes = 1;
-    while (((unsigned char)text[bytes] & 0xC0) == 0x80) {
-        bytes++;
-    }
-    *columns = bytes >= 3 ? 2 : 1; /* from U+0800 on some are wide; too much does no harm */
-    return bytes;
-}
-
-static void new_row(ink *i)
-{
-    fputc('\n', i->file);
-    i->rows++;
-    i->column = 0;
-}
-
-static void put_blanks(ink *i, uint32_t count)
-{
-    fprintf(i->file, "%*s", (int)count, "");
-    i->column += count;
-}
-
-/* Words up to the right edge, further rows indented. Control characters become blanks. */
-static void put_words(ink *i, const char *text)
-{
-    while (*text) {
-        uint32_t word_columns = 0, columns;
-        bool blank = (unsigned char)*text <= ' ';
-        size_t bytes = 0;
-        while (!blank && (unsigned char)text[bytes] > ' ') {
-            bytes += code_point_bytes(text + bytes, &columns);
-            word_columns += columns;
-        }
-        if (i->column > INDENT && i->column + (blank ? 1 : word_columns) >= i->columns) {
-            new_row(i);
-            put_blanks(i, INDENT);
-            if (blank) {
-                text++;
-                continue;
-            }
-        }
-        if (blank) {
-            put_blanks(i, 1);
-            text++;
-        }
-        for (const char *end = text + bytes; text < end;) {
-            uint32_t length = code_point_bytes(text, &columns);
-            if (i->column + columns >= i->columns) { /* a word longer than a row */
-                new_row(i);
-                put_blanks(i, INDENT);
-            }
-            fwrite(text, 1, length, i->file);
-            i->column += columns;
-            text += length;
-        }
-    }
-}
-
-static void put_style(const screen *s, ink *i, const char *sequence)
+static void put_style(const screen *s, wrap *w, const char *sequence)
 {
     if (s->colours) {
-        fputs(sequence, i->file);
+        wrap_style(w, sequence);
     }
 }
 
 /* ---- lines of the tavern ---- */
 
-static void put_line(const screen *s, ink *i, const tavern_line *l)
+static void put_line(const screen *s, wrap *w, const tavern_line *l)
 {
     char style[24] = BOLD;
     if (l->by) {
         snprintf(style, sizeof style, "\x1b[1;38;5;%um", l->by->who->colour);
     }
-    put_style(s, i, style);
-    put_words(i, l->by ? l->by->who->name : "You");
-    put_style(s, i, l->by ? PLAIN : PLAIN DIM);
+    put_style(s, w, style);
+    wrap_words(w, l->by ? l->by->who->name : "You");
+    put_style(s, w, l->by ? PLAIN : PLAIN DIM);
     if (!l->by) {
-        put_words(i, " to ");
-        put_words(i, l->to);
+        wrap_words(w, " to ");
+        wrap_words(w, l->to);
     }
-    put_words(i, ": ");
-    put_words(i, l->text);
+    wrap_words(w, ": ");
+    wrap_words(w, l->text);
     if (!l->ended) {
-        put_words(i, l->by->waits ? " ..." : "_");
+        wrap_words(w, l->by->waits ? " ..." : "_");
     } else if (transcript_was_cut(l)) {
-        put_words(i, TRANSCRIPT_CUT);
+        wrap_words(w, TRANSCRIPT_CUT);
     } else if (l->deed[0]) {
-        put_style(s, i, DIM);
-        put_words(i, " (");
-        put_words(i, l->deed);
-        put_words(i, ")");
+        put_style(s, w, DIM);
+        wrap_words(w, " (");
+        wrap_words(w, l->deed);
+        wrap_words(w, ")");
     }
-    put_style(s, i, PLAIN);
-    new_row(i);
+    put_style(s, w, PLAIN);
+    wrap_row(w);
 }
 
 /* ---- the part that is drawn again ---- */
@@ -146,19 +83,11 @@ static void measure(screen *s)
 {
     struct winsize size;
     s->columns = COLUMNS_DEFAULT;
+    s->height = HEIGHT_DEFAULT;
     if (s->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= COLUMNS_LEAST) {
         s->columns = size.ws_col < 120 ? size.ws_col : 120;
+        s->height = size.ws_row;
     }
-}
-
-/* The tail of what is being typed, as much of it as fits. */
-static const char *visible_tail(const char *typed, uint32_t columns)
-{
-    size_t bytes = strlen(typed), from = bytes > columns ? bytes - columns : 0;
-    while (((unsigned char)typed[from] & 0xC0) == 0x80) {
-        from++;
-    }
-    return typed + from;
 }
 
 /* Bytes of the parts, two blanks apart, that fit as a whole. */
@@ -173,29 +102,80 @@ static size_t whole_parts(const char *status, size_t columns)
     return bytes;
 }
 
-static char *compose(const screen *s, const tavern *t, const char *status, const char *typed, uint32_t *rows)
+static void put_typed(wrap *w, const line_edit *typed)
+{
+    const char *sign = typed->full ? "  (the line is full)" : "";
+    line_view v = line_edit_view(typed, w->columns - 3 - (uint32_t)strlen(sign));
+    fprintf(w->file, "> %.*s" CURSOR_KEEP "%.*s%s" CURSOR_BACK, (int)v.cursor, v.text, (int)(v.bytes - v.cursor),
+            v.text + v.cursor, sign);
+}
+
+static char *compose(const screen *s, const tavern *t, const char *status, const line_edit *typed, uint32_t *rows)
 {
     char *text = NULL;
     size_t bytes;
-    ink i = { open_memstream(&text, &bytes), s->columns, 0, 0 };
-    if (!i.file) {
+    wrap w = { .file = open_memstream(&text, &bytes), .columns = s->columns };
+    if (!w.file) {
         return NULL;
     }
     for (size_t at = s->stands; at < t->count; at++) {
-        put_line(s, &i, &t->lines[at]);
+        put_line(s, &w, &t->lines[at]);
     }
     if (status) {
-        put_style(s, &i, DIM);
-        fwrite(status, 1, whole_parts(status, s->columns - 1), i.file);
-        put_style(s, &i, PLAIN);
-        new_row(&i);
+        put_style(s, &w, DIM);
+        wrap_end(&w);
+        fwrite(status, 1, whole_parts(status, s->columns - 1), w.file);
+        put_style(s, &w, PLAIN);
+        wrap_row(&w);
     }
+    wrap_end(&w);
     if (typed) {
-        fprintf(i.file, "> %s", visible_tail(typed, s->columns - 4));
+        put_typed(&w, typed);
     }
-    fclose(i.file);
-    *rows = i.rows + 1;
+    fclose(w.file);
+    *rows = w.rows + 1;
     return text;
+}
+
+/* A line that stands, with an empty row before each question. */
+static void put_standing(const screen *s, wrap *w, const tavern_line *l)
+{
+    if (!l->by) {
+        wrap_row(w);
+    }
+    put_line(s, w, l);
+}
+
+static uint32_t rows_of(const screen *s, const tavern_line *l)
+{
+    FILE *nowhere = fopen("/dev/null", "w");
+    wrap w = { .file = nowhere, .columns = s->columns };
+    if (!nowhere) {
+        return s->height;
+    }
+    put_standing(s, &w, l);
+    wrap_end(&w);
+    fclose(nowhere);
+    return w.rows;
+}
+
+/* The terminal has moved rows as it likes: what stood is written anew, as much of its end as fits. */
+static void write_anew(screen *s, const tavern *t)
+{
+    size_t from = s->stands;
+    uint32_t rows = DRAWN_HEIGHT;
+    while (from && (rows += rows_of(s, &t->lines[from - 1])) <= s->height) {
+        from--;
+    }
+    s->rows = 0;
+    free(s->drawn);
+    s->drawn = NULL;
+    fputs(CLEAR, stdout);
+    wrap w = { .file = stdout, .columns = s->columns };
+    for (; from < s->stands; from++) {
+        put_standing(s, &w, &t->lines[from]);
+    }
+    wrap_end(&w);
 }
 
 /* ---- what the game calls ---- */
@@ -216,34 +196,38 @@ void screen_note(screen *s, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    ink i = { stdout, s->columns, 0, 0 };
+    wrap w = { .file = stdout, .columns = s->columns };
     erase_drawn(s);
-    put_words(&i, text);
-    new_row(&i);
+    wrap_words(&w, text);
+    wrap_row(&w);
+    wrap_end(&w);
 }
 
 void screen_heading(screen *s, const char *text)
 {
-    ink i = { stdout, s->columns, 0, 0 };
+    wrap w = { .file = stdout, .columns = s->columns };
     erase_drawn(s);
-    put_style(s, &i, BOLD);
-    fprintf(stdout, "\n%s\n", text);
-    put_style(s, &i, PLAIN);
+    wrap_row(&w);
+    put_style(s, &w, BOLD);
+    wrap_words(&w, text);
+    put_style(s, &w, PLAIN);
+    wrap_row(&w);
+    wrap_end(&w);
 }
 
-void screen_draw(screen *s, const tavern *t, const char *status, const char *typed)
+void screen_draw(screen *s, const tavern *t, const char *status, const line_edit *typed)
 {
+    uint32_t columns = s->columns, height = s->height;
     measure(s);
-    ink i = { stdout, s->columns, 0, 0 };
-    while (s->stands < t->count && t->lines[s->stands].ended) {
-        const tavern_line *l = &t->lines[s->stands];
-        erase_drawn(s);
-        if (!l->by) {
-            new_row(&i);
-        }
-        put_line(s, &i, l);
-        s->stands++;
+    if (s->live && (s->columns != columns || s->height != height)) {
+        write_anew(s, t);
     }
+    wrap w = { .file = stdout, .columns = s->columns };
+    while (s->stands < t->count && t->lines[s->stands].ended) {
+        erase_drawn(s);
+        put_standing(s, &w, &t->lines[s->stands++]);
+    }
+    wrap_end(&w);
     if (s->live) {
         uint32_t rows = 0;
         char *text = compose(s, t, status, typed, &rows);

@@ -7,11 +7,12 @@
 #ifndef NPC_SCREEN_H
 #define NPC_SCREEN_H
 
+#include "line_edit.h"
 #include "tavern.h"
 
 typedef struct screen {
     bool live, colours;
-    uint32_t columns;
+    uint32_t columns, height; /* as the terminal has them now */
     size_t stands;       /* lines of the tavern that are printed for good */
     uint32_t rows;       /* of the part that is drawn again and again; 0 = not there */
     char *drawn;         /* what that part shows */
@@ -20,8 +21,8 @@ typedef struct screen {
 void screen_open(screen *s);
 void screen_note(screen *s, const char *format, ...); /* a paragraph that stands */
 void screen_heading(screen *s, const char *text);
-/* status and typed: NULL = none. Writes only what changed. */
-void screen_draw(screen *s, const tavern *t, const char *status, const char *typed);
+/* status and typed: NULL = none. Writes only what changed; all that fits, after the terminal changed its size. */
+void screen_draw(screen *s, const tavern *t, const char *status, const line_edit *typed);
 void screen_close(screen *s);                         /* the drawn part goes away */
 
 #endif

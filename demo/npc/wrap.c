@@ -1,0 +1,113 @@
+/* wrap.c: see wrap.h.
+   takes: UTF-8.
+   gives: what wrap.h declares.
+   owns:  nothing.
+   next:  line_edit.c */
+#include "wrap.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t wrap_code_point(const char *text, uint32_t *columns)
+{
+    size_t bytes = 1;
+    while (((unsigned char)text[bytes] & 0xC0) == 0x80) {
+        bytes++;
+    }
+    *columns = bytes >= 3 ? 2 : 1; /* from U+0800 on some are wide; too much does no harm */
+    return bytes;
+}
+
+static void put_blanks(wrap *w, uint32_t count)
+{
+    fprintf(w->file, "%*s", (int)count, "");
+    w->column += count;
+}
+
+static void next_row(wrap *w)
+{
+    fputc('\n', w->file);
+    w->rows++;
+    w->column = 0;
+}
+
+/* A word that is longer than a row breaks where the row ends. Styles within it have no columns. */
+static void put_letters(wrap *w)
+{
+    const char *at = w->word.data, *end = at + w->word.bytes;
+    while (at < end) {
+        uint32_t columns = 0;
+        size_t bytes = 1;
+        if (*at == '\x1b') {
+            while (at[bytes - 1] != 'm') {
+                bytes++;
+            }
+        } else {
+            bytes = wrap_code_point(at, &columns);
+        }
+        if (w->column + columns >= w->columns) {
+            next_row(w);
+            put_blanks(w, WRAP_INDENT);
+        }
+        fwrite(at, 1, bytes, w->file);
+        w->column += columns;
+        at += bytes;
+    }
+}
+
+/* The word is complete: behind its blanks, or at the beginning of a new row. */
+static void put_word(wrap *w)
+{
+    bool fits = w->column + w->blanks + w->word_columns < w->columns;
+    if (w->word_columns && !fits && w->column && w->column + w->blanks > WRAP_INDENT) {
+        next_row(w);
+        put_blanks(w, WRAP_INDENT);
+    } else if (w->word_columns && w->column + w->blanks < w->columns) {
+        put_blanks(w, w->blanks);
+    }
+    if (w->word.bytes) {
+        memory_text_add(&w->word, "", 1);
+        w->word.bytes--;
+        put_letters(w);
+    }
+    w->blanks = w->word_columns ? 0 : w->blanks;
+    w->word.bytes = 0;
+    w->word_columns = 0;
+}
+
+void wrap_words(wrap *w, const char *text)
+{
+    while (*text) {
+        if ((unsigned char)*text <= ' ') {
+            put_word(w);
+            w->blanks++;
+            text++;
+            continue;
+        }
+        uint32_t columns;
+        size_t bytes = wrap_code_point(text, &columns);
+        memory_text_add(&w->word, text, bytes);
+        w->word_columns += columns;
+        text += bytes;
+    }
+}
+
+void wrap_style(wrap *w, const char *sequence)
+{
+    memory_text_add(&w->word, sequence, strlen(sequence));
+}
+
+void wrap_row(wrap *w)
+{
+    put_word(w);
+    w->blanks = 0;
+    next_row(w);
+}
+
+void wrap_end(wrap *w)
+{
+    put_word(w);
+    free(w->word.data);
+    w->word = (memory_text){ 0 };
+}
