@@ -26,6 +26,7 @@
 typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *save;
     uint32_t cpu_us, gpu_us, seed, turns;
+    float temperature;
     host_options host;
 } npc_options;
 
@@ -88,7 +89,7 @@ static bool fill_tavern(game *g)
     }
     g->model_ready = true;
     exl2_stats(g->host.engine, &g->at_ready);
-    if (!tavern_open(&g->tavern, &g->host, &g->cast, g->options->seed)) {
+    if (!tavern_open(&g->tavern, &g->host, &g->cast, g->options->seed, g->options->temperature)) {
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
     }
@@ -301,12 +302,14 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2 };
+    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
+                      .temperature = 0.4f };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
         { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
+        { "--temperature", ARG_FLOAT, &o.temperature, "X", "above 1 wilder, below 1 safer, 0 greedy (0.4)" },
         { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
         { "--turns", ARG_U32, &o.turns, "N", "questions until N turns are answered, as fast as they come" },
         { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
@@ -321,6 +324,9 @@ int main(int argc, char **argv)
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
     if (parsed == ARGS_OK && o.script && o.turns) {
         parsed = args_wrong(&d, "give one of --script and --turns");
+    }
+    if (parsed == ARGS_OK && !(o.temperature >= 0 && o.temperature <= 100)) {
+        parsed = args_wrong(&d, "--temperature is 0 to 100");
     }
     if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {
         parsed = args_wrong(&d, "--cpu-us and --gpu-us are at least 1");

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ASIDES_BEGIN "For what nobody asked before:"
+
 static const char *const files[CAST_SIZE] = { "marla.txt", "osric.txt", "pike.txt" };
 
 /* The next line without its end; *at moves behind it. NULL at the end of the text. */
@@ -65,7 +67,7 @@ static const char *read_keys(character *c, char **at)
 }
 
 /* "An ale is one penny. [give ale]": cuts the act off; NULL: there is none. */
-static const char *take_act(char *answer)
+static char *take_act(char *answer)
 {
     char *open = strrchr(answer, '['), *close = open ? strchr(open, ']') : NULL;
     if (!close || close[1] || open < answer + 2) {
@@ -75,19 +77,42 @@ static const char *take_act(char *answer)
     return open + 1;
 }
 
+/* "point at Pike": cuts the name off; NULL: there is none. */
+static const char *take_at(char *act)
+{
+    char *at = act ? strstr(act, " at ") : NULL;
+    if (!at) {
+        return NULL;
+    }
+    *at = 0;
+    return at + 4;
+}
+
 /* "> " lines and their answers. The line that is wrong, or NULL. */
 static const char *read_examples(character *c, char *at)
 {
-    char *question, *answer;
+    char *question;
+    bool asides = false;
     while ((question = take_line(&at))) {
         if (!question[0]) {
             continue;
         }
-        answer = take_line(&at);
-        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || c->example_count == CAST_EXAMPLES_MAX) {
+        if (strcmp(question, ASIDES_BEGIN) == 0) {
+            asides = true;
+            continue;
+        }
+        char *answer = take_line(&at);
+        bool full = asides ? c->aside_count == CAST_ASIDES_MAX : c->example_count == CAST_EXAMPLES_MAX;
+        if (strncmp(question, "> ", 2) != 0 || !answer || !answer[0] || full) {
             return question;
         }
-        c->examples[c->example_count++] = (example){ question + 2, answer, take_act(answer) };
+        char *act = take_act(answer);
+        example e = { .question = question + 2, .answer = answer, .at = take_at(act), .act = act };
+        if (asides) {
+            c->asides[c->aside_count++] = e;
+        } else {
+            c->examples[c->example_count++] = e;
+        }
     }
     return NULL;
 }

@@ -11,14 +11,18 @@
 
 #define CAST_SIZE 3
 #define CAST_EXAMPLES_MAX 16
+#define CAST_ASIDES_MAX 16
 
 typedef struct example { /* how a person talks */
     const char *question, *answer;
     const char *act;       /* what he does with it, NULL = nothing */
+    const char *at;        /* whom he does it to, NULL = the stranger */
 } example;
 
 /* A file has "key: value" lines, an empty line, the persona, and then examples: "> " and what a stranger says, on the
-   next line the answer, which may end with [act]. */
+   next line the answer, which may end with [act] or [act at NAME]. The line "For what nobody asked before:" begins the
+   asides: examples for questions that no example above fits. Their questions differ in how they begin ("Do you have",
+   "Where can I"), as a question brings the aside to mind that begins alike. */
 typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
@@ -26,7 +30,8 @@ typedef struct character {
     uint32_t colour;                          /* of the 256 that terminals have */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];
-    uint32_t example_count;
+    example asides[CAST_ASIDES_MAX];
+    uint32_t example_count, aside_count;
 } character;
 
 typedef struct cast { /* zeroed: empty */

@@ -13,7 +13,7 @@
 #define WEIGHT_MIN 4 /* one word that means something */
 
 /* Takes the next word, in small letters, cut to fit. false: there is none. */
-static bool take_word(const char **at, char word[WORD_BYTES])
+static bool next_word(const char **at, char word[WORD_BYTES])
 {
     size_t bytes = 0;
     while (**at && !isalpha((unsigned char)**at)) {
@@ -51,7 +51,7 @@ static bool contains(const char *text, const char *word)
 {
     char other[WORD_BYTES];
     bool found = false;
-    while (!found && take_word(&text, other)) {
+    while (!found && next_word(&text, other)) {
         found = alike(word, other);
     }
     return found;
@@ -63,7 +63,7 @@ static int weight_of(const char *question, const char *known)
     char word[WORD_BYTES];
     int weight = 0;
     bool whole = true;
-    while (take_word(&known, word)) {
+    while (next_word(&known, word)) {
         bool asked = contains(question, word);
         weight += !asked ? 0 : is_filler(word) ? 1 : WEIGHT_MIN;
         whole = whole && asked;
@@ -71,16 +71,48 @@ static int weight_of(const char *question, const char *known)
     return whole ? weight + WEIGHT_MIN : weight;
 }
 
-const example *recall(const character *who, const char *question)
+const example *recall(const character *who, recollection *m, const char *question)
 {
     const example *best = NULL;
     int most = WEIGHT_MIN - 1;
     for (uint32_t i = 0; i < who->example_count; i++) {
         int weight = weight_of(question, who->examples[i].question);
-        if (weight > most) {
+        if (weight > most && &who->examples[i] != m->last) {
             most = weight;
             best = &who->examples[i];
         }
+    }
+    m->last = best;
+    return best;
+}
+
+/* How many words at their beginnings are the same. */
+static uint32_t same_beginning(const char *a, const char *b)
+{
+    char word[WORD_BYTES], other[WORD_BYTES];
+    uint32_t count = 0;
+    while (next_word(&a, word) && next_word(&b, other) && strcmp(word, other) == 0) {
+        count++;
+    }
+    return count;
+}
+
+/* The half of them that came last rests; of two that fit as well, the one that has rested longer comes. */
+const example *recall_aside(const character *who, recollection *m, const char *question)
+{
+    const example *best = NULL;
+    uint32_t most = 0, oldest = 0;
+    for (uint32_t i = 0; i < who->aside_count; i++) {
+        uint32_t same = same_beginning(question, who->asides[i].question), used = m->used[i];
+        bool rests = used > 0 && used + (who->aside_count + 1) / 2 > m->count;
+        if (!rests && (!best || same > most || (same == most && used < oldest))) {
+            best = &who->asides[i];
+            most = same;
+            oldest = used;
+        }
+    }
+    if (best) {
+        m->used[best - who->asides] = ++m->count;
     }
     return best;
 }

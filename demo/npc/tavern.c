@@ -7,7 +7,6 @@
 
 #include "../common/clock.h"
 #include "../common/memory.h"
-#include "recall.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -159,6 +158,21 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
     return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
 }
 
+/* How a turn is sampled. An aside names nobody else: a small model soon takes another's name for its own. */
+static exl2_sampler_desc sampler_of(const npc *n, bool aside)
+{
+    const tavern *t = n->place;
+    exl2_sampler_desc s = { .preset = t->temperature > 0 ? EXL2_PRESET_BALANCED : EXL2_PRESET_GREEDY };
+    s.temperature = t->temperature;
+    s.min_p = t->temperature > 0 ? 0.1f : 0;
+    s.repeat_penalty = 1.1f;
+    s.penalty_range = TAVERN_REPEAT_TOKENS;
+    s.ban = n->strange;
+    s.ban_count = aside ? n->strange_count : 0;
+    s.seed = t->seed + t->count; /* another one for every line, the same in every run */
+    return s;
+}
+
 /* Appends what was said since the last turn, which stays in the session, and `ask`, which does not; with a grammar the
    model goes on with a turn. */
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
@@ -168,11 +182,7 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     size_t said = 0, asked = 0;
     exl2_job_desc d = { .session = n->session, .tokens = ids, .prefill_only = grammar.id == 0,
                         .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .on_event = on_event, .user = n };
-    d.sampler.preset = EXL2_PRESET_BALANCED;
-    d.sampler.temperature = 0.4f;
-    d.sampler.min_p = 0.1f;
-    d.sampler.penalty_range = TAVERN_REPEAT_TOKENS;
-    d.sampler.seed = n->place->seed + n->place->count; /* another one for every line, the same in every run */
+    d.sampler = sampler_of(n, n->state.aside);
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
                                              TAVERN_CONTEXT, &said);
@@ -184,6 +194,35 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
         n->talk_known = n->talk_bytes;
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
+    }
+    return result;
+}
+
+static exl2_result add_strange(npc *n, exl2_model model, const char *word)
+{
+    char spaced[64];
+    exl2_token ids[sizeof spaced];
+    size_t count = 0;
+    int bytes = snprintf(spaced, sizeof spaced, " %.60s", word);
+    exl2_result result = tokens_of(n, model, spaced, (size_t)bytes, ids, sizeof spaced, &count);
+    if (result >= 0 && count && n->strange_count < TAVERN_STRANGE_MAX) {
+        n->strange[n->strange_count++] = ids[0];
+    }
+    return result;
+}
+
+/* " Pike", " smuggler": what Marla and Osric do not say of themselves. */
+static exl2_result learn_strangers(npc *n)
+{
+    exl2_session_info info;
+    exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    for (uint32_t i = 0; result >= 0 && i < CAST_SIZE; i++) {
+        const character *who = n->place->npcs[i].who;
+        const char *blank = strrchr(who->role, ' ');
+        if (who != n->who) {
+            result = add_strange(n, info.model, who->name);
+            result = result < 0 ? result : add_strange(n, info.model, blank ? blank + 1 : who->role);
+        }
     }
     return result;
 }
@@ -200,7 +239,7 @@ static exl2_result start_past(npc *n)
     }
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
-    return result;
+    return result < 0 ? result : learn_strangers(n);
 }
 
 /* What he may do now; what is not in the schema cannot be done. */
@@ -212,7 +251,6 @@ static exl2_result make_grammar(npc *n, exl2_grammar *out)
     exl2_engine_stats before, after;
     uint64_t start = clock_ns();
     exl2_stats(t->engine, &before);
-    n->state = state_of(n);
     turn_schema(&n->state, schema);
     exl2_result result = exl2_session_get(t->engine, n->session, &info);
     exl2_grammar_desc d = { .model = info.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
@@ -233,21 +271,49 @@ static void take_ends(tavern *t)
     t->extra_ns += clock_ns() - start;
 }
 
-/* What the question brings to mind goes in front of it, as a turn: small models say what they have just read. When the
-   session is full, it goes back to where the talk began and takes the newer half of it again. */
+static void add_turn(const npc *n, const example *e, char *ask, size_t cap)
+{
+    char answer[TURN_BYTES];
+    size_t used = strlen(ask);
+    turn_example(n->who->mood, e->answer, e->act, e->at ? e->at : VISITOR, answer, sizeof answer);
+    snprintf(ask + used, cap - used, "\n" VISITOR ": %.800s\n%s: %s", e->question, n->who->name, answer);
+}
+
+/* What comes before the question. A small model says what it has just read, so it reads a turn that answers such a
+   question, which it may well say again; for what nobody asked before it reads two turns that differ, so that it takes
+   their manner and neither's words. A larger model reads who it is. true: the answer is an aside. */
+static bool remind(npc *n, const char *question, char *ask, size_t cap)
+{
+    if (n->place->own_words) {
+        snprintf(ask, cap, "\n(%.800s)", n->who->persona);
+        return false;
+    }
+    const example *known = recall(n->who, &n->recalled, question);
+    if (known) {
+        add_turn(n, known, ask, cap);
+        return false;
+    }
+    const example *nearest = recall_aside(n->who, &n->recalled, question);
+    const example *other = recall_aside(n->who, &n->recalled, question);
+    if (other && other != nearest) {
+        add_turn(n, other, ask, cap);
+    }
+    if (nearest) {
+        add_turn(n, nearest, ask, cap);
+    }
+    return true;
+}
+
+/* When the session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
     if (n->thinks.id) {
         exl2_job_cancel(n->place->engine, n->thinks);
         take_ends(n->place);
     }
-    char answer[TURN_BYTES], ask[3 * TURN_BYTES] = "";
-    const example *memory = recall(n->who, question);
-    memory = memory || !n->who->example_count ? memory : &n->who->examples[0];
-    if (memory) {
-        turn_example(n->who->mood, memory->answer, memory->act, VISITOR, answer, sizeof answer);
-        snprintf(ask, TURN_BYTES * 2, "\n" VISITOR ": %.800s\n%s: %s", memory->question, n->who->name, answer);
-    }
+    char ask[6 * TURN_BYTES] = "";
+    n->state = state_of(n);
+    n->state.aside = remind(n, question, ask, sizeof ask - TURN_BYTES);
     size_t used = strlen(ask);
     snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
@@ -262,7 +328,9 @@ static bool speak(npc *n, const char *question)
     if (result < 0) {
         return failed(n->place);
     }
-    add_question(n, question);
+    if (!n->state.aside) {
+        add_question(n, question);
+    }
     n->line = n->place->count;
     n->said_bytes = 0;
     n->said[0] = 0;
@@ -308,6 +376,9 @@ static void on_line_end(npc *n, const exl2_event *event)
     }
     if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
         failed(n->place);
+    }
+    if (n->state.aside) { /* is not kept: a small model would say it again and again */
+        return;
     }
     add_talk(n, " ", l->text); /* as far as it was heard */
     n->place->thinking += start_job(n, "", (exl2_grammar){ 0 }, &n->thinks) >= 0; /* else the next turn makes room */
@@ -373,12 +444,13 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 
 /* ---- what the game calls ---- */
 
-bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed)
+bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float temperature)
 {
     exl2_job job;
     exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true,
                         .on_event = on_world, .user = t };
-    *t = (tavern){ .engine = h->engine, .people = c, .seed = seed };
+    *t = (tavern){ .engine = h->engine, .people = c, .seed = seed, .temperature = temperature };
+    t->own_words = h->info.hidden >= TAVERN_OWN_WORDS;
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;
         t->npcs[i].who = &c->people[i];

@@ -14,11 +14,18 @@
 #include "../common/samples.h"
 #include "cast.h"
 #include "exl2.h"
+#include "recall.h"
 #include "turn.h"
 
 #define TAVERN_TURN_TOKENS 110  /* a turn never has more, and is whole */
+#define TAVERN_STRANGE_MAX (2 * (CAST_SIZE - 1))
 #define TAVERN_REPEAT_TOKENS 24 /* no repeats inside a line, while names and facts may come back */
 #define TAVERN_CONTEXT 2048     /* tokens a person has in mind; then the older half of the talk is forgotten */
+
+/* exl2_model_info.hidden from which a model answers as the persona that it reads. Narrower models (SmolLM2: 135M has
+   576, 360M has 960) say what they have just read, so they read examples; wider ones (1.7B has 2048) would only be made
+   parrots by them. */
+#define TAVERN_OWN_WORDS 1024
 
 typedef struct tavern tavern;
 typedef struct npc npc;
@@ -41,6 +48,9 @@ struct npc {
     size_t talk_bytes, talk_known; /* the first talk_known are in the session, which then has */
     uint32_t known_tokens;    /* so many tokens */
     uint32_t reused_tokens;   /* what the newest job found in the cache */
+    recollection recalled;    /* what came to mind lately */
+    exl2_token strange[TAVERN_STRANGE_MAX]; /* [strange_count] first tokens of the others' names and roles */
+    uint32_t strange_count;
     const char *mood;
     int trust;
     turn_state state;         /* of the game when his turn began, */
@@ -67,6 +77,8 @@ typedef struct tavern_line { /* something that was said */
 struct tavern { /* zeroed: closed */
     exl2_engine *engine;
     const cast *people;
+    bool own_words;           /* the model is wide enough for them */
+    float temperature;        /* 0 = always the likeliest token */
     uint64_t seed;            /* with a line's number, at least 1, added: never 0, for which the engine draws one */
     exl2_session world;
     npc npcs[CAST_SIZE];
@@ -86,8 +98,8 @@ struct tavern { /* zeroed: closed */
 };
 
 /* Those that return bool give false when the engine refuses, with the sentence in t->error. */
-bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed); /* frames later, tavern_is_ready */
-bool tavern_is_ready(const tavern *t);
+bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float temperature);
+bool tavern_is_ready(const tavern *t);                /* some frames after tavern_open */
 bool tavern_ask(tavern *t, npc *n, const char *text); /* whoever is asked while he speaks stops speaking */
 bool tavern_shout(tavern *t, const char *text);       /* all answer, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* everybody stops mid-word; how many there were */

@@ -45,8 +45,13 @@ static void put_enum(writer *w, const char *name, const char *const *values, siz
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
 {
     writer w = { out, 0 };
-    put(&w, "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\","
-            "\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,140}[.!?]$\"},");
+    put(&w, "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z]");
+    if (s->aside) {
+        put(&w, "[ ',0-9A-Za-z-]{%d,%d}", TURN_ASIDE_MIN - 2, TURN_ASIDE_MAX - 2);
+    } else {
+        put(&w, "[ !#-;=?-Z_a-z]{2,%d}", TURN_SAY_MAX - 2);
+    }
+    put(&w, "[.!?]$\"},");
     put_enum(&w, "mood", moods, COUNT(moods), "");
     put_enum(&w, "act", acts, COUNT(acts), "]},");
     for (uint32_t i = 0; i < s->thing_count; i++) {
@@ -105,7 +110,20 @@ static bool read_act(const turn_state *s, const json_value *root, turn *out)
     return out->act != NULL;
 }
 
-/* Asks the same of it as the schema does, by other means. */
+const char *turn_named(const turn_state *s, const char *words)
+{
+    const char *first = NULL, *named = NULL;
+    for (uint32_t i = 0; i < s->target_count; i++) {
+        const char *at = strstr(words, s->targets[i]);
+        if (at && (!first || at < first)) {
+            first = at;
+            named = s->targets[i];
+        }
+    }
+    return named;
+}
+
+/* Asks the same of it as the schema does, by other means. Who points, points at the one that the words name. */
 bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out)
 {
     const char *error;
@@ -118,8 +136,13 @@ bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out)
     bool good = read_act(s, root, out) && out->mood && out->target && root->child_count == 5;
     good = good && out->trust >= -TURN_TRUST_MAX && out->trust <= TURN_TRUST_MAX && out->trust >= s->trust - 1
         && out->trust <= s->trust + 1 && (double)out->trust >= trust->number && (double)out->trust <= trust->number;
-    good = good && say && say->kind == JSON_TEXT && say->text_bytes >= 4 && say->text_bytes <= 142
-        && strchr(".!?", say->text[say->text_bytes - 1]);
+    good = good && say && say->kind == JSON_TEXT && say->text_bytes >= (s->aside ? TURN_ASIDE_MIN : 4)
+        && say->text_bytes <= (s->aside ? TURN_ASIDE_MAX : TURN_SAY_MAX)
+        && strchr(".!?", say->text[say->text_bytes - 1])
+        && (!s->aside || strcspn(say->text, ".!?") == say->text_bytes - 1);
+    bool points = good && strcmp(out->act, "point") == 0;
+    const char *named = points ? turn_named(s, say->text) : NULL;
+    out->target = named ? named : out->target;
     json_free(root);
     return good;
 }

@@ -1,12 +1,14 @@
 /* npc.c: the program npc from outside: its sentences when something is missing; on the real model one evening twice,
    with other budgets and another number of threads, which must be told in the same words; and many turns, each of which
-   must be one that the game allows.
-   takes: npc CASE PROGRAM FOLDER: "sentences", "script" or "turns", the program, a folder to write to.
+   must be one that the game allows; and answers to npc_questions.txt, which nobody foresaw, by the likeliest tokens.
+   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "turns" or "questions", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER.
    next:  ../hosts/hosts.c */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
+
+#include <ctype.h>
 
 /* ---- sentences ---- */
 
@@ -21,6 +23,7 @@ static void case_sentences(void)
     program_sentence(program_run("--model"), 2, "--model");
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
+    program_sentence(program_run("--temperature -1"), 2, "--temperature");
     program_sentence(program_run("--turns 3 --script f"), 2, "give one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
 }
@@ -158,6 +161,106 @@ static void case_turns(void)
     free(text);
 }
 
+/* ---- what nobody asked before ---- */
+
+#define PEOPLE 3
+
+static const char *const people[PEOPLE][4] = { { "Marla", "marla", "landlady", "demo/npc/marla.txt" },
+                                               { "Osric", "osric", "guard", "demo/npc/osric.txt" },
+                                               { "Pike", "pike", "smuggler", "demo/npc/pike.txt" } };
+
+/* "I am Marla", "my name is Marla", "I'm the landlady", "call me a landlady", in any case. */
+static bool says_to_be(const char *text, const char *somebody)
+{
+    static const char *const claims[] = { "i am", "i'm", "my name is", "call me" };
+    static const char *const articles[] = { " ", " the ", " a " };
+    char small[512], claim[64];
+    size_t bytes = 0;
+    bool found = false;
+    for (; text[bytes] && bytes + 1 < sizeof small; bytes++) {
+        small[bytes] = (char)tolower((unsigned char)text[bytes]);
+    }
+    small[bytes] = 0;
+    for (size_t i = 0; i < 4 * 3; i++) {
+        snprintf(claim, sizeof claim, "%s%s%s", claims[i / 3], articles[i % 3], somebody);
+        found = found || strstr(small, claim) != NULL;
+    }
+    return found;
+}
+
+static bool mixes_up(const char *npc, const char *text)
+{
+    bool mixed = false;
+    for (size_t i = 0; i < PEOPLE; i++) {
+        mixed = mixed || (strcmp(npc, people[i][0]) != 0
+                          && (says_to_be(text, people[i][1]) || says_to_be(text, people[i][2])));
+    }
+    return mixed;
+}
+
+/* The file of somebody has these words as they are. */
+static bool is_written(const char *text)
+{
+    bool found = false;
+    for (size_t i = 0; i < PEOPLE; i++) {
+        char *file = check_read(people[i][3], NULL);
+        found = found || strstr(file, text) != NULL;
+        free(file);
+    }
+    return found;
+}
+
+#define QUESTIONS 40
+#define DISTINCT_LEAST 34
+#define WRITTEN_MOST 4 /* a question may fit an example after all */
+
+static void check_answers(const json_value *report)
+{
+    const json_value *said[QUESTIONS];
+    uint32_t count = 0, distinct = 0, written = 0;
+    for (const json_value *l = json_member(report, "lines")->child; l && count < QUESTIONS; l = l->next) {
+        if (!program_text(l, "to")) {
+            said[count++] = l;
+        }
+    }
+    CHECK_INT(count, QUESTIONS);
+    for (uint32_t i = 0; i < count; i++) {
+        const char *text = program_text(said[i], "text"), *npc = program_text(said[i], "npc");
+        bool known = false, twice = false;
+        for (uint32_t j = 0; j < i; j++) {
+            bool same = strcmp(program_text(said[j], "text"), text) == 0;
+            known = known || same;
+            twice = same && j + 1 == i && strcmp(program_text(said[j], "npc"), npc) == 0;
+        }
+        check_turn(said[i]);
+        distinct += !known;
+        written += is_written(text);
+        if (!CHECK(!twice) || !CHECK(!mixes_up(npc, text))) {
+            printf("%s: %s\n", npc, text);
+        }
+    }
+    printf("%u answers, %u distinct, %u that a file has word for word\n", count, distinct, written);
+    CHECK(distinct >= DISTINCT_LEAST);
+    CHECK(written <= WRITTEN_MOST);
+}
+
+static void case_questions(void)
+{
+    CHECK(mixes_up("Pike", "Well, I am Marla.") && mixes_up("Marla", "I'm a smuggler!"));
+    CHECK(!mixes_up("Pike", "I am a smuggler, and I know Marla."));
+    CHECK(is_written("I am Marla, the landlady.") && !is_written("I am Marla, the guard."));
+    CHECK_INT(program_run("--model '%s' --script tests/programs/npc_questions.txt --temperature 0 --threads 2 "
+                          "--cpu-us 100000 --json '%s/questions.json'", check_model(), folder), 0);
+    char *text = program_read("questions.json");
+    json_value *report = program_parse(text, strlen(text));
+    CHECK_INT(program_number(report, "turns"), QUESTIONS);
+    CHECK_INT(program_number(report, "invalid_turns"), 0);
+    CHECK_INT(program_number(report, "allocations_since_load"), 0);
+    check_answers(report);
+    json_free(report);
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -169,6 +272,8 @@ int main(int argc, char **argv)
         case_sentences();
     } else if (strcmp(argv[1], "script") == 0) {
         case_script();
+    } else if (strcmp(argv[1], "questions") == 0) {
+        case_questions();
     } else {
         case_turns();
     }

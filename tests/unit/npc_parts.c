@@ -1,0 +1,295 @@
+/* npc_parts.c: the parts of npc that ask no engine: typing a line, wrapping, what a question brings to mind, whom a
+   turn points at. */
+#include "../../demo/npc/line_edit.c"
+#include "../../demo/npc/recall.c"
+#include "../../demo/npc/turn.c"
+#include "../../demo/npc/wrap.c"
+
+#include "../../demo/common/json_in.c"
+#include "../../demo/common/memory.c"
+#include "../check.h"
+
+#define LEFT "\x1b[D"
+#define RIGHT "\x1b[C"
+#define UP "\x1b[A"
+#define DOWN "\x1b[B"
+#define HOME "\x1b[H"
+#define END "\x1b[F"
+#define DELETE "\x1b[3~"
+
+/* ---- typing ---- */
+
+static line_edit edit;
+
+static line_key type(const char *keys)
+{
+    line_key key = LINE_TYPING;
+    for (; *keys; keys++) {
+        key = line_edit_byte(&edit, (unsigned char)*keys);
+    }
+    return key;
+}
+
+/* The keys on an empty line leave this text; '|' is the cursor. */
+static void typed(const char *keys, const char *wanted)
+{
+    char got[LINE_BYTES_MAX + 2];
+    edit = (line_edit){ 0 };
+    type(keys);
+    snprintf(got, sizeof got, "%.*s|%s", (int)edit.at, edit.now.text, edit.now.text + edit.at);
+    CHECK_TEXT(got, wanted);
+    CHECK_INT(edit.now.bytes, strlen(edit.now.text));
+}
+
+static void keys_edit(void)
+{
+    typed("ale", "ale|");
+    typed("ale" LEFT LEFT "x", "ax|le");
+    typed("ale" LEFT LEFT LEFT LEFT RIGHT "x", "ax|le");
+    typed("ale" RIGHT RIGHT "x", "alex|");
+    typed("ale" HOME "x", "x|ale");
+    typed("ale\x1b[1~x", "x|ale");
+    typed("ale\x1bOHx\x1bOFy", "xaley|");
+    typed("ale" HOME END "x" HOME "\x1b[4~y", "alexy|");
+    typed("ale" HOME DELETE, "|le");
+    typed("ale" DELETE, "ale|");
+    typed("ale" LEFT "\x7F", "a|e");
+    typed("ale" HOME "\x7F\b", "|ale");
+    typed("ale\x01x\x05y", "xaley|");
+    typed("ale" LEFT "\x15", "|e");
+    typed("ale" LEFT "\x0B", "al|");
+    typed("one two  \x17x", "one x|");
+    typed("one two" LEFT "\x17", "one |o");
+    typed("\x17\x15\x0B\x7F" DELETE LEFT RIGHT UP DOWN, "|");
+    typed("ale" LEFT "\x04", "al|");
+    typed("a\x1b[1;5Db", "b|a");                   /* Ctrl-Left is Left */
+    typed("a\x1b[200~b\x1b[15~c\x1bxd", "abcd|");  /* what it does not know does nothing */
+    typed("a\tb\x02\x06\x07", "ab|");
+    edit = (line_edit){ 0 };
+    CHECK_INT(type("a\x04\x7F"), LINE_TYPING);
+    CHECK_INT(type("\x04"), LINE_CLOSED);
+}
+
+static void utf8_stays_whole(void)
+{
+    typed("\xC3\xA9\xE2\x82\xAC" LEFT "x", "\xC3\xA9x|\xE2\x82\xAC");
+    typed("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\x7F\x7F", "\xC3\xA9|");
+    typed("\xC3\xA9\xE2\x82\xAC" HOME DELETE, "|\xE2\x82\xAC");
+    typed("a\xE2\x82" "b\x82\xFF\xC0\x80", "ab|"); /* halves, and bytes that are no text */
+    typed("a\xC3" LEFT "\xA9", "\xC3\xA9|a");      /* a code point comes in when it is complete */
+}
+
+static void lines_have_a_stated_limit(void)
+{
+    edit = (line_edit){ 0 };
+    for (int i = 0; i < LINE_BYTES_MAX - 1; i++) {
+        line_edit_byte(&edit, 'a');
+    }
+    CHECK(!edit.full);
+    type("\xC3\xA9"); /* as a whole or not at all */
+    CHECK(edit.full);
+    CHECK_INT(edit.now.bytes, LINE_BYTES_MAX - 1);
+    type("b");
+    CHECK(!edit.full);
+    type("c");
+    CHECK(edit.full);
+    CHECK_INT(edit.now.bytes, LINE_BYTES_MAX);
+    CHECK_INT(edit.now.text[LINE_BYTES_MAX - 1], 'b');
+    type("\x7F");
+    CHECK(!edit.full);
+    CHECK_INT(type("d\n"), LINE_ENTERED);
+    CHECK_INT(strlen(edit.entered.text), LINE_BYTES_MAX);
+    CHECK_INT(edit.now.bytes, 0);
+}
+
+static void lines_come_back(void)
+{
+    char number[16];
+    edit = (line_edit){ 0 };
+    CHECK_INT(type("one\ntwo\ntwo\n\nthr" UP), LINE_TYPING);
+    CHECK_TEXT(edit.entered.text, ""); /* neither it nor the second "two" is kept */
+    CHECK_TEXT(edit.now.text, "two");
+    CHECK_INT(edit.at, 3);
+    type(UP UP UP);
+    CHECK_TEXT(edit.now.text, "one");
+    type("x" DOWN);
+    CHECK_TEXT(edit.now.text, "two");
+    type(DOWN DOWN);
+    CHECK_TEXT(edit.now.text, "thr");
+    type(UP UP "!\n");
+    CHECK_TEXT(edit.entered.text, "one!");
+    CHECK_TEXT(edit.now.text, "");
+    type(UP);
+    CHECK_TEXT(edit.now.text, "one!");
+    for (int i = 0; i < LINE_HISTORY + 5; i++) {
+        snprintf(number, sizeof number, "\x15%d\n", i);
+        type(number);
+    }
+    for (int i = 0; i < LINE_HISTORY + 5; i++) {
+        type(UP);
+    }
+    CHECK_TEXT(edit.now.text, "5"); /* the oldest of LINE_HISTORY */
+}
+
+static void view(const char *keys, uint32_t columns, const char *wanted)
+{
+    char got[256];
+    edit = (line_edit){ 0 };
+    type(keys);
+    line_view v = line_edit_view(&edit, columns);
+    snprintf(got, sizeof got, "%.*s|%.*s", (int)v.cursor, v.text, (int)(v.bytes - v.cursor), v.text + v.cursor);
+    CHECK_TEXT(got, wanted);
+}
+
+static void the_cursor_is_seen(void)
+{
+    view("", 5, "|");
+    view("abcd", 5, "abcd|");
+    view("abcdef", 5, "cdef|");
+    view("abcdef" LEFT LEFT LEFT, 5, "abc|d");
+    view("abcdef" HOME, 5, "|abcd");
+    view("a\xC3\xA9\xE2\x82\xAC" "b", 4, "\xE2\x82\xAC" "b|");
+}
+
+/* ---- wrapping ---- */
+
+static void wrapped(uint32_t columns, const char *const *pieces, const char *wanted)
+{
+    char got[256];
+    FILE *file = tmpfile();
+    wrap w = { .file = file, .columns = columns };
+    for (; *pieces; pieces++) {
+        if ((*pieces)[0] == '\x1b') {
+            wrap_style(&w, *pieces);
+        } else {
+            wrap_words(&w, *pieces);
+        }
+    }
+    wrap_row(&w);
+    wrap_end(&w);
+    rewind(file);
+    got[fread(got, 1, sizeof got - 1, file)] = 0;
+    fclose(file);
+    CHECK_TEXT(got, wanted);
+    uint32_t rows = 0;
+    for (const char *at = got; (at = strchr(at, '\n')); at++) {
+        rows++;
+    }
+    CHECK_INT(w.rows, rows);
+}
+
+#define E4 "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
+#define EURO2 "\xE2\x82\xAC\xE2\x82\xAC"
+#define WRAPPED(columns, wanted, ...) wrapped(columns, (const char *const[]){ __VA_ARGS__, NULL }, wanted)
+
+static void words_stay_whole(void)
+{
+    WRAPPED(11, "one two\n  three\n", "one two three");
+    WRAPPED(14, "one two three\n", "one two three");
+    WRAPPED(13, "one two\n  three\n", "one two three");
+    WRAPPED(11, "one two\n  (three\n  four)\n", "one two", " (", "three four", ")"); /* a word of several pieces */
+    WRAPPED(11, "one two\n  three_\n", "one two thr", "ee", "_");
+    WRAPPED(11, "\x1b[1mone\x1b[0m: two\n  \x1b[2mthree\x1b[0m\n", "\x1b[1m", "one", "\x1b[0m", ": two ", "\x1b[2m",
+            "three", "\x1b[0m");
+    WRAPPED(8, "abcdefg\n  hijkl\n  mn op\n", "abcdefghijklmn op");    /* a word longer than a row */
+    WRAPPED(8, "ab\n  cdefg\n  hij\n", "ab cdefghij");
+    WRAPPED(20, "  a   b\n", "  a   b");                               /* blanks are kept within a row, */
+    WRAPPED(8, "abcd\n  efgh\n", "abcd   ", "  efgh");                 /* and none stands at its end */
+    WRAPPED(20, "a b c\n", "a\tb\nc");
+    WRAPPED(10, E4 " " EURO2 "\n", E4 " " EURO2); /* of 4 columns each: those of E4 are narrow, */
+    WRAPPED(9, E4 "\n  " EURO2 "\n", E4 " " EURO2); /* those of EURO2 may be wide */
+    WRAPPED(20, "\n", "");
+}
+
+/* ---- what comes to mind ---- */
+
+static void the_same_does_not_come_twice(void)
+{
+    character who = { .examples = { { .question = "Who took the key?" }, { .question = "Where is the key now?" } },
+                      .example_count = 2 };
+    recollection m = { 0 };
+    CHECK(recall(&who, &m, "Who took it, the key?") == &who.examples[0]);
+    CHECK(recall(&who, &m, "Who took the key?") == &who.examples[1]);
+    CHECK(recall(&who, &m, "Who took the key?") == &who.examples[0]);
+    CHECK(recall(&who, &m, "Do you like dogs?") == NULL);
+    CHECK(recall(&who, &m, "Who took the key?") == &who.examples[0]);
+}
+
+static void asides_rotate(void)
+{
+    character who = { .asides = { { .question = "Do you have a sister?" }, { .question = "Do you like dogs?" },
+                                  { .question = "Where can I sleep?" }, { .question = "I am hungry." } },
+                      .aside_count = 4 };
+    recollection m = { 0 };
+    uint32_t times[4] = { 0 };
+    CHECK(recall_aside(&who, &m, "where can I buy a hat?") == &who.asides[2]);
+    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[1]);
+    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[0]);
+    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[3]);
+    CHECK(recall_aside(&who, &m, "Do you like cats?") == &who.asides[1]);
+    const example *last = NULL;
+    m = (recollection){ 0 };
+    for (int i = 0; i < 40; i++) {
+        const example *e = recall_aside(&who, &m, "Why?");
+        CHECK(e && e != last);
+        times[e - who.asides]++;
+        last = e;
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(times[i], 10);
+    }
+    who.aside_count = 0;
+    CHECK(recall_aside(&who, &m, "Why?") == NULL);
+}
+
+/* ---- turns ---- */
+
+static turn read_turn(const char *say, const char *act, const char *target, bool valid)
+{
+    turn_state s = { .targets = { "Stranger", "Osric", "Pike" }, .target_count = 3, .aside = strcmp(act, "none") == 0 };
+    char json[TURN_BYTES];
+    turn t;
+    int bytes = snprintf(json, sizeof json, "{\"say\":\"%s\",\"mood\":\"sly\",\"act\":\"%s\",\"target\":\"%s\","
+                                            "\"trust\":0}", say, act, target);
+    CHECK(turn_read(&s, json, (size_t)bytes, &t) == valid);
+    return t;
+}
+
+static void who_is_named_is_pointed_at(void)
+{
+    CHECK_TEXT(read_turn("I saw Pike there.", "point", "Stranger", true).target, "Pike");
+    CHECK_TEXT(read_turn("Osric, not Pike.", "point", "Pike", true).target, "Osric");
+    CHECK_TEXT(read_turn("It was you!", "point", "Stranger", true).target, "Stranger");
+    CHECK_TEXT(read_turn("I saw Pike there.", "nod", "Stranger", true).target, "Stranger");
+    read_turn("I saw Pike there.", "point", "Marla", false); /* she is not present */
+}
+
+/* An aside is one sentence of 12 to 92 bytes. */
+static void asides_are_short(void)
+{
+    char long_one[94];
+    memset(long_one, 'a', sizeof long_one);
+    memcpy(long_one + 92, ".", 2);
+    read_turn(long_one, "none", "Pike", false);
+    read_turn(long_one, "nod", "Pike", true);
+    read_turn(long_one + 1, "none", "Pike", true);
+    read_turn("Short, or ?", "none", "Pike", false);
+    read_turn("Long enough!", "none", "Pike", true);
+    read_turn("I am one. And two.", "none", "Pike", false);
+    read_turn("I am one. And two.", "nod", "Pike", true);
+}
+
+int main(void)
+{
+    keys_edit();
+    utf8_stays_whole();
+    lines_have_a_stated_limit();
+    lines_come_back();
+    the_cursor_is_seen();
+    words_stay_whole();
+    the_same_does_not_come_twice();
+    asides_rotate();
+    who_is_named_is_pointed_at();
+    asides_are_short();
+    return check_done();
+}
