@@ -5,8 +5,10 @@
    next:  tavern.c */
 #include "recall.h"
 
+#include "turn.h"
+
 #include <ctype.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WORD_BYTES 24
@@ -115,4 +117,27 @@ const example *recall_aside(const character *who, recollection *m, const char *q
         m->used[best - who->asides] = ++m->count;
     }
     return best;
+}
+
+static void add_turn(const character *who, const example *e, const char *visitor, char *out, size_t cap)
+{
+    char answer[TURN_BYTES];
+    size_t used = strlen(out);
+    turn_example(who->mood, e->answer, e->act, e->at ? e->at : visitor, answer, sizeof answer);
+    snprintf(out + used, cap - used, "\n%s: %.800s\n%s: %s", visitor, e->question, who->name, answer);
+}
+
+bool recall_turns(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                  size_t cap)
+{
+    const example *known = recall(who, m, question);
+    const example *nearest = known ? known : recall_aside(who, m, question); /* is read last */
+    const example *other = known ? NULL : recall_aside(who, m, question);
+    if (other && other != nearest) {
+        add_turn(who, other, visitor, out, cap);
+    }
+    if (nearest) {
+        add_turn(who, nearest, visitor, out, cap);
+    }
+    return !known;
 }

@@ -271,39 +271,6 @@ static void take_ends(tavern *t)
     t->extra_ns += clock_ns() - start;
 }
 
-static void add_turn(const npc *n, const example *e, char *ask, size_t cap)
-{
-    char answer[TURN_BYTES];
-    size_t used = strlen(ask);
-    turn_example(n->who->mood, e->answer, e->act, e->at ? e->at : VISITOR, answer, sizeof answer);
-    snprintf(ask + used, cap - used, "\n" VISITOR ": %.800s\n%s: %s", e->question, n->who->name, answer);
-}
-
-/* What comes before the question. A small model says what it has just read, so it reads a turn that answers such a
-   question, which it may well say again; for what nobody asked before it reads two turns that differ, so that it takes
-   their manner and neither's words. A larger model reads who it is. true: the answer is an aside. */
-static bool remind(npc *n, const char *question, char *ask, size_t cap)
-{
-    if (n->place->own_words) {
-        snprintf(ask, cap, "\n(%.800s)", n->who->persona);
-        return false;
-    }
-    const example *known = recall(n->who, &n->recalled, question);
-    if (known) {
-        add_turn(n, known, ask, cap);
-        return false;
-    }
-    const example *nearest = recall_aside(n->who, &n->recalled, question);
-    const example *other = recall_aside(n->who, &n->recalled, question);
-    if (other && other != nearest) {
-        add_turn(n, other, ask, cap);
-    }
-    if (nearest) {
-        add_turn(n, nearest, ask, cap);
-    }
-    return true;
-}
-
 /* When the session is full, it goes back to where the talk began and takes the newer half of it again. */
 static bool speak(npc *n, const char *question)
 {
@@ -313,7 +280,11 @@ static bool speak(npc *n, const char *question)
     }
     char ask[6 * TURN_BYTES] = "";
     n->state = state_of(n);
-    n->state.aside = remind(n, question, ask, sizeof ask - TURN_BYTES);
+    if (n->place->own_words) {
+        snprintf(ask, sizeof ask - TURN_BYTES, "\n(%s)", n->who->persona); /* he reads who he is */
+    } else {
+        n->state.aside = recall_turns(n->who, &n->recalled, question, VISITOR, ask, sizeof ask - TURN_BYTES);
+    }
     size_t used = strlen(ask);
     snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };

@@ -2,7 +2,7 @@
    takes: the lines of a tavern.
    gives: what transcript.h declares.
    owns:  nothing.
-   next:  keyboard.c */
+   next:  wrap.c */
 #define _POSIX_C_SOURCE 200809L
 #include "transcript.h"
 

@@ -2,7 +2,7 @@
    takes: a tavern.
    gives: transcript_text, transcript_save, transcript_hash.
    owns:  nothing.
-   next:  keyboard.h */
+   next:  wrap.h */
 #ifndef NPC_TRANSCRIPT_H
 #define NPC_TRANSCRIPT_H
 

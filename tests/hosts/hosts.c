@@ -147,7 +147,8 @@ static void case_cpp_file(void)
         for (size_t k = 0; k < 2; k++) {
             MUST("! %s -std=c++17 -I'%s' -I'%s' -c file.cpp -o file.o 2> said.txt", cc[i], folders[k], build);
             MUST("test $(grep -c 'error:' said.txt) = 1 && "
-                 "grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' said.txt || { head -n 20 said.txt; false; }");
+                 "grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' said.txt || "
+                 "{ head -n 20 said.txt; false; }");
         }
     }
 }
