@@ -339,7 +339,9 @@ EXL2__SIZE_BEGIN
 #include "6_text/template_run.h"
 /* defines: chat templates: parse and render */
 #include "6_text/template.h"
-/* defines: the templates of a model folder, and what they guard */
+/* defines: the added tokens that a template prints, which no message may forge */
+#include "6_text/template_guard.h"
+/* defines: the templates of a model folder */
 #include "6_text/template_set.h"
 
 /* ---- 7_engine: the public functions and the one step ---- */

@@ -99,13 +99,14 @@ static inline uint32_t exl2__added_bound(const exl2__added *a, uint32_t low, uin
     return low;
 }
 
-/* Longest token of the set (0 raw, 1 normalized) that `text` begins with, or EXL2__ADDED_NONE. */
-static inline uint32_t exl2__added_longest(const exl2__added *a, uint32_t set, const char *text, size_t bytes)
+/* Longest token of tokens[low .. high) whose bytes from `depth` on begin `text`, or EXL2__ADDED_NONE. All of these tokens
+   agree before that byte. */
+static inline uint32_t exl2__added_longest_of(const exl2__added *a, uint32_t low, uint32_t high, uint32_t depth,
+                                              const char *text, size_t bytes)
 {
-    uint32_t low = set ? a->raw_count : 0, high = set ? a->count : a->raw_count;
     uint32_t found = EXL2__ADDED_NONE;
-    for (uint32_t depth = 0; depth < bytes && low < high; depth++) {
-        uint32_t byte = (uint8_t)text[depth];
+    for (size_t at = 0; at < bytes && low < high; at++, depth++) {
+        uint32_t byte = (uint8_t)text[at];
         low = exl2__added_bound(a, low, high, depth, byte);
         high = exl2__added_bound(a, low, high, depth, byte + 1);
         if (low < high && a->tokens[low].bytes == depth + 1) {
@@ -113,6 +114,12 @@ static inline uint32_t exl2__added_longest(const exl2__added *a, uint32_t set, c
         }
     }
     return found;
+}
+
+/* Longest token of the set (0 raw, 1 normalized) that `text` begins with, or EXL2__ADDED_NONE. */
+static inline uint32_t exl2__added_longest(const exl2__added *a, uint32_t set, const char *text, size_t bytes)
+{
+    return exl2__added_longest_of(a, set ? a->raw_count : 0, set ? a->count : a->raw_count, 0, text, bytes);
 }
 
 /* The token with this content, or NULL. */

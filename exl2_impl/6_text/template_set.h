@@ -1,7 +1,6 @@
-/* template_set.h: the chat templates of a model folder, which of them a conversation takes, which added tokens they
-   hold.
-   takes: a model folder, the added tokens of its tokenizer.
-   gives: exl2__template_set_open, exl2__template_set_pick, exl2__template_set_close, exl2__template_guard.
+/* template_set.h: the chat templates of a model folder, and which of them a conversation takes.
+   takes: a model folder, its tokenizer.
+   gives: exl2__template_set_open, exl2__template_set_pick, exl2__template_set_close.
    owns:  the templates, until exl2__template_set_close.
    next:  template.h */
 #ifndef EXL2__TEMPLATE_SET_H
@@ -9,8 +8,7 @@
 
 #include "../0_base/log.h"
 #include "../1_load/fields.h"
-#include "added.h"
-#include "template.h"
+#include "template_guard.h"
 
 #define EXL2__TEMPLATE_SET_MAX 6u /* published folders have at most three */
 
@@ -27,35 +25,6 @@ static void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
         exl2__template_close(c, &set->item[i]);
     }
     memset(set, 0, sizeof *set);
-}
-
-/* Bit i of t->guard: the added token number i stands in the template's text, as <tool_call> does in Qwen's; then what a
-   message says is not taken for it, though it is no special token. */
-EXL2__COLD
-static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__added *added)
-{
-    void *memory = NULL;
-    uint64_t bytes = (uint64_t)exl2__bit_words(added->count) * sizeof *t->guard;
-    if (!t->block || bytes == 0 || t->guard) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__alloc(c, bytes, 16, EXL2_MEM_GENERAL, &memory));
-    memset(memory, 0, (size_t)bytes);
-    t->guard = (uint32_t *)memory;
-    t->guard_bytes = bytes;
-    exl2__added_scan scan = { 0 };
-    scan.added = added;
-    scan.text = t->text;
-    scan.bytes = t->text_bytes;
-    for (scan.set = 0; scan.set < 2; scan.set++) {
-        size_t begin = 0;
-        scan.at = 0;
-        for (uint32_t found; (found = exl2__added_search(&scan, &begin)) != EXL2__ADDED_NONE;) {
-            t->guard[found / 32] |= 1u << found % 32;
-            scan.at = begin + 1;
-        }
-    }
-    return EXL2_OK;
 }
 
 /* ---- opening ---- */
@@ -127,10 +96,10 @@ static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__
 
 /* The templates of a model folder: chat_template.jinja, else chat_template of chat_template.json, else that of
    tokenizer_config.json. None: EXL2_OK and count 0. One that is refused is EXL2_OK too, with a warning in the log: the
-   model loads and continues raw prompts, and exl2__template_render says why there is no chat. `added` NULL: no guard.
+   model loads and continues raw prompts, and exl2__template_render says why there is no chat. `vocab` NULL: no guard.
  */
 EXL2__COLD
-static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__added *added,
+static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__vocab *vocab,
                                            exl2__template_set *set)
 {
     memset(set, 0, sizeof *set);
@@ -140,7 +109,7 @@ static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const 
         if (t->refused.code < 0) {
             exl2__log(c, EXL2_LOG_WARN, "%s", t->refused.text);
         }
-        result = added ? exl2__template_guard(c, t, added) : EXL2_OK;
+        result = vocab ? exl2__template_guard(c, t, vocab) : EXL2_OK;
         set->bytes += t->bytes + t->guard_bytes;
     }
     if (result < 0) {

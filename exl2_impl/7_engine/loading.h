@@ -171,7 +171,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     if (m->desc.grammars && m->vocab.present) {
         EXL2__TRY(exl2__grammar_vocab_open(c, &m->vocab, &m->grammar_vocab));
     }
-    EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab.added : NULL, &m->chats));
+    EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab : NULL, &m->chats));
     if (m->desc.text_only) {
         if (!m->vocab.present) {
             return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);

@@ -13,12 +13,14 @@
 /* ---- chat template ---- */
 
 /* A rendered conversation; `block` was allocated for it if the model's own was too small, `own` if the conversation
-   brought its template. */
+   brought its template, `own_guard` if it brought special tokens. */
 typedef struct exl2__rendered {
     const char *text;
     size_t bytes;
     const uint8_t *from_message;
     const uint32_t *guard; /* added tokens that count as special in marked bytes */
+    uint32_t *own_guard;   /* for special_tokens of the conversation */
+    uint64_t guard_bytes;
     void *block;
     uint64_t block_bytes;
     exl2__template own;
@@ -27,6 +29,7 @@ typedef struct exl2__rendered {
 static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
 {
     exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);
+    exl2__free(&e->ctx, r->own_guard, r->guard_bytes, EXL2_MEM_GENERAL);
     exl2__template_close(&e->ctx, &r->own);
     *r = (exl2__rendered){ 0 };
 }
@@ -38,7 +41,7 @@ static exl2_result exl2__starting_template(exl2_engine *e, exl2__model *m, const
     *out = &own->own;
     if (chat->template_text) {
         EXL2__TRY(exl2__template_open(&e->ctx, chat->template_text, strlen(chat->template_text), &own->own));
-        return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab.added) : EXL2_OK;
+        return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab) : EXL2_OK;
     }
     if (m->chats.count == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
@@ -93,6 +96,11 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
     if (r == EXL2_OK) {
         r = exl2__starting_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
         out->guard = t->guard;
+        out->guard_bytes = t->guard_bytes;
+    }
+    if (r == EXL2_OK && input.chat->special_tokens && t->guard) {
+        r = exl2__template_guard_special(&e->ctx, t, &m->vocab, input.chat->special_tokens, &out->own_guard);
+        out->guard = out->own_guard;
     }
     if (r < 0) {
         exl2__starting_free(e, out);

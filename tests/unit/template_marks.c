@@ -84,17 +84,19 @@ static void test_guard(void)
 {
     static const char contents[] = "<b><tool_call>";
     exl2__added_token tokens[2] = { { .id = 7, .at = 0, .bytes = 3 }, { .id = 8, .at = 3, .bytes = 11 } };
-    exl2__added added = { .text = contents, .tokens = tokens, .count = 2 };
+    static exl2__vocab vocab;
+    exl2__added *added = &vocab.added;
+    *added = (exl2__added){ .text = contents, .tokens = tokens, .count = 2 };
     exl2__template t;
     const char *source = "{{ '<tool_call>' }}", *text = "<b><tool_call><tool_call>";
     uint8_t marks[4] = { 0xFF, 0x3F, 0, 0 }; /* the first 14 bytes */
     exl2__added_match match;
     uint32_t ids[4] = { 0 }, count = 0;
-    CHECK_INT(exl2__added_sort(&added), EXL2__ADDED_NONE);
+    CHECK_INT(exl2__added_sort(added), EXL2__ADDED_NONE);
     CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
-    CHECK_INT(exl2__template_guard(&ctx, &t, &added), EXL2_OK);
-    added.guarded = t.guard;
-    exl2__added_scan scan = { .added = &added, .text = text, .bytes = strlen(text), .forbidden = marks };
+    CHECK_INT(exl2__template_guard(&ctx, &t, &vocab), EXL2_OK);
+    added->guarded = t.guard;
+    exl2__added_scan scan = { .added = added, .text = text, .bytes = strlen(text), .forbidden = marks };
     while (count < 4 && exl2__added_next(&scan, &match)) {
         ids[count++] = match.token->id;
     }
