@@ -99,8 +99,8 @@ static inline uint32_t exl2__added_bound(const exl2__added *a, uint32_t low, uin
     return low;
 }
 
-/* Longest token of tokens[low .. high) whose bytes from `depth` on begin `text`, or EXL2__ADDED_NONE. All of these tokens
-   agree before that byte. */
+/* Longest token of tokens[low .. high) whose bytes from `depth` on begin `text`, or EXL2__ADDED_NONE. All of these are
+   the same before that byte. */
 static inline uint32_t exl2__added_longest_of(const exl2__added *a, uint32_t low, uint32_t high, uint32_t depth,
                                               const char *text, size_t bytes)
 {

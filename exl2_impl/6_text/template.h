@@ -14,6 +14,7 @@ typedef struct exl2__template_input {
     size_t message_count;
     const exl2_chat_desc *chat; /* all but the choice of the template */
     const char *bos_token, *eos_token, *unk_token, *pad_token; /* NULL: undefined */
+    uint32_t *steps; /* NULL, or those that renders of this conversation have used so far: all of them count */
 } exl2__template_input;
 
 static void exl2__template_close(exl2__ctx *c, exl2__template *t)
@@ -224,6 +225,7 @@ static exl2_result exl2__template_set_members(exl2__template_run *r, const char 
 {
     exl2__template_value object;
     EXL2__TRY(exl2__template_object(r, label, text, &object));
+    EXL2__TRY(exl2__template_step(r, (uint64_t)object.count * r->program->name_count / 16));
     for (uint32_t i = 0; i < object.count; i++) {
         const exl2__template_entry *e = &object.as.entries[i];
         exl2__template_frame_set_text(r, e->key.as.text, e->key.count, &e->value);
@@ -324,8 +326,13 @@ static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, 
         return exl2__fail(c, t->refused.code, "%s", t->refused.text);
     }
     EXL2__TRY(exl2__template_frame_open(c, t, block, block_bytes, &run));
-    EXL2__TRY(exl2__template_set_input(run, in));
-    return exl2__template_finish(run, text, bytes, from_message);
+    run->steps = in->steps ? *in->steps : 0;
+    exl2_result result = exl2__template_set_input(run, in);
+    result = result == EXL2_OK ? exl2__template_finish(run, text, bytes, from_message) : result;
+    if (in->steps) {
+        *in->steps = run->steps;
+    }
+    return result;
 }
 
 #endif

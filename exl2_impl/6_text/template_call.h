@@ -309,6 +309,7 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
     case EXL2__TEMPLATE_TEST_FILTER:
     case EXL2__TEMPLATE_TEST_TEST:
         EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
+        EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
         *out =
             exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
                                           v->as.text, v->count, &row);

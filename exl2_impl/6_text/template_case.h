@@ -111,25 +111,30 @@ static bool exl2__template_joins(uint32_t code)
                                                                          EXL2__UNICODE_WORD_OTHER)) != 0);
 }
 
-/* A capital sigma is written as at the end of a word: a letter before it, none behind it, marks aside. */
-static bool exl2__template_final_sigma(const exl2__template_value *v, size_t at)
+/* *out: a capital sigma is written as at the end of a word: a letter before it, none behind it, marks aside. */
+static exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2__template_value *v, size_t at,
+                                              bool *out)
 {
     size_t step = 2;
     uint32_t code = 0, sides = 0;
     for (size_t before = at; before > 0 && !sides;) {
+        EXL2__TRY(exl2__template_step(r, 8));
         before = exl2__unicode_before(v->as.text, before);
         code = exl2__template_code_point(v->as.text + before, v->count - before, &step);
         bool skip = exl2__template_joins(code);
         sides = !skip && exl2__template_cased(code);
         before = skip || sides ? before : 0;
     }
+    *out = sides != 0;
     for (size_t next = at + 2; sides && next < v->count; next += step) {
+        EXL2__TRY(exl2__template_step(r, 8));
         code = exl2__template_code_point(v->as.text + next, v->count - next, &step);
         if (!exl2__template_joins(code)) {
-            return !exl2__template_cased(code);
+            *out = !exl2__template_cased(code);
+            return EXL2_OK;
         }
     }
-    return sides != 0;
+    return EXL2_OK;
 }
 
 typedef enum exl2__template_case_kind {
@@ -191,8 +196,10 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
             codes[1] = 0x307;
             count = 2;
         } else if (code == 0x3A3) {
-            EXL2__TRY(exl2__template_step(r, 16 + v->count / 16));
-            codes[0] = exl2__template_final_sigma(v, at) ? 0x3C2 : 0x3C3;
+            bool final = false;
+            EXL2__TRY(exl2__template_step(r, 16));
+            EXL2__TRY(exl2__template_final_sigma(r, v, at, &final));
+            codes[0] = final ? 0x3C2 : 0x3C3;
         }
         if (count == 0) {
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "the title case of U+%x is not supported", code);
@@ -217,9 +224,9 @@ static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__tem
 {
     size_t step;
     bool cased = false, good = true;
-    EXL2__TRY(exl2__template_step(r, v->count));
     for (size_t at = 0; good && at < v->count; at += step) {
         uint32_t code = exl2__template_code_point(v->as.text + at, v->count - at, &step);
+        EXL2__TRY(exl2__template_step(r, code < 0x80 ? 1 : 64));
         uint32_t class = exl2__unicode_class(code);
         bool up = exl2__template_lower(code) != code, low = exl2__template_upper(code) != code;
         cased = cased || (kind == 'u' ? up : low);

@@ -76,6 +76,7 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
         return exl2__template_refuse(r, "round of this");
     }
     *out = *v;
+    EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
     if (common && v->kind != EXL2__TEMPLATE_KIND_REAL) {
         out->kind = EXL2__TEMPLATE_KIND_INT;
         return EXL2_OK;
@@ -110,6 +111,7 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
     bool is_real = v->kind == EXL2__TEMPLATE_KIND_REAL;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
         char plain[64];
+        EXL2__TRY(exl2__template_step(r, 8));
         EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
         size_t skip = text.count && text.as.text[0] == '+', bytes = text.count - skip, digits = 0, dots = 0;
         good = bytes > 0 && bytes < sizeof plain;
@@ -127,6 +129,8 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
         good = good && digits > 0;
         if (good) {
             number = exl2__json_number_read(plain, bytes);
+            int64_t size = number.exponent < 0 ? -(int64_t)number.exponent : (int64_t)number.exponent;
+            EXL2__TRY(exl2__template_step(r, 16 + (size_t)exl2__min64((uint64_t)size, 400)));
             good = !number.cut && exl2__json_number_f64(&number, &value);
         }
         is_real = dots > 0;
@@ -235,6 +239,7 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
                                        exl2__template_type(v));
         }
         exl2__template_value whole;
+        EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
         EXL2__TRY(exl2__template_number(r, v, false, NULL, &whole));
         bytes = c->letter == 'f'
                     ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
@@ -274,6 +279,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
 {
     size_t start = r->used;
     uint32_t used = 0;
+    EXL2__TRY(exl2__template_step(r, v->count / 8));
     for (size_t at = 0; at < v->count;) {
         const char *percent = (const char *)memchr(v->as.text + at, '%', v->count - at);
         size_t end = percent ? (size_t)(percent - v->as.text) : v->count;

@@ -89,7 +89,7 @@ static exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t f
     for (uint32_t i = first; i < r->pieces; i++) {
         bytes += exl2__template_frame_piece(r, i)->bytes;
     }
-    EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + r->pieces, UINT32_MAX)));
+    EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + r->pieces - first, UINT32_MAX)));
     EXL2__TRY(exl2__template_take(r, bytes + 1, 8, &memory));
     char *text = (char *)memory, *at = text;
     for (uint32_t i = first; i < r->pieces; i++) {
@@ -196,6 +196,7 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
 {
     exl2__template_value items;
     void *memory = NULL;
+    EXL2__TRY(exl2__template_step(r, (r->frames - r->base) / 16));
     EXL2__TRY(exl2__template_sequence(r, over, &items));
     EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_loop), 8, &memory));
     exl2__template_loop *loop = (exl2__template_loop *)memory;

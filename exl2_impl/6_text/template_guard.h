@@ -165,7 +165,7 @@ static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, co
 static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const exl2__template *t)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
-    const char *const texts[] = { g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text };
+    const char *const texts[] = { g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text, NULL };
     for (uint32_t i = 0; i < t->name_count; i++) {
         for (size_t role = 0; role < EXL2__COUNT(names); role++) {
             const exl2__template_name *name = &t->names[i];
@@ -185,7 +185,8 @@ static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__
     static const char *const tools = "[{\"type\": \"function\", \"function\": {\"name\": \"\"}}]";
     const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = shape == 2 ? tools : NULL };
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
-    exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text };
+    exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
+                                NULL };
     exl2__ctx quiet = *g->c; /* what a probe finds fault with is nobody's failure */
     exl2__template_run *run;
     quiet.logger.line = NULL;

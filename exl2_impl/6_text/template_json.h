@@ -33,6 +33,8 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
     exl2__json_number number = exl2__json_number_read(text, bytes);
     int64_t integer;
     double value;
+    int64_t size = number.exponent < 0 ? -(int64_t)number.exponent : (int64_t)number.exponent;
+    EXL2__TRY(exl2__template_step(r, real ? 16 + (size_t)exl2__min64((uint64_t)size, 400) : 1));
     if (!real && exl2__json_i64(j, token, &integer)) {
         *out = exl2__template_int(integer);
         return EXL2_OK;
@@ -107,7 +109,7 @@ static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *
         return exl2__template_fail(r, EXL2_ERR_ARG, "%s is not valid JSON: expected %s at byte %u", label,
                                    scan.wanted ? scan.wanted : "less than 4 GiB", scan.at);
     }
-    EXL2__TRY(exl2__template_step(r, scan.token_count));
+    EXL2__TRY(exl2__template_step(r, bytes / 8 + scan.token_count));
     EXL2__TRY(exl2__template_take(r, (uint64_t)scan.token_count * sizeof(exl2__json_token), 8, &memory));
     exl2__json j = { .text = text, .bytes = bytes, .tokens = (exl2__json_token *)memory };
     j.token_count = scan.token_count;

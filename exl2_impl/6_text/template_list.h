@@ -10,6 +10,8 @@
 #include "../0_base/sort.h"
 #include "template_clock.h"
 
+#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* for a look through a table of names */
+
 typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
 
 static bool exl2__template_asks(const exl2__template_value *flag)
@@ -54,7 +56,7 @@ static exl2_result exl2__template_path(exl2__template_run *r, const exl2__templa
             }
             key = digits && digits == key.count ? exl2__template_int(index) : key;
         }
-        EXL2__TRY(exl2__template_step(r, 1));
+        EXL2__TRY(exl2__template_step(r, (end - begin) / 16 + 1));
         EXL2__TRY(exl2__template_item(r, &at, &key, &next));
         at = next.kind == EXL2__TEMPLATE_KIND_UNDEFINED && fallback ? *fallback : next;
         if (!text) {
@@ -100,6 +102,7 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     if (!args[0]) {
         return EXL2_OK;
     }
+    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
     if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_refuse(r, "a filter or test with this name");
     }
@@ -168,6 +171,7 @@ static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__templa
     EXL2__TRY(exl2__template_take_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         part = items.as.items[i];
+        EXL2__TRY(exl2__template_step(r, 1));
         if (by_attribute) {
             EXL2__TRY(exl2__template_path(r, &items.as.items[i], args[0], NULL, &part));
         }
@@ -310,6 +314,7 @@ static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__tem
     *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
     for (uint32_t i = 0; i < items.count; i++) {
         int order = -1;
+        EXL2__TRY(exl2__template_step(r, 1));
         EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &key));
         if (i) {
             EXL2__TRY(exl2__template_order(r, &key, &best, largest ? ">" : "<", &order));

@@ -27,16 +27,18 @@ static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__
 
 /* The variables around the macro's definition, as they are now: those of its context, less what frames inside of
    the definition's have set. */
-static void exl2__template_macro_variables(exl2__template_run *r, const exl2__template_macro *macro,
-                                           exl2__template_binding *out)
+static exl2_result exl2__template_macro_variables(exl2__template_run *r, const exl2__template_macro *macro,
+                                                  exl2__template_binding *out)
 {
     uint32_t end = macro->depth < r->depth ? r->context[macro->depth + 1].base + 1 : r->frames;
     memcpy(out, r->context[macro->depth].variables, r->program->name_count * sizeof *out);
     for (uint32_t i = end; i > macro->frames; i--) {
         for (const exl2__template_undo *undo = r->frame[i - 1].undo; undo; undo = undo->next) {
+            EXL2__TRY(exl2__template_step(r, 1));
             out[undo->name] = undo->before;
         }
     }
+    return EXL2_OK;
 }
 
 /* Memory for one more call, taken when the first call gets that deep and used again. */
@@ -109,6 +111,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     EXL2__TRY(exl2__template_take_entries(r, x->pairs, &entries));
     for (uint32_t i = 0; i < x->pairs; i++) {
         const exl2__template_value *key = &pairs[i * 2];
+        EXL2__TRY(exl2__template_step(r, (size_t)count * (key->count / 16 + 1))); /* here and in a parameter's search */
         uint32_t number = exl2__template_macro_number(r, macro->first, key);
         if (number < x->count && number < count) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro got multiple values for argument '%.*s'",
@@ -161,7 +164,7 @@ static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__
     }
     EXL2__TRY(exl2__template_step(r, r->program->name_count));
     EXL2__TRY(exl2__template_macro_context(r, &made));
-    exl2__template_macro_variables(r, macro, made->variables);
+    EXL2__TRY(exl2__template_macro_variables(r, macro, made->variables));
     now->top = bottom;
     now->base = r->base;
     made->given = callee + 1;

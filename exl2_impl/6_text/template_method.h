@@ -417,6 +417,7 @@ static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id
                                               exl2__template_value *out)
 {
     exl2__template_method method = (exl2__template_method)id;
+    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
     bool known = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
     bool meant = known && id != EXL2__TEMPLATE_METHOD_UNKNOWN;
     if (meant && v->kind == EXL2__TEMPLATE_KIND_TEXT) {

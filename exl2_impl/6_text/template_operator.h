@@ -325,6 +325,7 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
                                    op == EXL2__TEMPLATE_DIVIDE ? "division by zero" : "float modulo");
     }
     if (op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO) { /* as CPython's float_divmod */
+        EXL2__TRY(exl2__template_step(r, 64)); /* fmod may go bit by bit through the exponents */
         double rest = fmod(a, b), quotient = (a - rest) / b;
         if (rest != 0) {
             bool lower = (rest < 0) != (b < 0);
@@ -379,8 +380,9 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
         exl2__template_value unused;
         char *text = NULL;
         EXL2__TRY(exl2__template_take_text(r, count, &unused, &text));
-        for (uint64_t at = 0; at < count; at += v->count) {
-            exl2__template_copy(r, text + at, v->as.text, v->count);
+        for (uint64_t at = 0, bytes = v->count; at < count; at += bytes) { /* what is there doubles */
+            bytes = at ? exl2__min64(at, count - at) : bytes;
+            exl2__template_copy(r, text + at, at ? text : v->as.text, (size_t)bytes);
         }
         *out = exl2__template_since(r, start);
         return EXL2_OK;

@@ -9,6 +9,8 @@
 
 #include "template_operator.h"
 
+#define EXL2__TEMPLATE_LISTED_STEPS 4u /* for a look through the attributes of a kind */
+
 /* The public attributes that Python gives a value of this kind, separated by spaces. */
 static const char *exl2__template_attributes(const exl2__template_value *v)
 {
@@ -176,6 +178,7 @@ static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__t
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_loop_part(r, v->as.loop, &key, out);
     }
+    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
     return exl2__template_python_attribute(v, &key, out) ? EXL2_OK : exl2__template_key(r, v, &key, out);
 }
 
@@ -208,6 +211,7 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
     }
     EXL2__TRY(exl2__template_key(r, v, key, out));
     if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED && key->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
         exl2__template_python_attribute(v, key, out);
     }
     return EXL2_OK;

@@ -45,6 +45,8 @@ static bool exl2__template_marked(const exl2__template_run *r, const char *text)
 static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__template_value *v)
 {
     char text[EXL2__TEMPLATE_NUMBER_BYTES];
+    bool real = v->kind == EXL2__TEMPLATE_KIND_REAL;
+    EXL2__TRY(exl2__template_step(r, real ? 192 + 4 * exl2__template_real_size(v->as.real) : 2));
     size_t bytes = v->kind == EXL2__TEMPLATE_KIND_REAL
                        ? exl2__template_number_print(v->as.real, text)
                        : exl2__format(text, sizeof text, "%lld", (long long)v->as.integer);
@@ -160,6 +162,7 @@ static exl2_result exl2__template_append(exl2__template_run *r, const exl2__temp
     uint64_t bytes = (uint64_t)a->count + b->count;
     if (a->why != b->why && (a->count && b->count)) {
         const exl2__template_value *plain = a->why ? b : a;
+        EXL2__TRY(exl2__template_step(r, plain->count / 4 + 1));
         for (uint32_t i = 0; i < plain->count; i++) {
             if (plain->as.text[i] && strchr("&<>'\"", plain->as.text[i])) {
                 return exl2__template_refuse(r, "a safe text + one that is not");
@@ -269,14 +272,15 @@ static exl2_result exl2__template_find(exl2__template_run *r, const exl2__templa
                                        const exl2__template_value *part, size_t from, size_t *at)
 {
     *at = (size_t)v->count + 1;
-    EXL2__TRY(exl2__template_step(r, (v->count - from) / 16 + 1));
     while (from + part->count <= v->count) {
-        const char *hit = (const char *)memchr(v->as.text + from, part->as.text[0], v->count - part->count - from + 1);
+        size_t room = v->count - part->count - from + 1; /* counted are the bytes up to the hit, not all that follow */
+        const char *hit = (const char *)memchr(v->as.text + from, part->as.text[0], room);
+        EXL2__TRY(exl2__template_step(r, (hit ? (size_t)(hit - v->as.text) - from : room) / 16 + 1));
         if (!hit) {
             return EXL2_OK;
         }
         from = (size_t)(hit - v->as.text);
-        EXL2__TRY(exl2__template_step(r, part->count / 16 + 1));
+        EXL2__TRY(exl2__template_step(r, part->count / 16));
         if (memcmp(hit, part->as.text, part->count) == 0) {
             *at = from;
             return EXL2_OK;
@@ -291,6 +295,7 @@ static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2
                                                const exl2__template_value *separator, uint64_t limit,
                                                exl2__template_value *items, uint32_t *count)
 {
+    EXL2__TRY(exl2__template_step(r, separator ? 0 : v->count / 8));
     size_t at = separator ? 0 : exl2__template_space_front(v->as.text, v->count);
     for (*count = 0; separator || at < v->count; (*count)++) {
         size_t end = v->count, next = (size_t)v->count + 1;

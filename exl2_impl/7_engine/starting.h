@@ -83,8 +83,9 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
                                          const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
+    uint32_t steps = 0; /* over all blocks that are tried, so that their number does not matter */
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
-                                   m->vocab.unk_text, m->vocab.pad_text };
+                                   m->vocab.unk_text, m->vocab.pad_text, &steps };
     const exl2__template *t;
     *out = (exl2__rendered){ 0 };
     for (size_t i = 0; i < count; i++) {

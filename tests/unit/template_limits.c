@@ -31,7 +31,7 @@ static char *repeated(const char *front, const char *piece, size_t count, const 
 static exl2_result render_growing(const char *source)
 {
     exl2__template t;
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL };
     exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);
     for (size_t bytes = 1 << 16, go = result == EXL2_OK; go; bytes *= 4) {
         void *block = malloc(bytes);
@@ -97,6 +97,13 @@ static void test_limits(void)
     check_ends(repeated("{{ [1] | slice(", "9", 9, ") | list | length }}"), EXL2_ERR_BUDGET);
     check_ends(repeated("{{ (range(100000) | list) | unique", "", 0, " | list | length }}"), EXL2_ERR_BUDGET);
     check_ends(repeated("{{ range(100000) | sort(reverse=true)", "", 0, " | first }}"), EXL2_OK);
+    check_ends(repeated("{% set v = range(100000) %}{% for i in v %}{% set x = v | max %}", "", 0, "{% endfor %}"),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{% for i in range(9999) %}{% set x = 2.2250738585072014e-308 ~ '' %}", "", 0, "{% endfor %}"),
+               EXL2_ERR_BUDGET);
+    check_ends(repeated("{% set v = 'ab ' * 300000 %}{% for i in range(99) %}{% set x = v.split(none, 0) | length %}",
+                        "", 0, "{% endfor %}"), EXL2_ERR_BUDGET);
+    check_ends(repeated("{{ ('", "a line of a long message\\n", 4000, "') | replace('\n', '|') | length }}"), EXL2_OK);
 }
 
 /* A block that is too small says so quietly, whatever its size; a larger one then gives the same text. */
@@ -106,7 +113,7 @@ static void test_small_blocks(void)
         "{% set n = namespace(a='') %}{% for m in messages %}{% set n.a = n.a ~ m.role %}{{ m }}{% endfor %}{{ n.a }}";
     exl2_message plain[] = { { .role = "system", .text = "Be" }, { .role = "user", .text = "Go" } };
     exl2_chat_desc chat = { .tools = "[{\"a\": [1, 2.5]}]" };
-    exl2__template_input in = { plain, 2, &chat, "<s>", NULL, NULL, NULL };
+    exl2__template_input in = { plain, 2, &chat, "<s>", NULL, NULL, NULL, NULL };
     exl2__template t;
     const char *text;
     const uint8_t *marks;
@@ -208,7 +215,7 @@ static void test_config(void)
         { "", NULL, true, "", NULL },
     };
     char block[1 << 14];
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &no_chat, NULL, NULL, NULL, NULL, NULL };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         folder f = { rows[i].jinja, rows[i].config, -1 };
         exl2__ctx c;
