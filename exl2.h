@@ -154,9 +154,10 @@
    what a token costs the processor: for programs without frames. One pass takes rows of all active jobs: a token of
    each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody
    decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once
-   a model is ready `allocations` stands still, but for conversations that render to more than 256 KiB, for jobs with
-   guidance, and for a moment where a text is not valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in
-   one stretch that the tokenizer rewrites first (Qwen: what is not in normal form C).
+   a model is ready `allocations` stands still, but for conversations that render to more than 256 KiB or bring a
+   template_text or special_tokens, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a
+   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in
+   normal form C).
 
    6. MODELS
 
@@ -196,7 +197,9 @@
    filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
    templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
    column: where it stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and
-   variables, chooses among the model's templates or brings another. A template is not trusted: source (512 KiB),
+   variables, chooses among the model's templates or brings another. Each call with template_text parses it anew, in
+   memory that is freed before the call returns: for every turn of a game give the template to the model's folder, as
+   chat_template.jinja, instead. A template is not trusted: source (512 KiB),
    nesting (64), macros in each other (32), work and memory (64 MiB) have limits, and each ends with an error.
 
    8. SESSIONS
