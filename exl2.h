@@ -156,8 +156,8 @@
    decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once
    a model is ready `allocations` stands still, but for conversations that render to more than 256 KiB or bring a
    template_text or special_tokens, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a
-   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not in
-   normal form C).
+   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not
+   in normal form C).
 
    6. MODELS
 

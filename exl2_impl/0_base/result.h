@@ -136,6 +136,24 @@ static inline size_t exl2__format(char *out, size_t cap, const char *format, ...
     return used;
 }
 
+/* Puts '?' for every byte that is not UTF-8: sentences quote names and texts of strangers, and may cut them. */
+static inline void exl2__format_mend(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        unsigned lead = at[0], more = lead < 0x80 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1, have = 0;
+        while (have < more && (at[1 + have] & 0xC0) == 0x80) {
+            have++;
+        }
+        bool low = (lead == 0xE0 && at[1] < 0xA0) || (lead == 0xF0 && at[1] < 0x90); /* a longer form than needed */
+        bool high = (lead == 0xED && at[1] > 0x9F) || (lead == 0xF4 && at[1] > 0x8F); /* surrogates, beyond 10FFFF */
+        if (have < more || (lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || low || high) {
+            *at++ = '?';
+        } else {
+            at += 1 + more;
+        }
+    }
+}
+
 /* Records the newest failure and returns its code: `return exl2__fail(c, EXL2_ERR_FORMAT, "%s: ...", file);`
    The place that knows most calls it; callers pass the code on and never overwrite the text. */
 EXL2__PRINTF(3, 4)
@@ -145,6 +163,7 @@ static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char 
     va_list args;
     va_start(args, format);
     exl2__format_list(error.text, sizeof error.text, format, args);
+    exl2__format_mend(error.text);
     va_end(args);
     exl2__lock(&c->error_lock);
     c->error = error;

@@ -142,6 +142,8 @@ static void test_errors(void)
     check_error("\r\n{{ (1 }}", EXL2_ERR_FORMAT, "chat template line 2, column 7: this bracket closes nothing");
     check_error("{# x", EXL2_ERR_FORMAT, "chat template line 1, column 1: this comment has no end");
     check_error("{{ raise_exception('No ' ~ messages[0].role) }}", EXL2_ERR_ARG, "No system");
+    check_error("{{ raise_exception('a\xFF\xC3\xA9\xE2\x82|\xED\xA0\x80\xC0\xAF') }}", EXL2_ERR_ARG,
+                "a?\xC3\xA9??|?????"); /* sentences are UTF-8, whatever they quote */
     check_error("{{ 'a' + messages[2].content }}", EXL2_ERR_FORMAT,
                 "chat template line 1, column 8: can only concatenate str (not \"NoneType\") to str");
     check_error("{{ messages[9].role }}", EXL2_ERR_FORMAT,
