@@ -59,6 +59,28 @@
    the engine learns on the machine; a step ends before a unit that would not fit, but runs at least one. Words arrive
    in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures it, demo/npc.c is a whole game.
 
+   A THREAD OF ITS OWN
+
+   A program that wants the engine beside its main thread, and not inside its frames, lets one thread own it. Only that
+   thread calls what is tagged [E]; requests and copies of events lie in lists under one lock (here pthread's):
+
+       while (!list.quit) {                                  // the engine's thread, which holds list.lock here
+           while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
+           pthread_mutex_unlock(&list.lock);
+           exl2_result r = exl2_step(e, &(exl2_step_desc){ .wait = true });
+           pthread_mutex_lock(&list.lock);
+           while (exl2_next_event(e, &ev)) {
+               put_note(&ev);                                // a copy; ev.user says whose it is
+               r = EXL2_OK;
+           }
+           while (r == EXL2_IDLE && !list.news) pthread_cond_wait(&list.more, &list.lock);
+           list.news = false;
+       }
+
+   The main thread adds a request, whose job has no on_event, sets list.news and signals list.more; each frame it takes
+   the notes. exl2_job_cancel, exl2_job_pause, exl2_job_get and exl2_stats it may call itself; after the first two it
+   sets list.news, too. tests/engine/own_thread.c is this as a program.
+
    WHAT IT DOES NOT DO
 
    Of GPUs it uses NVIDIA's, one for an engine: compute capability 7.5 (RTX 20) or higher, with a driver of CUDA 12.0
