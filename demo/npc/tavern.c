@@ -315,13 +315,13 @@ static exl2_flow on_words(npc *n, const exl2_event *event)
 {
     tavern *t = n->place;
     tavern_line *l = &t->lines[n->line];
-    size_t bytes = 0;
+    char words[TURN_BYTES];
     size_t room = sizeof n->said - 1 - n->said_bytes, more = event->bytes < room ? event->bytes : room;
     memcpy(n->said + n->said_bytes, event->text, more);
     n->said_bytes += more;
     n->said[n->said_bytes] = 0;
-    const char *words = turn_words(n->said, &bytes);
-    if (words && bytes > l->bytes) {
+    size_t bytes = turn_words(n->said, n->said_bytes, words);
+    if (bytes > l->bytes) {
         add_text(l, words + l->bytes, bytes - l->bytes);
         l->heard += event->token_count;
         l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);

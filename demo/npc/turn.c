@@ -6,6 +6,7 @@
 #include "turn.h"
 
 #include "../common/json_in.h"
+#include "exl2.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -73,16 +74,10 @@ size_t turn_example(const char *mood, const char *say, const char *act, const ch
 
 /* ---- what came ---- */
 
-const char *turn_words(const char *json, size_t *bytes)
+size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES])
 {
-    static const char key[] = "\"say\":";
-    const char *at = json ? strstr(json, key) : NULL;
-    at = at ? strchr(at + sizeof key - 1, '"') : NULL;
-    if (!at) {
-        return NULL;
-    }
-    *bytes = strcspn(at + 1, "\"");
-    return at + 1;
+    size_t said = 0;
+    return exl2_json_text(json, bytes, "/say", out, TURN_BYTES, &said, NULL) == EXL2_OK ? said : 0;
 }
 
 /* The member's text, as it stands in the list; NULL: it is none of it. */

@@ -36,7 +36,8 @@ typedef struct turn {
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
 /* The answer as a person would have given it, to be read as an example: act may be NULL. */
 size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap);
-const char *turn_words(const char *json, size_t *bytes); /* of `say`, as far as they have come; NULL: none yet */
+/* The words of `say`, as far as they have come, NUL behind them; how many bytes. */
+size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES]);
 const char *turn_named(const turn_state *s, const char *words); /* the target whose name comes first; NULL: none */
 bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out); /* false: no turn of this state */
 
