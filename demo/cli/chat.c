@@ -9,6 +9,7 @@
 #include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
+#include "../common/wrap.h"
 #include "cli.h"
 #include "sampling.h"
 #include "template.h"
@@ -25,7 +26,8 @@ typedef struct chat {
     exl2_session session;
     exl2_message *messages; /* [count] the whole conversation; texts are on the heap */
     size_t count, cap;
-    const char *system;
+    char *system; /* NULL: none */
+    wrap wrap;
     exl2_chat_desc template;
     uint32_t max_tokens;
     exl2_sampler_desc sampler;
@@ -64,7 +66,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     host_end_take(&c->end, event);
     if (event->kind == EXL2_EVENT_TEXT) {
         memory_text_add(&c->reply, event->text, event->bytes);
-        fwrite(event->text, 1, event->bytes, stdout);
+        wrap_text(&c->wrap, event->text, event->bytes);
         fflush(stdout);
     }
     return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
@@ -79,6 +81,7 @@ static bool reply(chat *c)
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };
+    wrap_open(&c->wrap);
     interrupt_watch();
     exl2_result result = exl2_job_start(c->host.engine, &d, &job);
     while (result >= 0 && !c->end.done) {
@@ -88,7 +91,7 @@ static bool reply(chat *c)
         host_failed(&c->host);
         return false;
     }
-    fputc('\n', stdout);
+    wrap_end(&c->wrap);
     fflush(stdout);
     if (c->end.stop != EXL2_STOP_CANCELLED && !host_end_good(&c->host, &c->end)) {
         return false;
@@ -114,18 +117,40 @@ static bool ask(bool terminal, char **line, size_t *cap, size_t *bytes)
     return false;
 }
 
+static void set_system(chat *c, const char *text)
+{
+    free(c->system);
+    c->system = text && *text ? memory_copy_text(text, strlen(text)) : NULL;
+    begin_conversation(c);
+}
+
+/* A line that begins with a slash. */
+static void obey(chat *c, const char *line)
+{
+    static const char system[] = "/system";
+    size_t bytes = sizeof system - 1;
+    if (strcmp(line, "/reset") == 0) {
+        begin_conversation(c);
+    } else if (strcmp(line, "/help") == 0) {
+        fputs("/reset         forgets the conversation, but not the system message\n"
+              "/system TEXT   forgets the conversation; from now on the system message is TEXT, without TEXT none\n"
+              "/quit          ends; so does the end of the input\n"
+              "Ctrl-C         ends a reply\n", stdout);
+    } else if (strncmp(line, system, bytes) == 0 && (line[bytes] == ' ' || line[bytes] == 0)) {
+        set_system(c, line + bytes + strspn(line + bytes, " "));
+    } else {
+        fprintf(stderr, "'%s' is no command; /help lists them\n", line);
+    }
+}
+
 /* A command or a message; false with a sentence: it got no reply, and is forgotten. */
 static bool answer(chat *c, const char *line, size_t bytes)
 {
     if (bytes == 0) {
         return true;
     }
-    if (strcmp(line, "/reset") == 0) {
-        begin_conversation(c);
-        return true;
-    }
     if (line[0] == '/') {
-        fprintf(stderr, "'%s' is no command; there are /reset and /quit\n", line);
+        obey(c, line);
         return true;
     }
     size_t before = c->count;
@@ -143,6 +168,9 @@ static int talk(chat *c)
     char *line = NULL;
     size_t cap = 0, bytes;
     bool terminal = isatty(STDIN_FILENO) != 0, good = true;
+    if (terminal) {
+        fputs("Type what you want to say; /help lists the commands.\n", stdout);
+    }
     while (!ferror(stdout) && (good || terminal) && ask(terminal, &line, &cap, &bytes)) {
         good = answer(c, line, bytes);
     }
@@ -155,7 +183,7 @@ static int talk(chat *c)
 }
 
 /* Talking takes a chat template. Exit code. */
-static int open_and_talk(chat *c, const char *path)
+static int open_and_talk(chat *c, const char *path, const char *system)
 {
     exl2_model_desc model = { .path = path };
     if (!host_load(&c->host, &model, 1)) {
@@ -171,7 +199,7 @@ static int open_and_talk(chat *c, const char *path)
     if (exl2_session_open(c->host.engine, c->host.model, &c->session) < 0) {
         return host_failed(&c->host);
     }
-    begin_conversation(c);
+    set_system(c, system);
     return talk(c);
 }
 
@@ -193,7 +221,7 @@ int cli_chat(int argc, char **argv)
         HOST_ARGS(options),
     };
     const args_desc d = { "exl2 chat",
-                          "Talks in the terminal. /reset begins anew, /quit ends, Ctrl-C ends a reply.",
+                          "Talks in the terminal. /help lists the commands.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     chat c = { 0 };
     args_result parsed = args_parse(&d, argc, argv);
@@ -203,14 +231,14 @@ int cli_chat(int argc, char **argv)
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    c.system = system;
     c.max_tokens = max_tokens;
     bool good = template_choose(template, &c.template, &template_text) && host_open(&c.host, &options);
-    int code = good ? open_and_talk(&c, path) : 1;
+    int code = good ? open_and_talk(&c, path, system) : 1;
     keep_messages(&c, 0);
     host_close(&c.host);
     free(template_text);
     free(c.messages);
+    free(c.system);
     free(c.reply.data);
     return code;
 }

@@ -60,6 +60,16 @@ int main(int argc, char **argv)
             return text_stdout_end(subcommands[i].run(argc - 2, argv + 2));
         }
     }
-    fprintf(stderr, "unknown command '%s'; see 'exl2 --help'\n", argv[1]);
+    const char *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
+        size_t distance = args_distance(argv[1], strlen(argv[1]), subcommands[i].name);
+        if (distance < least) {
+            least = distance;
+            nearest = subcommands[i].name;
+        }
+    }
+    fprintf(stderr, "unknown command '%s'%s%s; see 'exl2 --help'\n", argv[1], nearest ? ", did you mean " : "",
+            nearest ? nearest : "");
     return CLI_EXIT_USAGE;
 }

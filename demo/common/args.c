@@ -141,6 +141,52 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
     return ARGS_OK;
 }
 
+#define DISTANCE_BYTES 32
+
+/* Letters to change, to add or to leave out. An abbreviation counts as one. */
+size_t args_distance(const char *given, size_t bytes, const char *name)
+{
+    size_t row[DISTANCE_BYTES + 1], name_bytes = strlen(name);
+    if (bytes == 0 || bytes > DISTANCE_BYTES || name_bytes > DISTANCE_BYTES) {
+        return SIZE_MAX;
+    }
+    if (bytes < name_bytes && memcmp(given, name, bytes) == 0) {
+        return 1;
+    }
+    for (size_t j = 0; j <= name_bytes; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= bytes; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= name_bytes; j++) {
+            size_t changed = diagonal + (given[i - 1] != name[j - 1]);
+            size_t other = 1 + (row[j - 1] < row[j] ? row[j - 1] : row[j]);
+            diagonal = row[j];
+            row[j] = changed < other ? changed : other;
+        }
+    }
+    return row[name_bytes] <= 2 && row[name_bytes] * 3 < bytes ? row[name_bytes] : SIZE_MAX;
+}
+
+/* Names the flags that are nearest, of which an abbreviation has several. */
+static args_result unknown_flag(const args_desc *d, const char *given, size_t bytes)
+{
+    char meant[256] = "";
+    size_t least = SIZE_MAX, used = 0;
+    size_t dashes = bytes > 2 && given[0] == '-' && given[1] == '-' ? 2 : 0;
+    for (size_t i = 0; dashes && i < d->flag_count; i++) {
+        size_t distance = args_distance(given + dashes, bytes - dashes, d->flags[i].name + dashes);
+        if (distance == SIZE_MAX || distance > least || used + 80 > sizeof meant) {
+            continue;
+        }
+        used = distance < least ? 0 : used;
+        least = distance;
+        used += (size_t)snprintf(meant + used, sizeof meant - used, "%s%.40s", used ? " or " : "", d->flags[i].name);
+    }
+    return args_wrong(d, "unknown flag '%.*s'%s%s", (int)bytes, given, used ? ", did you mean " : "", meant);
+}
+
 /* One flag at argv[*at]; *at ends at the last argument that belongs to it. */
 static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at)
 {
@@ -162,7 +208,7 @@ static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at
         }
         return store_value(d, a, argv[++*at]);
     }
-    return args_wrong(d, "unknown flag '%.*s'", (int)name_bytes, given);
+    return unknown_flag(d, given, name_bytes);
 }
 
 args_result args_parse(const args_desc *d, int argc, char **argv)

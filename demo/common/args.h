@@ -1,6 +1,6 @@
 /* args.h: command-line flags by table.
    takes: argv, a table of flags and of positional arguments.
-   gives: args_parse.
+   gives: args_parse, args_distance, args_wrong.
    owns:  nothing; texts point into argv.
    next:  memory.h */
 #ifndef DEMO_ARGS_H
@@ -61,6 +61,8 @@ typedef enum args_result {
 
 /* argv[0] is the first argument, not the program. "--flag value" and "--flag=value"; "--" ends the flags. */
 args_result args_parse(const args_desc *d, int argc, char **argv);
+/* Whether someone who typed given[0..bytes) can have meant `name`: fewer is nearer, SIZE_MAX: no. */
+size_t args_distance(const char *given, size_t bytes, const char *name);
 args_result args_wrong(const args_desc *d, const char *format, ...); /* prints a sentence and the hint; ARGS_USAGE */
 
 #endif

@@ -1,0 +1,132 @@
+/* chat.c: `exl2 chat` in a terminal: what it says first, its commands, replies broken between words; and the same
+   conversation through pipes, where replies pass as they are.
+   takes: chat PROGRAM FOLDER: the program, a folder to write to; the real model.
+   gives: exit code 0, 1 or 77 (no model).
+   owns:  FOLDER.
+   next:  generate.c */
+#define _XOPEN_SOURCE 700
+#define _DEFAULT_SOURCE
+#include "program.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COLUMNS 30
+
+static const char *model;
+
+/* What the program shows on a terminal of COLUMNS columns while `typed` waits at its keyboard. */
+static char *show(const char *typed)
+{
+    struct winsize size = { .ws_row = 24, .ws_col = COLUMNS };
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0 || ioctl(master, TIOCSWINSZ, &size) != 0) {
+        check_skip("no pseudo terminal");
+    }
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        int terminal = open(ptsname(master), O_RDWR);
+        for (int i = 0; i < 3; i++) {
+            dup2(terminal, i);
+        }
+        execl(program, program, "chat", model, "--greedy", "--max", "40", "--threads", "2", "--backend", "cpu",
+              (char *)NULL);
+        _exit(127);
+    }
+    CHECK(write(master, typed, strlen(typed)) == (ssize_t)strlen(typed));
+    memory_text said = { 0 };
+    char part[512];
+    ssize_t bytes;
+    while ((bytes = read(master, part, sizeof part)) > 0) { /* an error once the program has ended */
+        memory_text_add(&said, part, (size_t)bytes);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(master);
+    char *text = memory_copy_text(said.data ? said.data : "", said.bytes);
+    free(said.data);
+    return text;
+}
+
+/* The words of `text` from `start` on, one blank between them, until `end`. */
+static char *words(const char *text, const char *start, const char *end)
+{
+    const char *at = strstr(text, start), *stop = at ? strstr(at + strlen(start), end) : NULL;
+    memory_text out = { 0 };
+    if (!CHECK(at != NULL) || !CHECK(stop != NULL)) {
+        printf("%s\n", text);
+        exit(1);
+    }
+    for (at += strlen(start); at < stop; at++) {
+        bool blank = *at == ' ' || *at == '\r' || *at == '\n';
+        if (!blank || (out.bytes && out.data[out.bytes - 1] != ' ')) {
+            memory_text_add(&out, blank ? " " : at, 1);
+        }
+    }
+    while (out.bytes && out.data[out.bytes - 1] == ' ') {
+        out.bytes--;
+    }
+    char *copy = memory_copy_text(out.data ? out.data : "", out.bytes);
+    free(out.data);
+    return copy;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        printf("usage: chat PROGRAM FOLDER\n");
+        return 1;
+    }
+    model = check_model();
+    program_set(argv[1], argv[2]);
+    program_write("typed", "Tell me about the sea.\n/system Answer in French.\n/help\n/sing\n/reset\n");
+    CHECK_INT(program_run("chat '%s' --greedy --max 40 --threads 2 --backend cpu <'%s/typed'", model, folder), 0);
+    char *out = program_read("out"), *err = program_read("err");
+    CHECK(strstr(err, "'/sing' is no command; /help lists them") != NULL);
+    CHECK(strncmp(out, "Type ", 5) != 0 && strchr(out, '>') == NULL); /* nothing for a person who is not there */
+    size_t first = strcspn(out, "\n");
+    CHECK(first > COLUMNS); /* a pipe gets the reply as it is */
+    CHECK(strstr(out, "/system TEXT") != NULL && strstr(out, "/reset") != NULL);
+    char *piped = memory_copy_text(out, (size_t)(strstr(out, "/reset") - out)), *shown, *wanted, *got;
+    free(out);
+    free(err);
+
+    shown = show("Tell me about the sea.\n/quit\n");
+    CHECK(strstr(shown, "/help lists the commands") != NULL && strstr(shown, "/help") < strstr(shown, "> "));
+    got = words(shown, "> ", "\n> ");
+    out = memory_take(strlen(piped) + 8, 1);
+    sprintf(out, "> %s\n> ", piped);
+    wanted = words(out, "> ", "\n> ");
+    CHECK_TEXT(got, wanted); /* no word is cut, and none is lost */
+    size_t widest = 0, column = 0;
+    for (const char *at = strstr(shown, "> ") + 2; *at; at++) { /* the echo of what was typed ended this row before */
+        column = *at == '\n' || *at == '\r' ? 0 : column + ((*at & 0xC0) != 0x80);
+        widest = column > widest ? column : widest;
+    }
+    CHECK(widest <= COLUMNS && widest > COLUMNS / 2);
+    free(out);
+    free(got);
+    free(wanted);
+    free(shown);
+    free(piped);
+
+    /* A system message given at the start and one set by the command are the same conversation. */
+    program_write("typed", "Who are you?\n");
+    CHECK_INT(program_run("chat '%s' --system 'You are a pirate.' --greedy --max 12 <'%s/typed'", model, folder), 0);
+    wanted = program_read("out");
+    program_write("typed", "/system You are a pirate.\nWho are you?\n");
+    CHECK_INT(program_run("chat '%s' --greedy --max 12 <'%s/typed'", model, folder), 0);
+    got = program_read("out");
+    CHECK_TEXT(got, wanted);
+    free(got);
+    program_write("typed", "/system\nWho are you?\n");
+    CHECK_INT(program_run("chat '%s' --system 'You are a pirate.' --greedy --max 12 <'%s/typed'", model, folder), 0);
+    got = program_read("out");
+    CHECK(strcmp(got, wanted) != 0);
+    free(got);
+    free(wanted);
+    return check_done();
+}
