@@ -36,7 +36,7 @@
 
        exl2_engine *e; exl2_model m;
        exl2_open(NULL, &e);
-       exl2_model_load(e, &(exl2_model_desc){ .path = "models/smollm2-135m" }, &m);
+       exl2_model_load(e, &(exl2_model_desc){ .path = "build/models/smollm2-135m-instruct" }, &m);
        exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt = "Once upon a time", .on_event = say });
        exl2_close(e);
 

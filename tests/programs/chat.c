@@ -106,7 +106,9 @@ int main(int argc, char **argv)
         column = *at == '\n' || *at == '\r' ? 0 : column + ((*at & 0xC0) != 0x80);
         widest = column > widest ? column : widest;
     }
-    CHECK(widest <= COLUMNS && widest > COLUMNS / 2);
+    if (!CHECK(widest <= COLUMNS && widest > COLUMNS / 2)) {
+        printf("%zu columns:\n%s\n", widest, shown);
+    }
     free(out);
     free(got);
     free(wanted);
