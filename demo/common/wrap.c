@@ -45,7 +45,10 @@ static void put_word(wrap *w)
     }
     fprintf(stdout, "%*s", (int)w->blanks, "");
     fwrite(w->word, 1, w->bytes, stdout);
-    w->column = (w->column + w->blanks + w->word_columns) % w->columns; /* a longer word than a row goes on by itself */
+    w->column += w->blanks + w->word_columns;
+    if (w->column > w->columns) { /* the terminal itself breaks a word that is longer than a row */
+        w->column = (w->column - 1) % w->columns + 1;
+    }
     w->blanks = 0;
     w->bytes = 0;
     w->word_columns = 0;
