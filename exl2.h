@@ -260,13 +260,26 @@
    waits for, the words, first; members come in the schema's order. The first grammar of a model makes a table of its
    tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close lets go of it
    after its last job. On a GPU the layers of the next pass run ahead; only drawing waits for the mask, made meanwhile.
-   JSON schema: type (also several), enum, const, properties (in this order; those not in `required` may be left out),
-   additionalProperties (absent: none, but anything where there are no properties), items, minItems, maxItems,
-   minLength, maxLength (code points), pattern (unanchored), format (date-time, uuid, email), minimum, maximum,
-   exclusiveMinimum, exclusiveMaximum, anyOf, oneOf (branches that differ by type, or by a const or enum of a required
-   property), allOf, $ref and $defs; title, description, default, examples, $schema, $id, $comment, deprecated mean
-   nothing; any other keyword is refused by name. One space may follow ':' and ','. Numbers have at most 15 digits, no
-   exponent in a range.
+   JSON schema, any draft from 4 on: type (also several; without it, the types that the keywords are about), nullable,
+   enum, const, properties (in this order; those not in `required` may be left out), additionalProperties (absent: none,
+   but anything where there are no properties), patternProperties, propertyNames, minProperties, maxProperties (up to
+   256), items, prefixItems (absent items: none behind them), additionalItems, minItems, maxItems, uniqueItems,
+   minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format, minimum, maximum,
+   exclusiveMinimum, exclusiveMaximum, multipleOf (integers up to 1,000), anyOf, oneOf, allOf, not, and $ref to a path,
+   $anchor or $id of the same document. unevaluatedProperties, dependencies and dependentRequired where the schema
+   decides them. Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference,
+   uri-template, json-pointer, regex, and the idn- and iri- forms. Every text fits the schema; not every text that fits
+   it can come: keys in the schema's order, some texts of a format, some hundred characters where a pattern has a length
+   too, numbers of at most 15 digits (multiples of more than 16: six) and without exponent in a range, and with
+   uniqueItems constants (up to six in any order, more in the schema's), or strings and integers that begin with
+   different characters, in ascending order. What `not` and the other branches of oneOf say is kept by the first
+   condition that can be failed: an object leaves a member out, or its value is another constant.
+   What cannot be enforced so is UNSUPPORTED by name and place: if with then or else, contains, dependentSchemas,
+   $dynamicRef, a $ref to another document, a branch that cannot be kept apart. Annotations, unknown keywords (x-...,
+   discriminator, contentEncoding) and unknown formats mean nothing, unless `strict` is set: then they are refused, but
+   for title, description, default, examples, $schema, $id, id, $comment, $anchor, $vocabulary, deprecated, readOnly,
+   writeOnly, $defs, definitions. A name one letter away from that of a keyword is always refused. One space may follow
+   ':' and ','.
    Regular expressions: what JavaScript and Python agree on, but look-around, references, \b, and ^ $ inside. EBNF, as
    llama.cpp has it: name ::= "text" [class] (a | b)* {2,5} # comment; no left recursion.
    enum, choices and alternatives may have thousands of values. A grammar may be ambiguous: all readings of the text so
@@ -806,6 +819,7 @@ typedef struct exl2_grammar_desc {
     const char *source;
     size_t source_bytes;       /* 0 = NUL-terminated */
     uint32_t cache_bytes;      /* of states and masks, allocated now and never in a step; 0 = 4 MiB */
+    bool strict;               /* JSON_SCHEMA: UNSUPPORTED for each keyword and format that would be passed over */
     /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may come after the n that the job has said; all
        are 0 before. false: the text ends here. */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);

@@ -281,16 +281,34 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar_regex.h"
 /* defines: rules of EBNF, choices */
 #include "6_text/grammar_ebnf.h"
-/* defines: JSON schemas: parts, references, sets of schemas */
+/* defines: languages of short texts: what several expressions say together */
+#include "6_text/grammar_words.h"
+/* defines: JSON schemas: keywords, sets of subschemas */
 #include "6_text/grammar_schema.h"
+/* defines: what a $ref of a schema names */
+#include "6_text/grammar_ref.h"
+/* defines: types that a schema allows, and what must not hold */
+#include "6_text/grammar_types.h"
 /* defines: numbers between bounds */
 #include "6_text/grammar_number.h"
-/* defines: JSON strings, arrays, constants */
+/* defines: any JSON value, texts of constants */
 #include "6_text/grammar_value.h"
-/* defines: keys that are none of a list */
+/* defines: strings of a schema: formats, patterns, lengths */
+#include "6_text/grammar_string.h"
+/* defines: numbers and constants of a schema */
+#include "6_text/grammar_figure.h"
+/* defines: members in their order, counted */
+#include "6_text/grammar_sequence.h"
+/* defines: arrays of a schema */
+#include "6_text/grammar_array.h"
+/* defines: keys that are none of a list, or match patterns */
 #include "6_text/grammar_keys.h"
-/* defines: JSON objects, branches, whole schemas */
+/* defines: objects of a schema */
 #include "6_text/grammar_object.h"
+/* defines: schemas that no value fits at once */
+#include "6_text/grammar_apart.h"
+/* defines: choices between schemas, whole schemas */
+#include "6_text/grammar_branch.h"
 /* defines: a grammar of any kind */
 #include "6_text/grammar.h"
 /* defines: a parsed chat template */

@@ -14,25 +14,46 @@ try:
 except ImportError:
     sys.exit(77)
 
-formats = jsonschema.FormatChecker()
-if 'date-time' not in formats.checkers:  # jsonschema looks at it only with another package
+def is_date_time(value):
+    if not isinstance(value, str):
+        return True
+    zone = r'(Z|[+-]\d\d:\d\d)'
+    if not re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?' + zone, value, re.ASCII):
+        return False
+    if value[-1] != 'Z':
+        datetime.time.fromisoformat(value[-5:])
+    return bool(datetime.datetime.strptime(value[:19], '%Y-%m-%dT%H:%M:%S'))
 
-    @formats.checks('date-time', raises=ValueError)
-    def is_date_time(value):
-        if not isinstance(value, str):
-            return True
-        zone = r'(Z|[+-]\d\d:\d\d)'
-        if not re.fullmatch(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?' + zone, value, re.ASCII):
-            return False
-        if value[-1] != 'Z':
-            datetime.time.fromisoformat(value[-5:])
-        return bool(datetime.datetime.strptime(value[:19], '%Y-%m-%dT%H:%M:%S'))
+
+def formats_of(kind):
+    """The formats of a draft (a checker of none in particular has draft 3's time)."""
+    formats = kind.FORMAT_CHECKER
+    for name, begin in (('date-time', ''), ('time', '2000-01-01T')):
+        if name not in formats.checkers:  # jsonschema looks at these only with another package
+            formats.checks(name, raises=ValueError)(
+                lambda value, begin=begin: not isinstance(value, str) or is_date_time(begin + value))
+    return formats
+
+
+def allow_null(schema):
+    """OpenAPI's nullable, which jsonschema does not know, in words that it does."""
+    if isinstance(schema, list):
+        return [allow_null(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: allow_null(value) for key, value in schema.items()}
+    if schema.get('nullable') is True and 'type' in schema:
+        types = schema['type'] if isinstance(schema['type'], list) else [schema['type']]
+        schema['type'] = types + ['null']
+    return schema
 
 
 def judge_of(kind, source):
     if kind == b'r':
         return re.compile(source.decode()).fullmatch
-    validator = jsonschema.Draft202012Validator(json.loads(source), format_checker=formats)
+    schema = allow_null(json.loads(source))
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)  # by its $schema
+    validator = kind(schema, format_checker=formats_of(kind))
     return lambda text: validator.validate(json.loads(text)) is None
 
 

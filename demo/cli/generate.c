@@ -25,6 +25,7 @@
 typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
     const char *schema, *grammar, *regex, *choices;
+    bool strict;
     bool chat, json, heal;
     uint32_t max_tokens, min_tokens;
     uint32_t logprobs; /* alternatives a token; UINT32_MAX: not asked for */
@@ -100,6 +101,9 @@ static args_result check(const args_desc *d, const generate_options *o)
     }
     if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
         return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
+    }
+    if (o->strict && !o->schema) {
+        return args_wrong(d, "--strict goes with --schema");
     }
     for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
         bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
@@ -266,6 +270,7 @@ static bool read_grammar(generation *g)
     g->grammar.kind = o->schema ? EXL2_GRAMMAR_JSON_SCHEMA : o->grammar ? EXL2_GRAMMAR_EBNF
                     : o->choices ? EXL2_GRAMMAR_CHOICES : EXL2_GRAMMAR_REGEX;
     g->grammar.source = o->regex;
+    g->grammar.strict = o->strict;
     if (path) {
         g->grammar_text = text_file_read(path, &g->grammar.source_bytes);
         g->grammar.source = g->grammar_text;
@@ -296,6 +301,7 @@ int cli_generate(int argc, char **argv)
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
         { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
         { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
+        { "--strict", ARG_BOOL, &o.strict, NULL, "refuse every keyword of --schema that would mean nothing" },
         { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
         { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
         { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },

@@ -6,8 +6,8 @@
 #ifndef EXL2__GRAMMAR_H
 #define EXL2__GRAMMAR_H
 
+#include "grammar_branch.h"
 #include "grammar_mask.h"
-#include "grammar_object.h"
 
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
@@ -24,14 +24,15 @@ static void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
     exl2__grammar_link_close(c, &g->link);
 }
 
-static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes)
+static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes,
+                               const exl2__grammar_vocab *vocab, bool strict)
 {
     switch (kind) {
     case EXL2_GRAMMAR_JSON:
-        exl2__grammar_object_read(g, "{}", 2);
+        exl2__grammar_branch_read(g, "{}", 2, vocab, false);
         break;
     case EXL2_GRAMMAR_JSON_SCHEMA:
-        exl2__grammar_object_read(g, source, bytes);
+        exl2__grammar_branch_read(g, source, bytes, vocab, strict);
         break;
     case EXL2_GRAMMAR_REGEX:
         exl2__grammar_code_rule(g);
@@ -46,10 +47,11 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, co
     }
 }
 
-/* *g must not move while it is open. cache_bytes 0: CACHE_BYTES. */
+/* *g must not move while it is open. cache_bytes 0: CACHE_BYTES. `strict`: as exl2_grammar_desc has it. */
 EXL2__COLD
-static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
-                                      const exl2__grammar_vocab *vocab, uint64_t cache_bytes, exl2__grammar *g)
+static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
+                                         size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                         exl2__grammar *g)
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
     exl2__grammar_code code;
@@ -60,7 +62,7 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, cons
     }
     exl2_result result = exl2__grammar_code_open(c, &code, labels[kind]);
     if (result == EXL2_OK) {
-        exl2__grammar_read(&code, kind, source, bytes);
+        exl2__grammar_read(&code, kind, source, bytes, vocab, strict);
         result = exl2__grammar_link_open(&code, vocab, &g->link);
     }
     exl2__grammar_code_close(&code);
@@ -72,6 +74,12 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, cons
         exl2__grammar_close(c, g);
     }
     return result;
+}
+
+static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
+                                      const exl2__grammar_vocab *vocab, uint64_t cache_bytes, exl2__grammar *g)
+{
+    return exl2__grammar_open_as(c, kind, false, source, bytes, vocab, cache_bytes, g);
 }
 
 #endif

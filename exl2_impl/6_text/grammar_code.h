@@ -37,6 +37,8 @@ typedef struct exl2__grammar_code {
     uint32_t *rules;                /* first node of each rule; 0 = not defined yet */
     uint32_t node_count, node_room, rule_count, rule_room;
     bool json;                      /* classes stand for characters inside a JSON string: some are written as escapes */
+    bool wide;                      /* \d, \w, \s hold what they hold in any dialect, not only what they hold in all */
+    uint32_t work;                  /* of grammar_words.h, so that it can be bounded */
     exl2_result result;
 } exl2__grammar_code;
 

@@ -1,12 +1,12 @@
-/* grammar_keys.h: keys of an object that none of its declared properties has.
+/* grammar_keys.h: keys of an object: those that no property declares, what patternProperties and propertyNames say.
    takes: an expanded set of subschemas.
-   gives: exl2__grammar_keys_other.
-   owns:  nothing that outlives the call.
+   gives: exl2__grammar_keys_other, exl2__grammar_keys_open, _match, _value, _close.
+   owns:  the language of keys, from _open to _close.
    next:  grammar_object.h */
 #ifndef EXL2__GRAMMAR_KEYS_H
 #define EXL2__GRAMMAR_KEYS_H
 
-#include "grammar_value.h"
+#include "grammar_array.h"
 
 typedef struct exl2__grammar_keys_one {
     const char *text;
@@ -135,6 +135,106 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
     exl2__free(g->c, memory, (total + 1) * each, EXL2_MEM_GENERAL);
     open.last = close.last;
     return open;
+}
+
+/* ---- patternProperties and propertyNames ---- */
+
+typedef struct exl2__grammar_keys {
+    exl2__grammar_words words; /* TELLs: patterns; MUST: what propertyNames say */
+    uint32_t patterns[EXL2__GRAMMAR_WORDS_TELLS_MAX], parts[EXL2__GRAMMAR_WORDS_TELLS_MAX]; /* key; of set->parts */
+    uint32_t count;
+    bool open; /* there is something to look at */
+} exl2__grammar_keys;
+
+/* Do dialects differ in what the expression matches, among the characters that keys have here? */
+static bool exl2__grammar_keys_differ(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i + 1 < bytes; i++) {
+        if (text[i] == '\\' && strchr("dwsDWS", text[i + 1])) {
+            return true;
+        }
+        i += text[i] == '\\';
+    }
+    return false;
+}
+
+EXL2__COLD
+static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t part, uint32_t list)
+{
+    for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
+         key = exl2__json_next(&s->j, list, key)) {
+        if (k->count == EXL2__GRAMMAR_WORDS_TELLS_MAX) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, key, "more than 12 patternProperties together");
+            return;
+        }
+        const char *label = s->g->label;
+        size_t bytes = exl2__json_text(&s->j, key, s->buffer, SIZE_MAX);
+        s->g->label = "schema: patternProperties";
+        exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, false, EXL2__GRAMMAR_WORDS_TELL);
+        if (exl2__grammar_keys_differ(s->buffer, bytes)) {
+            exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_MAY);
+        }
+        s->g->label = label;
+        k->patterns[k->count] = key;
+        k->parts[k->count++] = part;
+    }
+}
+
+/* Reads what the set says of keys. */
+EXL2__COLD
+static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                    exl2__grammar_keys *k)
+{
+    exl2__grammar_schema_set names = { { 0 }, { 0 }, 0, 0, false };
+    memset(k, 0, sizeof *k);
+    k->words.g = s->g;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i] / 4, token = exl2__grammar_schema_get(s, part, "propertyNames");
+        k->open = k->open || token || exl2__grammar_schema_get(s, part, "patternProperties");
+        if (token) {
+            exl2__grammar_schema_add(s, &names, token * 4);
+        }
+    }
+    if (!k->open) {
+        return;
+    }
+    exl2__grammar_words_open(s->g, s->vocab, &k->words);
+    for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "patternProperties", EXL2__JSON_OBJECT);
+        if (list) {
+            exl2__grammar_keys_patterns(s, k, i, list);
+        }
+    }
+    exl2__grammar_schema_expand(s, &names);
+    for (uint32_t i = 0; i < names.count; i++) {
+        static const char *const choices[] = { "anyOf", "oneOf" };
+        for (uint32_t c = 0; c < 2; c++) {
+            uint32_t token = exl2__grammar_schema_get(s, names.parts[i] / 4, choices[c]);
+            if (token) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1, "a choice in propertyNames");
+            }
+        }
+    }
+    if (!(exl2__grammar_types_of(s, &names, false) & EXL2__GRAMMAR_SCHEMA_STRING)) {
+        k->words.min = 1;
+        k->words.max = 0;
+    }
+    exl2__grammar_string_language(s, &names, &k->words);
+    exl2__grammar_string_plain(&k->words);
+}
+
+static void exl2__grammar_keys_close(exl2__grammar_keys *k)
+{
+    if (k->open) {
+        exl2__grammar_words_close(&k->words);
+    }
+}
+
+/* The mask of patterns that match a key; NONE: there cannot be such a key. */
+static uint32_t exl2__grammar_keys_match(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t key)
+{
+    size_t bytes = k->open ? exl2__json_text(&s->j, key, s->buffer, SIZE_MAX) : 0;
+    return k->open ? exl2__grammar_words_accepts(&k->words, s->buffer, bytes) : 0;
 }
 
 #endif

@@ -1,12 +1,21 @@
-/* grammar_object.h: objects of a schema, choices between schemas; and the whole way from a schema to an automaton.
-   takes: untrusted JSON.
-   gives: exl2__grammar_object_read.
+/* grammar_object.h: objects of a schema: declared members in the schema's order, then others; how many there are.
+   takes: expanded sets of subschemas.
+   gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires.
    owns:  nothing that outlives the call.
-   next:  grammar.h */
+   next:  grammar_apart.h */
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 
 #include "grammar_keys.h"
+
+/* What has been decided about an object before its members are written. */
+typedef struct exl2__grammar_object {
+    exl2__grammar_keys keys;
+    uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that must not come */
+    uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose value must not be what not_values say */
+    uint32_t not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
+    uint32_t forbidden_count, not_count, min, max;
+} exl2__grammar_object;
 
 /* ---- keys ---- */
 
@@ -37,51 +46,127 @@ static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__g
     return false;
 }
 
-/* All that the value of a key must be; false: the key is forbidden. */
-static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
-                                       exl2__grammar_schema_set *value)
+/* The schemas of the part for a key that matches the patterns of `mask`: its property (0 = it has none), patterns, or
+   else what it says of others. false: one of them is `false`. */
+static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
+                                      const exl2__grammar_keys *keys, uint32_t mask, uint32_t property,
+                                      exl2__grammar_schema_set *value, bool *spoken)
 {
-    *value = (exl2__grammar_schema_set){ { 0 }, 0, false };
+    uint32_t tokens[EXL2__GRAMMAR_WORDS_TELLS_MAX + 1], count = 0;
+    if (property) {
+        tokens[count++] = property;
+    }
+    for (uint32_t i = 0; keys && i < keys->count; i++) {
+        if (keys->parts[i] == part && (mask >> i & 1)) {
+            tokens[count++] = keys->patterns[i] + 1;
+        }
+    }
+    if (!count) {
+        tokens[0] = exl2__grammar_schema_get(s, set->parts[part] / 4, "additionalProperties");
+        count = tokens[0] != 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (s->j.tokens[tokens[i]].kind == EXL2__JSON_FALSE) {
+            return false;
+        }
+        exl2__grammar_schema_add(s, value, tokens[i] * 4);
+    }
+    *spoken = *spoken || count;
+    return true;
+}
+
+/* Adds what unevaluatedProperties say, where nothing else speaks of a key. false: it is forbidden. */
+static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                             exl2__grammar_schema_set *value, bool *spoken)
+{
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, token = exl2__grammar_object_property(s, part, key);
-        token = token ? token : exl2__grammar_schema_get(s, part, "additionalProperties");
+        uint32_t token = exl2__grammar_schema_get(s, set->parts[i] / 4, "unevaluatedProperties");
         if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
             return false;
         }
         if (token) {
             exl2__grammar_schema_add(s, value, token * 4);
+            *spoken = true;
         }
     }
     return true;
 }
 
-/* ---- objects ---- */
-
-typedef struct exl2__grammar_object_maker {
-    exl2__grammar_schema *s;
-    uint32_t none, some; /* JUMPs whose way on is open: no member is written yet (0 = cannot be); some are */
-} exl2__grammar_object_maker;
-
-/* A member that begins at its key: reached at once, or after a comma. `need`: it cannot be left out. */
-static void exl2__grammar_object_member(exl2__grammar_object_maker *m, exl2__grammar_code_piece member, bool need)
+/* All that the value of a key must be, by its properties and by the patterns of `mask`; false: the key is forbidden.
+   Without `keys` patterns and unevaluatedProperties are left out. */
+EXL2__COLD
+static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
+                                       const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
-    exl2__grammar_code *g = m->s->g;
-    uint32_t none = need ? 0 : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
-    uint32_t some = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
-    exl2__grammar_code_join(g, member.last, some);
-    if (m->some) {
-        exl2__grammar_code_piece comma = exl2__grammar_value_mark(g, ',');
-        exl2__grammar_code_join(g, comma.last, member.first);
-        exl2__grammar_code_join(g, m->some, need ? comma.first
-                                    : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, comma.first, some));
+    bool spoken = false;
+    *value = (exl2__grammar_schema_set){ { 0 }, { 0 }, 0, 0, false };
+    if (mask == EXL2__GRAMMAR_WORDS_NONE) {
+        return false;
     }
-    if (m->none) {
-        exl2__grammar_code_join(g, m->none, need ? member.first
-                                    : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, member.first, none));
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t property = exl2__grammar_object_property(s, set->parts[i] / 4, key);
+        if (!exl2__grammar_object_part(s, set, i, keys, mask, property, value, &spoken)) {
+            return false;
+        }
     }
-    m->none = m->none ? none : 0;
-    m->some = some;
+    return spoken || !keys || exl2__grammar_object_unevaluated(s, set, value, &spoken);
 }
+
+/* The same of a declared key in the object that is written. */
+static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                          const exl2__grammar_schema_set *set, uint32_t key,
+                                          exl2__grammar_schema_set *value)
+{
+    for (uint32_t i = 0; i < o->forbidden_count; i++) {
+        if (exl2__json_same(&s->j, o->forbidden[i], key)) {
+            return false;
+        }
+    }
+    if (!exl2__grammar_object_value(s, set, key, &o->keys, exl2__grammar_keys_match(s, &o->keys, key), value)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < o->not_count; i++) {
+        if (exl2__json_same(&s->j, o->not_keys[i], key)) {
+            exl2__grammar_schema_add_not(s, value, o->not_values[i]);
+        }
+    }
+    return true;
+}
+
+/* All that members must be that no properties declare, whose keys match the patterns of `mask`; false: there are none.
+   Where no part speaks of them there are none, but for an object without any properties, which may hold anything. */
+static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                      const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
+{
+    static const char *const names[] = { "properties", "required", "patternProperties", "additionalProperties" };
+    bool named = false, spoken = false;
+    *value = (exl2__grammar_schema_set){ { 0 }, { 0 }, 0, 0, false };
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t k = 0; k < 4; k++) {
+            named = named || exl2__grammar_schema_get(s, set->parts[i] / 4, names[k]);
+        }
+        if (!exl2__grammar_object_part(s, set, i, keys, mask, 0, value, &spoken)) {
+            return false;
+        }
+    }
+    return (spoken || exl2__grammar_object_unevaluated(s, set, value, &spoken)) && (spoken || !named);
+}
+
+/* Could there be a member with this key? */
+static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                          const exl2__grammar_schema_set *set, uint32_t key)
+{
+    exl2__grammar_schema_set value;
+    bool declared = exl2__grammar_object_requires(s, set, key);
+    for (uint32_t i = 0; i < set->count && !declared; i++) {
+        declared = exl2__grammar_object_property(s, set->parts[i] / 4, key) != 0;
+    }
+    uint32_t mask = exl2__grammar_keys_match(s, &o->keys, key);
+    return declared ? exl2__grammar_object_declared(s, o, set, key, &value)
+        : mask != EXL2__GRAMMAR_WORDS_NONE && exl2__grammar_object_rest(s, set, &o->keys, mask, &value);
+}
+
+/* ---- members ---- */
 
 static exl2__grammar_code_piece exl2__grammar_object_pair(exl2__grammar_schema *s, exl2__grammar_code_piece key,
                                                           exl2__grammar_schema_set *value)
@@ -90,351 +175,243 @@ static exl2__grammar_code_piece exl2__grammar_object_pair(exl2__grammar_schema *
     return exl2__grammar_code_cat(s->g, pair, exl2__grammar_code_call(s->g, exl2__grammar_schema_rule(s, value)));
 }
 
-/* Schema of members that properties do not name; false: there are none. Absent, it allows none, but for an object
-   without any properties, which may hold anything. */
-static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                      exl2__grammar_schema_set *value)
-{
-    bool named = false, rest = false;
-    *value = (exl2__grammar_schema_set){ { 0 }, 0, false };
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get(s, set->parts[i] / 4, "additionalProperties");
-        named = named || exl2__grammar_schema_get(s, set->parts[i] / 4, "properties")
-            || exl2__grammar_schema_get(s, set->parts[i] / 4, "required");
-        if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
-            return false;
-        }
-        if (token) {
-            rest = true;
-            exl2__grammar_schema_add(s, value, token * 4);
-        }
-    }
-    return rest || !named;
-}
-
 static exl2__grammar_code_piece exl2__grammar_object_key_piece(exl2__grammar_schema *s, uint32_t key)
 {
     return exl2__grammar_code_text(s->g, s->buffer, exl2__grammar_value_escape(s, key, s->buffer));
 }
 
-/* The members that the list of names or properties declares, unless an earlier part did. */
-EXL2__COLD
-static void exl2__grammar_object_members(exl2__grammar_object_maker *m, const exl2__grammar_schema_set *set,
-                                         uint32_t part, const char *name, bool *never)
+/* Is a key of the part's list of names or properties one that came before? */
+static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
+                                      bool is_required, uint32_t key)
 {
-    exl2__grammar_schema *s = m->s;
+    bool seen = false;
+    for (uint32_t i = 0; i < (is_required ? set->count : part) && !seen; i++) {
+        seen = exl2__grammar_object_property(s, set->parts[i] / 4, key) != 0;
+    }
+    for (uint32_t i = 0; is_required && i <= part && !seen; i++) {
+        uint32_t other = exl2__grammar_schema_get(s, set->parts[i] / 4, "required");
+        for (uint32_t o = other ? exl2__json_first(&s->j, other) : 0; o && o != key && !seen;
+             o = exl2__json_next(&s->j, other, o)) {
+            seen = exl2__json_same(&s->j, o, key);
+        }
+    }
+    return seen;
+}
+
+/* The members that the list of names or properties declares, unless an earlier part did. q NULL: only counts them. */
+EXL2__COLD
+static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                             const exl2__grammar_schema_set *set, uint32_t part, const char *name,
+                                             exl2__grammar_sequence *q, bool *never)
+{
     bool is_required = strcmp(name, "required") == 0;
-    uint32_t list = exl2__grammar_schema_get(s, set->parts[part] / 4, name);
-    for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+    uint32_t list = exl2__grammar_schema_get(s, set->parts[part] / 4, name), count = 0;
+    for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && s->g->result == EXL2_OK;
+         k = exl2__json_next(&s->j, list, k)) {
         exl2__grammar_schema_set value;
-        bool seen = false;
-        for (uint32_t i = 0; i < (is_required ? set->count : part) && !seen; i++) {
-            seen = exl2__grammar_object_property(s, set->parts[i] / 4, k) != 0;
-        }
-        for (uint32_t i = 0; is_required && i < part && !seen; i++) {
-            uint32_t other = exl2__grammar_schema_get(s, set->parts[i] / 4, name);
-            for (uint32_t o = other ? exl2__json_first(&s->j, other) : 0; o && !seen;
-                 o = exl2__json_next(&s->j, other, o)) {
-                seen = exl2__json_same(&s->j, o, k);
-            }
-        }
-        if (seen) {
+        if (exl2__grammar_object_seen(s, set, part, is_required, k)) {
             continue;
         }
         bool need = is_required || exl2__grammar_object_requires(s, set, k);
-        bool may = exl2__grammar_object_value(s, set, k, &value);
+        bool may = exl2__grammar_object_declared(s, o, set, k, &value);
         *never = *never || (need && !may);
-        if (may && s->g->result == EXL2_OK) {
-            exl2__grammar_object_member(
-                m, exl2__grammar_object_pair(s, exl2__grammar_object_key_piece(s, k), &value), need);
+        count += may;
+        if (may && q && s->g->result == EXL2_OK) {
+            exl2__grammar_sequence_member(
+                q, exl2__grammar_object_pair(s, exl2__grammar_object_key_piece(s, k), &value), need);
+        }
+    }
+    return count;
+}
+
+/* Other members, by the patterns that their keys match, as a rule; 0: there are none. */
+EXL2__COLD
+static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                            const exl2__grammar_schema_set *set)
+{
+    exl2__grammar_code *g = s->g;
+    uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
+    if (!o->keys.open) { /* what is forbidden is no key of others */
+        exl2__grammar_words_open(g, s->vocab, &o->keys.words);
+        o->keys.open = true;
+        exl2__grammar_string_plain(&o->keys.words);
+    }
+    for (uint32_t i = 0; i < set->count; i++) {
+        static const char *const names[] = { "properties", "required" };
+        for (uint32_t n = 0; n < 2; n++) {
+            uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, names[n]);
+            if (list && s->j.tokens[list].count) {
+                exl2__grammar_string_choice(s, &o->keys.words, list, false, EXL2__GRAMMAR_WORDS_NOT);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < o->forbidden_count; i++) {
+        exl2__grammar_string_choice(s, &o->keys.words, o->forbidden[i], true, EXL2__GRAMMAR_WORDS_NOT);
+    }
+    if (!exl2__grammar_words_run(&o->keys.words)) {
+        return 0;
+    }
+    uint32_t rule = exl2__grammar_code_rule(g), any = 0;
+    exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\"");
+    for (uint32_t i = 0; i < o->keys.words.outcome_count; i++) {
+        exl2__grammar_schema_set value;
+        ends[i] = 0;
+        if (exl2__grammar_object_rest(s, set, &o->keys, o->keys.words.outcomes[i], &value)) {
+            exl2__grammar_code_piece pair = exl2__grammar_object_pair(s, exl2__grammar_code_word(g, "\""), &value);
+            ends[i] = pair.first;
+            any++;
+        }
+    }
+    uint32_t begin = exl2__grammar_words_emit(&o->keys.words, ends, true, NULL);
+    if (any) {
+        exl2__grammar_code_define(g, rule, open);
+        exl2__grammar_code_join(g, open.last, begin);
+    } else {
+        exl2__grammar_code_define(g, rule, exl2__grammar_value_never(g));
+    }
+    return any ? rule : 0;
+}
+
+/* ---- conditions on several members ---- */
+
+/* Is `other` said, by $ref, allOf, anyOf or oneOf, by the subschema at `part`, so that its properties are seen from
+   there? */
+static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
+                                       uint64_t *reached)
+{
+    static const char *const lists[] = { "allOf", "anyOf", "oneOf" };
+    uint32_t stack[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], top = 0;
+    *reached = 1ull << part;
+    stack[top++] = part;
+    while (top && s->g->result == EXL2_OK) {
+        uint32_t at = set->parts[stack[--top]] / 4, ref = exl2__grammar_schema_get(s, at, "$ref");
+        uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
+        for (uint32_t i = 0; i < set->count; i++) {
+            uint32_t other = set->parts[i] / 4;
+            bool below = other == target;
+            for (uint32_t l = 0; l < 3 && !below; l++) {
+                uint32_t list = exl2__grammar_schema_get(s, at, lists[l]);
+                for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && !below;
+                     k = exl2__json_next(&s->j, list, k)) {
+                    below = k == other;
+                }
+            }
+            if (below && !(*reached >> i & 1)) {
+                *reached |= 1ull << i;
+                stack[top++] = i;
+            }
+        }
+    }
+    return *reached == (set->count == 64 ? ~0ull : (1ull << set->count) - 1);
+}
+
+/* Refuses what a list of members in one order cannot enforce. */
+EXL2__COLD
+static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                       const exl2__grammar_schema_set *set)
+{
+    static const char *const names[] = { "dependentRequired", "dependencies" };
+    for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
+        uint32_t part = set->parts[i] / 4, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
+        uint64_t reached;
+        if (token && s->j.tokens[token].kind != EXL2__JSON_TRUE && !exl2__grammar_object_below(s, set, i, &reached)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
+                                        "unevaluatedProperties beside schemas that it does not see");
+        }
+        for (uint32_t n = 0; n < 2; n++) {
+            uint32_t list = exl2__grammar_schema_get_kind(s, part, names[n], EXL2__JSON_OBJECT);
+            for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+                bool met = s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY || !exl2__grammar_object_possible(s, o, set, k);
+                for (uint32_t r = exl2__json_first(&s->j, k + 1); r && met
+                     && s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY; r = exl2__json_next(&s->j, k + 1, r)) {
+                    met = exl2__grammar_object_requires(s, set, r) || !exl2__grammar_object_possible(s, o, set, k);
+                }
+                if (!met) {
+                    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
+                                                "members that depend on optional members");
+                }
+            }
         }
     }
 }
 
-EXL2__COLD
-static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+/* ---- objects ---- */
+
+static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
-    exl2__grammar_code *g = s->g;
-    bool plain = true, never = false;
+    bool plain = true;
     for (uint32_t i = 0; i < set->count; i++) {
-        static const char *const names[] = { "properties", "required", "additionalProperties" };
-        for (uint32_t k = 0; k < 3; k++) {
-            plain = plain && !exl2__grammar_schema_get(s, set->parts[i] / 4, names[k]);
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords) && plain; k++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+            plain = !(word->types & EXL2__GRAMMAR_SCHEMA_OBJECT)
+                || !exl2__grammar_schema_get(s, set->parts[i] / 4, word->name);
         }
         exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "properties", EXL2__JSON_OBJECT);
         exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "required", EXL2__JSON_ARRAY);
     }
-    if (plain) {
-        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_OBJECT);
+    return plain;
+}
+
+/* Members of the object that `o` describes. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                           const exl2__grammar_schema_set *set)
+{
+    exl2__grammar_code *g = s->g;
+    exl2__grammar_sequence q;
+    exl2__grammar_schema_set value;
+    bool never = false;
+    uint32_t declared = 0, rule = 0;
+    for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
+        declared += exl2__grammar_object_members(s, o, set, i, "properties", NULL, &never);
+        declared += exl2__grammar_object_members(s, o, set, i, "required", NULL, &never);
     }
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "{"), close = exl2__grammar_code_word(g, "}");
-    exl2__grammar_object_maker m = { s, open.last, 0 };
-    for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
-        exl2__grammar_object_members(&m, set, i, "properties", &never);
-    }
-    for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
-        exl2__grammar_object_members(&m, set, i, "required", &never);
-    }
-    exl2__grammar_schema_set value;
-    if (g->result == EXL2_OK && exl2__grammar_object_rest(s, set, &value)) {
-        uint32_t rule = exl2__grammar_code_rule(g); /* a pair; the list of them is the last member */
-        exl2__grammar_code_piece key = exl2__grammar_keys_other(s, set);
-        exl2__grammar_code_define(g, rule, exl2__grammar_object_pair(s, key, &value));
-        exl2__grammar_code_piece more =
-            exl2__grammar_code_cat(g, exl2__grammar_value_mark(g, ','), exl2__grammar_code_call(g, rule));
-        more = exl2__grammar_code_cat(g, exl2__grammar_code_call(g, rule), exl2__grammar_code_star(g, more, true));
-        exl2__grammar_object_member(&m, more, false);
-    }
-    exl2__grammar_code_join(g, m.none, close.first);
-    exl2__grammar_code_join(g, m.some, close.first);
-    if (never) {
+    bool rest = o->keys.open || exl2__grammar_object_rest(s, set, &o->keys, 0, &value);
+    if (never || !exl2__grammar_sequence_open(g, open, o->min, o->max, rest ? EXL2__GRAMMAR_CODE_ENDLESS : declared,
+                                              &q)) {
         return exl2__grammar_value_never(g);
     }
+    for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
+        exl2__grammar_object_members(s, o, set, i, "properties", &q, &never);
+    }
+    for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
+        exl2__grammar_object_members(s, o, set, i, "required", &q, &never);
+    }
+    if (rest && (o->keys.open || o->forbidden_count)) { /* the language of keys leaves the declared ones out from now */
+        rule = exl2__grammar_object_others(s, o, set);
+    } else if (rest && g->result == EXL2_OK) {
+        rule = exl2__grammar_code_rule(g);
+        exl2__grammar_code_piece key = exl2__grammar_keys_other(s, set);
+        exl2__grammar_code_define(g, rule, exl2__grammar_object_pair(s, key, &value));
+    }
+    if (rule && g->result == EXL2_OK) {
+        exl2__grammar_sequence_rest(&q, rule);
+    }
+    exl2__grammar_sequence_end(&q, close.first);
     exl2__grammar_code_piece piece = { open.first, close.last };
     return piece;
 }
 
-/* ---- oneOf ---- */
-
-/* Do the two sets name different constants for the value, or for a property that both require? */
-static bool exl2__grammar_object_tags(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
-                                      const exl2__grammar_schema_set *b)
-{
-    for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t part = a->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
-        uint32_t list = exl2__grammar_schema_get(s, part, "enum");
-        if (!one && !list) {
-            continue;
-        }
-        for (uint32_t k = 0; k < b->count; k++) {
-            uint32_t other = b->parts[k] / 4;
-            if (!exl2__grammar_schema_get(s, other, "const") && !exl2__grammar_schema_get(s, other, "enum")) {
-                continue;
-            }
-            exl2__grammar_schema_set both = { { part * 4, other * 4 }, 2, false };
-            exl2__grammar_choice values;
-            exl2__grammar_value_listed(s, &both, EXL2__GRAMMAR_SCHEMA_ANY, &values);
-            bool shared = values.count || s->g->result < 0;
-            exl2__grammar_choice_close(&values);
-            if (!shared) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
+static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                            const exl2__grammar_schema_set *set); /* grammar_apart.h */
 
 EXL2__COLD
-static bool exl2__grammar_object_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
+static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
-    exl2__grammar_schema_set a = { { left * 4 }, 1, false }, b = { { right * 4 }, 1, false };
-    exl2__grammar_schema_expand(s, &a);
-    exl2__grammar_schema_expand(s, &b);
-    uint32_t both = exl2__grammar_schema_types(s, &a) & exl2__grammar_schema_types(s, &b);
-    if (both == 0 || exl2__grammar_object_tags(s, &a, &b)) {
-        return true;
+    exl2__grammar_object o = { .min = exl2__grammar_value_count(s, set, "minProperties", false),
+                               .max = exl2__grammar_value_count(s, set, "maxProperties", true) };
+    if (exl2__grammar_object_plain(s, set) && set->not_count == 0) {
+        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_OBJECT);
     }
-    for (uint32_t i = 0; both == EXL2__GRAMMAR_SCHEMA_OBJECT && i < a.count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, a.parts[i] / 4, "properties", EXL2__JSON_OBJECT);
-        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
-            exl2__grammar_schema_set x, y;
-            if (exl2__grammar_object_requires(s, &a, k) && exl2__grammar_object_requires(s, &b, k)
-                && exl2__grammar_object_value(s, &a, k, &x) && exl2__grammar_object_value(s, &b, k, &y)) {
-                exl2__grammar_schema_expand(s, &x);
-                exl2__grammar_schema_expand(s, &y);
-                if (exl2__grammar_object_tags(s, &x, &y)) {
-                    return true;
-                }
-            }
-        }
+    exl2__grammar_keys_open(s, set, &o.keys);
+    exl2__grammar_code_piece piece = exl2__grammar_value_never(s->g);
+    if (s->g->result == EXL2_OK && exl2__grammar_object_keep_apart(s, &o, set)) {
+        exl2__grammar_object_check(s, &o, set);
+        piece = exl2__grammar_object_write(s, &o, set);
     }
-    return false;
-}
-
-/* ---- all kinds of values ---- */
-
-/* Does the object have keys of these words only? */
-static bool exl2__grammar_object_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
-                                      size_t count)
-{
-    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
-        bool known = false;
-        for (size_t i = 0; i < count && !known; i++) {
-            known = exl2__json_is(&s->j, k, words[i]);
-        }
-        if (!known) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Branches that list values and nothing else, in a schema that says no more than a type: their values are one list,
-   however many there are. false: the schema is not of this kind, or branches of oneOf share a value. */
-EXL2__COLD
-static bool exl2__grammar_object_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
-                                        exl2__grammar_code_piece *out)
-{
-    static const char *const words[] = { "const", "enum", "type", "title", "description", "$comment", "deprecated" };
-    static const char *const outer[] = { "anyOf", "oneOf", "type", "title", "description", "$comment", "deprecated",
-                                         "$defs", "definitions", "$schema", "$id", "default", "examples" };
-    uint32_t part = set->parts[0] / 4, total = 0, token;
-    bool is_one_of = exl2__json_is(&s->j, list - 1, "oneOf");
-    if (set->count > 1 || !exl2__grammar_object_only(s, part, outer, EXL2__COUNT(outer))
-        || exl2__grammar_schema_get(s, part, is_one_of ? "anyOf" : "oneOf")) {
-        return false;
-    }
-    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
-        uint32_t one = exl2__grammar_value_count_of(s, k, false, &token);
-        uint32_t many = exl2__grammar_value_count_of(s, k, true, &token);
-        if ((one > 0) == (many > 0) || !exl2__grammar_object_only(s, k, words, EXL2__COUNT(words))) {
-            return false;
-        }
-        total += one + many;
-    }
-    exl2__grammar_choice values;
-    exl2__grammar_choice_open(s->g, total, &values);
-    uint32_t types = exl2__grammar_schema_types(s, set);
-    char *room = s->buffer;
-    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
-        exl2__grammar_schema_set branch = { { k * 4 }, 1, false };
-        bool is_enum = exl2__grammar_value_count_of(s, k, true, &token) > 0;
-        exl2__grammar_value_count_of(s, k, is_enum, &token);
-        room = exl2__grammar_value_spell(s, token, is_enum, types & exl2__grammar_schema_types(s, &branch), room,
-                                         &values);
-    }
-    bool twice = exl2__grammar_choice_sort(&values) > 0;
-    if (!twice || !is_one_of) {
-        *out = exl2__grammar_choice_piece(&values);
-    }
-    exl2__grammar_choice_close(&values);
-    return !twice || !is_one_of;
-}
-
-/* The set with each branch of a list, `chosen` marking that this list is dealt with. */
-EXL2__COLD
-static exl2__grammar_code_piece exl2__grammar_object_branches(exl2__grammar_schema *s,
-                                                              const exl2__grammar_schema_set *set, uint32_t part,
-                                                              uint32_t list, uint32_t chosen)
-{
-    exl2__grammar_code_piece all = { 0, 0 };
-    uint32_t count = s->j.tokens[list].count;
-    if (exl2__grammar_object_values(s, set, list, &all)) {
-        return all;
-    }
-    if (count == 0 || count > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, list - 1, "a list of branches must have 1 to 256");
-        return exl2__grammar_value_never(s->g);
-    }
-    for (uint32_t k = exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
-         k = exl2__json_next(&s->j, list, k)) {
-        for (uint32_t o = chosen == 2 ? exl2__json_first(&s->j, list) : k; o != k && s->g->result == EXL2_OK;
-             o = exl2__json_next(&s->j, list, o)) {
-            if (!exl2__grammar_object_disjoint(s, o, k)) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, k,
-                                            "oneOf with branches that do not differ by type, or by a const or enum of "
-                                            "a required property");
-            }
-        }
-        exl2__grammar_schema_set branch = { { k * 4 }, 1, false };
-        exl2__grammar_schema_expand(s, &branch);
-        for (uint32_t i = 0; i < branch.count; i++) {
-            for (uint32_t o = 0; o < set->count; o++) {
-                if (set->parts[o] / 4 == branch.parts[i] / 4 && (set->parts[o] / 4 == part / 4 || set->parts[o] % 4)) {
-                    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
-                                                "a schema that refers to itself with no value in between");
-                }
-            }
-        }
-        branch = *set;
-        exl2__grammar_schema_add(s, &branch, part | chosen);
-        exl2__grammar_schema_add(s, &branch, k * 4);
-        exl2__grammar_code_or(s->g, &all, exl2__grammar_code_call(s->g, exl2__grammar_schema_rule(s, &branch)));
-    }
-    return all;
-}
-
-EXL2__COLD
-static exl2__grammar_code_piece exl2__grammar_object_body(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
-{
-    exl2__grammar_code *g = s->g;
-    exl2__grammar_code_piece all = { 0, 0 };
-    for (uint32_t i = 0; i < set->count; i++) {
-        for (uint32_t chosen = 1; chosen <= 2; chosen++) {
-            uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, chosen == 1 ? "anyOf" : "oneOf",
-                                                          EXL2__JSON_ARRAY);
-            if (list && !(set->parts[i] & chosen)) {
-                return exl2__grammar_object_branches(s, set, set->parts[i], list, chosen);
-            }
-        }
-    }
-    uint32_t types = exl2__grammar_schema_types(s, set);
-    if (types == 0) {
-        return exl2__grammar_value_never(g);
-    }
-    if (set->count == 0) {
-        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE);
-    }
-    if (exl2__grammar_value_constants(s, set, types, &all)) {
-        return all;
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_NULL) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_code_word(g, "null"));
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_BOOLEAN) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_value_regex(g, "true|false"));
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_NUMBER) {
-        bool integer = !(types & EXL2__GRAMMAR_SCHEMA_FRACTION);
-        exl2__grammar_code_or(g, &all, exl2__grammar_value_number(s, set, integer));
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_STRING) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_value_string(s, set));
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_ARRAY) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_value_array(s, set));
-    }
-    if (types & EXL2__GRAMMAR_SCHEMA_OBJECT) {
-        exl2__grammar_code_or(g, &all, exl2__grammar_object_piece(s, set));
-    }
-    return all;
-}
-
-/* ---- schemas ---- */
-
-static void exl2__grammar_object_rules(exl2__grammar_schema *s)
-{
-    exl2__grammar_schema_set root = { { 0 }, 1, false };
-    exl2__grammar_schema_rule(s, &root); /* rule 0 */
-    for (uint32_t i = 0; i < s->made_count && s->g->result == EXL2_OK; i++) {
-        exl2__grammar_schema_made made = s->made[i];
-        exl2__grammar_schema_set set = { { 0 }, made.count % 1000, made.count >= 1000 };
-        memcpy(set.parts, s->pool + made.parts, set.count * sizeof *set.parts);
-        exl2__grammar_code_define(s->g, made.rule, exl2__grammar_object_body(s, &set));
-    }
-}
-
-/* Fills a code that is just opened. */
-EXL2__COLD
-static void exl2__grammar_object_read(exl2__grammar_code *g, const char *text, size_t bytes)
-{
-    exl2__grammar_schema s = { 0 };
-    void *buffer;
-    uint64_t room = 16 * (uint64_t)bytes + 64;
-    s.g = g;
-    g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
-    if (g->result < 0) {
-        return;
-    }
-    g->result = exl2__alloc(g->c, room, 8, EXL2_MEM_GENERAL, &buffer);
-    if (g->result == EXL2_OK) {
-        s.buffer = (char *)buffer;
-        exl2__grammar_object_rules(&s);
-        exl2__free(g->c, buffer, room, EXL2_MEM_GENERAL);
-    }
-    exl2__free(g->c, s.made, (uint64_t)s.made_room * sizeof *s.made, EXL2_MEM_GENERAL);
-    exl2__free(g->c, s.pool, (uint64_t)s.pool_room * sizeof *s.pool, EXL2_MEM_GENERAL);
-    exl2__json_close(g->c, &s.j);
+    exl2__grammar_keys_close(&o.keys);
+    return piece;
 }
 
 #endif

@@ -91,6 +91,7 @@ static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_
                                           bool negated)
 {
     exl2__grammar_code_class other = { 0 };
+    negated = negated != r->g->wide;
     const exl2__grammar_regex_known *known = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
     for (uint32_t i = 0; i < known->count; i++) {
         exl2__grammar_regex_add(r, &other, known->ranges[i].low, known->ranges[i].high);

@@ -1,16 +1,18 @@
 /* grammar_schema.h: JSON schema -> an automaton: schemas are read as sets of parts that must all hold, one rule a set.
    takes: untrusted JSON.
-   gives: exl2__grammar_schema and what grammar_value.h builds on: sets, keywords, types; exl2__grammar_schema_rule.
-   owns:  nothing; grammar_value.h opens and closes it.
-   next:  grammar_value.h */
+   gives: exl2__grammar_schema and what is built on it: sets, keywords; exl2__grammar_schema_expand, _rule.
+   owns:  nothing; grammar_branch.h opens and closes it.
+   next:  grammar_types.h */
 #ifndef EXL2__GRAMMAR_SCHEMA_H
 #define EXL2__GRAMMAR_SCHEMA_H
 
 #include "../1_load/json.h"
 #include "grammar_ebnf.h"
+#include "grammar_words.h"
 
 #define EXL2__GRAMMAR_SCHEMA_PARTS_MAX 64u
 #define EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX 256u
+#define EXL2__GRAMMAR_SCHEMA_NOTS_MAX 64u
 
 typedef enum exl2__grammar_schema_type { /* bits */
     EXL2__GRAMMAR_SCHEMA_NULL = 1,
@@ -27,7 +29,8 @@ typedef enum exl2__grammar_schema_type { /* bits */
 /* Tokens of subschemas, ascending; the low bits say which of its branches another part stands for. */
 typedef struct exl2__grammar_schema_set {
     uint32_t parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* token * 4 + 1 (anyOf is chosen) + 2 (oneOf is) */
-    uint32_t count;
+    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* token * 2 + 1 (a branch of oneOf): subschemas that must not hold */
+    uint32_t count, not_count;
     bool never; /* a part is `false` */
 } exl2__grammar_schema_set;
 
@@ -43,35 +46,65 @@ typedef enum exl2__grammar_schema_shared {
 } exl2__grammar_schema_shared;
 
 typedef struct exl2__grammar_schema_made {
-    uint32_t hash, rule, parts, count; /* parts: where in `pool` */
+    uint32_t hash, rule, parts; /* parts: where in `pool`, the nots behind them */
+    uint16_t count, not_count;
+    bool never;
 } exl2__grammar_schema_made;
 
 typedef struct exl2__grammar_schema {
     exl2__grammar_code *g;
     exl2__json j;
-    char *buffer;                      /* room for the source's longest string, escaped again, or number */
+    const exl2__grammar_vocab *vocab;
+    bool strict;                       /* refuse every keyword that would be passed over */
+    uint32_t *targets;                 /* [tokens] of each $ref: what it names, + 1; 0 = not looked for yet */
+    uint32_t *named;                   /* objects with an $id, id or $anchor, ascending */
+    uint32_t named_count;
+    char *buffer;                      /* room for all strings and numbers of the source, escaped again, five times */
+    size_t lists;                      /* bytes of it that two lists of constants take */
     uint32_t shared[EXL2__GRAMMAR_SCHEMA_SHARED_COUNT]; /* rule; 0 = not made */
     exl2__grammar_schema_made *made;   /* sets that have a rule, in the order in which they were asked for */
     uint32_t *pool;
     uint32_t made_count, made_room, pool_used, pool_room;
 } exl2__grammar_schema;
 
+typedef enum exl2__grammar_schema_use {
+    EXL2__GRAMMAR_SCHEMA_ENFORCED,
+    EXL2__GRAMMAR_SCHEMA_NOTE,    /* an annotation that the standard has: passed over */
+    EXL2__GRAMMAR_SCHEMA_LAX,     /* passed over, unless the reading is strict */
+    EXL2__GRAMMAR_SCHEMA_REFUSED  /* says something about values that is not enforced */
+} exl2__grammar_schema_use;
+
 typedef struct exl2__grammar_schema_keyword {
     const char *name;
-    uint32_t types; /* that it is about; 0: about all, or an annotation */
+    uint8_t types; /* that it is about; 0: about all, or an annotation */
+    uint8_t use;
 } exl2__grammar_schema_keyword;
 
+#define EXL2__GRAMMAR_SCHEMA_WORD(name, types) { name, EXL2__GRAMMAR_SCHEMA_##types, EXL2__GRAMMAR_SCHEMA_ENFORCED }
+
+/* What is not listed is passed over too, unless the reading is strict. */
 static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
-    { "type", 0 }, { "enum", 0 }, { "const", 0 }, { "anyOf", 0 }, { "oneOf", 0 }, { "allOf", 0 }, { "$ref", 0 },
-    { "$defs", 0 }, { "definitions", 0 }, { "title", 0 }, { "description", 0 }, { "default", 0 }, { "examples", 0 },
-    { "$schema", 0 }, { "$id", 0 }, { "$comment", 0 }, { "deprecated", 0 }, { "readOnly", 0 }, { "writeOnly", 0 },
-    { "properties", EXL2__GRAMMAR_SCHEMA_OBJECT }, { "required", EXL2__GRAMMAR_SCHEMA_OBJECT },
-    { "additionalProperties", EXL2__GRAMMAR_SCHEMA_OBJECT }, { "items", EXL2__GRAMMAR_SCHEMA_ARRAY },
-    { "minItems", EXL2__GRAMMAR_SCHEMA_ARRAY }, { "maxItems", EXL2__GRAMMAR_SCHEMA_ARRAY },
-    { "minLength", EXL2__GRAMMAR_SCHEMA_STRING }, { "maxLength", EXL2__GRAMMAR_SCHEMA_STRING },
-    { "pattern", EXL2__GRAMMAR_SCHEMA_STRING }, { "format", EXL2__GRAMMAR_SCHEMA_STRING },
-    { "minimum", EXL2__GRAMMAR_SCHEMA_NUMBER }, { "maximum", EXL2__GRAMMAR_SCHEMA_NUMBER },
-    { "exclusiveMinimum", EXL2__GRAMMAR_SCHEMA_NUMBER }, { "exclusiveMaximum", EXL2__GRAMMAR_SCHEMA_NUMBER },
+    { "type", 0, 0 }, { "enum", 0, 0 }, { "const", 0, 0 }, { "anyOf", 0, 0 }, { "oneOf", 0, 0 }, { "allOf", 0, 0 },
+    { "$ref", 0, 0 }, { "not", 0, 0 }, { "nullable", 0, 0 },
+    EXL2__GRAMMAR_SCHEMA_WORD("properties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("required", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("additionalProperties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("patternProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("propertyNames", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("minProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("maxProperties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("unevaluatedProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("dependentRequired", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("dependencies", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("items", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("prefixItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("additionalItems", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("minItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("maxItems", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("uniqueItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("minLength", STRING), EXL2__GRAMMAR_SCHEMA_WORD("maxLength", STRING),
+    EXL2__GRAMMAR_SCHEMA_WORD("pattern", STRING), EXL2__GRAMMAR_SCHEMA_WORD("format", STRING),
+    EXL2__GRAMMAR_SCHEMA_WORD("minimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("maximum", NUMBER),
+    EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMinimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMaximum", NUMBER),
+    EXL2__GRAMMAR_SCHEMA_WORD("multipleOf", NUMBER),
+    { "title", 0, 1 }, { "description", 0, 1 }, { "default", 0, 1 }, { "examples", 0, 1 }, { "$schema", 0, 1 },
+    { "$id", 0, 1 }, { "id", 0, 1 }, { "$comment", 0, 1 }, { "deprecated", 0, 1 }, { "readOnly", 0, 1 },
+    { "writeOnly", 0, 1 }, { "$defs", 0, 1 }, { "definitions", 0, 1 }, { "$anchor", 0, 1 }, { "$vocabulary", 0, 1 },
+    { "if", 0, 3 }, { "then", 0, 2 }, { "else", 0, 2 }, { "dependentSchemas", 0, 3 }, { "contains", 0, 3 },
+    { "minContains", 0, 2 }, { "maxContains", 0, 2 }, { "unevaluatedItems", 0, 3 }, { "$dynamicRef", 0, 3 },
+    { "$recursiveRef", 0, 3 }, { "divisibleBy", 0, 3 }, { "disallow", 0, 3 }, { "extends", 0, 3 },
 };
 
 /* Refuses the schema because of `token`; the first refusal stays. */
@@ -115,68 +148,7 @@ static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t 
     return value;
 }
 
-/* ---- references ---- */
-
-static bool exl2__grammar_schema_step_is(const exl2__grammar_schema *s, uint32_t key, const char *step, uint32_t bytes)
-{
-    exl2__json_bytes name = exl2__json_bytes_of(&s->j, key);
-    uint32_t at = 0;
-    for (int next; (next = exl2__json_bytes_next(&name)) >= 0;) {
-        if (at == bytes) {
-            return false;
-        }
-        char c = step[at++];
-        if (c == '%' && bytes - at >= 2) {
-            c = (char)(exl2__json_scan_hex((uint8_t)step[at]) << 4 | exl2__json_scan_hex((uint8_t)step[at + 1]));
-            at += 2;
-        }
-        if (c == '~' && at < bytes) {
-            c = step[at++] == '1' ? '/' : '~';
-        }
-        if (c != (char)next) {
-            return false;
-        }
-    }
-    return at == bytes;
-}
-
-/* What "#/$defs/x" names, or UINT32_MAX. */
-EXL2__COLD
-static uint32_t exl2__grammar_schema_target(exl2__grammar_schema *s, uint32_t ref)
-{
-    uint32_t bytes = (uint32_t)exl2__json_text(&s->j, ref, s->buffer, SIZE_MAX), at = 0;
-    if (s->j.tokens[ref].kind != EXL2__JSON_STRING || bytes == 0 || s->buffer[0] != '#'
-        || (bytes > 1 && s->buffer[1] != '/')) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, ref, "a $ref that is no path in this schema, #/...");
-        return UINT32_MAX;
-    }
-    for (uint32_t i = 1; i < bytes;) {
-        uint32_t end = ++i, found = 0;
-        while (end < bytes && s->buffer[end] != '/') {
-            end++;
-        }
-        exl2__json_kind kind = s->j.tokens[at].kind;
-        uint32_t child = kind == EXL2__JSON_OBJECT || kind == EXL2__JSON_ARRAY ? exl2__json_first(&s->j, at) : 0;
-        uint64_t index = 0;
-        for (uint32_t k = i; k < end; k++) {
-            index = (uint8_t)(s->buffer[k] - '0') < 10 ? index * 10 + (uint64_t)(s->buffer[k] - '0') : UINT32_MAX;
-        }
-        for (; child && !found; child = exl2__json_next(&s->j, at, child)) {
-            if (kind == EXL2__JSON_OBJECT) {
-                found = exl2__grammar_schema_step_is(s, child, s->buffer + i, end - i) ? child + 1 : 0;
-            } else {
-                found = index-- == 0 ? child : 0;
-            }
-        }
-        if (!found) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref, "a $ref to something that is not there");
-            return UINT32_MAX;
-        }
-        at = found;
-        i = end;
-    }
-    return at;
-}
+static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref); /* grammar_ref.h */
 
 /* ---- sets ---- */
 
@@ -200,33 +172,157 @@ static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_sche
     set->count++;
 }
 
+/* Is the key one letter away from the name: added, missing, another one, or two in the wrong order? Case is no
+   difference here. */
+static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char *name)
+{
+    size_t length = strlen(name), head = 0, tail = 0;
+    while (head < bytes && head < length && (key[head] | 32) == (name[head] | 32)) {
+        head++;
+    }
+    while (tail + head < bytes && tail + head < length
+           && (key[bytes - 1 - tail] | 32) == (name[length - 1 - tail] | 32)) {
+        tail++;
+    }
+    size_t mine = bytes - head - tail, others = length - head - tail;
+    return (mine <= 1 && others <= 1)
+        || (mine == 2 && others == 2 && (key[head] | 32) == (name[head + 1] | 32)
+            && (key[head + 1] | 32) == (name[head] | 32));
+}
+
+/* A keyword that is not known: passed over, but for what is one letter away from one that says something about values,
+   so that `requird` is not taken for a remark. */
+EXL2__COLD
+static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
+{
+    const exl2__json_token *t = &s->j.tokens[key];
+    if (s->strict) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key, "an unsupported keyword");
+    }
+    for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords); i++) {
+        const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[i];
+        if (word->types && strlen(word->name) >= 6
+            && exl2__grammar_schema_near(s->j.text + t->begin, t->end - t->begin, word->name)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key,
+                                        "an unknown keyword, one letter away from a known one");
+        }
+    }
+}
+
 static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
 {
     for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
-        bool known = false;
-        for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords) && !known; i++) {
-            known = exl2__json_is(&s->j, k, exl2__grammar_schema_keywords[i].name);
+        size_t i = 0;
+        while (i < EXL2__COUNT(exl2__grammar_schema_keywords)
+               && !exl2__json_is(&s->j, k, exl2__grammar_schema_keywords[i].name)) {
+            i++;
         }
-        bool off = exl2__json_is(&s->j, k, "uniqueItems") && s->j.tokens[k + 1].kind == EXL2__JSON_FALSE;
-        if (!known && !off) {
+        if (i == EXL2__COUNT(exl2__grammar_schema_keywords)) {
+            exl2__grammar_schema_check_unknown(s, k);
+            continue;
+        }
+        uint32_t use = exl2__grammar_schema_keywords[i].use;
+        bool idle = exl2__json_is(&s->j, k, "if") && !exl2__grammar_schema_get(s, object, "then")
+            && !exl2__grammar_schema_get(s, object, "else");
+        if ((use == EXL2__GRAMMAR_SCHEMA_REFUSED && !idle) || (use == EXL2__GRAMMAR_SCHEMA_LAX && s->strict)) {
             exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, k, "an unsupported keyword");
         }
     }
 }
 
-/* Follows $ref and allOf, and drops parts that say nothing, until the set holds all that it stands for. Depth first:
-   after what a part refers to, a mark (bit 31) says that the part is done; one that is met before has led back to
-   itself. */
+/* Adds a subschema that must not hold. */
+EXL2__COLD
+static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t not)
+{
+    uint32_t at = 0;
+    while (at < set->not_count && set->nots[at] / 2 < not / 2) {
+        at++;
+    }
+    if (at < set->not_count && set->nots[at] / 2 == not / 2) {
+        return;
+    }
+    if (set->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, not / 2, "more than 64 subschemas that must not hold");
+        return;
+    }
+    memmove(set->nots + at + 1, set->nots + at, (set->not_count - at) * sizeof *set->nots);
+    set->nots[at] = not;
+    set->not_count++;
+}
+
+/* The one keyword of a subschema that says something, or 0: there are none (*others is 0) or several. */
+static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_t object, uint32_t *others)
+{
+    uint32_t only = 0;
+    *others = 0;
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords); i++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[i];
+            if (word->use != EXL2__GRAMMAR_SCHEMA_NOTE && exl2__json_is(&s->j, k, word->name)) {
+                only = k;
+                ++*others;
+            }
+        }
+    }
+    return *others == 1 ? only : 0;
+}
+
+/* Takes apart subschemas that must not hold, as far as they only join others: not not, not anyOf, $ref; what they say
+   otherwise is looked at where values are made. Parts that must hold come to `todo`. */
+EXL2__COLD
+static void exl2__grammar_schema_expand_nots(exl2__grammar_schema *s, exl2__grammar_schema_set *done, uint32_t *nots,
+                                             uint32_t not_count, uint32_t *todo, uint32_t *count)
+{
+    for (uint32_t steps = 0; not_count && s->g->result == EXL2_OK; steps++) {
+        uint32_t not = nots[--not_count], token = not / 2, others;
+        exl2__json_kind kind = s->j.tokens[token].kind;
+        uint32_t only = kind == EXL2__JSON_OBJECT ? exl2__grammar_schema_only(s, token, &others) : 0;
+        if (kind != EXL2__JSON_OBJECT || (!only && !others)) {
+            done->never = done->never || kind == EXL2__JSON_TRUE || kind == EXL2__JSON_OBJECT;
+            if (kind != EXL2__JSON_OBJECT && kind != EXL2__JSON_TRUE && kind != EXL2__JSON_FALSE) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+            }
+            continue;
+        }
+        bool either = only && (exl2__json_is(&s->j, only, "anyOf")
+                               || (exl2__json_is(&s->j, only, "allOf") && s->j.tokens[only + 1].count == 1));
+        if (steps > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX
+            || (either && s->j.tokens[only + 1].count > EXL2__GRAMMAR_SCHEMA_NOTS_MAX - not_count)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must not hold");
+        } else if (only && exl2__json_is(&s->j, only, "$ref")) {
+            uint32_t target = exl2__grammar_ref_target(s, only + 1);
+            nots[not_count] = target * 2 + (not & 1);
+            not_count += target != UINT32_MAX;
+        } else if (only && exl2__json_is(&s->j, only, "not") && *count < EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
+            todo[(*count)++] = (only + 1) * 4;
+        } else if (either) {
+            for (uint32_t k = exl2__json_first(&s->j, only + 1); k; k = exl2__json_next(&s->j, only + 1, k)) {
+                nots[not_count++] = k * 2 + (not & 1);
+            }
+        } else {
+            exl2__grammar_schema_add_not(s, done, not);
+        }
+    }
+}
+
+/* Follows $ref, allOf and not, and drops parts that say nothing, until the set holds all that it stands for. Depth
+   first: after what a part refers to, a mark (bit 31) says that the part is done; one that is met before has led back
+   to itself. */
 EXL2__COLD
 static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
-    exl2__grammar_schema_set done = { { 0 }, 0, set->never };
-    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX], count = 0;
-    uint32_t begun[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], begun_count = 0;
-    for (uint32_t i = 0; i < set->count; i++) {
-        todo[count++] = set->parts[i];
-    }
-    while (count && s->g->result == EXL2_OK) {
+    exl2__grammar_schema_set done = { .never = set->never };
+    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX];
+    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX + 1], begun[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], begun_count = 0;
+    uint32_t count = set->count, not_count = set->not_count;
+    memcpy(todo, set->parts, sizeof set->parts);
+    memcpy(nots, set->nots, sizeof set->nots);
+    while ((count || not_count) && s->g->result == EXL2_OK) {
+        if (count == 0) {
+            exl2__grammar_schema_expand_nots(s, &done, nots, not_count, todo, &count);
+            not_count = 0;
+            continue;
+        }
         uint32_t part = todo[--count], token = part / 4, before = done.count;
         if (part >> 31) {
             begun_count--;
@@ -241,7 +337,7 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
             continue;
         }
         exl2__grammar_schema_add(s, &done, part);
-        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref");
+        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref"), not = exl2__grammar_schema_get(s, token, "not");
         for (uint32_t i = 0; i < begun_count; i++) {
             if (begun[i] == token) {
                 exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
@@ -253,9 +349,9 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
         }
         exl2__grammar_schema_check(s, token);
         uint32_t all = exl2__grammar_schema_get_kind(s, token, "allOf", EXL2__JSON_ARRAY);
-        uint32_t target = ref ? exl2__grammar_schema_target(s, ref) : UINT32_MAX;
+        uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
         uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
-        if (children >= EXL2__COUNT(todo) - count) {
+        if (children >= EXL2__COUNT(todo) - count || (not && not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX)) {
             exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
             break;
         }
@@ -266,6 +362,9 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
         }
         if (target != UINT32_MAX) {
             todo[count++] = target * 4;
+        }
+        if (not) {
+            nots[not_count++] = not * 2;
         }
     }
     *set = done;
@@ -279,22 +378,22 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
 {
     exl2__grammar_schema_expand(s, set);
     if (set->never) {
-        set->count = 0;
+        set->count = set->not_count = 0;
     }
-    uint32_t hash = set->never;
-    for (uint32_t i = 0; i < set->count; i++) {
-        hash = (hash ^ set->parts[i]) * 0x9E3779B1u;
-        hash ^= hash >> 15;
+    uint32_t hash = set->never, bytes = set->count * 4, not_bytes = set->not_count * 4;
+    for (uint32_t i = 0; i < set->count + set->not_count; i++) {
+        hash = exl2__grammar_state_mix(hash, i < set->count ? set->parts[i] : ~set->nots[i - set->count]);
     }
     for (uint32_t i = 0; i < s->made_count; i++) {
         const exl2__grammar_schema_made *made = &s->made[i];
-        if (made->hash == hash && made->count == set->count + set->never * 1000
-            && memcmp(s->pool + made->parts, set->parts, set->count * sizeof *set->parts) == 0) {
+        if (made->hash == hash && made->never == set->never && made->count == set->count
+            && made->not_count == set->not_count && memcmp(s->pool + made->parts, set->parts, bytes) == 0
+            && memcmp(s->pool + made->parts + set->count, set->nots, not_bytes) == 0) {
             return made->rule;
         }
     }
-    while (s->pool_room - s->pool_used <= set->count && s->g->result == EXL2_OK) { /* there is a pool for none, too */
-        void *pool = s->pool;
+    while (s->pool_room - s->pool_used <= set->count + set->not_count && s->g->result == EXL2_OK) {
+        void *pool = s->pool; /* there is a pool for none, too */
         exl2__grammar_code_grow(s->g, &pool, &s->pool_room, 1u << 20, sizeof *s->pool, "subschemas");
         s->pool = (uint32_t *)pool;
     }
@@ -306,71 +405,14 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
     }
     uint32_t rule = exl2__grammar_code_rule(s->g);
     if (s->g->result == EXL2_OK) {
-        exl2__grammar_schema_made made = { hash, rule, s->pool_used, set->count + set->never * 1000 };
+        exl2__grammar_schema_made made = { hash, rule, s->pool_used, (uint16_t)set->count, (uint16_t)set->not_count,
+                                           set->never };
         s->made[s->made_count++] = made;
-        memcpy(s->pool + s->pool_used, set->parts, set->count * sizeof *set->parts);
-        s->pool_used += set->count;
+        memcpy(s->pool + s->pool_used, set->parts, bytes);
+        memcpy(s->pool + s->pool_used + set->count, set->nots, not_bytes);
+        s->pool_used += set->count + set->not_count;
     }
     return rule;
-}
-
-/* ---- types ---- */
-
-static uint32_t exl2__grammar_schema_type_named(exl2__grammar_schema *s, uint32_t token)
-{
-    static const struct { const char *name; uint32_t types; } names[] = {
-        { "null", 1 }, { "boolean", 2 }, { "integer", 4 }, { "number", 12 }, { "string", 16 }, { "array", 32 },
-        { "object", 64 },
-    };
-    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
-        if (exl2__json_is(&s->j, token, names[i].name)) {
-            return names[i].types;
-        }
-    }
-    exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "an unknown type");
-    return 0;
-}
-
-static uint32_t exl2__grammar_schema_type_of(const exl2__grammar_schema *s, uint32_t value)
-{
-    static const uint8_t types[] = { 64, 32, 16, 12, 2, 2, 1 }; /* by exl2__json_kind */
-    int64_t number;
-    uint32_t type = types[s->j.tokens[value].kind];
-    return type == EXL2__GRAMMAR_SCHEMA_NUMBER && exl2__json_i64(&s->j, value, &number)
-        ? EXL2__GRAMMAR_SCHEMA_INTEGER : type == EXL2__GRAMMAR_SCHEMA_NUMBER ? EXL2__GRAMMAR_SCHEMA_FRACTION : type;
-}
-
-/* Types that a value of the expanded set may have. Without `type`, keywords about some types allow just these. */
-EXL2__COLD
-static uint32_t exl2__grammar_schema_types(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
-{
-    uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;
-    bool said = false;
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, here = 0;
-        uint32_t type = exl2__grammar_schema_get(s, part, "type");
-        uint32_t values = exl2__grammar_schema_get_kind(s, part, "enum", EXL2__JSON_ARRAY);
-        uint32_t value = exl2__grammar_schema_get(s, part, "const");
-        if (type && s->j.tokens[type].kind == EXL2__JSON_ARRAY) {
-            for (uint32_t k = exl2__json_first(&s->j, type); k; k = exl2__json_next(&s->j, type, k)) {
-                here |= exl2__grammar_schema_type_named(s, k);
-            }
-        } else if (type) {
-            here = exl2__grammar_schema_type_named(s, type);
-        }
-        types &= type ? here : EXL2__GRAMMAR_SCHEMA_ANY;
-        here = value ? exl2__grammar_schema_type_of(s, value) : 0;
-        for (uint32_t k = values ? exl2__json_first(&s->j, values) : 0; k; k = exl2__json_next(&s->j, values, k)) {
-            here |= exl2__grammar_schema_type_of(s, k);
-        }
-        types &= value || values ? here : EXL2__GRAMMAR_SCHEMA_ANY;
-        said = said || type || value || values;
-        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
-            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
-            about |= word->types && exl2__grammar_schema_get(s, part, word->name) ? word->types : 0;
-        }
-    }
-    return set->never ? 0 : said || !about ? types : types & about;
 }
 
 #endif

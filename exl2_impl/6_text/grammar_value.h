@@ -1,13 +1,14 @@
-/* grammar_value.h: values that schemas describe, but for objects: any value, constants, numbers, strings, arrays.
-   takes: expanded sets of subschemas.
-   gives: exl2__grammar_value_shared, _call, _text, _constants, _number, _string, _array.
+/* grammar_value.h: what all values of a schema are made of: rules for any value, texts of constants, counts.
+   takes: a schema that is being read.
+   gives: exl2__grammar_value_shared, _call, _list, _mark, _quoted, _escape, _text, _same, _listed,
+          _count, _never.
    owns:  nothing.
-   next:  grammar_keys.h */
+   next:  grammar_string.h */
 #ifndef EXL2__GRAMMAR_VALUE_H
 #define EXL2__GRAMMAR_VALUE_H
 
 #include "grammar_number.h"
-#include "grammar_schema.h"
+#include "grammar_types.h"
 
 static exl2__grammar_code_piece exl2__grammar_value_regex(exl2__grammar_code *g, const char *regex)
 {
@@ -187,6 +188,13 @@ static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t t
     return used;
 }
 
+static bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, uint32_t b)
+{
+    size_t bytes = exl2__grammar_value_text(s, a, s->buffer);
+    char *other = s->buffer + bytes;
+    return exl2__grammar_value_text(s, b, other) == bytes && memcmp(s->buffer, other, bytes) == 0;
+}
+
 /* How many values the part's const or enum lists; 0 = it has none. *token: where. */
 static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint32_t part, bool is_enum,
                                              uint32_t *token)
@@ -204,7 +212,7 @@ static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, 
     bool is_list = is_enum && s->j.tokens[token].kind == EXL2__JSON_ARRAY;
     for (uint32_t k = is_list ? exl2__json_first(&s->j, token) : is_enum ? 0 : token; k;
          k = is_list ? exl2__json_next(&s->j, token, k) : 0) {
-        if (exl2__grammar_schema_type_of(s, k) & types) {
+        if (exl2__grammar_types_value(s, k) & types) {
             size_t bytes = exl2__grammar_value_text(s, k, room);
             exl2__grammar_choice_add(list, room, bytes);
             room += bytes;
@@ -241,83 +249,7 @@ static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__gram
     }
 }
 
-/* Values that const or enum list; false: the set lists none. */
-EXL2__COLD
-static bool exl2__grammar_value_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                          exl2__grammar_code_piece *out)
-{
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
-        uint32_t list = exl2__grammar_schema_get(s, part, "enum");
-        if (!one && !list) {
-            continue;
-        }
-        for (uint32_t k = 0; k < set->count; k++) { /* other keywords about their types would have to be checked */
-            for (size_t w = 0; w < EXL2__COUNT(exl2__grammar_schema_keywords); w++) {
-                const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[w];
-                uint32_t value = exl2__grammar_schema_get(s, set->parts[k] / 4, word->name);
-                if (value && (word->types & types)) {
-                    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, value - 1,
-                                                "a keyword that is not supported beside enum or const");
-                }
-            }
-        }
-        exl2__grammar_choice values;
-        exl2__grammar_value_listed(s, set, types, &values);
-        *out = exl2__grammar_choice_piece(&values);
-        exl2__grammar_choice_close(&values);
-        return true;
-    }
-    return false;
-}
-
-/* ---- numbers ---- */
-
-/* Is bound a stricter than b? */
-static bool exl2__grammar_value_stricter(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b,
-                                         bool upper)
-{
-    if (!b->present || a->negative != b->negative) {
-        return !b->present || a->negative == upper;
-    }
-    int order = a->digits != b->digits ? (a->digits < b->digits ? -1 : 1) : memcmp(a->whole, b->whole, a->digits);
-    order = order ? order : memcmp(a->part, b->part, sizeof a->part);
-    order = a->negative ? -order : order;
-    return order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper;
-}
-
-static exl2__grammar_code_piece exl2__grammar_value_number(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                           bool integer)
-{
-    static const char *const names[] = { "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum" };
-    exl2__grammar_number_bound bounds[2] = { { 0 } };
-    for (uint32_t i = 0; i < set->count; i++) {
-        for (uint32_t k = 0; k < 4; k++) {
-            uint32_t token =
-                exl2__grammar_schema_get_kind(s, set->parts[i] / 4, names[k], EXL2__JSON_NUMBER);
-            exl2__json_number n;
-            exl2__grammar_number_bound bound;
-            if (!token || !exl2__json_number_of(&s->j, token, &n)) {
-                continue;
-            }
-            bool upper = k >= 2, huge = n.exponent >= 0;
-            if (exl2__grammar_number_set(&bound, &n, k & 1)) {
-                if (exl2__grammar_value_stricter(&bound, &bounds[upper], upper)) {
-                    bounds[upper] = bound;
-                }
-            } else if (!huge || n.negative == upper) { /* beyond all numbers of 15 digits, a bound says nothing */
-                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "a bound of more than 15 digits");
-            }
-        }
-    }
-    if (!bounds[0].present && !bounds[1].present) {
-        return exl2__grammar_value_call(
-            s, integer ? EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER : EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER);
-    }
-    return exl2__grammar_number_piece(s->g, bounds[0], bounds[1], integer);
-}
-
-/* ---- counts, strings, arrays ---- */
+/* ---- counts ---- */
 
 /* The strictest of a keyword that counts. */
 static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
@@ -345,94 +277,6 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
 static exl2__grammar_code_piece exl2__grammar_value_never(exl2__grammar_code *g)
 {
     return exl2__grammar_code_bytes(g, 1, 0);
-}
-
-static const char *exl2__grammar_value_format(const exl2__grammar_schema *s, uint32_t format)
-{
-#define D "(0[1-9]|1[0-9]|2[0-8])"
-#define T "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define Y "(19|20)[0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-" D ")"
-    static const char *const formats[][2] = {
-        { "date-time", Y "T" T }, { "date", Y }, { "time", T },
-        { "uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}" },
-        { "email", "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}" },
-    };
-#undef D
-#undef T
-#undef Y
-    for (size_t i = 0; i < EXL2__COUNT(formats); i++) {
-        if (exl2__json_is(&s->j, format, formats[i][0])) {
-            return formats[i][1];
-        }
-    }
-    return NULL;
-}
-
-EXL2__COLD
-static exl2__grammar_code_piece exl2__grammar_value_string(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
-{
-    exl2__grammar_code *g = s->g;
-    uint32_t min = exl2__grammar_value_count(s, set, "minLength", false);
-    uint32_t max = exl2__grammar_value_count(s, set, "maxLength", true), shape = 0;
-    bool pattern = false;
-    for (uint32_t i = 0; i < set->count; i++) {
-        for (uint32_t k = 0; k < 2; k++) {
-            uint32_t token = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, k ? "pattern" : "format",
-                                                           EXL2__JSON_STRING);
-            if (token && (shape || min || max != EXL2__GRAMMAR_CODE_ENDLESS)) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token,
-                                            "pattern and format are supported alone, not with each other or a length");
-            }
-            pattern = token ? k == 1 : pattern;
-            shape = token ? token : shape;
-        }
-    }
-    if (min > max) {
-        return exl2__grammar_value_never(g);
-    }
-    if (!shape && min == 0 && max == EXL2__GRAMMAR_CODE_ENDLESS) {
-        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_STRING);
-    }
-    if (!shape) {
-        exl2__grammar_code_piece one = exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_CHAR);
-        return exl2__grammar_value_quoted(g, exl2__grammar_code_repeat(g, one, min, max));
-    }
-    const char *text = s->buffer;
-    size_t bytes = exl2__json_text(&s->j, shape, s->buffer, SIZE_MAX);
-    if (!pattern) {
-        text = exl2__grammar_value_format(s, shape);
-        if (!text) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, shape, "an unsupported format");
-            return exl2__grammar_value_never(g);
-        }
-        bytes = strlen(text);
-    }
-    const char *label = g->label;
-    g->label = pattern ? "schema: pattern" : label;
-    g->json = true;
-    exl2__grammar_code_piece piece = exl2__grammar_regex_read(g, text, bytes, !pattern);
-    g->json = false;
-    g->label = label;
-    return exl2__grammar_value_quoted(g, piece);
-}
-
-static exl2__grammar_code_piece exl2__grammar_value_array(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
-{
-    exl2__grammar_schema_set items = { { 0 }, 0, false };
-    uint32_t min = exl2__grammar_value_count(s, set, "minItems", false);
-    uint32_t max = exl2__grammar_value_count(s, set, "maxItems", true);
-    for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get(s, set->parts[i] / 4, "items");
-        if (token && s->j.tokens[token].kind == EXL2__JSON_ARRAY) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1, "a list of schemas in items");
-        } else if (token) {
-            exl2__grammar_schema_add(s, &items, token * 4);
-        }
-    }
-    if (min > max) {
-        return exl2__grammar_value_never(s->g);
-    }
-    return exl2__grammar_value_list(s->g, '[', ']', exl2__grammar_schema_rule(s, &items), min, max);
 }
 
 #endif

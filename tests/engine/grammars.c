@@ -414,8 +414,14 @@ static void refusals(rig *r)
     d.source = "a\n(\xC3\xA9";
     refused(r, d, EXL2_ERR_FORMAT, "regex line 2, column 3: ')' is missing");
     d.kind = EXL2_GRAMMAR_JSON_SCHEMA;
-    d.source = "{\"type\":\"object\",\n  \"not\":{}}";
-    refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: not");
+    d.source = "{\"type\":\"object\",\n  \"contains\":{}}";
+    refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: contains");
+    d.source = "{\"type\":\"null\",\n  \"x-unit\":\"m\"}"; /* means nothing, unless strict */
+    d.strict = true;
+    refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: x-unit");
+    d.strict = false;
+    CHECK_INT(exl2_grammar_make(r->engine, &d, &g), EXL2_OK);
+    CHECK_INT(exl2_grammar_close(r->engine, g), EXL2_OK);
     d.source = "{\"type\":\"obj";
     refused(r, d, EXL2_ERR_FORMAT, "line 1");
     d.kind = EXL2_GRAMMAR_CHOICES;

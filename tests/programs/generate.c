@@ -19,7 +19,8 @@ static void check_grammars(const char *model)
                             "\"act\":{\"enum\":[\"wave\",\"caf\\u00e9\"]}},\"required\":[\"say\",\"act\"]}");
     program_write("ebnf", "root ::= (\"a\" | \"b\"){3}\n");
     program_write("lines", "the key\nthe crown\n");
-    program_write("bad", "{\"not\":{}}");
+    program_write("bad", "{\"contains\":{}}");
+    program_write("loose", "{\"type\":\"null\",\"x-a\":1}");
     json_value *said = program_json(program_run("generate '%s' --prompt Hello --schema '%s/schema' --max 80 "
                                                 "--temperature 1.5 --seed 4 --json", model, folder), &text);
     CHECK_TEXT(program_text(said, "stop"), "grammar");
@@ -44,7 +45,14 @@ static void check_grammars(const char *model)
     CHECK(strlen(out) == 8 && strspn(out, "0123456789-") == 7 && out[4] == '-');
     free(out);
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/bad'", model, folder), 1,
-                     "schema line 1, column 3: an unsupported keyword: not");
+                     "schema line 1, column 3: an unsupported keyword: contains");
+    program_sentence(program_run("generate '%s' --prompt a --schema '%s/loose' --strict", model, folder), 1,
+                     "schema line 1, column 17: an unsupported keyword: x-a");
+    program_sentence(program_run("generate m --prompt a --strict"), 2, "--strict goes with --schema");
+    CHECK_INT(program_run("generate '%s' --prompt Hello --schema '%s/loose'", model, folder), 0);
+    out = program_read("out");
+    CHECK(strcmp(out, "null\n") == 0);
+    free(out);
     program_sentence(program_run("generate '%s' --prompt a --regex 'a{9}' --max 3", model), 1, "at least");
 }
 

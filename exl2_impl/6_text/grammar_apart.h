@@ -1,0 +1,199 @@
+/* grammar_apart.h: subschemas that no value fits at once, and objects that keep away from what they must not be.
+   takes: expanded sets of subschemas.
+   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_keep_apart.
+   owns:  nothing.
+   next:  grammar_branch.h */
+#ifndef EXL2__GRAMMAR_APART_H
+#define EXL2__GRAMMAR_APART_H
+
+#include "grammar_object.h"
+
+/* Is some constant of the part allowed by the other part's constants? Both list some. */
+EXL2__COLD
+static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
+{
+    exl2__grammar_schema_set both = { { part * 4, other * 4 }, { 0 }, 2, 0, false };
+    exl2__grammar_choice values;
+    exl2__grammar_value_listed(s, &both, EXL2__GRAMMAR_SCHEMA_ANY, &values);
+    bool shared = values.count || s->g->result < 0;
+    exl2__grammar_choice_close(&values);
+    return shared;
+}
+
+/* Do the two sets name different constants? */
+EXL2__COLD
+static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                          const exl2__grammar_schema_set *b)
+{
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t part = a->parts[i] / 4;
+        if (!exl2__grammar_schema_get(s, part, "const") && !exl2__grammar_schema_get(s, part, "enum")) {
+            continue;
+        }
+        for (uint32_t k = 0; k < b->count; k++) {
+            uint32_t other = b->parts[k] / 4;
+            bool lists = exl2__grammar_schema_get(s, other, "const") || exl2__grammar_schema_get(s, other, "enum");
+            if (lists && !exl2__grammar_apart_shared(s, part, other)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Can no value be of both sets, by its type or as a constant? Both are expanded. */
+static bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                       const exl2__grammar_schema_set *b)
+{
+    return (exl2__grammar_types_of(s, a, false) & exl2__grammar_types_of(s, b, false)) == 0
+        || exl2__grammar_apart_constants(s, a, b);
+}
+
+/* Does `a` require a key that `b` forbids, or a key whose values differ? (They need not: `b` may leave the key out,
+   unless it requires it too.) */
+EXL2__COLD
+static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                        const exl2__grammar_schema_set *b)
+{
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, a->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+            exl2__grammar_schema_set x, y;
+            bool patterns = false; /* they speak of keys too */
+            for (uint32_t p = 0; p < b->count; p++) {
+                patterns = patterns || exl2__grammar_schema_get(s, b->parts[p] / 4, "patternProperties");
+            }
+            if (s->j.tokens[k].kind != EXL2__JSON_STRING || !exl2__grammar_object_value(s, a, k, NULL, 0, &x)) {
+                continue;
+            }
+            for (uint32_t p = 0; p < b->count && patterns; p++) { /* a property is one, whatever they say */
+                patterns = !exl2__grammar_object_property(s, b->parts[p] / 4, k);
+            }
+            if (patterns) {
+                continue;
+            }
+            if (!exl2__grammar_object_value(s, b, k, NULL, 0, &y)) {
+                return true;
+            }
+            exl2__grammar_schema_expand(s, &x);
+            exl2__grammar_schema_expand(s, &y);
+            if (exl2__grammar_apart_values(s, &x, &y)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Can no value be of both subschemas? */
+EXL2__COLD
+static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
+{
+    exl2__grammar_schema_set a = { { left * 4 }, { 0 }, 1, 0, false }, b = { { right * 4 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_expand(s, &a);
+    exl2__grammar_schema_expand(s, &b);
+    uint32_t both = exl2__grammar_types_of(s, &a, false) & exl2__grammar_types_of(s, &b, false);
+    return both == 0 || exl2__grammar_apart_constants(s, &a, &b)
+        || (both == EXL2__GRAMMAR_SCHEMA_OBJECT
+            && (exl2__grammar_apart_members(s, &a, &b) || exl2__grammar_apart_members(s, &b, &a)));
+}
+
+/* ---- objects that must not be others ---- */
+
+/* Does the object that is written lack a member that the other set requires? */
+static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                      const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
+{
+    for (uint32_t i = 0; i < other->count; i++) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+            if (!exl2__grammar_object_possible(s, o, set, k)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Keeps a required member of the set from what the other set says of it. `constants`: only where that is a list. */
+static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other,
+                                       uint32_t not, bool constants)
+{
+    for (uint32_t i = 0; i < other->count; i++) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "properties", EXL2__JSON_OBJECT);
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+            exl2__grammar_schema_set value = { { (k + 1) * 4 }, { 0 }, 1, 0, false };
+            bool one;
+            if (!exl2__grammar_object_requires(s, set, k)) {
+                continue;
+            }
+            exl2__grammar_schema_expand(s, &value);
+            uint32_t types = exl2__grammar_types_of(s, &value, false);
+            bool plain = exl2__grammar_figure_lists(s, &value, &one)
+                || (types && !exl2__grammar_types_speaks(s, &value, types));
+            if (plain == constants && value.count && o->not_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
+                o->not_keys[o->not_count] = k;
+                o->not_values[o->not_count++] = (k + 1) * 2 + (not & 1);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Forbids a member that the other set requires and this one does not. */
+static bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
+{
+    for (uint32_t i = 0; i < other->count; i++) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+            if (!exl2__grammar_object_requires(s, set, k) && o->forbidden_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
+                o->forbidden[o->forbidden_count++] = k;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Makes the number of members fail what the other set says of it. */
+static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                      const exl2__grammar_schema_set *other)
+{
+    uint32_t least = exl2__grammar_value_count(s, other, "minProperties", false);
+    uint32_t most = exl2__grammar_value_count(s, other, "maxProperties", true);
+    if (most != EXL2__GRAMMAR_CODE_ENDLESS) {
+        o->min = exl2__max32(o->min, most + 1);
+    } else if (least) {
+        o->max = exl2__min32(o->max, least - 1);
+    }
+    return least || most != EXL2__GRAMMAR_CODE_ENDLESS;
+}
+
+/* Decides by which of its conditions the object fails each subschema that must not hold: by one that it fails anyway,
+   or else by the least loss. false: an error. */
+EXL2__COLD
+static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                            const exl2__grammar_schema_set *set)
+{
+    for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_OBJECT, &other)) {
+            continue;
+        }
+        bool apart = exl2__grammar_apart_constants(s, set, &other) || exl2__grammar_apart_members(s, set, &other)
+            || exl2__grammar_apart_lacks(s, o, set, &other)
+            || exl2__grammar_apart_member(s, o, set, &other, set->nots[i], true)
+            || exl2__grammar_apart_forbid(s, o, set, &other)
+            || exl2__grammar_apart_member(s, o, set, &other, set->nots[i], false)
+            || exl2__grammar_apart_count(s, o, &other);
+        if (!apart) {
+            exl2__grammar_types_refuse_not(s, set->nots[i]);
+        }
+    }
+    return s->g->result == EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,292 @@
+/* grammar_branch.h: choices between schemas, and the whole way from a schema to an automaton.
+   takes: untrusted JSON.
+   gives: exl2__grammar_branch_read.
+   owns:  nothing that outlives the call.
+   next:  grammar.h */
+#ifndef EXL2__GRAMMAR_BRANCH_H
+#define EXL2__GRAMMAR_BRANCH_H
+
+#include "grammar_apart.h"
+
+/* ---- choices ---- */
+
+/* Adds to a branch of oneOf that no other branch may hold, but for those that cannot hold with it anyway. `apart`: bits
+   of the pairs that are known to be disjoint. */
+EXL2__COLD
+static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_schema_set *branch, uint32_t list,
+                                       uint32_t at, uint32_t *apart)
+{
+    uint32_t count = s->j.tokens[list].count, own = exl2__json_first(&s->j, list), other = own;
+    for (uint32_t i = 0; i < at; i++) {
+        own = exl2__json_next(&s->j, list, own);
+    }
+    for (uint32_t i = 0; i < count && s->g->result == EXL2_OK; i++, other = exl2__json_next(&s->j, list, other)) {
+        uint32_t low = i < at ? i : at, high = i < at ? at : i, pair = high * EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + low;
+        if (i > at && exl2__grammar_apart_disjoint(s, own, other)) {
+            apart[pair / 32] |= 1u << pair % 32;
+        }
+        if (i != at && !(apart[pair / 32] >> pair % 32 & 1)) {
+            exl2__grammar_schema_add_not(s, branch, other * 2 + 1);
+        }
+    }
+}
+
+/* Refuses a branch that leads back to the set itself with no value in between. */
+EXL2__COLD
+static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
+                                       uint32_t list, uint32_t token)
+{
+    exl2__grammar_schema_set branch = { { token * 4 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_expand(s, &branch);
+    for (uint32_t i = 0; i < branch.count; i++) {
+        for (uint32_t o = 0; o < set->count; o++) {
+            if (set->parts[o] / 4 == branch.parts[i] / 4 && (set->parts[o] / 4 == part / 4 || set->parts[o] % 4)) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
+                                            "a schema that refers to itself with no value in between");
+            }
+        }
+    }
+}
+
+/* Does the object have keys of these words only? */
+static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
+                                      size_t count)
+{
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        bool known = false;
+        for (size_t i = 0; i < count && !known; i++) {
+            known = exl2__json_is(&s->j, k, words[i]);
+        }
+        if (!known) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Branches that list values and nothing else, in a schema that says no more than a type: their values are one list,
+   however many there are. false: the schema is not of this kind, or branches of oneOf share a value. */
+EXL2__COLD
+static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
+                                        exl2__grammar_code_piece *out)
+{
+    static const char *const words[] = { "const", "enum", "type", "title", "description", "$comment", "deprecated" };
+    static const char *const outer[] = { "anyOf", "oneOf", "type", "title", "description", "$comment", "deprecated",
+                                         "$defs", "definitions", "$schema", "$id", "default", "examples" };
+    uint32_t part = set->parts[0] / 4, total = 0, token;
+    bool is_one_of = exl2__json_is(&s->j, list - 1, "oneOf");
+    if (set->count != 1 || set->not_count || !exl2__grammar_branch_only(s, part, outer, EXL2__COUNT(outer))
+        || exl2__grammar_schema_get(s, part, is_one_of ? "anyOf" : "oneOf")) {
+        return false;
+    }
+    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
+        uint32_t one = exl2__grammar_value_count_of(s, k, false, &token);
+        uint32_t many = exl2__grammar_value_count_of(s, k, true, &token);
+        if ((one > 0) == (many > 0) || !exl2__grammar_branch_only(s, k, words, EXL2__COUNT(words))) {
+            return false;
+        }
+        total += one + many;
+    }
+    exl2__grammar_choice values;
+    exl2__grammar_choice_open(s->g, total, &values);
+    uint32_t types = exl2__grammar_types_of(s, set, true);
+    char *room = s->buffer;
+    for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
+        exl2__grammar_schema_set branch = { { k * 4 }, { 0 }, 1, 0, false };
+        bool is_enum = exl2__grammar_value_count_of(s, k, true, &token) > 0;
+        exl2__grammar_value_count_of(s, k, is_enum, &token);
+        room = exl2__grammar_value_spell(s, token, is_enum, types & exl2__grammar_types_of(s, &branch, true), room,
+                                         &values);
+    }
+    bool twice = exl2__grammar_choice_sort(&values) > 0;
+    if (!twice || !is_one_of) {
+        *out = exl2__grammar_choice_piece(&values);
+    }
+    exl2__grammar_choice_close(&values);
+    return !twice || !is_one_of;
+}
+
+/* The set with each branch of a list, `chosen` marking that this list is dealt with. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                          uint32_t part, uint32_t list, uint32_t chosen)
+{
+    exl2__grammar_code *g = s->g;
+    exl2__grammar_code_piece all = { 0, 0 };
+    uint32_t count = s->j.tokens[list].count, at = 0;
+    void *memory = NULL;
+    uint64_t bytes = EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX * EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX / 8;
+    if (exl2__grammar_branch_values(s, set, list, &all)) {
+        return all;
+    }
+    if (count == 0 || count > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, list - 1, "a list of branches must have 1 to 256");
+        return exl2__grammar_value_never(g);
+    }
+    if (chosen == 2 && g->result == EXL2_OK) {
+        g->result = exl2__alloc(g->c, bytes, 4, EXL2_MEM_GENERAL, &memory);
+    }
+    if (g->result < 0) {
+        return exl2__grammar_value_never(g);
+    }
+    if (memory) {
+        memset(memory, 0, bytes);
+    }
+    for (uint32_t k = exl2__json_first(&s->j, list); k && g->result == EXL2_OK;
+         k = exl2__json_next(&s->j, list, k)) {
+        exl2__grammar_branch_check(s, set, part, list, k);
+        exl2__grammar_schema_set branch = *set;
+        exl2__grammar_schema_add(s, &branch, part | chosen);
+        exl2__grammar_schema_add(s, &branch, k * 4);
+        if (memory) {
+            exl2__grammar_branch_alone(s, &branch, list, at++, (uint32_t *)memory);
+        }
+        exl2__grammar_code_or(g, &all, exl2__grammar_code_call(g, exl2__grammar_schema_rule(s, &branch)));
+    }
+    exl2__free(g->c, memory, memory ? bytes : 0, EXL2_MEM_GENERAL);
+    return all;
+}
+
+/* ---- all kinds of values ---- */
+
+/* true, false or both, as far as the set's nots let them be. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schema *s,
+                                                             const exl2__grammar_schema_set *set)
+{
+    static const exl2__json_kind kinds[] = { EXL2__JSON_FALSE, EXL2__JSON_TRUE };
+    bool may[2] = { true, true };
+    for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        bool one;
+        if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_BOOLEAN, &other)) {
+            continue;
+        }
+        uint32_t list = exl2__grammar_figure_lists(s, &other, &one);
+        if (!list) {
+            exl2__grammar_types_refuse_not(s, set->nots[i]);
+        }
+        for (uint32_t k = one ? list : list ? exl2__json_first(&s->j, list) : 0; k;
+             k = one ? 0 : exl2__json_next(&s->j, list, k)) {
+            for (uint32_t b = 0; b < 2; b++) {
+                may[b] = may[b] && s->j.tokens[k].kind != kinds[b];
+            }
+        }
+    }
+    return may[0] || may[1] ? exl2__grammar_value_regex(s->g, may[0] && may[1] ? "true|false" : may[1] ? "true"
+                                                                  : "false")
+        : exl2__grammar_value_never(s->g);
+}
+
+/* null, unless a constant that must not be is null. */
+EXL2__COLD
+static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+{
+    bool may = true;
+    for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        bool one;
+        if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_NULL, &other)) {
+            continue;
+        }
+        may = false; /* its type is in the list, so it is; and other keywords are not about null */
+        if (!exl2__grammar_figure_lists(s, &other, &one)) {
+            exl2__grammar_types_refuse_not(s, set->nots[i]);
+        }
+    }
+    return may;
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+{
+    exl2__grammar_code *g = s->g;
+    exl2__grammar_code_piece all = { 0, 0 };
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t chosen = 1; chosen <= 2; chosen++) {
+            uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, chosen == 1 ? "anyOf" : "oneOf",
+                                                          EXL2__JSON_ARRAY);
+            if (list && !(set->parts[i] & chosen)) {
+                return exl2__grammar_branch_list(s, set, set->parts[i], list, chosen);
+            }
+        }
+    }
+    uint32_t types = exl2__grammar_types_of(s, set, true);
+    if (types == 0) {
+        return exl2__grammar_value_never(g);
+    }
+    if (set->count == 0 && set->not_count == 0) {
+        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE);
+    }
+    if (exl2__grammar_figure_constants(s, set, types, &all)) {
+        return all;
+    }
+    if ((types & EXL2__GRAMMAR_SCHEMA_NULL) && exl2__grammar_branch_null(s, set)) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_code_word(g, "null"));
+    }
+    if (types & EXL2__GRAMMAR_SCHEMA_BOOLEAN) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_branch_boolean(s, set));
+    }
+    if (types & EXL2__GRAMMAR_SCHEMA_NUMBER) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_figure_piece(s, set, types));
+    }
+    if (types & EXL2__GRAMMAR_SCHEMA_STRING) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_string_piece(s, set));
+    }
+    if (types & EXL2__GRAMMAR_SCHEMA_ARRAY) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_array_piece(s, set));
+    }
+    if (types & EXL2__GRAMMAR_SCHEMA_OBJECT) {
+        exl2__grammar_code_or(g, &all, exl2__grammar_object_piece(s, set));
+    }
+    return all.first ? all : exl2__grammar_value_never(g);
+}
+
+/* ---- schemas ---- */
+
+static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
+{
+    exl2__grammar_schema_set root = { { 0 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_rule(s, &root); /* rule 0 */
+    for (uint32_t i = 0; i < s->made_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_made made = s->made[i];
+        exl2__grammar_schema_set set = { { 0 }, { 0 }, made.count, made.not_count, made.never };
+        memcpy(set.parts, s->pool + made.parts, set.count * sizeof *set.parts);
+        memcpy(set.nots, s->pool + made.parts + made.count, set.not_count * sizeof *set.nots);
+        exl2__grammar_code_define(s->g, made.rule, exl2__grammar_branch_body(s, &set));
+    }
+}
+
+/* Fills a code that is just opened. `strict`: no keyword is passed over that may say something about values. */
+EXL2__COLD
+static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
+                                      const exl2__grammar_vocab *vocab, bool strict)
+{
+    exl2__grammar_schema s = { 0 };
+    void *buffer;
+    uint64_t room = 32 * (uint64_t)bytes + 64;
+    exl2__arena refs = { 0 };
+    s.g = g;
+    s.vocab = vocab;
+    s.strict = strict;
+    s.lists = 13 * bytes;
+    g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
+    if (g->result < 0) {
+        return;
+    }
+    g->result = exl2__alloc(g->c, room, 8, EXL2_MEM_GENERAL, &buffer);
+    if (g->result == EXL2_OK) {
+        s.buffer = (char *)buffer;
+        exl2__grammar_ref_open(&s, &refs);
+        if (g->result == EXL2_OK) {
+            exl2__grammar_branch_rules(&s);
+        }
+        exl2__arena_close(g->c, &refs);
+        exl2__free(g->c, buffer, room, EXL2_MEM_GENERAL);
+    }
+    exl2__free(g->c, s.made, (uint64_t)s.made_room * sizeof *s.made, EXL2_MEM_GENERAL);
+    exl2__free(g->c, s.pool, (uint64_t)s.pool_room * sizeof *s.pool, EXL2_MEM_GENERAL);
+    exl2__json_close(g->c, &s.j);
+}
+
+#endif

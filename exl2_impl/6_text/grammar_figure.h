@@ -1,0 +1,476 @@
+/* grammar_figure.h: numbers of a schema, between bounds and as multiples; and its constants, as far as the rest of the
+   schema lets them stay.
+   takes: expanded sets of subschemas.
+   gives: exl2__grammar_figure_piece, exl2__grammar_figure_language, exl2__grammar_figure_holds,
+          exl2__grammar_figure_constants, exl2__grammar_figure_lists.
+   owns:  nothing.
+   next:  grammar_sequence.h */
+#ifndef EXL2__GRAMMAR_FIGURE_H
+#define EXL2__GRAMMAR_FIGURE_H
+
+#include "grammar_string.h"
+
+#define EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX 1000u
+
+/* ---- bounds ---- */
+
+/* What a set says of numbers. */
+typedef struct exl2__grammar_figure {
+    exl2__grammar_number_bound bounds[2]; /* lower, upper */
+    uint32_t multiple;                    /* 1: any number */
+    bool integer;
+} exl2__grammar_figure;
+
+/* Is bound a stricter than b? */
+static bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b,
+                                          bool upper)
+{
+    if (!b->present || a->negative != b->negative) {
+        return !b->present || a->negative == upper;
+    }
+    int order = a->digits != b->digits ? (a->digits < b->digits ? -1 : 1) : memcmp(a->whole, b->whole, a->digits);
+    order = order ? order : memcmp(a->part, b->part, sizeof a->part);
+    order = a->negative ? -order : order;
+    return order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper;
+}
+
+static const char *const exl2__grammar_figure_bounds[] = { "minimum", "exclusiveMinimum", "maximum",
+                                                           "exclusiveMaximum" };
+
+/* Makes a bound stricter by the number `token`. */
+static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token, bool upper,
+                                       bool exclusive)
+{
+    exl2__json_number n;
+    exl2__grammar_number_bound bound;
+    if (!exl2__json_number_of(&s->j, token, &n)) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token - 1, "a keyword's value is of the wrong type");
+    } else if (exl2__grammar_number_set(&bound, &n, exclusive)) {
+        if (exl2__grammar_figure_stricter(&bound, &f->bounds[upper], upper)) {
+            f->bounds[upper] = bound;
+        }
+    } else if (n.exponent < 0 || n.negative == upper) { /* beyond all numbers of 15 digits, a bound says nothing */
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "a bound of more than 15 digits");
+    }
+}
+
+/* The part's bound of this name, or 0. Draft 4 has exclusiveMinimum: true beside minimum; *exclusive says so. */
+static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part, uint32_t name, bool *exclusive)
+{
+    uint32_t token = exl2__grammar_schema_get(s, part, exl2__grammar_figure_bounds[name]);
+    uint32_t flag = name & 1 ? token : exl2__grammar_schema_get(s, part, exl2__grammar_figure_bounds[name + 1]);
+    *exclusive = (name & 1) || (flag && s->j.tokens[flag].kind == EXL2__JSON_TRUE);
+    bool is_flag = (name & 1) && token && (s->j.tokens[token].kind == EXL2__JSON_TRUE
+                                           || s->j.tokens[token].kind == EXL2__JSON_FALSE);
+    return is_flag ? 0 : token;
+}
+
+/* The smallest number that is a multiple of both. */
+static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
+{
+    uint64_t value = 0, a, b;
+    if (!exl2__json_u64(&s->j, token, &value) || value == 0 || value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
+                                    "multipleOf is supported for integers from 1 to 1,000");
+        return;
+    }
+    for (a = f->multiple, b = value; b;) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    value = f->multiple / a * value;
+    if (value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
+                                    "multiples of more than 1,000, together with another multipleOf");
+        return;
+    }
+    f->multiple = (uint32_t)value;
+    f->integer = true;
+}
+
+EXL2__COLD
+static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                    bool integer)
+{
+    exl2__grammar_figure f = { { { 0 }, { 0 } }, 1, integer };
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i] / 4, multiple = exl2__grammar_schema_get(s, part, "multipleOf");
+        for (uint32_t k = 0; k < 4; k++) {
+            bool exclusive;
+            uint32_t token = exl2__grammar_figure_get(s, part, k, &exclusive);
+            if (token) {
+                exl2__grammar_figure_bound(s, &f, token, k >= 2, exclusive);
+            }
+        }
+        if (multiple) {
+            exl2__grammar_figure_multiple(s, &f, multiple);
+        }
+    }
+    return f;
+}
+
+/* ---- what numbers must not be ---- */
+
+/* Rules out one number, however it is written. */
+EXL2__COLD
+static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t token)
+{
+    exl2__json_number n;
+    exl2__grammar_number_bound b;
+    size_t used = 0;
+    if (!exl2__json_number_of(&s->j, token, &n) || !exl2__grammar_number_set(&b, &n, false)) {
+        return; /* too long to be written at all */
+    }
+    memcpy(s->buffer, "-?", 2);
+    used = n.digits == 0 ? 2 : b.negative;
+    memcpy(s->buffer + used, b.whole, b.digits);
+    used += b.digits;
+    if (b.parts) {
+        s->buffer[used++] = '\\';
+        s->buffer[used++] = '.';
+        memcpy(s->buffer + used, b.part, b.parts);
+        used += b.parts;
+        memcpy(s->buffer + used, "0*", 2);
+        used += 2;
+    } else {
+        memcpy(s->buffer + used, "(\\.0*)?", 7);
+        used += 7;
+    }
+    exl2__grammar_words_regex(w, s->buffer, used, true, false, EXL2__GRAMMAR_WORDS_NOT);
+}
+
+/* Keeps away from the first condition of a set that can be failed; false: there is none. */
+EXL2__COLD
+static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
+                                     const exl2__grammar_schema_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
+        uint32_t list = exl2__grammar_schema_get(s, part, "enum");
+        if (one) {
+            exl2__grammar_figure_not_one(s, w, one);
+            return true;
+        }
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
+            exl2__grammar_figure_not_one(s, w, k);
+        }
+        if (list) {
+            return true;
+        }
+        for (uint32_t k = 0; k < 4; k++) {
+            bool exclusive;
+            uint32_t token = exl2__grammar_figure_get(s, part, k, &exclusive);
+            if (token) {
+                exl2__grammar_figure_bound(s, f, token, k < 2, !exclusive);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- numbers ---- */
+
+/* All that the set says of numbers, as a language. */
+EXL2__COLD
+static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                          uint32_t types, exl2__grammar_words *w)
+{
+    static const char integers[] = "-?[0-9]+(\\.0*)?";
+    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, !(types & EXL2__GRAMMAR_SCHEMA_FRACTION));
+    exl2__grammar_code code;
+    for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        uint32_t both = exl2__grammar_types_not(s, set->nots[i], types & EXL2__GRAMMAR_SCHEMA_NUMBER, &other);
+        if (both && !exl2__grammar_figure_not(s, w, &f, &other)) {
+            exl2__grammar_types_refuse_not(s, set->nots[i]);
+        }
+    }
+    if (!(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {
+        exl2__grammar_words_regex(w, integers, sizeof integers - 1, true, false, EXL2__GRAMMAR_WORDS_NOT);
+    }
+    for (uint32_t upper = 0; f.multiple > 16 && upper < 2; upper++) { /* few digits, as each has its own remainders */
+        exl2__grammar_number_bound far;
+        exl2__grammar_number_set_integer(&far, (f.multiple > 100 ? 99999 : 999999) * (upper ? 1 : -1));
+        if (!f.bounds[upper].present && (!f.bounds[!upper].present || f.bounds[!upper].digits <= far.digits)) {
+            f.bounds[upper] = far;
+        }
+    }
+    w->multiple = f.multiple > 1 ? f.multiple : 0;
+    if (s->g->result == EXL2_OK) {
+        s->g->result = exl2__grammar_code_open(s->g->c, &code, s->g->label);
+        exl2__grammar_code_rule(&code);
+        exl2__grammar_code_define(&code, 0, exl2__grammar_number_piece(&code, f.bounds[0], f.bounds[1], f.integer));
+        exl2__grammar_words_add(w, &code, EXL2__GRAMMAR_WORDS_MUST);
+    }
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema *s,
+                                                           const exl2__grammar_schema_set *set, uint32_t types)
+{
+    bool integer = !(types & EXL2__GRAMMAR_SCHEMA_FRACTION);
+    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
+    uint32_t nots = 0;
+    for (uint32_t i = 0; i < set->not_count; i++) {
+        exl2__grammar_schema_set other;
+        nots += exl2__grammar_types_not(s, set->nots[i], types & EXL2__GRAMMAR_SCHEMA_NUMBER, &other) != 0;
+    }
+    if (f.multiple > 1 || nots || !(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {
+        exl2__grammar_words w;
+        exl2__grammar_words_open(s->g, s->vocab, &w);
+        exl2__grammar_figure_language(s, set, types, &w);
+        exl2__grammar_code_piece piece = exl2__grammar_words_piece(&w, false);
+        exl2__grammar_words_close(&w);
+        return piece;
+    }
+    if (!f.bounds[0].present && !f.bounds[1].present) {
+        return exl2__grammar_value_call(
+            s, f.integer ? EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER : EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER);
+    }
+    return exl2__grammar_number_piece(s->g, f.bounds[0], f.bounds[1], f.integer);
+}
+
+/* ---- constants ---- */
+
+typedef enum exl2__grammar_figure_answer {
+    EXL2__GRAMMAR_FIGURE_NO,
+    EXL2__GRAMMAR_FIGURE_YES,
+    EXL2__GRAMMAR_FIGURE_UNKNOWN
+} exl2__grammar_figure_answer;
+
+static bool exl2__grammar_figure_listed(const exl2__grammar_schema *s, uint32_t list, uint32_t value)
+{
+    bool found = false;
+    for (uint32_t k = exl2__json_first(&s->j, list); k && !found; k = exl2__json_next(&s->j, list, k)) {
+        found = s->j.tokens[k].kind == s->j.tokens[value].kind && exl2__grammar_value_same(s, k, value);
+    }
+    return found;
+}
+
+static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t value)
+{
+    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, false);
+    exl2__grammar_number_bound bound;
+    exl2__json_number n;
+    uint64_t size;
+    bool bounded = f.bounds[0].present || f.bounds[1].present;
+    exl2__json_number_of(&s->j, value, &n);
+    if (bounded && !exl2__grammar_number_set(&bound, &n, false)) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, value, "a constant of more than 15 digits beside a bound");
+        return false;
+    }
+    for (uint32_t upper = 0; upper < 2; upper++) {
+        if (f.bounds[upper].present && exl2__grammar_figure_stricter(&f.bounds[upper], &bound, upper)) {
+            return false;
+        }
+    }
+    return f.multiple <= 1 || (exl2__json_number_u64(&n, &size) && size % f.multiple == 0);
+}
+
+/* Is the constant in a language of strings? */
+static exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema *s, exl2__grammar_words *w,
+                                                           uint32_t value)
+{
+    size_t bytes = exl2__json_text(&s->j, value, s->buffer, SIZE_MAX);
+    return exl2__grammar_words_accepts(w, s->buffer, bytes) != EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_FIGURE_YES
+        : EXL2__GRAMMAR_FIGURE_NO;
+}
+
+/* Is the constant a value of the set, apart from what the set must not be? `listed`: the constants of the set are known
+   to hold it. `w`: the set's language of strings, if it is made already. */
+EXL2__COLD
+static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schema *s,
+                                                             const exl2__grammar_schema_set *set, uint32_t value,
+                                                             bool listed, exl2__grammar_words *w)
+{
+    uint32_t type = exl2__grammar_types_value(s, value);
+    bool speaks = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
+        uint32_t list = exl2__grammar_schema_get(s, part, "enum");
+        if (!listed && ((one && !exl2__grammar_value_same(s, one, value))
+                        || (list && !exl2__grammar_figure_listed(s, list, value)))) {
+            return EXL2__GRAMMAR_FIGURE_NO;
+        }
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+            speaks = speaks || ((word->types & type) && exl2__grammar_schema_get(s, part, word->name));
+        }
+        for (uint32_t chosen = 1; chosen <= 2; chosen++) {
+            bool either = exl2__grammar_schema_get(s, part, chosen == 1 ? "anyOf" : "oneOf") != 0;
+            if (either && !(set->parts[i] & chosen)) {
+                return EXL2__GRAMMAR_FIGURE_UNKNOWN;
+            }
+        }
+    }
+    if (!speaks) {
+        return EXL2__GRAMMAR_FIGURE_YES;
+    }
+    if (type & EXL2__GRAMMAR_SCHEMA_NUMBER) {
+        return exl2__grammar_figure_within(s, set, value) ? EXL2__GRAMMAR_FIGURE_YES : EXL2__GRAMMAR_FIGURE_NO;
+    }
+    if (type == EXL2__GRAMMAR_SCHEMA_STRING && !w) {
+        exl2__grammar_words own_words;
+        exl2__grammar_words_open(s->g, s->vocab, &own_words);
+        exl2__grammar_string_language(s, set, &own_words);
+        exl2__grammar_figure_answer answer = exl2__grammar_figure_in(s, &own_words, value);
+        exl2__grammar_words_close(&own_words);
+        return answer;
+    }
+    if (type == EXL2__GRAMMAR_SCHEMA_STRING) {
+        return exl2__grammar_figure_in(s, w, value);
+    }
+    return EXL2__GRAMMAR_FIGURE_UNKNOWN;
+}
+
+/* May the constant stay, which is in all lists of the set, by what the set says otherwise? */
+EXL2__COLD
+static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
+                                       uint32_t value, exl2__grammar_words *w)
+{
+    uint32_t type = exl2__grammar_types_value(s, value);
+    if (!(type & types)) {
+        return false;
+    }
+    exl2__grammar_figure_answer answer = exl2__grammar_figure_fits(s, set, value, true, w);
+    if (answer == EXL2__GRAMMAR_FIGURE_UNKNOWN) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, value,
+                                    "a constant beside keywords that are not supported there");
+    }
+    for (uint32_t i = 0; i < set->not_count && answer == EXL2__GRAMMAR_FIGURE_YES; i++) {
+        exl2__grammar_schema_set other;
+        if (exl2__grammar_types_not(s, set->nots[i], type, &other)) {
+            exl2__grammar_figure_answer fits = exl2__grammar_figure_fits(s, &other, value, false, NULL);
+            bool unknown = fits == EXL2__GRAMMAR_FIGURE_UNKNOWN
+                || (fits == EXL2__GRAMMAR_FIGURE_YES && other.not_count);
+            if (unknown) {
+                exl2__grammar_types_refuse_not(s, set->nots[i]);
+            }
+            answer = fits == EXL2__GRAMMAR_FIGURE_NO ? answer : EXL2__GRAMMAR_FIGURE_NO;
+        }
+    }
+    return answer == EXL2__GRAMMAR_FIGURE_YES;
+}
+
+/* The list of a set from which its constants come: an enum, or a const (*one); 0: it has none. */
+static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                           bool *one)
+{
+    uint32_t best = 0;
+    *one = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, "enum");
+        uint32_t value = exl2__grammar_schema_get(s, set->parts[i] / 4, "const");
+        if (value) {
+            *one = true;
+            return value;
+        }
+        best = list && (!best || s->j.tokens[list].count < s->j.tokens[best].count) ? list : best;
+    }
+    return best;
+}
+
+/* Opens the language of the set's strings in *w, if any of its constants has to be compared with it. */
+EXL2__COLD
+static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s,
+                                                         const exl2__grammar_schema_set *set, uint32_t types,
+                                                         exl2__grammar_words *w)
+{
+    static const char *const names[] = { "minLength", "maxLength", "pattern", "format" };
+    exl2__grammar_schema_set plain = { { 0 }, { 0 }, 0, 0, false };
+    bool speaks = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t k = 0; k < 4; k++) {
+            speaks = speaks || exl2__grammar_schema_get(s, set->parts[i] / 4, names[k]);
+        }
+    }
+    if (!speaks || !(types & EXL2__GRAMMAR_SCHEMA_STRING)) {
+        return NULL;
+    }
+    memcpy(plain.parts, set->parts, sizeof plain.parts); /* what it must not be is looked at value by value */
+    plain.count = set->count;
+    exl2__grammar_words_open(s->g, s->vocab, w);
+    exl2__grammar_string_language(s, &plain, w);
+    return w;
+}
+
+/* Does the set say nothing about its constants but which they are? */
+static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                      uint32_t types)
+{
+    bool bare = set->not_count == 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords) && bare; k++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+            bare = !(word->types & types) || !exl2__grammar_schema_get(s, set->parts[i] / 4, word->name);
+        }
+    }
+    return bare;
+}
+
+/* Adds to a list the text of a constant that may stay and that `met` holds too. Returns where there is room again. */
+static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
+                                       uint32_t value, exl2__grammar_words *w, const exl2__grammar_choice *met,
+                                       exl2__grammar_choice *kept)
+{
+    exl2__grammar_choice_text one = { s->buffer, exl2__grammar_value_text(s, value, s->buffer) };
+    uint32_t low = 0, high = met->count;
+    while (low < high) {
+        uint32_t at = low + (high - low) / 2;
+        int order = exl2__grammar_choice_order(&met->texts[at], &one);
+        low = order < 0 ? at + 1 : low;
+        high = order < 0 ? high : at;
+    }
+    char *room = s->buffer, *next = room + one.bytes;
+    if (low == met->count || exl2__grammar_choice_order(&met->texts[low], &one) != 0) {
+        return room;
+    }
+    s->buffer = next; /* what else is compared has its texts behind this one */
+    bool stays = exl2__grammar_figure_holds(s, set, types, value, w);
+    s->buffer = room;
+    if (stays) {
+        exl2__grammar_choice_add(kept, one.text, one.bytes);
+    }
+    return stays ? next : room;
+}
+
+/* Values that const or enum list; false: the set lists none. */
+EXL2__COLD
+static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                           uint32_t types, exl2__grammar_code_piece *out)
+{
+    exl2__grammar_words words;
+    exl2__grammar_choice met, kept;
+    bool one;
+    uint32_t list = exl2__grammar_figure_lists(s, set, &one);
+    char *room = s->buffer;
+    if (!list) {
+        return false;
+    }
+    exl2__grammar_words *w = exl2__grammar_figure_strings(s, set, types, &words);
+    exl2__grammar_value_listed(s, set, types, &met);
+    if (exl2__grammar_figure_bare(s, set, types)) {
+        *out = exl2__grammar_choice_piece(&met);
+        exl2__grammar_choice_close(&met);
+        return true;
+    }
+    exl2__grammar_choice_open(s->g, one ? 1 : s->j.tokens[list].count, &kept);
+    s->buffer += s->lists; /* texts of `met` lie before */
+    for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
+         k = one ? 0 : exl2__json_next(&s->j, list, k)) {
+        s->buffer = exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);
+    }
+    exl2__grammar_choice_sort(&kept);
+    *out = exl2__grammar_choice_piece(&kept);
+    s->buffer = room;
+    exl2__grammar_choice_close(&kept);
+    exl2__grammar_choice_close(&met);
+    if (w) {
+        exl2__grammar_words_close(w);
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* grammar_sequence.h: members of a list that keep their order, some of them left out, between a least and a greatest
+   number of them.
+   takes: pieces, one a member.
+   gives: exl2__grammar_sequence, _open, _member, _rest, _end.
+   owns:  nothing.
+   next:  grammar_array.h */
+#ifndef EXL2__GRAMMAR_SEQUENCE_H
+#define EXL2__GRAMMAR_SEQUENCE_H
+
+#include "grammar_value.h"
+
+#define EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX 256u
+
+/* A level is how many members are written, up to `levels`: there, so many or more if `max` is ENDLESS. */
+typedef struct exl2__grammar_sequence {
+    exl2__grammar_code *g;
+    uint32_t places[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1]; /* JUMPs whose way on is open; 0 = not reached */
+    uint32_t levels, min, max;
+} exl2__grammar_sequence;
+
+/* Members follow what ends in `open`. `most`: so many there can be. false: none can be, or it is refused. */
+EXL2__COLD
+static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_code_piece open, uint32_t min,
+                                        uint32_t max, uint32_t most, exl2__grammar_sequence *q)
+{
+    memset(q, 0, sizeof *q);
+    q->g = g;
+    q->min = min;
+    q->max = max >= most ? EXL2__GRAMMAR_CODE_ENDLESS : max;
+    q->levels = exl2__max32(exl2__max32(min, 1), q->max == EXL2__GRAMMAR_CODE_ENDLESS ? 1 : q->max);
+    q->places[0] = open.last;
+    if (q->levels > EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX && min <= most && g->result == EXL2_OK) {
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: counts above %u of members that differ", g->label,
+                               EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX);
+    }
+    return min <= max && min <= most && g->result == EXL2_OK;
+}
+
+/* Where `level` goes on when the next member is done. */
+static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t *places, uint32_t level)
+{
+    if (!places[level]) {
+        places[level] = exl2__grammar_code_add(q->g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+    }
+    return places[level];
+}
+
+/* A member that is reached at once, or after a comma. `need`: it cannot be left out. */
+EXL2__COLD
+static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool need)
+{
+    exl2__grammar_code *g = q->g;
+    uint32_t next[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 };
+    bool counts = q->levels > 1 || q->max != EXL2__GRAMMAR_CODE_ENDLESS;
+    uint32_t rule = counts ? exl2__grammar_code_rule(g) : 0;
+    if (counts) {
+        exl2__grammar_code_define(g, rule, member);
+    }
+    for (uint32_t level = 0; level <= q->levels && g->result == EXL2_OK; level++) {
+        uint32_t place = q->places[level], after = exl2__min32(level + 1, q->levels), take = 0, skip = 0;
+        if (!place) {
+            continue;
+        }
+        if (level < q->max) {
+            uint32_t end = exl2__grammar_sequence_place(q, next, after);
+            exl2__grammar_code_piece one = counts ? exl2__grammar_code_call(g, rule) : member;
+            exl2__grammar_code_join(g, one.last, end);
+            take = one.first;
+            if (level > 0) {
+                exl2__grammar_code_piece comma = exl2__grammar_value_mark(g, ',');
+                exl2__grammar_code_join(g, comma.last, take);
+                take = comma.first;
+            }
+        }
+        skip = need ? 0 : exl2__grammar_sequence_place(q, next, level);
+        exl2__grammar_code_join(g, place, take && skip ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, take, skip)
+                                    : take ? take : skip ? skip : exl2__grammar_code_bytes(g, 1, 0).first);
+    }
+    memcpy(q->places, next, sizeof next);
+}
+
+/* Any number of members that `rule` makes, as the last ones. */
+EXL2__COLD
+static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule)
+{
+    exl2__grammar_code *g = q->g;
+    uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+    for (uint32_t level = 0; level <= q->levels && g->result == EXL2_OK; level++) {
+        uint32_t least = q->min > level ? q->min - level : 0;
+        uint32_t most = q->max == EXL2__GRAMMAR_CODE_ENDLESS ? q->max : q->max - level;
+        if (!q->places[level]) {
+            continue;
+        }
+        exl2__grammar_code_piece list = exl2__grammar_code_empty(g);
+        if (most > 0) {
+            exl2__grammar_code_piece more = exl2__grammar_value_mark(g, ',');
+            more = exl2__grammar_code_cat(g, more, exl2__grammar_code_call(g, rule));
+            uint32_t first = level == 0;
+            uint32_t others = most == EXL2__GRAMMAR_CODE_ENDLESS ? most : most - first;
+            list = exl2__grammar_code_repeat(g, more, least > first ? least - first : 0, others);
+            if (first) {
+                list = exl2__grammar_code_cat(g, exl2__grammar_code_call(g, rule), list);
+                list = least ? list : exl2__grammar_code_option(g, list);
+            }
+        }
+        exl2__grammar_code_join(g, q->places[level], list.first);
+        exl2__grammar_code_join(g, list.last, end);
+        q->places[level] = 0;
+    }
+    q->places[q->levels] = end; /* enough are written */
+}
+
+/* Goes on at `close` where there are members enough. */
+EXL2__COLD
+static void exl2__grammar_sequence_end(exl2__grammar_sequence *q, uint32_t close)
+{
+    for (uint32_t level = 0; level <= q->levels; level++) {
+        if (q->places[level]) {
+            exl2__grammar_code_join(q->g, q->places[level], level >= q->min ? close
+                                        : exl2__grammar_code_bytes(q->g, 1, 0).first);
+        }
+    }
+}
+
+#endif

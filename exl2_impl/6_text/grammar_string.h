@@ -1,0 +1,276 @@
+/* grammar_string.h: strings of a schema: formats, patterns, lengths, and what they must not be, one or all together.
+   takes: expanded sets of subschemas.
+   gives: exl2__grammar_string_language, exl2__grammar_string_piece.
+   owns:  nothing.
+   next:  grammar_figure.h */
+#ifndef EXL2__GRAMMAR_STRING_H
+#define EXL2__GRAMMAR_STRING_H
+
+#include "grammar_value.h"
+
+/* Texts that every validator takes for the format, not all of them: the characters of the shortest and the longest, and
+   a shorter expression, of fewer texts, for where something else has to hold as well. */
+typedef struct exl2__grammar_string_known {
+    const char *name, *regex, *brief;
+    uint16_t shortest, longest;
+} exl2__grammar_string_known;
+
+static const exl2__grammar_string_known *exl2__grammar_string_format(const exl2__grammar_schema *s, uint32_t format)
+{
+#define D "(0[1-9]|1[0-9]|2[0-8])"
+#define T "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define Y "(19|20)[0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-" D ")"
+#define MAIL "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
+#define HOST "[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?(\\.[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?){0,3}"
+#define NAME "[a-z]([a-z0-9]|-[a-z0-9])*"
+#define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define HEX "[0-9a-f]{1,4}"
+#define CHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-F][0-9A-F])"
+#define AFTER "(\\?([/?:]|" CHAR "){0,60})?(#([/?:]|" CHAR "){0,40})?"
+#define SITE "[a-z][a-z0-9+.-]{1,10}://" HOST "(:[1-9][0-9]{0,3})?(/(:|" CHAR "){0,40}){0,8}"
+#define URI "(" SITE "|urn:[a-z0-9]{2,10}:" CHAR "{1,50}|(mailto|tel):" CHAR "{1,60})" AFTER
+#define PATH "/?(" CHAR "{1,40}(/(:|" CHAR "){1,40}){0,8}/?)?" AFTER
+#define URL "https?://" NAME "\\.[a-z]{2,6}(/[A-Za-z0-9._~-]+)*/?"
+#define POINTER "(/([A-Za-z0-9_ .-]|~[01]){0,40}){0,9}"
+#define DAYS "([0-9]{1,3}Y([0-9]{1,2}M([0-9]{1,2}D)?)?|[0-9]{1,3}M([0-9]{1,3}D)?|[0-9]{1,4}D)"
+#define HOURS "T([0-9]{1,3}H([0-9]{1,2}M([0-9]{1,2}S)?)?|[0-9]{1,4}M([0-9]{1,2}S)?|[0-9]{1,5}S)"
+    static const exl2__grammar_string_known formats[] = {
+        { "date-time", Y "T" T, NULL, 20, 32 }, { "date", Y, NULL, 10, 10 }, { "time", T, NULL, 9, 21 },
+        { "uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", NULL, 36, 36 },
+        { "email", MAIL, NULL, 6, 112 }, { "idn-email", MAIL, NULL, 6, 112 },
+        { "hostname", HOST, NAME "(\\." NAME ")?", 1, 171 }, { "idn-hostname", HOST, NAME "(\\." NAME ")?", 1, 171 },
+        { "ipv4", "(" BYTE "\\.){3}" BYTE, NULL, 7, 15 },
+        { "ipv6", "(" HEX ":){7}" HEX "|(" HEX ":){1,6}:(" HEX ")?|(" HEX ":){1,4}(:" HEX "){2}|::(" HEX "(:" HEX
+          "){0,5})?", "(" HEX ":){7}" HEX "|::(" HEX ")?", 2, 39 },
+        { "uri", URI, URL, 5, 1460 }, { "iri", URI, URL, 5, 1460 },
+        { "uri-reference", URI "|" PATH, URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
+        { "iri-reference", URI "|" PATH, URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
+        { "uri-template", "(/?[A-Za-z0-9._~-]{1,40}|/?\\{[a-z][a-z0-9_]{0,40}\\}){0,9}",
+          "(/?[a-z0-9]+|/\\{[a-z]+\\})*", 0, 396 },
+        { "json-pointer", POINTER, "(/[a-z0-9]*)*", 0, 729 },
+        { "relative-json-pointer", "(0|[1-9][0-9]{0,2})(#|" POINTER ")", "(0|[1-9][0-9]?)(#|(/[a-z0-9]*)*)", 1, 732 },
+        { "duration", "P(" DAYS "(" HOURS ")?|" HOURS "|[0-9]{1,3}W)", NULL, 3, 22 },
+        { "regex", "\\^?(([A-Za-z0-9 _@/:,=-]|\\.|\\\\[.dws]|\\[\\^?[a-z0-9]{1,20}\\])[*+?]?){0,40}\\$?",
+          "\\^?[A-Za-z0-9 _@/:,=-]*\\$?", 0, 962 },
+    };
+#undef D
+#undef T
+#undef Y
+#undef MAIL
+#undef HOST
+#undef NAME
+#undef BYTE
+#undef HEX
+#undef CHAR
+#undef AFTER
+#undef SITE
+#undef URI
+#undef PATH
+#undef URL
+#undef POINTER
+#undef DAYS
+#undef HOURS
+    for (size_t i = 0; i < EXL2__COUNT(formats); i++) {
+        if (exl2__json_is(&s->j, format, formats[i].name)) {
+            return &formats[i];
+        }
+    }
+    return NULL;
+}
+
+/* The part's format or pattern, or 0. A format that is not known says nothing. */
+static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t part, bool pattern)
+{
+    uint32_t token = exl2__grammar_schema_get_kind(s, part, pattern ? "pattern" : "format", EXL2__JSON_STRING);
+    if (!token || pattern || exl2__grammar_string_format(s, token)) {
+        return token;
+    }
+    if (s->strict) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "an unsupported format");
+    }
+    return 0;
+}
+
+/* ---- languages ---- */
+
+/* One of the strings of an enum, of a list of keys, or a const: in the language, or not in it. */
+EXL2__COLD
+static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
+                                        exl2__grammar_words_role role)
+{
+    exl2__grammar_code code;
+    exl2__grammar_choice texts;
+    char *room = s->buffer;
+    if (s->g->result < 0) {
+        return;
+    }
+    w->g->work += 20;
+    s->g->result = exl2__grammar_code_open(s->g->c, &code, s->g->label);
+    exl2__grammar_choice_open(&code, one ? 1 : s->j.tokens[list].count, &texts);
+    for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k; k = one ? 0 : exl2__json_next(&s->j, list, k)) {
+        if (s->j.tokens[k].kind == EXL2__JSON_STRING) {
+            size_t bytes = exl2__json_text(&s->j, k, room, SIZE_MAX);
+            exl2__grammar_choice_add(&texts, room, bytes);
+            room += bytes;
+        }
+    }
+    exl2__grammar_choice_sort(&texts);
+    uint32_t count = texts.count;
+    exl2__grammar_code_define(&code, exl2__grammar_code_rule(&code), exl2__grammar_choice_piece(&texts));
+    exl2__grammar_choice_close(&texts);
+    if (count || code.result < 0) {
+        exl2__grammar_words_add(w, &code, role);
+        return;
+    }
+    w->max = role == EXL2__GRAMMAR_WORDS_MUST ? 0 : w->max; /* no text at all */
+    w->min = role == EXL2__GRAMMAR_WORDS_MUST ? 1 : w->min;
+    exl2__grammar_code_close(&code);
+}
+
+/* Keeps away from the first condition of a set that can be failed; false: there is none. */
+EXL2__COLD
+static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
+                                     const exl2__grammar_schema_set *set)
+{
+    uint32_t least = exl2__grammar_value_count(s, set, "minLength", false);
+    uint32_t most = exl2__grammar_value_count(s, set, "maxLength", true);
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i] / 4, list = exl2__grammar_schema_get(s, part, "enum");
+        uint32_t one = exl2__grammar_schema_get(s, part, "const");
+        uint32_t pattern = exl2__grammar_string_shape(s, part, true);
+        if (list || one) {
+            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_WORDS_NOT);
+            return true;
+        }
+        if (pattern) {
+            size_t bytes = exl2__json_text(&s->j, pattern, s->buffer, SIZE_MAX);
+            exl2__grammar_words_regex(w, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_NOT);
+            return true;
+        }
+    }
+    if (most != EXL2__GRAMMAR_CODE_ENDLESS) {
+        w->min = exl2__max32(w->min, most + 1);
+    } else if (least > 0) {
+        w->max = exl2__min32(w->max, least - 1);
+    }
+    return most != EXL2__GRAMMAR_CODE_ENDLESS || least > 0;
+}
+
+/* Characters of texts that are known by what they are not: those on which all dialects agree. */
+static void exl2__grammar_string_plain(exl2__grammar_words *w)
+{
+    static const char plain[] = "[^\\x00-\\x1F\\x7F\\u2028\\u2029]*";
+    exl2__grammar_words_regex(w, plain, sizeof plain - 1, true, false, EXL2__GRAMMAR_WORDS_MUST);
+}
+
+/* Adds all that the set says of strings. */
+EXL2__COLD
+static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                          exl2__grammar_words *w)
+{
+    const char *label = s->g->label;
+    w->min = exl2__max32(w->min, exl2__grammar_value_count(s, set, "minLength", false));
+    w->max = exl2__min32(w->max, exl2__grammar_value_count(s, set, "maxLength", true));
+    for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
+        uint32_t part = set->parts[i] / 4, list = exl2__grammar_schema_get(s, part, "enum");
+        uint32_t one = exl2__grammar_schema_get(s, part, "const");
+        if (list || one) {
+            exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_WORDS_MUST);
+        }
+        for (uint32_t pattern = 0; pattern < 2; pattern++) {
+            uint32_t shape = exl2__grammar_string_shape(s, part, pattern);
+            if (shape && pattern) {
+                size_t bytes = exl2__json_text(&s->j, shape, s->buffer, SIZE_MAX);
+                s->g->label = "schema: pattern";
+                exl2__grammar_words_pattern(w, s->buffer, bytes, s->buffer + bytes);
+                s->g->label = label;
+            } else if (shape) {
+                const exl2__grammar_string_known *known = exl2__grammar_string_format(s, shape);
+                const char *text = known->brief ? known->brief : known->regex;
+                exl2__grammar_words_regex(w, text, strlen(text), true, false, EXL2__GRAMMAR_WORDS_MUST);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        uint32_t types = exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other);
+        if (types && !exl2__grammar_string_not(s, w, &other)) {
+            exl2__grammar_types_refuse_not(s, set->nots[i]);
+        }
+    }
+    bool plain = w->count == 0;
+    for (uint32_t i = 0; i < w->count; i++) {
+        plain = plain || w->parts[i].role != EXL2__GRAMMAR_WORDS_MUST;
+    }
+    if (plain) {
+        exl2__grammar_string_plain(w);
+    }
+}
+
+/* ---- strings ---- */
+
+/* A string of one format or pattern, and any length. */
+static exl2__grammar_code_piece exl2__grammar_string_one(exl2__grammar_schema *s, uint32_t shape, bool pattern)
+{
+    exl2__grammar_code *g = s->g;
+    const char *text = pattern ? s->buffer : exl2__grammar_string_format(s, shape)->regex, *label = g->label;
+    size_t bytes = pattern ? exl2__json_text(&s->j, shape, s->buffer, SIZE_MAX) : strlen(text);
+    g->label = pattern ? "schema: pattern" : label;
+    g->json = true;
+    exl2__grammar_code_piece piece = exl2__grammar_regex_read(g, text, bytes, !pattern);
+    g->json = false;
+    g->label = label;
+    return exl2__grammar_value_quoted(g, piece);
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema *s,
+                                                           const exl2__grammar_schema_set *set)
+{
+    exl2__grammar_code *g = s->g;
+    uint32_t min = exl2__grammar_value_count(s, set, "minLength", false), shape = 0, shapes = 0, nots = 0;
+    uint32_t max = exl2__grammar_value_count(s, set, "maxLength", true);
+    bool pattern = false, ahead = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t token = exl2__grammar_string_shape(s, set->parts[i] / 4, k);
+            shapes += token != 0;
+            pattern = token ? k == 1 : pattern;
+            shape = token ? token : shape;
+        }
+    }
+    for (uint32_t i = 0; i < set->not_count; i++) {
+        exl2__grammar_schema_set other;
+        nots += exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other) != 0;
+    }
+    if (shapes == 1 && !pattern && s->g->result == EXL2_OK) { /* lengths that every text of the format has */
+        const exl2__grammar_string_known *known = exl2__grammar_string_format(s, shape);
+        min = min <= known->shortest ? 0 : min;
+        max = max >= known->longest ? EXL2__GRAMMAR_CODE_ENDLESS : max;
+    }
+    const exl2__json_token *t = &s->j.tokens[shape];
+    for (uint32_t i = t->begin; shape && pattern && i + 2 < t->end; i++) {
+        ahead = ahead || (s->j.text[i] == '(' && s->j.text[i + 1] == '?' && strchr("=!", s->j.text[i + 2]));
+    }
+    if (min > max || g->result < 0) {
+        return exl2__grammar_value_never(g);
+    }
+    if (shapes == 0 && nots == 0 && min == 0 && max == EXL2__GRAMMAR_CODE_ENDLESS) {
+        return exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_STRING);
+    }
+    if (shapes == 0 && nots == 0) {
+        exl2__grammar_code_piece one = exl2__grammar_value_call(s, EXL2__GRAMMAR_SCHEMA_SHARED_CHAR);
+        return exl2__grammar_value_quoted(g, exl2__grammar_code_repeat(g, one, min, max));
+    }
+    if (shapes == 1 && nots == 0 && min == 0 && max == EXL2__GRAMMAR_CODE_ENDLESS && !ahead) {
+        return exl2__grammar_string_one(s, shape, pattern);
+    }
+    exl2__grammar_words w;
+    exl2__grammar_words_open(g, s->vocab, &w);
+    exl2__grammar_string_language(s, set, &w);
+    exl2__grammar_code_piece piece = exl2__grammar_words_piece(&w, true);
+    exl2__grammar_words_close(&w);
+    return exl2__grammar_value_quoted(g, piece);
+}
+
+#endif

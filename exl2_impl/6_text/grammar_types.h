@@ -1,0 +1,132 @@
+/* grammar_types.h: which types of values a set of subschemas allows, and what a subschema says that must not hold.
+   takes: expanded sets of subschemas.
+   gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_speaks.
+   owns:  nothing.
+   next:  grammar_value.h */
+#ifndef EXL2__GRAMMAR_TYPES_H
+#define EXL2__GRAMMAR_TYPES_H
+
+#include "grammar_ref.h"
+
+static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t token)
+{
+    static const struct { const char *name; uint32_t types; } names[] = {
+        { "null", 1 }, { "boolean", 2 }, { "integer", 4 }, { "number", 12 }, { "string", 16 }, { "array", 32 },
+        { "object", 64 }, { "any", 127 }, /* draft 3 */
+    };
+    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
+        if (exl2__json_is(&s->j, token, names[i].name)) {
+            return names[i].types;
+        }
+    }
+    exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "an unknown type");
+    return 0;
+}
+
+static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_t value)
+{
+    static const uint8_t types[] = { 64, 32, 16, 12, 2, 2, 1 }; /* by exl2__json_kind */
+    int64_t number;
+    uint32_t type = types[s->j.tokens[value].kind];
+    return type == EXL2__GRAMMAR_SCHEMA_NUMBER && exl2__json_i64(&s->j, value, &number)
+        ? EXL2__GRAMMAR_SCHEMA_INTEGER : type == EXL2__GRAMMAR_SCHEMA_NUMBER ? EXL2__GRAMMAR_SCHEMA_FRACTION : type;
+}
+
+/* Types that one part allows; *about: those that its other keywords are about. */
+EXL2__COLD
+static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *about, bool *said)
+{
+    uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, here = 0;
+    uint32_t type = exl2__grammar_schema_get(s, part, "type"), value = exl2__grammar_schema_get(s, part, "const");
+    uint32_t values = exl2__grammar_schema_get_kind(s, part, "enum", EXL2__JSON_ARRAY);
+    uint32_t nullable = exl2__grammar_schema_get(s, part, "nullable");
+    if (type && s->j.tokens[type].kind == EXL2__JSON_ARRAY) {
+        for (uint32_t k = exl2__json_first(&s->j, type); k; k = exl2__json_next(&s->j, type, k)) {
+            here |= exl2__grammar_types_named(s, k);
+        }
+    } else if (type) {
+        here = exl2__grammar_types_named(s, type);
+    }
+    here |= nullable && s->j.tokens[nullable].kind == EXL2__JSON_TRUE ? EXL2__GRAMMAR_SCHEMA_NULL : 0;
+    types &= type ? here : EXL2__GRAMMAR_SCHEMA_ANY;
+    here = value ? exl2__grammar_types_value(s, value) : 0;
+    for (uint32_t k = values ? exl2__json_first(&s->j, values) : 0; k; k = exl2__json_next(&s->j, values, k)) {
+        here |= exl2__grammar_types_value(s, k);
+    }
+    *said = *said || type || value || values;
+    for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
+        const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+        *about |= word->types && exl2__grammar_schema_get(s, part, word->name) ? word->types : 0u;
+    }
+    return types & (value || values ? here : EXL2__GRAMMAR_SCHEMA_ANY);
+}
+
+/* Does a set that is looked at as one condition say anything but which types there may be, about these types? */
+static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                       uint32_t types)
+{
+    static const char *const choices[] = { "enum", "const", "anyOf", "oneOf" };
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+            if ((word->types & types) && exl2__grammar_schema_get(s, set->parts[i] / 4, word->name)) {
+                return true;
+            }
+        }
+        for (uint32_t k = 0; k < 4; k++) {
+            if (exl2__grammar_schema_get(s, set->parts[i] / 4, choices[k])) {
+                return true;
+            }
+        }
+    }
+    return set->not_count > 0;
+}
+
+/* The types that a set of parts names: `narrow`: without `type`, those that its keywords are about. */
+static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
+{
+    uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;
+    bool said = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        types &= exl2__grammar_types_part(s, set->parts[i] / 4, &about, &said);
+    }
+    return set->never ? 0 : said || !about || !narrow ? types : types & about;
+}
+
+/* The subschema that must not hold, as a set. Returns which of `types` it is about: of the others no value fits it. */
+EXL2__COLD
+static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, uint32_t not, uint32_t types,
+                                        exl2__grammar_schema_set *out)
+{
+    *out = (exl2__grammar_schema_set){ { not / 2 * 4 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_expand(s, out);
+    return types & exl2__grammar_types_positive(s, out, false);
+}
+
+/* Types that a value of the expanded set may have. `narrow`: as values are made. Otherwise no value has another. */
+EXL2__COLD
+static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
+{
+    uint32_t types = exl2__grammar_types_positive(s, set, narrow);
+    for (uint32_t i = 0; i < set->not_count && types && s->g->result == EXL2_OK; i++) {
+        exl2__grammar_schema_set other;
+        uint32_t both = exl2__grammar_types_not(s, set->nots[i], types, &other);
+        for (uint32_t type = 1; type < EXL2__GRAMMAR_SCHEMA_ANY; type *= 2) {
+            if ((both & type) && !exl2__grammar_types_speaks(s, &other, type)) {
+                types &= ~type;
+            }
+        }
+    }
+    return types;
+}
+
+/* Says that an automaton cannot rule out what must not hold. */
+EXL2__COLD
+static void exl2__grammar_types_refuse_not(exl2__grammar_schema *s, uint32_t not)
+{
+    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, not / 2,
+                                not & 1 ? "oneOf with a branch that others cannot be kept apart from"
+                                : "a subschema that `not` cannot rule out");
+}
+
+#endif

@@ -1,0 +1,954 @@
+/* grammar_words.h: languages of short texts, as products of automata: texts that match several expressions, do not
+   match others, have a length, are a multiple; one deterministic automaton comes out.
+   takes: automata, each for the bytes of a text as it is before JSON escapes it; a model's table of tokens.
+   gives: exl2__grammar_words, _open, _add, _regex, _pattern, _accepts, _run, _emit, _close.
+   owns:  its automata and states, from _open to _close.
+   next:  grammar_schema.h */
+#ifndef EXL2__GRAMMAR_WORDS_H
+#define EXL2__GRAMMAR_WORDS_H
+
+#include "grammar_regex.h"
+#include "grammar_state.h"
+
+#define EXL2__GRAMMAR_WORDS_PARTS_MAX 26u
+#define EXL2__GRAMMAR_WORDS_TELLS_MAX 12u
+#define EXL2__GRAMMAR_WORDS_OUTCOMES_MAX 64u
+#define EXL2__GRAMMAR_WORDS_PLACES_MAX 8192u /* states of a product */
+#define EXL2__GRAMMAR_WORDS_BYTES (1u << 20) /* for the states of one part */
+#define EXL2__GRAMMAR_WORDS_WORK_MAX 200000u   /* states of all products of a schema */
+#define EXL2__GRAMMAR_WORDS_ROUNDS_MAX 100u
+#define EXL2__GRAMMAR_WORDS_LENGTH_NODES 12000u /* to count the characters of one expression, about */
+#define EXL2__GRAMMAR_WORDS_LENGTH_MIN 64u      /* characters that are counted in any case */
+#define EXL2__GRAMMAR_WORDS_NONE UINT32_MAX
+
+typedef enum exl2__grammar_words_role {
+    EXL2__GRAMMAR_WORDS_MUST, /* the text is in the part's language */
+    EXL2__GRAMMAR_WORDS_NOT,  /* it is not */
+    EXL2__GRAMMAR_WORDS_TELL, /* both are fine; the outcome says which */
+    EXL2__GRAMMAR_WORDS_MAY   /* the wide reading of the TELL before: where the two differ, no text ends */
+} exl2__grammar_words_role;
+
+typedef struct exl2__grammar_words_part {
+    exl2__grammar_link link;
+    exl2__grammar_state states; /* point at link: parts do not move */
+    exl2__grammar_words_role role;
+    uint32_t start;
+} exl2__grammar_words_part;
+
+typedef struct exl2__grammar_words_edge {
+    uint32_t target;
+    uint8_t low, high;
+} exl2__grammar_words_edge;
+
+typedef struct exl2__grammar_words_place {
+    uint32_t edges, edge_count;
+    uint32_t outcome; /* which of outcomes; NONE: no text ends here */
+    uint32_t node;    /* of the automaton that _emit writes; 0: nothing leads from here to an end */
+    uint32_t same;    /* the first place from which the same texts lead to the same outcomes */
+} exl2__grammar_words_place;
+
+/* A place of the product is a tuple: the state of each part, and the remainder. Lengths come in when it is written. */
+typedef struct exl2__grammar_words {
+    exl2__grammar_code *g;
+    const exl2__grammar_vocab *vocab;
+    exl2__grammar_words_part *parts;
+    uint32_t count, tells;
+    uint32_t min, max;  /* characters */
+    uint32_t multiple;  /* the text is an integer and a multiple of this; 0: it need not be */
+    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of TELLs that match */
+    uint32_t *tuples, *slots;
+    exl2__grammar_words_place *places;
+    exl2__grammar_words_edge *edges;
+    uint32_t place_count, place_room, tuple_room, edge_count, edge_room;
+    uint16_t borders[257]; /* by byte: the first one after it that some part tells apart */
+} exl2__grammar_words;
+
+EXL2__COLD
+static void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab, exl2__grammar_words *w)
+{
+    void *memory = NULL;
+    *w = (exl2__grammar_words){ 0 };
+    w->g = g;
+    w->vocab = vocab;
+    w->max = EXL2__GRAMMAR_CODE_ENDLESS;
+    if (g->result == EXL2_OK) {
+        g->result = exl2__alloc(g->c, EXL2__GRAMMAR_WORDS_PARTS_MAX * sizeof *w->parts, 8, EXL2_MEM_GENERAL, &memory);
+    }
+    w->parts = g->result == EXL2_OK ? (exl2__grammar_words_part *)memory : NULL;
+}
+
+EXL2__COLD
+static void exl2__grammar_words_close(exl2__grammar_words *w)
+{
+    exl2__ctx *c = w->g->c;
+    for (uint32_t i = 0; i < w->count; i++) {
+        exl2__grammar_state_close(c, &w->parts[i].states);
+        exl2__grammar_link_close(c, &w->parts[i].link);
+    }
+    exl2__free(c, w->parts, EXL2__GRAMMAR_WORDS_PARTS_MAX * sizeof *w->parts, EXL2_MEM_GENERAL);
+    exl2__free(c, w->tuples, (uint64_t)w->tuple_room * (w->count + 1) * 4, EXL2_MEM_GENERAL);
+    exl2__free(c, w->places, (uint64_t)w->place_room * sizeof *w->places, EXL2_MEM_GENERAL);
+    exl2__free(c, w->edges, (uint64_t)w->edge_room * sizeof *w->edges, EXL2_MEM_GENERAL);
+    exl2__free(c, w->slots, w->slots ? EXL2__GRAMMAR_WORDS_PLACES_MAX * 8 : 0, EXL2_MEM_GENERAL);
+    *w = (exl2__grammar_words){ 0 };
+}
+
+/* Refuses what would be worked on for seconds. */
+static void exl2__grammar_words_check(exl2__grammar_words *w)
+{
+    exl2__grammar_code *g = w->g;
+    if (g->work > EXL2__GRAMMAR_WORDS_WORK_MAX && g->result == EXL2_OK) {
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: too many expressions that must hold together", g->label);
+    }
+}
+
+/* ---- parts ---- */
+
+/* Takes over what rule 0 of `code` says, and closes it. */
+EXL2__COLD
+static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code, exl2__grammar_words_role role)
+{
+    exl2__grammar_code *g = w->g;
+    g->result = g->result == EXL2_OK ? code->result : g->result;
+    exl2__grammar_words_check(w);
+    if (g->result == EXL2_OK && w->count == EXL2__GRAMMAR_WORDS_PARTS_MAX) {
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: more than %u expressions about the same text", code->label,
+                               EXL2__GRAMMAR_WORDS_PARTS_MAX / 2);
+    }
+    if (g->result == EXL2_OK) {
+        exl2__grammar_words_part *part = &w->parts[w->count];
+        *part = (exl2__grammar_words_part){ { 0 }, { 0 }, role, 0 };
+        g->result = exl2__grammar_link_open(code, w->vocab, &part->link);
+        if (g->result == EXL2_OK) {
+            w->count++;
+            w->tells += role == EXL2__GRAMMAR_WORDS_TELL;
+            g->result = exl2__grammar_state_open(g->c, &part->link, EXL2__GRAMMAR_WORDS_BYTES, &part->states);
+        }
+        part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
+    }
+    exl2__grammar_code_close(code);
+}
+
+/* A regular expression, read as a pattern is (`whole`: as a format is). Where the dialects differ, `wide` reads all
+   that one of them lets through, otherwise only what every one does. */
+EXL2__COLD
+static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole, bool wide,
+                                      exl2__grammar_words_role role)
+{
+    exl2__grammar_code code;
+    if (w->g->result < 0) {
+        return;
+    }
+    w->g->work += 20; /* it costs about as much as so many states */
+    w->g->result = exl2__grammar_code_open(w->g->c, &code, w->g->label);
+    code.wide = wide;
+    exl2__grammar_code_rule(&code);
+    exl2__grammar_code_define(&code, 0, exl2__grammar_regex_read(&code, text, bytes, whole));
+    exl2__grammar_words_add(w, &code, role);
+}
+
+/* Where the group that begins at text[at] ends, or the next '|' outside of groups; or `bytes`. */
+static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at, bool group)
+{
+    uint32_t depth = 0;
+    bool in_class = false;
+    for (; at < bytes; at++) {
+        char c = text[at];
+        if (c == '\\') {
+            at++;
+        } else if (in_class) {
+            in_class = c != ']';
+        } else if (c == '[') {
+            in_class = true;
+        } else if (c == '(') {
+            depth++;
+        } else if (c == ')' && depth > 0 && --depth == 0 && group) {
+            return at;
+        } else if (c == '|' && depth == 0 && !group) {
+            return at;
+        }
+    }
+    return bytes;
+}
+
+/* A pattern that must match. It may begin with look-ahead, which is a condition of its own on the whole text.
+   `room`: for twice the pattern. */
+EXL2__COLD
+static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
+{
+    size_t at = bytes && text[0] == '^';
+    while (at && bytes - at > 3 && text[at] == '(' && text[at + 1] == '?'
+           && (text[at + 2] == '!' || text[at + 2] == '=')
+           && exl2__grammar_words_skip(text, bytes, at, false) == bytes) {
+        size_t end = exl2__grammar_words_skip(text, bytes, at, true), used = 0;
+        bool negative = text[at + 2] == '!';
+        for (size_t from = at + 3; from <= end && end < bytes;) { /* all alternatives begin where the text does */
+            size_t to = exl2__grammar_words_skip(text, end, from, false);
+            room[used++] = '^';
+            from += text[from] == '^';
+            memcpy(room + used, text + from, to - from);
+            used += to - from;
+            room[used++] = '|';
+            from = to + 1;
+        }
+        if (!used) {
+            break;
+        }
+        exl2__grammar_words_regex(w, room, used - 1, false, negative,
+                                  negative ? EXL2__GRAMMAR_WORDS_NOT : EXL2__GRAMMAR_WORDS_MUST);
+        at = end + 1;
+    }
+    if (at > 1) {
+        room[0] = '^';
+        memcpy(room + 1, text + at, bytes - at);
+        text = room;
+        bytes = bytes - at + 1;
+    }
+    exl2__grammar_words_regex(w, text, bytes, false, false, EXL2__GRAMMAR_WORDS_MUST);
+}
+
+/* Is the text in the part's language? */
+static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, const char *text, size_t bytes)
+{
+    exl2__grammar_state *states = &w->parts[part].states;
+    uint32_t state = w->g->result == EXL2_OK ? exl2__grammar_state_next(states, w->parts[part].start, text, bytes) : 0;
+    if (state == EXL2__GRAMMAR_STATE_FULL) {
+        w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression with too many states", w->g->label);
+        return false;
+    }
+    return states->states[state].may_end;
+}
+
+/* What the tuple, or a text whose ends are `ends`, comes to: an outcome's mask, or NONE. */
+static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bool *ends)
+{
+    uint32_t mask = 0, tell = 0;
+    for (uint32_t i = 0; i < w->count; i++) {
+        switch (w->parts[i].role) {
+        case EXL2__GRAMMAR_WORDS_MUST:
+        case EXL2__GRAMMAR_WORDS_NOT:
+            if (ends[i] != (w->parts[i].role == EXL2__GRAMMAR_WORDS_MUST)) {
+                return EXL2__GRAMMAR_WORDS_NONE;
+            }
+            break;
+        case EXL2__GRAMMAR_WORDS_TELL:
+            mask |= (uint32_t)ends[i] << tell++;
+            break;
+        default:
+            if (ends[i] != ends[i - 1]) {
+                return EXL2__GRAMMAR_WORDS_NONE;
+            }
+        }
+    }
+    return mask;
+}
+
+/* The mask of TELLs that match a text; NONE: the text is not in the language, or it cannot be said. */
+EXL2__COLD
+static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
+{
+    bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX] = { false };
+    uint32_t length = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        length += ((uint8_t)text[i] & 0xC0) != 0x80;
+    }
+    for (uint32_t i = 0; i < w->count; i++) {
+        ends[i] = exl2__grammar_words_holds(w, i, text, bytes);
+    }
+    return length < w->min || length > w->max ? EXL2__GRAMMAR_WORDS_NONE : exl2__grammar_words_judge(w, ends);
+}
+
+/* ---- the product ---- */
+
+static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
+{
+    for (uint32_t byte = 256, border = 256; byte-- > 0;) {
+        bool cut = byte == 0x80 || byte == 0xC0 || (w->multiple && byte >= '0' && byte <= '9' + 1);
+        w->borders[byte] = (uint16_t)border;
+        for (uint32_t i = 0; i < w->count && byte && !cut; i++) {
+            cut = w->parts[i].link.class_of[byte] != w->parts[i].link.class_of[byte - 1];
+        }
+        border = cut ? byte : border;
+    }
+}
+
+/* The place of the tuple, which stands behind the last one. */
+static uint32_t exl2__grammar_words_find(exl2__grammar_words *w)
+{
+    uint32_t width = w->count + 1, hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
+    const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
+    for (uint32_t i = 0; i < width; i++) {
+        hash = exl2__grammar_state_mix(hash, tuple[i]);
+    }
+    uint32_t at = hash & mask;
+    for (; w->slots[at]; at = (at + 1) & mask) {
+        if (memcmp(w->tuples + (size_t)(w->slots[at] - 1) * width, tuple, width * 4) == 0) {
+            return w->slots[at] - 1;
+        }
+    }
+    bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX];
+    for (uint32_t i = 0; i < w->count; i++) {
+        ends[i] = w->parts[i].states.states[tuple[i]].may_end;
+    }
+    uint32_t judged = exl2__grammar_words_judge(w, ends), outcome = 0;
+    if (judged == EXL2__GRAMMAR_WORDS_NONE || tuple[w->count]) {
+        outcome = EXL2__GRAMMAR_WORDS_NONE;
+    }
+    while (outcome < w->outcome_count && w->outcomes[outcome] != judged) {
+        outcome++;
+    }
+    if (outcome == w->outcome_count && outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX) {
+        w->outcomes[w->outcome_count++] = judged;
+    }
+    outcome = outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX ? outcome : EXL2__GRAMMAR_WORDS_NONE;
+    exl2__grammar_words_place place = { 0, 0, outcome, 0, w->place_count };
+    w->places[w->place_count] = place;
+    w->slots[at] = w->place_count + 1;
+    w->g->work++;
+    return w->place_count++;
+}
+
+/* Room for a place more, and its tuple. */
+static bool exl2__grammar_words_room(exl2__grammar_words *w)
+{
+    exl2__grammar_words_check(w);
+    if (w->place_count == w->place_room) {
+        void *places = w->places, *tuples = w->tuples;
+        static const char what[] = "states of expressions that must hold together";
+        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_WORDS_PLACES_MAX, (w->count + 1) * 4,
+                                what);
+        w->tuples = (uint32_t *)tuples;
+        exl2__grammar_code_grow(w->g, &places, &w->place_room, EXL2__GRAMMAR_WORDS_PLACES_MAX, sizeof *w->places,
+                                what);
+        w->places = (exl2__grammar_words_place *)places;
+    }
+    return w->g->result == EXL2_OK;
+}
+
+static void exl2__grammar_words_edge_to(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
+                                        uint32_t high)
+{
+    exl2__grammar_words_edge *last = w->places[from].edge_count ? &w->edges[w->edge_count - 1] : NULL;
+    if (last && last->target == target && last->high + 1u == low) {
+        last->high = (uint8_t)high;
+        return;
+    }
+    if (w->edge_count == w->edge_room) {
+        void *edges = w->edges;
+        if (!exl2__grammar_code_grow(w->g, &edges, &w->edge_room, EXL2__GRAMMAR_CODE_NODES_MAX, sizeof *w->edges,
+                                     "steps of expressions that must hold together")) {
+            return;
+        }
+        w->edges = (exl2__grammar_words_edge *)edges;
+    }
+    exl2__grammar_words_edge edge = { target, (uint8_t)low, (uint8_t)high };
+    w->edges[w->edge_count++] = edge;
+    w->places[from].edge_count++;
+}
+
+/* Writes the tuple after one byte behind the last place's; false: no text goes on so. */
+static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
+                                     uint32_t byte)
+{
+    uint32_t *to = w->tuples + (size_t)w->place_count * (w->count + 1);
+    for (uint32_t i = 0; i < w->count; i++) {
+        const exl2__grammar_words_part *part = &w->parts[i];
+        to[i] = rows[i] ? rows[i][part->link.class_of[byte]] : EXL2__GRAMMAR_STATE_DEAD;
+        if (to[i] == EXL2__GRAMMAR_STATE_DEAD && part->role == EXL2__GRAMMAR_WORDS_MUST) {
+            return false;
+        }
+    }
+    to[w->count] = tuple[w->count];
+    if (w->multiple && byte >= '0' && byte <= '9') {
+        to[w->count] = (tuple[w->count] * 10 + (byte - '0')) % w->multiple;
+    }
+    return true;
+}
+
+static void exl2__grammar_words_grow(exl2__grammar_words *w, uint32_t from)
+{
+    const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
+    uint32_t width = w->count + 1;
+    for (uint32_t i = 0; i < w->count; i++) {
+        uint32_t state = w->tuples[(size_t)from * width + i];
+        rows[i] = state ? exl2__grammar_state_row(&w->parts[i].states, state) : NULL;
+        if (state && !rows[i]) {
+            w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression with too many states", w->g->label);
+            return;
+        }
+    }
+    w->places[from].edges = w->edge_count;
+    for (uint32_t byte = 0; byte < 256 && exl2__grammar_words_room(w); byte = w->borders[byte]) {
+        if (exl2__grammar_words_step(w, w->tuples + (size_t)from * width, rows, byte)) {
+            exl2__grammar_words_edge_to(w, from, exl2__grammar_words_find(w), byte, w->borders[byte] - 1u);
+        }
+    }
+}
+
+/* Marks with a node 1 all places from which an end can be reached. */
+static void exl2__grammar_words_trim(exl2__grammar_words *w)
+{
+    exl2__arena a;
+    exl2__grammar_code *g = w->g;
+    uint64_t n = w->place_count;
+    g->result = exl2__arena_open(g->c, &a, (n * 2 + 1 + w->edge_count) * 4 + 64 * 3, EXL2_MEM_GENERAL);
+    if (g->result < 0) {
+        return;
+    }
+    uint32_t *begin = (uint32_t *)exl2__arena_take_zeroed(&a, (n + 1) * 4);
+    uint32_t *stack = (uint32_t *)exl2__arena_take(&a, n * 4), top = 0;
+    uint32_t *users = (uint32_t *)exl2__arena_take(&a, (uint64_t)w->edge_count * 4);
+    for (uint32_t i = 0; i < w->edge_count; i++) {
+        begin[w->edges[i].target]++;
+    }
+    for (uint32_t i = 0, sum = 0; i <= n; i++) {
+        sum += begin[i];
+        begin[i] = sum;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        exl2__grammar_words_place *place = &w->places[i];
+        for (uint32_t k = 0; k < place->edge_count; k++) {
+            users[--begin[w->edges[place->edges + k].target]] = i;
+        }
+        place->node = place->outcome != EXL2__GRAMMAR_WORDS_NONE;
+        stack[top] = i;
+        top += place->node;
+    }
+    while (top) {
+        uint32_t at = stack[--top];
+        for (uint32_t i = begin[at]; i < begin[at + 1]; i++) {
+            if (!w->places[users[i]].node) {
+                w->places[users[i]].node = 1;
+                stack[top++] = users[i];
+            }
+        }
+    }
+    exl2__arena_close(g->c, &a);
+}
+
+/* The next run of bytes that lead to places which are the same so far; false: there is none. */
+static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uint32_t *block, uint32_t place,
+                                         uint32_t *at, exl2__grammar_words_edge *run)
+{
+    const exl2__grammar_words_place *p = &w->places[place];
+    bool found = false;
+    for (; *at < p->edge_count; ++*at) {
+        const exl2__grammar_words_edge *edge = &w->edges[p->edges + *at];
+        if (!w->places[edge->target].node) {
+            continue;
+        }
+        if (found && (run->target != block[edge->target] || run->high + 1u != edge->low)) {
+            break;
+        }
+        run->target = block[edge->target];
+        run->low = found ? run->low : edge->low;
+        run->high = edge->high;
+        found = true;
+    }
+    return found;
+}
+
+/* Are two places in one block, and do the same bytes lead to the same blocks? */
+static bool exl2__grammar_words_alike(const exl2__grammar_words *w, const uint32_t *block, uint32_t a, uint32_t b)
+{
+    uint32_t at = 0, other_at = 0;
+    exl2__grammar_words_edge run, other;
+    if (block[a] != block[b]) {
+        return false;
+    }
+    for (;;) {
+        bool more = exl2__grammar_words_next_run(w, block, a, &at, &run);
+        if (more != exl2__grammar_words_next_run(w, block, b, &other_at, &other)) {
+            return false;
+        }
+        if (!more) {
+            return true;
+        }
+        if (run.target != other.target || run.low != other.low || run.high != other.high) {
+            return false;
+        }
+    }
+}
+
+static uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uint32_t *block, uint32_t place)
+{
+    uint32_t hash = exl2__grammar_state_mix(3, block[place]), at = 0;
+    exl2__grammar_words_edge run;
+    while (exl2__grammar_words_next_run(w, block, place, &at, &run)) {
+        hash = exl2__grammar_state_mix(exl2__grammar_state_mix(hash, run.target), run.low * 256u + run.high);
+    }
+    return hash;
+}
+
+/* Finds places that are the same (Moore's algorithm): blocks of places are split until all in one go the same ways.
+   What is not finished after some rounds is left as it is. */
+EXL2__COLD
+static void exl2__grammar_words_merge(exl2__grammar_words *w)
+{
+    exl2__arena a;
+    exl2__grammar_code *g = w->g;
+    uint32_t n = w->place_count, blocks = 0, before = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
+    g->result = exl2__arena_open(g->c, &a, (uint64_t)n * 8 + 64 * 2, EXL2_MEM_GENERAL);
+    if (g->result < 0) {
+        return;
+    }
+    uint32_t *block = (uint32_t *)exl2__arena_take(&a, (uint64_t)n * 4);
+    uint32_t *next = (uint32_t *)exl2__arena_take(&a, (uint64_t)n * 4);
+    for (uint32_t i = 0; i < n; i++) {
+        block[i] = w->places[i].outcome;
+    }
+    for (uint32_t round = 0; round < EXL2__GRAMMAR_WORDS_ROUNDS_MAX && (round == 0 || blocks != before); round++) {
+        before = blocks;
+        blocks = 0;
+        memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
+        for (uint32_t i = 0; i < n; i++) { /* a block has the number of its first place */
+            if (!w->places[i].node) {
+                continue;
+            }
+            uint32_t at = exl2__grammar_words_hash(w, block, i) & mask;
+            while (w->slots[at] && !exl2__grammar_words_alike(w, block, i, w->slots[at] - 1)) {
+                at = (at + 1) & mask;
+            }
+            blocks += !w->slots[at];
+            w->slots[at] = w->slots[at] ? w->slots[at] : i + 1;
+            next[i] = w->slots[at] - 1;
+        }
+        memcpy(block, next, (size_t)n * 4);
+    }
+    for (uint32_t i = 0; i < n && blocks == before; i++) {
+        w->places[i].same = w->places[i].node ? block[i] : i;
+    }
+    exl2__arena_close(g->c, &a);
+}
+
+/* Works out the product: place 0 is where texts begin. false: there is no text, or an error. */
+EXL2__COLD
+static bool exl2__grammar_words_run(exl2__grammar_words *w)
+{
+    exl2__grammar_code *g = w->g;
+    void *slots = NULL;
+    bool dead = w->min > w->max;
+    for (uint32_t i = 0; i < w->count && g->result == EXL2_OK; i++) {
+        dead = dead || (w->parts[i].role == EXL2__GRAMMAR_WORDS_MUST && !w->parts[i].start);
+    }
+    if (g->result < 0 || dead || !exl2__grammar_words_room(w)) {
+        return false;
+    }
+    g->result = exl2__alloc(g->c, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8, 8, EXL2_MEM_GENERAL, &slots);
+    if (g->result < 0) {
+        return false;
+    }
+    w->slots = (uint32_t *)slots;
+    memset(slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
+    exl2__grammar_words_set_borders(w);
+    for (uint32_t i = 0; i < w->count; i++) {
+        w->tuples[i] = w->parts[i].start;
+    }
+    w->tuples[w->count] = w->multiple; /* no digit yet: not a number */
+    exl2__grammar_words_find(w);
+    for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
+        exl2__grammar_words_grow(w, i);
+    }
+    if (g->result == EXL2_OK) {
+        exl2__grammar_words_trim(w);
+    }
+    if (g->result == EXL2_OK) {
+        exl2__grammar_words_merge(w);
+    }
+    return g->result == EXL2_OK && w->places[0].node;
+}
+
+/* ---- writing it ---- */
+
+/* One byte of low..high, escaped as JSON strings need it; 0: there is no short escape. */
+static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
+                                         bool escape)
+{
+    static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
+    const char *code = escape && low && low < 0x80 ? strchr(codes, (int)low) : NULL;
+    if (escape && !code && low < 0x20) {
+        return 0;
+    }
+    exl2__grammar_code_piece byte = exl2__grammar_code_bytes(g, low, high);
+    if (code) {
+        char text[2] = { '\\', letters[code - codes] };
+        byte = exl2__grammar_code_text(g, text, 2);
+    }
+    exl2__grammar_code_join(g, byte.last, target);
+    return byte.first;
+}
+
+/* Bytes low..last that lead to `target`, or else to `node`. */
+EXL2__COLD
+static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
+                                             uint32_t node, bool escape)
+{
+    while (low <= last) {
+        uint32_t high = last;
+        if (escape) {
+            bool alone = low < 0x20 || low == '"' || low == '\\';
+            high = alone ? low : low < '"' ? exl2__min32(last, '"' - 1) : low < '\\' ? exl2__min32(last, '\\' - 1)
+                : last;
+        }
+        uint32_t byte = exl2__grammar_words_byte(g, low, high, target, escape);
+        node = byte && node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, byte, node) : byte ? byte : node;
+        low = high + 1;
+    }
+    return node;
+}
+
+/* The same, using again what leads to the same places: many places differ in a few bytes only. */
+EXL2__COLD
+static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high, uint32_t target,
+                                                uint32_t node, bool escape)
+{
+    exl2__grammar_code *g = w->g;
+    uint32_t mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
+    uint32_t at = exl2__grammar_state_mix(hash, node) & mask;
+    for (uint32_t tries = 0; tries < 8 && w->slots[at]; tries++, at = (at + 1) & mask) {
+        const exl2__grammar_code_node *split = &g->nodes[w->slots[at]];
+        const exl2__grammar_code_node *byte = node ? &g->nodes[split->next] : split;
+        if ((!node || (split->kind == EXL2__GRAMMAR_CODE_SPLIT && split->other == node))
+            && byte->kind == EXL2__GRAMMAR_CODE_BYTES && byte->low == low && byte->high == high
+            && byte->next == target) {
+            return w->slots[at];
+        }
+    }
+    uint32_t made = exl2__grammar_words_emit_run(g, low, high, target, node, escape);
+    w->slots[at] = made;
+    return made;
+}
+
+/* The product as nodes, whatever the length. Sets the node of every place. */
+EXL2__COLD
+static void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
+{
+    exl2__grammar_code *g = w->g;
+    memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
+    for (uint32_t i = 0; i < w->place_count; i++) { /* `same` is never a later place */
+        bool made = w->places[i].node && w->places[i].same == i;
+        w->places[i].node = made ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0)
+            : w->places[i].node ? w->places[w->places[i].same].node : 0;
+    }
+    for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
+        const exl2__grammar_words_place *place = &w->places[i];
+        const exl2__grammar_words_edge *edges = w->edges + place->edges;
+        uint32_t end = place->outcome == EXL2__GRAMMAR_WORDS_NONE ? 0 : ends[place->outcome], node = 0;
+        if (!place->node || place->same != i) {
+            continue;
+        }
+        for (uint32_t k = place->edge_count; k-- > 0 && g->result == EXL2_OK;) {
+            uint32_t low = edges[k].low, high = edges[k].high, target = w->places[edges[k].target].node;
+            for (; k > 0 && edges[k - 1].high + 1u == low && w->places[edges[k - 1].target].node == target; k--) {
+                low = edges[k - 1].low;
+            }
+            node = target ? exl2__grammar_words_emit_shared(w, low, high, target, node, escape) : node;
+        }
+        if (end) {
+            node = node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, end, node) : end;
+        }
+        node = node ? node : exl2__grammar_code_bytes(g, 1, 0).first; /* only bytes that JSON cannot show */
+        exl2__grammar_code_join(g, place->node, node);
+    }
+}
+
+/* ---- lengths ---- */
+
+/* A character that leads from one place to another, as a rule. */
+typedef struct exl2__grammar_words_char {
+    uint32_t target, rule;
+} exl2__grammar_words_char;
+
+/* Places are unrolled by how many characters have been written. Only those between characters count. */
+typedef struct exl2__grammar_words_roll {
+    exl2__grammar_words *w;
+    const uint32_t *ends;
+    bool escape;
+    exl2__grammar_words_char *chars;
+    uint32_t char_count, char_room;
+    uint32_t *begin;         /* [places + 1] of chars */
+    uint32_t *least;         /* [places] characters to the nearest end */
+    uint32_t *nodes, *after; /* [places] JUMPs of this length, of the next; 0 = not reached */
+    uint32_t *list, *later;  /* places that are reached */
+    uint32_t count, later_count;
+} exl2__grammar_words_roll;
+
+/* Is the place within a character? */
+static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t place)
+{
+    const exl2__grammar_words_place *p = &w->places[place];
+    for (uint32_t k = 0; k < p->edge_count; k++) {
+        const exl2__grammar_words_edge *edge = &w->edges[p->edges + k];
+        if (w->places[edge->target].node) {
+            return edge->low >= 0x80 && edge->high < 0xC0;
+        }
+    }
+    return false;
+}
+
+/* Adds the places that end the character at `place` to those of its beginning `from`. */
+static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
+{
+    const exl2__grammar_words_place *p = &r->w->places[place];
+    for (uint32_t k = 0; k < p->edge_count && r->w->g->result == EXL2_OK; k++) {
+        uint32_t target = r->w->places[r->w->edges[p->edges + k].target].same, known = r->begin[from];
+        if (!r->w->places[target].node) {
+            continue;
+        }
+        if (exl2__grammar_words_within(r->w, target)) { /* at most three deep: it is UTF-8 */
+            exl2__grammar_words_find_chars(r, target, from);
+            continue;
+        }
+        while (known < r->char_count && r->chars[known].target != target) {
+            known++;
+        }
+        if (known < r->char_count) {
+            continue;
+        }
+        if (r->char_count == r->char_room) {
+            void *chars = r->chars;
+            if (!exl2__grammar_code_grow(r->w->g, &chars, &r->char_room, EXL2__GRAMMAR_CODE_NODES_MAX,
+                                         sizeof *r->chars, "steps of expressions that must hold together")) {
+                return;
+            }
+            r->chars = (exl2__grammar_words_char *)chars;
+        }
+        exl2__grammar_words_char one = { target, UINT32_MAX };
+        r->chars[r->char_count++] = one;
+    }
+}
+
+/* A node from which the rest of a character leads from `place` to `target`, where the rule ends; 0: none does. */
+static uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t place, uint32_t target)
+{
+    exl2__grammar_words *w = r->w;
+    exl2__grammar_code *g = w->g;
+    uint32_t node = 0;
+    for (uint32_t k = 0; k < w->places[place].edge_count && g->result == EXL2_OK; k++) {
+        const exl2__grammar_words_edge *edge = &w->edges[w->places[place].edges + k];
+        uint32_t to = w->places[edge->target].same, next = 0, low = edge->low, high = edge->high;
+        if (!w->places[to].node) {
+            continue;
+        }
+        if (exl2__grammar_words_within(w, to)) {
+            next = exl2__grammar_words_rest(r, to, target);
+        } else if (to == target) {
+            next = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+        }
+        node = next ? exl2__grammar_words_emit_run(g, low, high, next, node, r->escape) : node;
+    }
+    return node;
+}
+
+/* The rule of a character; made when first asked for. */
+static exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_roll *r, uint32_t from, uint32_t index)
+{
+    exl2__grammar_code *g = r->w->g;
+    if (r->chars[index].rule == UINT32_MAX && g->result == EXL2_OK) {
+        uint32_t node = exl2__grammar_words_rest(r, from, r->chars[index].target);
+        exl2__grammar_code_piece body = { node ? node : exl2__grammar_code_bytes(g, 1, 0).first, 0 };
+        r->chars[index].rule = exl2__grammar_code_rule(g);
+        exl2__grammar_code_define(g, r->chars[index].rule, body);
+    }
+    return exl2__grammar_code_call(g, r->chars[index].rule);
+}
+
+/* The JUMP of a place after the next character. */
+static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t place)
+{
+    if (!r->after[place]) {
+        r->after[place] = exl2__grammar_code_add(r->w->g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
+        r->later[r->later_count++] = place;
+    }
+    return r->after[place];
+}
+
+/* One place, after `length` characters. */
+EXL2__COLD
+static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t place, uint32_t length)
+{
+    exl2__grammar_words *w = r->w;
+    exl2__grammar_code *g = w->g;
+    uint32_t first = r->begin[place], last = r->begin[place + 1], outcome = w->places[place].outcome, node = 0;
+    uint32_t end = outcome == EXL2__GRAMMAR_WORDS_NONE ? 0 : r->ends[outcome];
+    if (last == first + 1 && r->chars[first].target == place && end) { /* only lengths matter from here on */
+        uint32_t most = w->max == EXL2__GRAMMAR_CODE_ENDLESS ? w->max : w->max - length;
+        exl2__grammar_code_piece all = exl2__grammar_words_call(r, place, first);
+        all = exl2__grammar_code_repeat(g, all, w->min > length ? w->min - length : 0, most);
+        exl2__grammar_code_join(g, all.last, end);
+        exl2__grammar_code_join(g, r->nodes[place], all.first);
+        return;
+    }
+    if (w->max == EXL2__GRAMMAR_CODE_ENDLESS && length >= w->min) {
+        exl2__grammar_code_join(g, r->nodes[place], w->places[place].node);
+        return;
+    }
+    node = length >= w->min ? end : 0;
+    for (uint32_t i = first; i < last && g->result == EXL2_OK; i++) {
+        uint32_t target = r->chars[i].target;
+        if (r->least[target] >= EXL2__GRAMMAR_LINK_NEVER
+            || (w->max != EXL2__GRAMMAR_CODE_ENDLESS && length + 1 + r->least[target] > w->max)) {
+            continue;
+        }
+        exl2__grammar_code_piece one = exl2__grammar_words_call(r, place, i);
+        exl2__grammar_code_join(g, one.last, exl2__grammar_words_later(r, target));
+        node = node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, one.first, node) : one.first;
+    }
+    exl2__grammar_code_join(g, r->nodes[place], node ? node : exl2__grammar_code_bytes(g, 1, 0).first);
+}
+
+/* Characters from every place to the next, and how many there are to an end. */
+static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
+{
+    exl2__grammar_words *w = r->w;
+    bool moved = true;
+    for (uint32_t i = 0; i < w->place_count && w->g->result == EXL2_OK; i++) {
+        bool counts = w->places[i].node && w->places[i].same == i && !exl2__grammar_words_within(w, i);
+        r->begin[i] = r->char_count;
+        r->least[i] = w->places[i].outcome == EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_LINK_NEVER : 0;
+        if (counts) {
+            exl2__grammar_words_find_chars(r, i, i);
+        }
+    }
+    r->begin[w->place_count] = r->char_count;
+    while (moved && w->g->result == EXL2_OK) { /* places that are made later lie nearer to an end, nearly always */
+        moved = false;
+        for (uint32_t i = w->place_count; i-- > 0;) {
+            for (uint32_t k = r->begin[i]; k < r->begin[i + 1]; k++) {
+                uint32_t sum = r->least[r->chars[k].target] + 1;
+                if (sum < r->least[i]) {
+                    r->least[i] = sum;
+                    moved = true;
+                }
+            }
+        }
+    }
+}
+
+/* Lowers the greatest length to what some thousand nodes can count, as long as there are texts of that length. Loops at
+   the end of a text do not count: they need no node for each of their lengths. */
+static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
+{
+    exl2__grammar_words *w = r->w;
+    uint32_t each = 0;
+    for (uint32_t i = 0; i < w->place_count; i++) {
+        uint32_t count = r->begin[i + 1] - r->begin[i];
+        bool loop = count == 1 && r->chars[r->begin[i]].target == i && w->places[i].outcome != EXL2__GRAMMAR_WORDS_NONE;
+        each += loop ? 0 : 2 * count;
+    }
+    uint32_t most = EXL2__GRAMMAR_WORDS_LENGTH_NODES / (each + 1);
+    most = exl2__max32(exl2__max32(most, EXL2__GRAMMAR_WORDS_LENGTH_MIN), w->min + r->least[0]);
+    w->max = each ? exl2__min32(w->max, most) : w->max;
+}
+
+/* Goes on from the places in `later`, of texts of `length` characters. */
+EXL2__COLD
+static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t length)
+{
+    exl2__grammar_words *w = r->w;
+    for (; r->later_count && w->g->result == EXL2_OK; length++) {
+        uint32_t *swap = r->nodes;
+        r->nodes = r->after;
+        r->after = swap;
+        swap = r->list;
+        r->list = r->later;
+        r->later = swap;
+        r->count = r->later_count;
+        r->later_count = 0;
+        for (uint32_t i = 0; i < r->count && w->g->result == EXL2_OK; i++) {
+            exl2__grammar_words_roll_place(r, r->list[i], length);
+            r->nodes[r->list[i]] = 0;
+        }
+    }
+}
+
+/* The node at which texts go on whose first byte led to this place. */
+static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t place)
+{
+    exl2__grammar_words *w = r->w;
+    exl2__grammar_code *g = w->g;
+    uint32_t node = 0;
+    if (!exl2__grammar_words_within(w, place)) {
+        bool far = r->least[place] >= EXL2__GRAMMAR_LINK_NEVER
+            || (w->max != EXL2__GRAMMAR_CODE_ENDLESS && 1 + r->least[place] > w->max);
+        return far ? 0 : exl2__grammar_words_later(r, place);
+    }
+    for (uint32_t i = r->begin[0]; i < r->begin[1]; i++) {
+        uint32_t target = r->chars[i].target, rest = exl2__grammar_words_rest(r, place, target);
+        if (!rest || (w->max != EXL2__GRAMMAR_CODE_ENDLESS && 1 + r->least[target] > w->max)) {
+            continue;
+        }
+        uint32_t rule = exl2__grammar_code_rule(g);
+        exl2__grammar_code_piece body = { rest, 0 };
+        exl2__grammar_code_define(g, rule, body);
+        exl2__grammar_code_piece one = exl2__grammar_code_call(g, rule);
+        exl2__grammar_code_join(g, one.last, exl2__grammar_words_later(r, target));
+        node = node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, one.first, node) : one.first;
+    }
+    return node;
+}
+
+/* The product as nodes. `ends`: by outcome, the node to which texts that end so lead; 0: they do not end. Returns the
+   node where texts begin. Or, if `first` is not NULL, writes to first[i] the node behind the i-th edge of place 0. */
+EXL2__COLD
+static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t *ends, bool escape, uint32_t *first)
+{
+    exl2__grammar_code *g = w->g;
+    exl2__grammar_words_roll r = { .w = w, .ends = ends, .escape = escape };
+    uint64_t n = w->place_count;
+    exl2__arena a = { 0 };
+    uint32_t begin = 0, count = w->places[0].edge_count;
+    bool counts = w->min > 0 || w->max != EXL2__GRAMMAR_CODE_ENDLESS;
+    if (counts && g->result == EXL2_OK) {
+        g->result = exl2__arena_open(g->c, &a, (n * 6 + 1) * 4 + 64 * 6, EXL2_MEM_GENERAL);
+    }
+    if (g->result < 0) {
+        return 0;
+    }
+    if (counts) {
+        r.begin = (uint32_t *)exl2__arena_take(&a, (n + 1) * 4);
+        r.least = (uint32_t *)exl2__arena_take(&a, n * 4);
+        r.list = (uint32_t *)exl2__arena_take(&a, n * 4);
+        r.later = (uint32_t *)exl2__arena_take(&a, n * 4);
+        r.nodes = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);
+        r.after = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);
+        exl2__grammar_words_measure(&r);
+    }
+    if (counts && w->max != EXL2__GRAMMAR_CODE_ENDLESS && g->result == EXL2_OK) {
+        exl2__grammar_words_cap(&r);
+    }
+    if (w->max == EXL2__GRAMMAR_CODE_ENDLESS) {
+        exl2__grammar_words_emit_all(w, ends, escape);
+    }
+    for (uint32_t i = 0; first && i < count && g->result == EXL2_OK; i++) {
+        uint32_t place = w->places[w->edges[w->places[0].edges + i].target].same;
+        first[i] = !w->places[place].node ? 0 : counts ? exl2__grammar_words_enter(&r, place) : w->places[place].node;
+    }
+    if (!first) {
+        begin = counts ? exl2__grammar_words_later(&r, 0) : w->places[0].node;
+    }
+    if (counts) {
+        exl2__grammar_words_unroll(&r, first != NULL);
+        exl2__free(g->c, r.chars, (uint64_t)r.char_room * sizeof *r.chars, EXL2_MEM_GENERAL);
+        exl2__arena_close(g->c, &a);
+    }
+    return begin;
+}
+
+/* A language without TELLs as a piece; a piece that matches nothing if it is empty. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
+{
+    uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
+    if (!exl2__grammar_words_run(w)) {
+        return exl2__grammar_code_bytes(w->g, 1, 0);
+    }
+    exl2__grammar_code_piece piece = exl2__grammar_code_empty(w->g);
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX; i++) {
+        ends[i] = piece.last;
+    }
+    piece.first = exl2__grammar_words_emit(w, ends, escape, NULL);
+    return piece;
+}
+
+#endif

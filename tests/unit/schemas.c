@@ -1,0 +1,463 @@
+/* Schemas as other programs write them: texts that fit keywords and texts that do not, refusals by name, bounded work;
+   each line of golden/schemas/pydantic.jsonl (made by make.py beside it) compiles, and random texts of all of them are
+   values that Python's jsonschema accepts.
+   $EXL2_SCHEMAS: another file of schemas, one a line; then those that do not compile are counted, with what stops them,
+   and nothing fails for it. $EXL2_SCHEMA_TEXTS: texts of each (20). */
+#define _GNU_SOURCE /* mkdtemp, getline */
+#include "../grammar_judge.h"
+#include "../text_rows.h"
+#include "../../exl2_impl/6_text/grammar.h"
+#include "../../exl2_impl/6_text/vocab_read.h"
+
+#include <time.h>
+
+#define TEXTS 20u
+#define TOKENS 160u /* of a text, beyond the fewest */
+
+static exl2__ctx context;
+static exl2__vocab vocab;
+static exl2__grammar_vocab table;
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t random_number(uint32_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 32) % below);
+}
+
+static uint32_t ones(uint32_t x)
+{
+    x -= x >> 1 & 0x55555555u;
+    x = (x & 0x33333333u) + (x >> 2 & 0x33333333u);
+    return ((x + (x >> 4)) & 0x0F0F0F0Fu) * 0x01010101u >> 24;
+}
+
+/* The id of the `pick`-th bit that is set. */
+static uint32_t bit_of(const uint32_t *bits, uint32_t pick)
+{
+    uint32_t id = 0;
+    for (; pick >= ones(bits[id / 32]); id += 32) {
+        pick -= ones(bits[id / 32]);
+    }
+    while (!(bits[id / 32] >> id % 32 & 1) || pick-- > 0) {
+        id++;
+    }
+    return id;
+}
+
+/* A random text of at most `left` tokens; returns its bytes. */
+static size_t walk(exl2__grammar *g, uint32_t left, char *out, size_t room)
+{
+    exl2__grammar_mask_place place;
+    size_t used = 0;
+    CHECK(exl2__grammar_mask_join(&context, &g->mask, &place) == EXL2_OK);
+    for (;; left--) {
+        const uint32_t *bits;
+        bool may_end, special;
+        uint32_t allowed = 0;
+        if (!CHECK(exl2__grammar_mask_get(&context, &g->mask, &place, left, &bits, &may_end) == EXL2_OK)) {
+            break;
+        }
+        for (uint32_t i = 0; i < table.words; i++) {
+            allowed += ones(bits[i]);
+        }
+        if (left == 0 || !allowed || (may_end && random_number(8) == 0)) {
+            CHECK(may_end);
+            break;
+        }
+        exl2_token token = (exl2_token)bit_of(bits, random_number(allowed));
+        size_t bytes;
+        const char *text = exl2__vocab_piece(&vocab, token, &bytes, &special);
+        if (!CHECK(exl2__grammar_mask_take(&context, &g->mask, &place, token) == EXL2_OK)
+            || !CHECK(used + bytes < room)) {
+            break;
+        }
+        memcpy(out + used, text, bytes);
+        used += bytes;
+    }
+    exl2__grammar_mask_leave(&g->mask, &place);
+    return used;
+}
+
+/* Texts of every length limit from the shortest on. */
+static void judge_texts(judge *j, exl2__grammar *g, const char *schema, uint32_t texts)
+{
+    static char text[1 << 18];
+    exl2__grammar_mask_place place;
+    exl2__grammar_mask_join(&context, &g->mask, &place);
+    uint32_t shortest = exl2__grammar_mask_shortest(&g->mask, &place);
+    exl2__grammar_mask_leave(&g->mask, &place);
+    for (uint32_t k = 0; k < texts; k++) {
+        judge_add(j, 's', schema, text, walk(g, shortest + k * TOKENS / texts, text, sizeof text));
+    }
+}
+
+/* ---- texts ---- */
+
+typedef struct text_case {
+    const char *schema, *fit, *unfit; /* texts, one a line */
+} text_case;
+
+#define D7 "{'$schema':'http://json-schema.org/draft-07/schema#',"
+
+static const text_case text_cases[] = {
+    /* uniqueItems: few values in any order, more in the schema's, strings and integers by how they begin */
+    { "{'items':{'enum':['a','b',3]},'uniqueItems':true}", "[]\n['a']\n[3,'a']\n['b', 'a',3]",
+      "['a','a']\n[3,3]\n['a','b',3,'a']" },
+    { "{'items':{'type':['boolean','null']},'uniqueItems':true,'minItems':2}", "[true,null]\n[null,false,true]",
+      "[]\n[true]\n[true,true]\n[null,null,true]" },
+    { "{'items':{'anyOf':[{'const':1},{'enum':[1.0,2,true]}]},'uniqueItems':true,'maxItems':2}", "[2,1]\n[true,2]",
+      "[1,1]\n[1,2,true]\n[1,1.0]" },
+    { "{'items':{'enum':[1,2,3,4,5,6,7,8]},'uniqueItems':true,'minItems':2,'maxItems':3}", "[1,8]\n[2,3,5]",
+      "[1]\n[1,2,3,4]\n[2,2]\n[1,1,3]" },
+    { "{'items':{'type':'string'},'uniqueItems':true}", "[]\n['x']\n['Ann','Bob', 'tom']\n['7','\303\251t\303\251']",
+      "['a','a']\n['ab','ab','c']\n['b','b']" },
+    { "{'items':{'type':'string','minLength':2,'pattern':'^[ab]'},'uniqueItems':true,'minItems':1}",
+      "['ax']\n['ab','bc']", "[]\n['a']\n['ab','ab']\n['ab','bb','ba']" },
+    { "{'items':{'type':'integer','minimum':-5},'uniqueItems':true}", "[]\n[-5,0,12,3]", "[1,1]\n[-6]\n[12,12]" },
+    /* patternProperties, propertyNames */
+    { "{'properties':{'x':{'const':1},'xa':{'type':'integer'}},'patternProperties':{'^x':{'maximum':5},'y$':{'type':"
+      "'null'}},'additionalProperties':{'type':'boolean'}}",
+      "{'x':1,'xa':3}\n{'xb':2,'a':true}\n{'ay':null}\n{}\n{'xa':-1}", "{'xa':6}\n{'xb':true}\n{'a':null}\n{'ay':true}"
+      "\n{'xy':1}\n{'x':2}" },
+    { "{'patternProperties':{'^[a-c]+$':{'type':'null'}},'additionalProperties':false}", "{}\n{'ab':null}\n{'a':null,"
+      "'cc':null}", "{'d':null}\n{'a':1}\n{'':null}" },
+    { "{'patternProperties':{'^S_':{'type':'string'}}}", "{'S_x':''}\n{}", "{'S_x':1}\n{'a':1}" },
+    { "{'additionalProperties':{'type':'null'},'propertyNames':{'pattern':'^[a-z]+$','maxLength':3}}", "{}\n{'abc':"
+      "null,'x':null}", "{'abcd':null}\n{'A':null}\n{'':null}" },
+    { "{'propertyNames':{'enum':['a','b']},'additionalProperties':{'type':'null'}}", "{'a':null}\n{'b':null}",
+      "{'c':null}" },
+    { "{'properties':{'aa':{'type':'null'},'b':{'type':'null'}},'propertyNames':{'minLength':2}}", "{'aa':null}\n{}",
+      "{'b':null}" },
+    { "{'patternProperties':{'\\\\d':{'type':'null'}},'additionalProperties':{'type':'boolean'}}", "{'a1':null}\n"
+      "{'a':true}", "{'a1':true}\n{'\331\241':true}\n{'\331\241':null}" }, /* a digit of Python, not of JavaScript */
+    /* counts of members */
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'}},'minProperties':2}",
+      "{'a':null,'b':null}\n{'a':null,'c':null}\n{'b':null,'c':null}\n{'a':null,'b':null,'c':null}",
+      "{}\n{'a':null}\n{'c':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'maxProperties':1}", "{}\n{'a':null}\n{'b':null}",
+      "{'a':null,'b':null}" },
+    { "{'properties':{'a':{'type':'null'}},'additionalProperties':{'type':'boolean'},'minProperties':2,"
+      "'maxProperties':3}", "{'a':null,'x':true}\n{'x':true,'y':true}\n{'x':true,'y':true,'z':false}",
+      "{'a':null}\n{'x':true}\n{}\n{'a':null,'x':true,'y':true,'z':true}" },
+    { "{'required':['a','b'],'minProperties':2}", "{'a':1,'b':2}", "{'a':1}" },
+    { "{'type':'object','minProperties':1}", "{'':0}", "{}" },
+    /* not */
+    { "{'type':'string','not':{'enum':['a','bc']}}", "''\n'b'\n'aa'\n'bcd'", "'a'\n'bc'" },
+    { "{'type':['string','null','integer'],'not':{'type':'string'}}", "null\n3", "''\n'a'" },
+    { "{'type':'string','not':{'pattern':'^a'}}", "''\n'ba'", "'a'\n'ab'" },
+    { "{'type':'string','not':{'const':''}}", "'a'", "''" },
+    { "{'type':'integer','not':{'enum':[3,15.0]}}", "4\n33\n5", "3\n15" },
+    { "{'type':'number','not':{'const':2.5}}", "2\n2.51\n-2.5", "2.5\n2.50\n2.500" },
+    { "{'type':'number','not':{'type':'integer'}}", "0.5\n-3.25", "1\n1.0\n-2.00" },
+    { "{'type':'integer','not':{'minimum':3}}", "2\n-5", "3\n10" },
+    { "{'enum':['a','b',null],'not':{'const':'a'}}", "'b'\nnull", "'a'" },
+    { "{'type':'boolean','not':{'const':false}}", "true", "false" },
+    { "{'type':'array','items':{'type':'null'},'not':{'maxItems':1}}", "[null,null]", "[]\n[null]" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'not':{'required':['a']}}", "{}\n{'b':null}",
+      "{'a':null}" },
+    { "{'type':'object','required':['k'],'properties':{'k':{'enum':['x','y']}},'not':{'properties':{'k':{'const':'x'"
+      "}}}}", "{'k':'y'}", "{'k':'x'}" },
+    { "{'type':'string','not':{'anyOf':[{'const':'a'},{'pattern':'b'},{'not':{'maxLength':3}}]}}", "''\n'cc'",
+      "'a'\n'ab'\n'cccc'" },
+    { "{'not':{'type':['object','array','number','boolean','null']}}", "''\n'a'", "1\nnull\n{}\n[]\ntrue" },
+    /* oneOf, with branches that are kept apart */
+    { "{'oneOf':[{'minimum':1},{'type':'integer'}]}", "1.5\n0\n-3", "1\n2\n0.5\n'a'" },
+    { "{'type':'object','properties':{'a':{'type':'null'},'b':{'type':'null'}},'oneOf':[{'required':['a']},{"
+      "'required':['b']}]}", "{'a':null}\n{'b':null}", "{}\n{'a':null,'b':null}" },
+    { "{'oneOf':[{'type':'string','enum':['a','b']},{'type':'string','maxLength':2}]}", "'c'\n''\n'ab'",
+      "'a'\n'b'\n'abc'" },
+    { "{'oneOf':[{'enum':[1,2]},{'enum':[2,3]}]}", "1\n3", "2\n4" },
+    { "{'oneOf':[{'type':'string'},{'minimum':1}]}", "2", "'a'\n0" }, /* any string fits the second one too */
+    { "{'oneOf':[{'type':'object','properties':{'k':{'const':'a'},'n':{'type':'null'}},'required':['k','n'],"
+      "'additionalProperties':false},{'type':'object','properties':{'k':{'type':'string'}},'required':['k'],"
+      "'additionalProperties':false}]}", "{'k':'a','n':null}\n{'k':'x'}\n{'k':'a'}", "{'k':'x','n':null}" },
+    /* multipleOf */
+    { "{'type':'integer','multipleOf':7}", "0\n7\n-14\n98", "1\n8\n-15\n99" },
+    { "{'multipleOf':25,'minimum':0,'maximum':100}", "0\n25\n50\n75\n100", "10\n125\n-25\n05" },
+    { "{'type':'integer','allOf':[{'multipleOf':4},{'multipleOf':6}],'exclusiveMaximum':36}", "12\n24\n0\n-12",
+      "4\n6\n36\n8" },
+    { "{'type':'integer','multipleOf':1000}", "0\n1000\n-25000\n99000", "100\n500\n1001" },
+    /* formats */
+    { "{'format':'ipv4'}", "'127.0.0.1'\n'255.255.255.255'", "'256.0.0.1'\n'1.2.3'\n'01.2.3.4'" },
+    { "{'format':'ipv6'}", "'::1'\n'::'\n'fe80::1'\n'1:2:3:4:5:6:7:8'\n'1:2::'", "'1:2:3:4:5:6:7:8:9'\n':::'\n'1::2::3'"
+      "\n'g::'" },
+    { "{'format':'uri'}", "'https://example.org'\n'http://a.b:80/c/d?e=f#g'\n'urn:isbn:1'", "'example.org'\n'/a'\n'h t"
+      "tp://x'\n'http://'" },
+    { "{'format':'uri-reference'}", "''\n'/a/b'\n'#x'\n'https://a.b/'\n'c?d'", "'a b'\n'\\\\\\\\'" },
+    { "{'format':'hostname'}", "'a'\n'www.example-site.org'", "'-a'\n'a..b'\n'a-'\n'a_b'" },
+    { "{'format':'duration'}", "'P1D'\n'PT5M'\n'P1Y2M3DT4H5M6S'\n'P2W'", "'P'\n'PT'\n'1D'\n'P1W2D'\n'P1D1Y'" },
+    { "{'format':'json-pointer'}", "''\n'/a/~0b'", "'a'\n'/~2'" },
+    { "{'format':'color-of-the-day','type':'string','contentEncoding':'base16'}", "'anything'", "1" },
+    /* lengths together with patterns and formats */
+    { "{'pattern':'^[a-z]+(-[a-z]+)*$','minLength':3,'maxLength':5}", "'abc'\n'ab-cd'\n'a-b-c'", "'ab'\n'abc-de'\n'a-'"
+      "\n'-ab'" },
+    { "{'pattern':'\303\251','maxLength':2}", "'\303\251'\n'a\303\251'\n'\303\251\303\251'", "'aa'\n'a\303\251a'" },
+    { "{'pattern':'x','minLength':4}", "'axbc'\n'xxxxxxxx'", "'x'\n'xbc'\n'abcd'" },
+    { "{'allOf':[{'pattern':'^a'},{'pattern':'z$'},{'minLength':2}]}", "'az'\n'abcz'", "'a'\n'z'\n'ab'\n'bz'" },
+    { "{'pattern':'^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$'}", "'1'\n'-0.5'\n'.5'\n'5.'", "''\n'.'\n'-'\n'+.'" },
+    { "{'pattern':'^(?=.*[0-9])(?!x|yy)[a-z0-9]{2,4}$'}", "'a1'\n'y1'\n'12'", "'ab'\n'x1'\n'yy1'\n'1'" },
+    { "{'format':'uri','minLength':1,'maxLength':65536}", "'https://example.org/a'", "'a'\n''" },
+    /* items one by one */
+    { "{'prefixItems':[{'type':'integer'},{'type':'string'}],'minItems':2,'maxItems':2}", "[1,'a']",
+      "[1]\n[]\n['a',1]\n[1,'a',1]" },
+    { "{'prefixItems':[{'type':'integer'}],'items':{'type':'null'}}", "[]\n[1]\n[1,null,null]", "[null]\n[1,2]" },
+    { "{'prefixItems':[{'type':'integer'}]}", "[]\n[1]", "['a']\n[1,2]" },
+    { D7 "'items':[{'type':'integer'},{'type':'null'}],'additionalItems':{'type':'boolean'},'minItems':1}",
+      "[1]\n[1,null]\n[1,null,true,false]", "[]\n[1,true]\n[1,null,1]" },
+    { D7 "'items':[{'type':'integer'},{'type':'null'}],'additionalItems':false}", "[]\n[1,null]", "[1,null,1]" },
+    { "{'prefixItems':[{},false]}", "[]\n[1]", "[1,2]" },
+    { "{'type':'array','prefixItems':[{'type':'null'}],'minItems':3}", "[null,1,'a']", "[null]\n[null,1]" },
+    /* OpenAPI and draft 4 */
+    { "{'type':'string','nullable':true,'maxLength':1}", "null\n'a'", "1" },
+    { "{'$schema':'http://json-schema.org/draft-04/schema#','id':'http://a/b','type':'integer','minimum':3,"
+      "'exclusiveMinimum':true,'maximum':5,'exclusiveMaximum':false}", "4\n5", "3\n6" },
+    /* $ref: any path, an anchor, an $id */
+    { "{'properties':{'a':{'type':'null'},'b':{'$ref':'#/properties/a'}}}", "{'a':null,'b':null}", "{'b':1}" },
+    { "{'$ref':'#n','$defs':{'x':{'$anchor':'n','type':'null'}}}", "null", "1" },
+    { D7 "'$ref':'#n','definitions':{'x':{'$id':'#n','type':'null'}}}", "null", "1" },
+    { "{'$id':'http://a.b/c/root.json','$ref':'part.json','$defs':{'x':{'$id':'part.json','type':'array','items':{"
+      "'$ref':'#/$defs/y'},'$defs':{'y':{'type':'null'}}},'y':{'type':'string'}}}", "[null]", "['a']\nnull" },
+    { "{'$id':'http://a.b/root.json','items':{'$ref':'http://a.b/root.json#/$defs/n'},'$defs':{'n':{'type':'null'}}}",
+      "[null]", "[1]" },
+    { "{'$id':'http://a.b/root.json','items':{'$ref':'root.json#/$defs/n'},'$defs':{'n':{'type':'null'}}}", "[null]",
+      "[1]" },
+    /* constants beside other keywords */
+    { "{'enum':['a','abc','B1',1,20,null],'maxLength':2,'pattern':'[a-z]','maximum':10}", "'a'\n1\nnull",
+      "'abc'\n'B1'\n20" },
+    { "{'enum':[1,2,3,4,6],'multipleOf':2,'exclusiveMinimum':2}", "4\n6", "2\n3\n1" },
+    /* unevaluatedProperties, dependencies that are decided, keywords that mean nothing */
+    { "{'allOf':[{'properties':{'a':{'type':'null'}}}],'properties':{'b':{'type':'null'}},'unevaluatedProperties':"
+      "false}", "{'b':null,'a':null}\n{}", "{'c':1}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a','b'],'dependentRequired':{'b':['a']},"
+      "'dependencies':{'z':['y']}}", "{'a':null,'b':null}", "{'a':null}" },
+    { "{'type':'null','x-order':1,'tsType':'A','discriminator':{'propertyName':'k'},'contentMediaType':'a/b','if':{},"
+      "'markdownDescription':'','minContains':2}", "null", "1" },
+    /* without a type: what the keywords are about */
+    { "{'maxLength':1}", "'a'", "'ab'\n1" },
+    { "{'type':['integer','string'],'maxLength':1}", "'a'\n12", "'ab'" },
+};
+
+/* Schemas and texts are written with ' for ". */
+static char *quoted(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = malloc(bytes);
+    if (!copy) {
+        exit(1);
+    }
+    memcpy(copy, text, bytes);
+    for (char *c = copy; *c; c++) {
+        *c = *c == '\'' ? '"' : *c;
+    }
+    return copy;
+}
+
+static bool fits(exl2__grammar *g, const char *text, size_t bytes)
+{
+    exl2__grammar_state *s = &g->mask.states;
+    uint32_t state = exl2__grammar_state_next(s, exl2__grammar_state_start(s), text, bytes);
+    return state != EXL2__GRAMMAR_STATE_DEAD && s->states[state].may_end;
+}
+
+static void check_lines(exl2__grammar *g, const char *schema, const char *lines, bool wanted)
+{
+    for (const char *line = lines; *line;) {
+        size_t bytes = strcspn(line, "\n");
+        if (!CHECK(fits(g, line, bytes) == wanted)) {
+            printf("  %s: %.*s\n", schema, (int)bytes, line);
+        }
+        line += bytes + (line[bytes] == '\n');
+    }
+}
+
+static void check_texts(judge *j)
+{
+    for (size_t i = 0; i < EXL2__COUNT(text_cases); i++) {
+        char *schema = quoted(text_cases[i].schema), *fit = quoted(text_cases[i].fit);
+        char *unfit = quoted(text_cases[i].unfit);
+        exl2__grammar g;
+        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &table, 0,
+                                                &g);
+        if (!CHECK(result == EXL2_OK)) {
+            printf("  %s: %s\n", schema, context.error.text);
+        } else {
+            check_lines(&g, schema, fit, true);
+            check_lines(&g, schema, unfit, false);
+            judge_texts(j, &g, schema, 40);
+            for (const char *line = fit; *line;) { /* jsonschema agrees with us on those, too */
+                size_t bytes = strcspn(line, "\n");
+                judge_add(j, 's', schema, line, bytes);
+                line += bytes + (line[bytes] == '\n');
+            }
+            exl2__grammar_close(&context, &g);
+        }
+        free(schema);
+        free(fit);
+        free(unfit);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void check_refusal(const char *source, bool strict, exl2_result wanted, const char *sentence)
+{
+    exl2__grammar g;
+    char *schema = quoted(source);
+    uint64_t before = context.host_bytes;
+    context.error.text[0] = 0;
+    exl2_result result = exl2__grammar_open_as(&context, EXL2_GRAMMAR_JSON_SCHEMA, strict, schema, strlen(schema),
+                                               &table, 0, &g);
+    if (!CHECK(result == wanted && (result == EXL2_OK || strstr(context.error.text, sentence)))) {
+        printf("  %.200s: %d %s\n", schema, (int)result, context.error.text);
+    }
+    exl2__grammar_close(&context, &g);
+    CHECK_INT(context.host_bytes, before);
+    free(schema);
+}
+
+static void check_refusals(void)
+{
+    static const exl2_result not_there = EXL2_ERR_UNSUPPORTED, wrong = EXL2_ERR_FORMAT;
+    const struct { const char *schema; exl2_result result; const char *sentence; } cases[] = {
+        { "{'if':{},'then':{'type':'null'}}", not_there, "line 1, column 3: an unsupported keyword: if" },
+        { "{'properties':{'a':{'contains':{}}}}", not_there, "column 22: an unsupported keyword: contains" },
+        { "{'dependentSchemas':{}}", not_there, "an unsupported keyword: dependentSchemas" },
+        { "{'$dynamicRef':'#a'}", not_there, "an unsupported keyword: $dynamicRef" },
+        { "{'unevaluatedItems':false}", not_there, "an unsupported keyword: unevaluatedItems" },
+        { "{'requird':['a']}", not_there, "one letter away from a known one: requird" },
+        { "{'minlength':3,'maxLenght':2}", not_there, "one letter away from a known one: minlength" },
+        { "{'$ref':'other.json'}", not_there, "a $ref to another document: other.json" },
+        { "{'$ref':'http://a/b#/c'}", not_there, "a $ref to another document" },
+        { "{'$ref':'#nowhere'}", wrong, "not there: #nowhere" },
+        { "{'oneOf':[{'type':'string','format':'date'},{'type':'string','format':'email'}]}", not_there,
+          "oneOf with a branch that others cannot be kept apart from: {\"type\":\"string\",\"format\"" },
+        { "{'type':'array','not':{'items':{'type':'null'}}}", not_there, "`not` cannot rule out: {\"items\"" },
+        { "{'type':'string','not':{'format':'date'}}", not_there, "`not` cannot rule out" },
+        { "{'multipleOf':0.01}", not_there, "integers from 1 to 1,000: multipleOf" },
+        { "{'multipleOf':0}", not_there, "integers from 1 to 1,000" },
+        { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems of other items than" },
+        { "{'items':{'enum':[1,2]},'uniqueItems':true,'minItems':3}", wrong, "no text matches" },
+        { "{'format':'date','maxLength':9}", wrong, "no text matches" },
+        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':['b']}}", not_there, "depend on optional members: dep" },
+        { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there, "that it does not see" },
+        { "{'propertyNames':{'anyOf':[{'const':'a'},{'const':'b'}]}}", not_there, "a choice in propertyNames: anyOf" },
+        { "{'not':{}}", wrong, "no text matches" },
+        { "{'enum':[[1],[2]],'items':{'minimum':2}}", not_there, "a constant beside keywords" },
+        { "{'patternProperties':{'a(':{}}}", wrong, "schema: patternProperties line 1, column 3" },
+        { "{'type':'object','required':['a'],'maxProperties':0}", wrong, "no text matches" },
+        { "{'type':'string','nullable':true,'requires':3}", not_there, "one letter away" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        check_refusal(cases[i].schema, false, cases[i].result, cases[i].sentence);
+    }
+    static const struct { const char *schema, *sentence; } strict[] = { /* good, but not strictly */
+        { "{'type':'string','x-unit':'m'}", "an unsupported keyword: x-unit" },
+        { "{'type':'string','format':'binary'}", "an unsupported format: binary" },
+        { "{'type':'string','contentEncoding':'base64'}", "an unsupported keyword: contentEncoding" },
+        { "{'type':'object','discriminator':{}}", "an unsupported keyword: discriminator" },
+        { "{'type':'string','then':{}}", "an unsupported keyword: then" },
+        { "{'properties':{'a':{'markdownDescription':''}}}", "column 22: an unsupported keyword: markdownDescription" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(strict); i++) {
+        check_refusal(strict[i].schema, false, EXL2_OK, "");
+        check_refusal(strict[i].schema, true, EXL2_ERR_UNSUPPORTED, strict[i].sentence);
+    }
+    check_refusal("{'$schema':'a','$id':'b','title':'','description':'','default':1,'examples':[],'$comment':'',"
+                  "'id':'','readOnly':true,'writeOnly':false,'deprecated':true,'$defs':{},'definitions':{},'type':'string',"
+                  "'format':'date','uniqueItems':true,'minimum':1}", true, EXL2_OK, "");
+}
+
+/* ---- work ---- */
+
+/* Many expressions that each are dear to join: the work of all of them is bounded, and so is that of one. */
+static void check_work(void)
+{
+    static char schema[200000];
+    size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+    for (uint32_t i = 0; i < 1500; i++) { /* no text fits both, which takes a thousand states to see */
+        used += (size_t)snprintf(schema + used, sizeof schema - used,
+                                 "%s'p%u':{'allOf':[{'pattern':'^a{900}b{0,9}$'},{'pattern':'^a{901}c$'}],'maxLength':"
+                                 "%u}", i ? "," : "", i, 1000 + i);
+    }
+    snprintf(schema + used, sizeof schema - used, "}}");
+    check_refusal(schema, false, EXL2_ERR_BUDGET, "too many expressions that must hold together");
+    check_refusal("{'pattern':'^(a|b)*a(a|b){20}$','minLength':3}", false, EXL2_ERR_BUDGET, "too");
+    used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+    for (uint32_t i = 0; i < 300; i++) {
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'p%u':{'type':'null'}", i ? "," : "", i);
+    }
+    snprintf(schema + used, sizeof schema - used, "},'minProperties':299}");
+    check_refusal(schema, false, EXL2_ERR_BUDGET, "counts above 256");
+}
+
+/* ---- files ---- */
+
+static uint32_t number_of(const char *variable, uint32_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
+}
+
+static void check_file(const char *path, bool must, uint32_t texts)
+{
+    judge j = judge_open();
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    uint32_t count = 0, good = 0, nodes = 0;
+    double slowest = 0;
+    if (!CHECK(file != NULL)) {
+        return;
+    }
+    for (ssize_t bytes; (bytes = getline(&line, &room, file)) > 0; count++) {
+        exl2__grammar g;
+        line[bytes - 1] = line[bytes - 1] == '\n' ? 0 : line[bytes - 1];
+        clock_t start = clock();
+        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, line, strlen(line), &table, 0, &g);
+        double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC;
+        slowest = ms > slowest ? ms : slowest;
+        if (result < 0) {
+            printf("line %u (%.1f ms): %s\n", count + 1, ms, context.error.text);
+            CHECK(!must);
+            continue;
+        }
+        good++;
+        nodes = g.link.node_count > nodes ? g.link.node_count : nodes;
+        if (!must) {
+            printf("line %u (%.1f ms): good, %u nodes\n", count + 1, ms, g.link.node_count);
+        }
+        judge_texts(&j, &g, line, texts);
+        exl2__grammar_close(&context, &g);
+    }
+    printf("%u of %u schemas compile, in %.1f ms at most; the largest has %u nodes\n", good, count, slowest, nodes);
+    CHECK(count > 0);
+    free(line);
+    fclose(file);
+    judge_close(&j);
+}
+
+int main(void)
+{
+    const char *other = getenv("EXL2_SCHEMAS");
+    context = rows_ctx();
+    if (!CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
+        || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
+        return check_done();
+    }
+    if (!other) {
+        judge j = judge_open();
+        check_texts(&j);
+        judge_close(&j);
+        check_refusals();
+        check_work();
+    }
+    check_file(other ? other : EXL2_GOLDEN_DIR "/schemas/pydantic.jsonl", !other,
+               number_of("EXL2_SCHEMA_TEXTS", TEXTS));
+    exl2__grammar_vocab_close(&context, &table);
+    exl2__vocab_close(&context, &vocab);
+    CHECK_INT(context.host_bytes, 0);
+    return check_done();
+}
