@@ -283,6 +283,8 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar_ebnf.h"
 /* defines: languages of short texts: what several expressions say together */
 #include "6_text/grammar_words.h"
+/* defines: such a language as nodes, characters counted */
+#include "6_text/grammar_unroll.h"
 /* defines: JSON schemas: keywords, sets of subschemas */
 #include "6_text/grammar_schema.h"
 /* defines: what a $ref of a schema names */

@@ -1,6 +1,6 @@
 /* grammar.h: a grammar of any kind, ready to say which tokens may come next.
    takes: the source, of a kind that is compiled; a model's table of tokens, which must outlive the grammar.
-   gives: exl2__grammar, exl2__grammar_open, exl2__grammar_close.
+   gives: exl2__grammar, exl2__grammar_open_as, exl2__grammar_open, exl2__grammar_close.
    owns:  the automaton, its states and masks, from open to close.
    next:  template.h */
 #ifndef EXL2__GRAMMAR_H
@@ -76,8 +76,9 @@ static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, b
     return result;
 }
 
-static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
-                                      const exl2__grammar_vocab *vocab, uint64_t cache_bytes, exl2__grammar *g)
+static inline exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
+                                             const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                             exl2__grammar *g)
 {
     return exl2__grammar_open_as(c, kind, false, source, bytes, vocab, cache_bytes, g);
 }

@@ -8,7 +8,7 @@
 
 #include "../1_load/json.h"
 #include "grammar_ebnf.h"
-#include "grammar_words.h"
+#include "grammar_unroll.h"
 
 #define EXL2__GRAMMAR_SCHEMA_PARTS_MAX 64u
 #define EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX 256u

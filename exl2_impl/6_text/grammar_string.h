@@ -20,56 +20,56 @@ static const exl2__grammar_string_known *exl2__grammar_string_format(const exl2_
 #define D "(0[1-9]|1[0-9]|2[0-8])"
 #define T "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define Y "(19|20)[0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-" D ")"
-#define MAIL "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
-#define HOST "[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?(\\.[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?){0,3}"
-#define NAME "[a-z]([a-z0-9]|-[a-z0-9])*"
-#define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define HEX "[0-9a-f]{1,4}"
-#define CHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-F][0-9A-F])"
-#define AFTER "(\\?([/?:]|" CHAR "){0,60})?(#([/?:]|" CHAR "){0,40})?"
-#define SITE "[a-z][a-z0-9+.-]{1,10}://" HOST "(:[1-9][0-9]{0,3})?(/(:|" CHAR "){0,40}){0,8}"
-#define URI "(" SITE "|urn:[a-z0-9]{2,10}:" CHAR "{1,50}|(mailto|tel):" CHAR "{1,60})" AFTER
-#define PATH "/?(" CHAR "{1,40}(/(:|" CHAR "){1,40}){0,8}/?)?" AFTER
-#define URL "https?://" NAME "\\.[a-z]{2,6}(/[A-Za-z0-9._~-]+)*/?"
-#define POINTER "(/([A-Za-z0-9_ .-]|~[01]){0,40}){0,9}"
-#define DAYS "([0-9]{1,3}Y([0-9]{1,2}M([0-9]{1,2}D)?)?|[0-9]{1,3}M([0-9]{1,3}D)?|[0-9]{1,4}D)"
-#define HOURS "T([0-9]{1,3}H([0-9]{1,2}M([0-9]{1,2}S)?)?|[0-9]{1,4}M([0-9]{1,2}S)?|[0-9]{1,5}S)"
+#define M "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
+#define H "[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?(\\.[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?){0,3}"
+#define N "[a-z]([a-z0-9]|-[a-z0-9])*"
+#define B "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define X "[0-9a-f]{1,4}"
+#define C "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-F][0-9A-F])"
+#define A "(\\?([/?:]|" C "){0,60})?(#([/?:]|" C "){0,40})?"
+#define S "[a-z][a-z0-9+.-]{1,10}://" H "(:[1-9][0-9]{0,3})?(/(:|" C "){0,40}){0,8}"
+#define U "(" S "|urn:[a-z0-9]{2,10}:" C "{1,50}|(mailto|tel):" C "{1,60})" A
+#define P "/?(" C "{1,40}(/(:|" C "){1,40}){0,8}/?)?" A
+#define L "https?://" N "\\.[a-z]{2,6}(/[A-Za-z0-9._~-]+)*/?"
+#define J "(/([A-Za-z0-9_ .-]|~[01]){0,40}){0,9}"
+#define W "([0-9]{1,3}Y([0-9]{1,2}M([0-9]{1,2}D)?)?|[0-9]{1,3}M([0-9]{1,3}D)?|[0-9]{1,4}D)"
+#define Q "T([0-9]{1,3}H([0-9]{1,2}M([0-9]{1,2}S)?)?|[0-9]{1,4}M([0-9]{1,2}S)?|[0-9]{1,5}S)"
     static const exl2__grammar_string_known formats[] = {
         { "date-time", Y "T" T, NULL, 20, 32 }, { "date", Y, NULL, 10, 10 }, { "time", T, NULL, 9, 21 },
         { "uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", NULL, 36, 36 },
-        { "email", MAIL, NULL, 6, 112 }, { "idn-email", MAIL, NULL, 6, 112 },
-        { "hostname", HOST, NAME "(\\." NAME ")?", 1, 171 }, { "idn-hostname", HOST, NAME "(\\." NAME ")?", 1, 171 },
-        { "ipv4", "(" BYTE "\\.){3}" BYTE, NULL, 7, 15 },
-        { "ipv6", "(" HEX ":){7}" HEX "|(" HEX ":){1,6}:(" HEX ")?|(" HEX ":){1,4}(:" HEX "){2}|::(" HEX "(:" HEX
-          "){0,5})?", "(" HEX ":){7}" HEX "|::(" HEX ")?", 2, 39 },
-        { "uri", URI, URL, 5, 1460 }, { "iri", URI, URL, 5, 1460 },
-        { "uri-reference", URI "|" PATH, URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
-        { "iri-reference", URI "|" PATH, URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
+        { "email", M, NULL, 6, 112 }, { "idn-email", M, NULL, 6, 112 },
+        { "hostname", H, N "(\\." N ")?", 1, 171 }, { "idn-hostname", H, N "(\\." N ")?", 1, 171 },
+        { "ipv4", "(" B "\\.){3}" B, NULL, 7, 15 },
+        { "ipv6", "(" X ":){7}" X "|(" X ":){1,6}:(" X ")?|(" X ":){1,4}(:" X "){2}|::(" X "(:" X
+          "){0,5})?", "(" X ":){7}" X "|::(" X ")?", 2, 39 },
+        { "uri", U, L, 5, 1460 }, { "iri", U, L, 5, 1460 },
+        { "uri-reference", U "|" P, L "|[A-Za-z0-9._~/-]*", 0, 1460 },
+        { "iri-reference", U "|" P, L "|[A-Za-z0-9._~/-]*", 0, 1460 },
         { "uri-template", "(/?[A-Za-z0-9._~-]{1,40}|/?\\{[a-z][a-z0-9_]{0,40}\\}){0,9}",
           "(/?[a-z0-9]+|/\\{[a-z]+\\})*", 0, 396 },
-        { "json-pointer", POINTER, "(/[a-z0-9]*)*", 0, 729 },
-        { "relative-json-pointer", "(0|[1-9][0-9]{0,2})(#|" POINTER ")", "(0|[1-9][0-9]?)(#|(/[a-z0-9]*)*)", 1, 732 },
-        { "duration", "P(" DAYS "(" HOURS ")?|" HOURS "|[0-9]{1,3}W)", NULL, 3, 22 },
+        { "json-pointer", J, "(/[a-z0-9]*)*", 0, 729 },
+        { "relative-json-pointer", "(0|[1-9][0-9]{0,2})(#|" J ")", "(0|[1-9][0-9]?)(#|(/[a-z0-9]*)*)", 1, 732 },
+        { "duration", "P(" W "(" Q ")?|" Q "|[0-9]{1,3}W)", NULL, 3, 22 },
         { "regex", "\\^?(([A-Za-z0-9 _@/:,=-]|\\.|\\\\[.dws]|\\[\\^?[a-z0-9]{1,20}\\])[*+?]?){0,40}\\$?",
           "\\^?[A-Za-z0-9 _@/:,=-]*\\$?", 0, 962 },
     };
 #undef D
 #undef T
 #undef Y
-#undef MAIL
-#undef HOST
-#undef NAME
-#undef BYTE
-#undef HEX
-#undef CHAR
-#undef AFTER
-#undef SITE
-#undef URI
-#undef PATH
-#undef URL
-#undef POINTER
-#undef DAYS
-#undef HOURS
+#undef M
+#undef H
+#undef N
+#undef B
+#undef X
+#undef C
+#undef A
+#undef S
+#undef U
+#undef P
+#undef L
+#undef J
+#undef W
+#undef Q
     for (size_t i = 0; i < EXL2__COUNT(formats); i++) {
         if (exl2__json_is(&s->j, format, formats[i].name)) {
             return &formats[i];

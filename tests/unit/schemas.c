@@ -366,7 +366,8 @@ static void check_refusals(void)
         check_refusal(strict[i].schema, true, EXL2_ERR_UNSUPPORTED, strict[i].sentence);
     }
     check_refusal("{'$schema':'a','$id':'b','title':'','description':'','default':1,'examples':[],'$comment':'',"
-                  "'id':'','readOnly':true,'writeOnly':false,'deprecated':true,'$defs':{},'definitions':{},'type':'string',"
+                  "'id':'','readOnly':true,'writeOnly':false,'deprecated':true,'$defs':{},'definitions':{},'type':"
+                  "'string',"
                   "'format':'date','uniqueItems':true,'minimum':1}", true, EXL2_OK, "");
 }
 
