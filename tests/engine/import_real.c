@@ -130,7 +130,6 @@ int main(void)
     check_nll(&r);
     check_tokenizer(&r, folder);
     rig_close(&r);
-    exl2__ctx c = rows_ctx();
-    CHECK(exl2__folder_remove(&c, folder));
+    CHECK(exl2__folder_remove(folder));
     return check_done();
 }

@@ -10,7 +10,7 @@ typedef struct load_said {
     float progress; /* of the newest */
     bool rises;
     exl2_result result;
-    uint32_t model;
+    uint64_t model;
     char error[256];
 } load_said;
 
