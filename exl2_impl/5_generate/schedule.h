@@ -28,13 +28,15 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
 /* Pages that it takes from the pool. */
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
-    /* Rewinding to `keep` gives pages back only when nobody shares them, so it is left out: the demand is an upper
-       bound. */
     exl2__table kept = *s->table;
     kept.tokens = exl2__min32(kept.tokens, s->keep);
     kept.cached = exl2__min32(kept.cached, kept.tokens);
     kept.page_count = exl2__min32(kept.page_count, exl2__pages_for(kept.tokens));
-    return exl2__table_demand(&kept, p, s->tokens_end);
+    uint32_t demand = exl2__table_demand(&kept, p, s->tokens_end), back = 0; /* back: by the rewind to `keep` */
+    for (uint32_t i = kept.page_count; i < s->table->page_count; i++) {
+        back += p->users[s->table->pages[i]] == 1;
+    }
+    return demand - exl2__min32(demand, back);
 }
 
 static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
