@@ -79,7 +79,8 @@ static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, 
 }
 
 /* Turns the sequences' rows into a step. Position p's logits predict token p + 1: the last pending row draws it,
-   earlier rows of a scored prompt look up the one that follows. */
+   earlier rows of a scored prompt look up the one that follows. (Where the history was not in the cache as a whole, its
+   rows come first, and nobody asked what follows them.) */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__step *step)
 {
@@ -96,11 +97,11 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
             b->rows[rows] = (exl2__step_row){ *exl2__table_token(s->table, pages, position), position, sequences };
-            bool last = position + 1 == s->table->tokens;
+            bool last = position + 1 == s->table->tokens, of_prompt = position + 1 >= s->prompt_end - s->prompt_count;
             exl2__logit_row logit = { 0 };
             logit.row = rows++;
             logit.alts = s->alts;
-            if (!last && s->score_prompt) {
+            if (!last && s->score_prompt && of_prompt) {
                 logit.use = EXL2__LOGIT_SCORE;
                 logit.target = *exl2__table_token(s->table, pages, position + 1);
             } else if (last && !s->prefill_only) {
