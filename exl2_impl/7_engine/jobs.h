@@ -211,16 +211,18 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     event.token_count = job->release_count;
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
-    /* Counted before the callback runs, which may fork the session or ask for its tokens; undone if the ring is
-       full. */
+    /* Counted before the callback runs, which may fork the session, ask for its tokens or for the job; undone if the
+       ring is full. */
     job->delivered += job->release_count;
     job->stats.new_tokens = job->delivered;
+    exl2__jobs_publish(e, job);
     exl2_flow flow;
     bool delivered = exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow);
     block->hold[job->release_bytes] = after;
     if (!delivered) {
         job->delivered -= job->release_count;
         job->stats.new_tokens = job->delivered;
+        exl2__jobs_publish(e, job);
         return false;
     }
     uint32_t alts = job->sequence.alts;
