@@ -374,11 +374,18 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
         }
     }
     exl2__api_wait_end(e);
+    bool failed = r >= 0 && m->state < 0;
+    exl2_error error = m->error;
     r = r < 0 ? r : m->state;
     if (r < 0) {
         exl2__loading_close(e, m);
         exl2__objects_publish(e);
         out->id = 0;
+    }
+    if (failed) { /* its last LOAD event may have been heard by a callback whose own calls failed since */
+        exl2__lock(&e->ctx.error_lock);
+        e->ctx.error = error;
+        exl2__unlock(&e->ctx.error_lock);
     }
     return r;
 }
@@ -436,6 +443,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
     size_t skip = bos < cap ? bos : cap;
     exl2_result r =
         exl2__encode(&e->ctx, &m->vocab, text, bytes, NULL, flags, skip < cap ? out + skip : NULL, cap - skip, need);
+    exl2__objects_publish_memory(e);
     if (r < 0 && r != EXL2_ERR_TOO_SMALL) {
         return r;
     }
@@ -477,7 +485,11 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render",
                                  "messages, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    EXL2__TRY(exl2__starting_render(e, m, msgs, n, d, &rendered));
+    exl2_result r = exl2__starting_render(e, m, msgs, n, d, &rendered);
+    if (r < 0) {
+        exl2__objects_publish_memory(e);
+        return r;
+    }
     *need = rendered.bytes;
     if (cap) {
         size_t bytes = exl2__utf8_cut(rendered.text, rendered.bytes < cap ? rendered.bytes : cap - 1);
@@ -485,6 +497,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
         out[bytes] = 0;
     }
     exl2__starting_free(e, &rendered);
+    exl2__objects_publish_memory(e);
     return exl2__api_fits(e, *need, out, cap);
 }
 

@@ -199,7 +199,9 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
 {
     exl2_job handle;
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_start"));
-    return exl2__starting_job(e, d, false, out ? out : &handle);
+    exl2_result r = exl2__starting_job(e, d, false, out ? out : &handle);
+    exl2__objects_publish_memory(e);
+    return r;
 }
 
 EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
@@ -216,7 +218,9 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     exl2_step_desc step = { .wait = true };
     EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_generate"));
-    EXL2__TRY(exl2__starting_job(e, d, d->on_event == NULL, &handle));
+    exl2_result started = exl2__starting_job(e, d, d->on_event == NULL, &handle);
+    exl2__objects_publish_memory(e);
+    EXL2__TRY(started);
     e->watched = handle.id;
     exl2__api_wait_begin(e);
     bool cancelled = false;

@@ -280,4 +280,13 @@ static inline void exl2__objects_publish(exl2_engine *e)
     exl2__unlock(&e->lock);
 }
 
+/* After a call that allocates only now and then, or that has failed on its way. */
+static inline void exl2__objects_publish_memory(exl2_engine *e)
+{
+    const exl2__ctx *c = &e->ctx;
+    if (c->allocations != e->stats.allocations || c->host_bytes != e->stats.host_bytes) {
+        exl2__objects_publish(e);
+    }
+}
+
 #endif
