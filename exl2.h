@@ -893,8 +893,8 @@ typedef struct exl2_job_size { /* what a job would need, as its session and the 
 } exl2_job_size;
 
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
-   session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; UNSUPPORTED from the
-   chat template. After a failure nothing has changed. out may be NULL. */
+   session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; from the chat
+   template as exl2_chat_render. After a failure nothing has changed. out may be NULL. */
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
 /* [E nb] What exl2_job_start would answer for this desc now, and what the job would need; starts nothing and changes
    nothing. With CONTEXT_FULL and BUDGET *out still says what is known: a prompt's tokens, and the context for them. */
