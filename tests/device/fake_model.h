@@ -16,10 +16,28 @@ typedef struct fake_mark {
     uint32_t token, position;
 } fake_mark;
 
-static struct fake_pages { /* of the layer whose attention ran last */
-    uint64_t address;
+#define FAKE_MODEL_STEPS 64u
+
+static struct fake_pages { /* of the layer whose attention ran last, for each model's step */
+    uint64_t step, address;
     uint32_t page_bytes;
-} fake_pages;
+} fake_pages[FAKE_MODEL_STEPS];
+static uint32_t fake_pages_next, fake_pages_last; /* the oldest one, or one that is free; the newest */
+
+/* Models of one device run beside each other: each has its own; whoever has none yet, that of the newest attention. */
+static struct fake_pages *fake_model_pages(uint64_t step, bool make)
+{
+    uint32_t i = 0;
+    while (i < FAKE_MODEL_STEPS && fake_pages[i].step != step) {
+        i++;
+    }
+    if (i == FAKE_MODEL_STEPS) {
+        i = make ? fake_pages_next++ % FAKE_MODEL_STEPS : fake_pages_last;
+    }
+    fake_pages_last = make ? i : fake_pages_last;
+    fake_pages[i].step = make ? step : fake_pages[i].step;
+    return &fake_pages[i];
+}
 
 /* Device memory that a kernel needs; misuse when it is not there. */
 static void *fake_model_at(uint64_t address, uint64_t bytes)
@@ -33,22 +51,25 @@ static void *fake_model_at(uint64_t address, uint64_t bytes)
 }
 
 /* Where the row's sequence keeps its token of a position. */
-static fake_mark *fake_model_mark(const exl2k_step *step, const exl2k_row *row, uint32_t position)
+static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_step *step, const exl2k_row *row,
+                                  uint32_t position)
 {
     uint64_t entry = (uint64_t)row->sequence * step->table_pitch + position / EXL2K_PAGE_TOKENS;
     uint32_t page = *(uint32_t *)fake_model_at(step->tables + entry * sizeof page, sizeof page);
     uint64_t slot = (uint64_t)position % EXL2K_PAGE_TOKENS * sizeof(fake_mark);
-    return fake_model_at(fake_pages.address + (uint64_t)page * fake_pages.page_bytes + slot, sizeof(fake_mark));
+    return fake_model_at(pages->address + (uint64_t)page * pages->page_bytes + slot, sizeof(fake_mark));
 }
 
 static void fake_model_attend(const exl2k_attend_args *a, uint32_t count)
 {
     const exl2k_step *step = fake_model_at(a->step, sizeof *step);
-    fake_pages = (struct fake_pages){ a->pages, a->page_bytes };
+    struct fake_pages *pages = fake_model_pages(a->step, true);
+    pages->address = a->pages;
+    pages->page_bytes = a->page_bytes;
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
         const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
         if (!(row->flags & EXL2K_ROW_DONE)) {
-            *fake_model_mark(step, row, row->position) = (fake_mark){ row->token, row->position };
+            *fake_model_mark(pages, step, row, row->position) = (fake_mark){ row->token, row->position };
         }
     }
 }
@@ -81,11 +102,13 @@ static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
 }
 
 /* needed: the row's token is wanted by somebody. */
-static uint32_t fake_model_draw(const exl2k_step *step, const exl2k_row *row, uint32_t vocab, bool needed)
+static uint32_t fake_model_draw(uint64_t step_address, const exl2k_row *row, uint32_t vocab, bool needed)
 {
+    const exl2k_step *step = fake_model_at(step_address, sizeof *step);
+    const struct fake_pages *pages = fake_model_pages(step_address, false);
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= row->position; i++) {
-        const fake_mark *mark = fake_model_mark(step, row, i);
+        const fake_mark *mark = fake_model_mark(pages, step, row, i);
         if (mark->position != i && needed) {
             fake_misuse("attention sees a page that holds something else");
         }
@@ -108,7 +131,7 @@ static uint32_t fake_model_allowed(uint64_t mask, uint32_t vocab, uint32_t token
 }
 
 /* Logits of a row that is not drawn, for hosts that draw: what the kernel would have drawn is far ahead. */
-static void fake_model_logits(const exl2k_sample_args *a, const exl2k_step *step, const exl2k_row *row, uint32_t i)
+static void fake_model_logits(const exl2k_sample_args *a, const exl2k_row *row, uint32_t i)
 {
     float *logits = fake_memory(a->logits + (uint64_t)i * a->stride * sizeof(float), a->vocab * sizeof(float));
     if (!logits) {
@@ -116,7 +139,7 @@ static void fake_model_logits(const exl2k_sample_args *a, const exl2k_step *step
         return;
     }
     memset(logits, 0, a->vocab * sizeof(float));
-    logits[fake_model_draw(step, row, a->vocab, false)] = 50;
+    logits[fake_model_draw(a->step, row, a->vocab, false)] = 50;
 }
 
 /* As exl2k_advance of sample.cu. */
@@ -149,10 +172,10 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
         bool done = row->flags & EXL2K_ROW_DONE;
         if (!done) {
             token = draw->use == EXL2K_SCORE ? draw->target
-                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(step, row, a->vocab, true));
+                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(a->step, row, a->vocab, true));
         }
         if (!done && draw->use == EXL2K_SCORE) {
-            fake_model_logits(a, step, row, i);
+            fake_model_logits(a, row, i);
         }
         if (!done && draw->use == EXL2K_DRAW && (draw->flags & EXL2K_ADVANCE)) {
             fake_model_advance(row, draw, token);

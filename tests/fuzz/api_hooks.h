@@ -1,0 +1,309 @@
+/* api_hooks.h: the host's hooks: an allocator that keeps books and refuses at random, files in memory that fail at
+   random, a clock that counts, sleeps in which "another thread" calls.
+   takes: api; api_other_thread, api_slept of api_calls.h.
+   gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for api_engine.c.
+   owns:  the files, for the life of the program.
+   next:  api_desc.h */
+#ifndef API_HOOKS_H
+#define API_HOOKS_H
+
+#include "api_state.h"
+
+#include "../engine/text_model.h"
+#include "../model_maker.h"
+
+#define API_LOOKS_MAX 4000000u /* of the clock in one call: it does not return */
+
+static void api_other_thread(void);
+static void api_slept(void);
+
+/* ---- memory ---- */
+
+static uint32_t api_block_at(const void *memory)
+{
+    uint32_t at = (uint32_t)(api_mix((uint64_t)(uintptr_t)memory) % API_BLOCKS);
+    while (api.blocks[at].memory && api.blocks[at].memory != memory) {
+        at = (at + 1) % API_BLOCKS;
+    }
+    return at;
+}
+
+static void *api_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    const api_frame *frame = api.frame_count ? &api.frames[api.frame_count - 1] : NULL;
+    void *memory = NULL;
+    (void)user;
+    API_MUST(bytes > 0 && align && (align & (align - 1)) == 0, "alloc_fn: %zu bytes aligned to %zu", bytes, align);
+    API_MUST(frame != NULL, "alloc_fn outside of every call");
+    if (!frame->may_allocate) {
+        bool loading = false;
+        for (uint32_t i = 0; i < API_MODELS; i++) {
+            loading = loading || (api.models[i].id && api.models[i].loading);
+        }
+        API_MUST(loading, "%s allocates %zu bytes, though every model is ready", api_shared->call, bytes);
+    }
+    if (!api.quiet && api.refuse_one_in && api_below(&api.other_random, api.refuse_one_in) == 0) {
+        api.refused++;
+        api_shared->refused++;
+        api_trace("(alloc_fn refuses %zu bytes)", bytes);
+        return NULL;
+    }
+    align = align < sizeof(void *) ? sizeof(void *) : align;
+    API_MUST(posix_memalign(&memory, align, bytes) == 0, "the machine has no %zu bytes", bytes);
+    memset(memory, 0xA5, bytes < 4096 ? bytes : 4096);
+    API_MUST(api.live_blocks < API_BLOCKS / 2, "more than %u blocks of memory", API_BLOCKS / 2);
+    api.blocks[api_block_at(memory)] = (api_block){ memory, bytes, tag };
+    api.live_blocks++;
+    api.live_bytes += bytes;
+    api.allocations++;
+    return memory;
+}
+
+static void api_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    uint32_t at = api_block_at(memory);
+    (void)user;
+    API_MUST(memory && api.blocks[at].memory == memory, "free_fn of what is not allocated");
+    API_MUST(api.blocks[at].bytes == bytes && api.blocks[at].tag == tag, "free_fn: %zu bytes of tag %d, not %zu of %d",
+             bytes, (int)tag, api.blocks[at].bytes, (int)api.blocks[at].tag);
+    api.live_blocks--;
+    api.live_bytes -= bytes;
+    api.blocks[at].memory = NULL;
+    for (uint32_t i = (at + 1) % API_BLOCKS; api.blocks[i].memory; i = (i + 1) % API_BLOCKS) { /* those that gave way */
+        api_block moved = api.blocks[i];
+        api.blocks[i].memory = NULL;
+        api.blocks[api_block_at(moved.memory)] = moved;
+    }
+    free(memory);
+}
+
+/* ---- files ---- */
+
+typedef struct api_file {
+    char path[64];
+    const char *data;
+    size_t bytes;
+} api_file;
+
+#define API_FILES 24u
+
+static api_file api_file_list[API_FILES];
+static uint32_t api_file_count;
+
+/* The folders: "text" has all, "plain" and "rope" no tokenizer, "words" nothing else, the last three are no models. */
+typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_MADE, API_WORDS, API_CUT, API_BROKEN, API_ABSENT,
+                          API_FOLDERS } api_folder;
+
+static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/made", "m/words", "m/cut", "m/broken",
+                                           "m/absent" };
+
+static text_model api_text; /* its tokenizer */
+
+static bool api_read_fails(void)
+{
+    bool fails = !api.quiet && api.fail_one_in && api_below(&api.other_random, api.fail_one_in) == 0;
+    api.failed_reads += fails;
+    return fails;
+}
+
+static void *api_file_open(void *user, const char *path, uint64_t *bytes)
+{
+    (void)user;
+    for (uint32_t i = 0; i < api_file_count; i++) {
+        if (strcmp(api_file_list[i].path, path) == 0) {
+            if (api_read_fails()) {
+                return NULL;
+            }
+            api.open_files++;
+            *bytes = api_file_list[i].bytes;
+            return &api_file_list[i];
+        }
+    }
+    return NULL;
+}
+
+static bool api_file_names(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+{
+    size_t length = strlen(dir);
+    (void)user;
+    for (uint32_t i = 0; i < api_file_count; i++) {
+        if (strncmp(api_file_list[i].path, dir, length) == 0 && api_file_list[i].path[length] == '/' && index-- == 0) {
+            snprintf(name, cap, "%s", api_file_list[i].path + length + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t api_file_read(void *user, void *handle, uint64_t offset, void *dst, size_t bytes)
+{
+    const api_file *file = (const api_file *)handle;
+    (void)user;
+    if (api_read_fails()) {
+        return -1;
+    }
+    uint64_t rest = offset < file->bytes ? file->bytes - offset : 0;
+    bytes = bytes < rest ? bytes : (size_t)rest;
+    if (bytes) {
+        memcpy(dst, file->data + offset, bytes);
+    }
+    return (int64_t)bytes;
+}
+
+static void api_file_close(void *user, void *handle)
+{
+    (void)user;
+    (void)handle;
+    API_MUST(api.open_files > 0, "close of a file that is not open");
+    api.open_files--;
+}
+
+static void api_file_add(const char *folder, const char *name, const char *data, size_t bytes)
+{
+    api_file *file = &api_file_list[api_file_count++];
+    snprintf(file->path, sizeof file->path, "%s/%s", folder, name);
+    file->data = data;
+    file->bytes = bytes;
+}
+
+static void api_file_copy(const char *folder, const char *name, const char *from)
+{
+    size_t bytes;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", EXL2_GOLDEN_DIR, from);
+    const char *data = check_read(path, &bytes);
+    api_file_add(folder, name, data, bytes);
+}
+
+/* Texts of ids beside one for each byte: longer ones that begin as others do, and pieces of code points. */
+static const char *const api_plan[] = { "ab", "abc", "abd", "the ", "th", "\xC3", "\xA9", "\xC3\xA9", "\xE2\x82",
+                                        "\xAC", "{\"a\":", "true", "\n\n", "  ", "hi", "END", "aaaa", "stop", "zz",
+                                        "\xF0\x9F" };
+
+/* Reads everything once, before the first fork. */
+static void api_files_make(void)
+{
+    static maker made;
+    size_t bytes;
+    for (uint32_t i = 0; i < EXL2__COUNT(api_plan); i++) {
+        api_text.planned[i] = (exl2_token)(TEXT_VOCAB - EXL2__COUNT(api_plan) + i);
+    }
+    text_write(&api_text, api_plan, EXL2__COUNT(api_plan), TEXT_CHAT_CONFIG);
+    api_file_copy("m/text", "config.json", "models/exl2-mixed/config.json");
+    api_file_copy("m/text", "output.safetensors", "models/exl2-mixed/output.safetensors");
+    api_file_add("m/text", "tokenizer.json", api_text.tokenizer, strlen(api_text.tokenizer));
+    api_file_add("m/text", "tokenizer_config.json", api_text.config, strlen(api_text.config));
+    api_file_copy("m/plain", "config.json", "models/exl2-4bit/config.json");
+    api_file_copy("m/plain", "output.safetensors", "models/exl2-4bit/output.safetensors");
+    api_file_copy("m/rope", "config.json", "models/llama3-rope/config.json");
+    api_file_copy("m/rope", "model.safetensors", "models/llama3-rope/model.safetensors");
+    maker_make(&made);
+    const char *weights = (const char *)maker_file(&made, &bytes);
+    api_file_add("m/made", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
+    api_file_add("m/made", "model.safetensors", weights, bytes);
+    maker_free(&made);
+    api_file_copy("m/words", "tokenizer.json", "tokenizer/behaviors/tokenizer.json");
+    api_file_add("m/cut", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
+    api_file_add("m/cut", "model.safetensors", weights, bytes * 2 / 3);
+    api_file_add("m/broken", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
+    api_file_add("m/broken", "model.safetensors", weights, bytes);
+    api_file_add("m/broken", "tokenizer.json", api_text.tokenizer, strlen(api_text.tokenizer) / 2);
+}
+
+/* ---- time ---- */
+
+uint64_t api_entropy(void)
+{
+    return api_mix(++api.ns);
+}
+
+int api_clock(int clock, struct timespec *time)
+{
+    if (api.frame_count) {
+        api_frame *frame = &api.frames[api.frame_count - 1];
+        API_MUST(++frame->looks < API_LOOKS_MAX, "%s does not return", api_shared->call);
+        API_MUST(!frame->interrupted || frame->looks < API_LOOKS_MAX / 4, "%s does not heed exl2_interrupt",
+                 api_shared->call);
+    }
+    if (!api.quiet && !api.threads && api.frame_count && api_below(&api.other_random, 300) == 0) {
+        api_other_thread();
+    }
+    if (api.cuda) {
+        return fake_clock(clock, time);
+    }
+    api.ns += 1000;
+    time->tv_sec = (time_t)(api.ns / 1000000000u);
+    time->tv_nsec = (long)(api.ns % 1000000000u);
+    return 0;
+}
+
+int api_sleep(const struct timespec *time, struct timespec *left)
+{
+    if (time->tv_sec || time->tv_nsec >= 1000000) { /* shorter ones wait for the device, which does something */
+        api_slept();
+    }
+    if (api.cuda || api.threads) {
+        return fake_sleep(time, left);
+    }
+    api.ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+    return 0;
+}
+
+/* ---- the others ---- */
+
+/* Every sentence of ours is UTF-8 without controls, NUL-terminated within `cap`. */
+static void api_check_sentence(const char *text, size_t cap, const char *of)
+{
+    size_t bytes = 0;
+    while (bytes < cap && text[bytes]) {
+        bytes++;
+    }
+    API_MUST(bytes < cap, "%s: a sentence without an end", of);
+    API_MUST(exl2__unicode_valid(text, bytes), "%s: a sentence that is not UTF-8", of);
+}
+
+static void api_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+{
+    (void)user;
+    API_MUST(level >= EXL2_LOG_ERROR && level <= EXL2_LOG_DEBUG && text[0], "a log line of level %d", (int)level);
+    API_MUST(code <= 0 && code >= EXL2_ERR_INTERNAL, "a log line with code %d", (int)code);
+    api_check_sentence(text, 1 << 20, "the logger");
+}
+
+static void api_zone_begin(void *user, const char *name)
+{
+    (void)user;
+    API_MUST(name && name[0], "a zone without a name");
+    api.zones++;
+}
+
+static void api_zone_end(void *user)
+{
+    (void)user;
+    API_MUST(api.zones > 0, "a zone ends that did not begin");
+    api.zones--;
+}
+
+/* Backwards, or from the middle on: any order will do. */
+static void api_run_tasks(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    uint32_t middle = count ? (uint32_t)(api.seed % count) : 0;
+    (void)user;
+    for (uint32_t i = 0; i < count; i++) {
+        task(arg, api.seed & 64 ? count - 1 - i : (i + middle) % count);
+    }
+}
+
+/* The hooks; the rest is for the caller. */
+static exl2_engine_desc api_engine_desc(exl2_error *error)
+{
+    exl2_engine_desc d = machine_desc(api.cuda ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU, error);
+    d.allocator = (exl2_allocator){ .alloc_fn = api_alloc, .free_fn = api_free };
+    d.files = (exl2_files){ api_file_open, api_file_names, api_file_read, api_file_close, NULL };
+    d.log = (exl2_logger){ api_line, NULL, EXL2_LOG_DEBUG };
+    d.zones = (exl2_zones){ api_zone_begin, api_zone_end, NULL };
+    d.parallel = (exl2_parallel){ api_run_tasks, 4, NULL };
+    return d;
+}
+
+#endif

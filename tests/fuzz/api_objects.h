@@ -1,0 +1,416 @@
+/* api_objects.h: operations on models, texts, sessions, grammars and jobs, with what each must answer.
+   takes: the shadow model, api.random of the operation.
+   gives: api_op_model_open and the other api_op_*; api_refresh_models.
+   owns:  nothing.
+   next:  api_calls.h */
+#ifndef API_OBJECTS_H
+#define API_OBJECTS_H
+
+#include "api_jobs.h"
+
+/* ---- models ---- */
+
+/* What exl2_model_get says of those that load or may have ended. */
+static void api_refresh_models(void)
+{
+    for (uint32_t i = 0; i < API_MODELS && api.models[i].used; i++) {
+        api_model *m = &api.models[i];
+        exl2_model_info info;
+        exl2_model handle = { 0 };
+        if (!m->id || !m->loading || m->closing) {
+            continue;
+        }
+        handle.id = (api_id)m->id;
+        exl2_result r = API_CALL(model_get, exl2_model_get(api.e, handle, &info));
+        API_MUST(r == EXL2_OK, "exl2_model_get of an open model gives %s", exl2_result_name(r));
+        m->loading = info.state == EXL2_PENDING;
+        m->has_text = m->has_text || info.has_tokenizer;
+        m->vocab = info.vocab ? info.vocab : m->vocab;
+        if (!m->loading) {
+            bool fit = m->folder <= API_ROPE || m->folder == API_MADE;
+            fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
+            bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
+            m->ready = info.state == EXL2_OK && !m->desc.text_only;
+            api_trace("(model %s: %s)", m->desc.path, exl2_result_name(info.state));
+            API_MUST(info.state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
+            API_MUST(info.state == EXL2_OK || !fit || fault, "%s does not load: %s", m->desc.path,
+                     exl2_result_name(info.state));
+            API_MUST(info.state != EXL2_OK || fit, "%s loads, which is no model", m->desc.path);
+            API_MUST(m->desc.on_event == NULL || m->ended, "%s is %s, and no LOAD event said so", m->desc.path,
+                     exl2_result_name(info.state));
+        }
+    }
+}
+
+static api_model *api_new_model(void)
+{
+    for (uint32_t i = 0; i < API_MODELS; i++) {
+        if (!api.models[i].used) {
+            api_model *m = &api.models[i];
+            memset(m, 0, sizeof *m);
+            m->used = true;
+            api_make_model(&m->desc);
+            m->desc.user = m;
+            for (uint32_t k = 0; k < API_FOLDERS; k++) {
+                m->folder = api_folders[k] == m->desc.path ? k : m->folder;
+            }
+            return m;
+        }
+    }
+    return NULL;
+}
+
+static void api_op_model_open(void)
+{
+    exl2_model handle = { 0 };
+    api_model *m = api_new_model();
+    if (!m) {
+        return;
+    }
+    exl2_model_desc d = m->desc;
+    char path[32];
+    snprintf(path, sizeof path, "%s", d.path);
+    d.path = api_chance(60) ? NULL : path;
+    d._end_canary = api_chance(60);
+    bool bad = !d.path || d._end_canary;
+    exl2_result r = API_CALL(model_open, exl2_model_open(api.e, &d, &handle));
+    memset(path, 'x', sizeof path);
+    memset(&d, 0xEE, sizeof d);
+    api_trace("exl2_model_open %s%s, context %u, batch %u, cache %u: %s", m->desc.path,
+              m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
+              (unsigned)m->desc.cache.tokens, exl2_result_name(r));
+    API_MUST(!bad || r == EXL2_ERR_ARG, "exl2_model_open of a bad desc gives %s", exl2_result_name(r));
+    if (r == EXL2_OK) {
+        API_MUST(!api_find_model(handle.id), "two models have one handle");
+        api_check_new(API_MODEL, handle.id);
+        m->id = handle.id;
+        m->loading = true;
+    }
+}
+
+/* Everything of it is stale, and every job has had its DONE, but for those whose events nobody pulls. */
+static void api_model_ended(api_model *m)
+{
+    for (uint32_t i = 0; i < api.job_count; i++) {
+        const api_job *job = api.jobs[i];
+        API_MUST(job->model != m || job->pull || job->dropped || job->done || job->over || !job->id,
+                 "job %u never had its DONE, and its model is closed", job->number);
+    }
+    for (uint32_t i = 0; i < API_SESSIONS; i++) {
+        if (api.sessions[i].id && api.sessions[i].model == m) {
+            api_forget_session(&api.sessions[i]);
+        }
+    }
+    for (uint32_t i = 0; i < API_GRAMMARS; i++) {
+        if (api.grammars[i].id && api.grammars[i].model == m) {
+            api_bury(API_GRAMMAR, api.grammars[i].id);
+            api.grammars[i].id = 0;
+        }
+    }
+    api_bury(API_MODEL, m->id);
+    m->id = 0;
+    m->loading = m->ready = false;
+}
+
+static void api_op_model_load(void)
+{
+    exl2_model handle = { 0 };
+    api_model *m = api_new_model();
+    if (!m) {
+        return;
+    }
+    m->loading = true;
+    api_begin(API_model_load);
+    exl2_result r = api_end(exl2_model_load(api.e, &m->desc, &handle));
+    api_trace("exl2_model_load %s%s, context %u, batch %u, cache %u: %s", m->desc.path,
+              m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
+              (unsigned)m->desc.cache.tokens, exl2_result_name(r));
+    API_MUST((r == EXL2_OK) == (handle.id != 0), "exl2_model_load gives %s, and the handle %llu", exl2_result_name(r),
+             (unsigned long long)handle.id);
+    if (r < 0) {
+        m->closing = m->id != 0; /* told by a LOAD event, whose callback may have made a grammar */
+        if (m->id) {
+            api_model_ended(m);
+        }
+        m->loading = false;
+        return;
+    }
+    API_MUST(!m->id || m->id == handle.id, "the LOAD events name another model than exl2_model_load gives");
+    API_MUST(api.depth == 0, "exl2_model_load runs inside a callback");
+    m->id = handle.id;
+    api_check_new(API_MODEL, m->id);
+}
+
+static void api_op_model_close(void)
+{
+    api_model *m = api_pick_model(false);
+    exl2_model handle = { 0 };
+    if (!m) {
+        return;
+    }
+    handle.id = (api_id)m->id;
+    m->closing = api.depth == 0;
+    exl2_result r = API_CALL(model_close, exl2_model_close(api.e, handle));
+    api_trace("exl2_model_close %s: %s", m->desc.path, exl2_result_name(r));
+    API_MUST(r == (api.depth ? EXL2_ERR_STATE : EXL2_OK), "exl2_model_close gives %s", exl2_result_name(r));
+    if (r == EXL2_OK) {
+        api_model_ended(m);
+    }
+}
+
+static void api_op_model_look(void)
+{
+    exl2_model_info info;
+    exl2_model handle = { 0 };
+    exl2_sampler_desc settings = { .preset = (exl2_preset)api_draw(4) }, resolved;
+    exl2_model_desc d = { 0 };
+    api_model *m = api_pick_model(false);
+    handle.id = m ? (api_id)m->id : 0;
+    if (api_chance(2)) {
+        exl2_result r = API_CALL(model_get, exl2_model_get(api.e, handle, &info));
+        API_MUST(r == (m ? EXL2_OK : EXL2_ERR_STALE), "exl2_model_get gives %s", exl2_result_name(r));
+    }
+    if (api_chance(3)) {
+        settings.temperature = api_chance(5) ? NAN : 0.5f;
+        API_CALL(sampler_resolve, exl2_sampler_resolve(api.e, handle, &settings, &resolved));
+    }
+    if (api_chance(3)) {
+        api_make_model(&d);
+        d.on_event = NULL;
+        exl2_result r = API_CALL(model_measure, exl2_model_measure(api.e, &d, &info));
+        api_trace("exl2_model_measure %s: %s", d.path, exl2_result_name(r));
+        API_MUST(!api.depth || r == EXL2_ERR_STATE, "exl2_model_measure inside a callback: %s", exl2_result_name(r));
+    }
+}
+
+/* ---- text ---- */
+
+static void api_op_text(void)
+{
+    static char text[2048], out[4096];
+    static exl2_token ids[4096];
+    exl2_model handle = { 0 };
+    bool irregular = false;
+    size_t need = 77, again = 0;
+    api_model *m = api_pick_model(false);
+    handle.id = m ? (api_id)m->id : 0;
+    api_make_text(text, sizeof text, api_draw(12), &irregular);
+    uint32_t flags = api_draw(4);
+    size_t bytes = strlen(text), cap = api_chance(3) ? api_draw(30) : EXL2__COUNT(ids);
+    api_begin_more(API_tokenize, irregular);
+    exl2_result r = api_end(exl2_tokenize(api.e, handle, text, bytes, flags, ids, cap, &need));
+    api_trace("exl2_tokenize: %s", exl2_result_name(r));
+    API_MUST(!m || !m->has_text || m->closing || r == EXL2_OK || r == EXL2_ERR_TOO_SMALL || r == EXL2_ERR_MEMORY,
+             "exl2_tokenize gives %s", exl2_result_name(r));
+    API_MUST(r != EXL2_OK || need <= cap, "exl2_tokenize is OK with %zu of %zu", need, cap);
+    API_MUST(r != EXL2_ERR_TOO_SMALL || need > cap, "exl2_tokenize is TOO_SMALL with %zu of %zu", need, cap);
+    if (r == EXL2_OK) {
+        cap = api_chance(3) ? api_draw(20) : sizeof out;
+        r = API_CALL(detokenize, exl2_detokenize(api.e, handle, ids, need, flags | api_draw(8), out, cap, &again));
+        API_MUST(r != EXL2_OK || (again < cap && out[again] == 0), "exl2_detokenize is OK with %zu of %zu", again, cap);
+        API_MUST(!cap || exl2__unicode_valid(out, strlen(out)), "exl2_detokenize gives what is not UTF-8");
+    }
+    if (api_chance(3)) {
+        static const char *const paths[] = { "", "/a", "/0", "/a/b", "x", "/~2" };
+        bool whole;
+        cap = api_draw(20);
+        r = API_CALL(json_text, exl2_json_text(text, bytes, paths[api_draw(6)], out, cap, &need, &whole));
+        API_MUST(r != EXL2_OK || need < cap, "exl2_json_text is OK with %zu of %zu", need, cap);
+    }
+    if (api_chance(3)) {
+        static exl2_message messages[3];
+        static char words[4][96];
+        exl2_chat_desc chat = { .now = "2026-01-02 03:04:05" };
+        uint32_t count = api_draw(4);
+        memset(messages, 0, sizeof messages);
+        api_make_messages(messages, count < 3 ? count : 3, words, &irregular);
+        chat.template_text = api_chance(10) ? "{{ messages | length }}{% for m in messages %}{{ m.role }}{% endfor %}"
+                           : NULL;
+        cap = api_chance(3) ? api_draw(40) : sizeof out;
+        api_begin_more(API_chat_render, true);
+        r = api_end(exl2_chat_render(api.e, handle, messages, count < 3 ? count : 3, api_chance(3) ? NULL : &chat, out,
+                                     cap, &need));
+        api_trace("exl2_chat_render: %s", exl2_result_name(r));
+        API_MUST(r != EXL2_OK || (need < cap && out[need] == 0), "exl2_chat_render is OK with %zu of %zu", need, cap);
+    }
+}
+
+/* ---- sessions ---- */
+
+static void api_op_session_open(void)
+{
+    api_model *m = api_pick_model(!api_chance(8));
+    exl2_session out = { 0 };
+    exl2_model handle = { 0 };
+    handle.id = m ? (api_id)m->id : 0;
+    exl2_result r = API_CALL(session_open, exl2_session_open(api.e, handle, &out));
+    api_trace("exl2_session_open: %s", exl2_result_name(r));
+    API_MUST(m || r == EXL2_ERR_STALE, "exl2_session_open without a model gives %s", exl2_result_name(r));
+    API_MUST(r != EXL2_OK || m->ready || api.depth, "exl2_session_open on a model that is not ready");
+    API_MUST(!m || !m->ready || m->closing || r == EXL2_OK || r == EXL2_ERR_BUDGET, "exl2_session_open gives %s",
+             exl2_result_name(r));
+    if (r == EXL2_OK) {
+        api_new_session(out.id, m);
+    }
+}
+
+static void api_op_session_fork(void)
+{
+    static exl2_token from[API_HISTORY];
+    api_session *s = api_pick_session(NULL, false);
+    exl2_session out = { 0 }, handle = { 0 };
+    if (!s) {
+        return;
+    }
+    handle.id = (api_id)s->id;
+    exl2_result r = API_CALL(session_fork, exl2_session_fork(api.e, handle, &out));
+    api_trace("exl2_session_fork%s: %s", s->busy ? " of a busy one" : "", exl2_result_name(r));
+    API_MUST(r == EXL2_OK || r == EXL2_ERR_BUDGET || (s->model->closing && r == EXL2_ERR_STATE),
+             "exl2_session_fork of a live session gives %s", exl2_result_name(r));
+    if (r == EXL2_OK) {
+        api_session *fork = api_new_session(out.id, s->model);
+        fork->count = api_read_history(fork->id, fork->history);
+        uint32_t count = api_read_history(s->id, from);
+        API_MUST(api_same(fork->history, fork->count, from, count), "a fork has %u tokens, its origin %u", fork->count,
+                 count);
+        const api_job *job = s->busy;
+        if (job && !job->pull && !job->dropped && job->said_count) {
+            API_MUST(count >= job->said_count && api_same(from + count - job->said_count, job->said_count, job->said,
+                                                          job->said_count),
+                     "a fork of a busy session does not end with what job %u has said", job->number);
+        }
+    }
+}
+
+static void api_op_session_rewind(void)
+{
+    api_session *s = api_pick_session(NULL, !api_chance(6));
+    exl2_session handle = { 0 };
+    if (!s) {
+        return;
+    }
+    api_settle(s);
+    handle.id = (api_id)s->id;
+    uint32_t to = api_chance(8) ? s->count + 1 : api_draw(s->count + 1);
+    exl2_result r = API_CALL(session_rewind, exl2_session_rewind(api.e, handle, to));
+    exl2_result wanted = s->busy ? EXL2_ERR_STATE : to > s->count ? EXL2_ERR_ARG : EXL2_OK;
+    api_trace("exl2_session_rewind %u to %u: %s", s->count, to, exl2_result_name(r));
+    API_MUST(r == wanted, "exl2_session_rewind of %u tokens to %u gives %s", s->count, to, exl2_result_name(r));
+    s->count = r == EXL2_OK ? to : s->count;
+}
+
+static void api_op_session_look(void)
+{
+    static exl2_token ids[API_HISTORY];
+    api_session *s = api_pick_session(NULL, false);
+    exl2_session handle = { 0 };
+    exl2_session_info info;
+    size_t need = 0, cap = api_draw(40);
+    if (!s) {
+        return;
+    }
+    api_check_idle(s);
+    handle.id = (api_id)s->id;
+    exl2_result r = API_CALL(session_get, exl2_session_get(api.e, handle, &info));
+    API_MUST(r == EXL2_OK && info.model.id == s->model->id, "exl2_session_get gives %s", exl2_result_name(r));
+    API_MUST(info.tokens_cached <= info.tokens && info.tokens <= info.context_max, "a session with %u of %u tokens, %u "
+             "cached", info.tokens, info.context_max, info.tokens_cached);
+    API_MUST(info.pages_shared <= info.pages && (info.busy_with.id || info.pages == (info.tokens + 63) / 64),
+             "a session of %u tokens with %u pages, %u shared", info.tokens, info.pages, info.pages_shared);
+    r = API_CALL(session_tokens, exl2_session_tokens(api.e, handle, ids, cap, &need));
+    API_MUST(need == info.tokens && r == (need <= cap ? EXL2_OK : EXL2_ERR_TOO_SMALL),
+             "exl2_session_tokens of %zu tokens into %zu gives %s", need, cap, exl2_result_name(r));
+}
+
+static void api_op_session_close(void)
+{
+    api_session *s = api_pick_session(NULL, api_chance(2));
+    exl2_session handle = { 0 };
+    if (!s) {
+        return;
+    }
+    handle.id = (api_id)s->id;
+    bool busy = s->busy != NULL;
+    exl2_result r = API_CALL(session_close, exl2_session_close(api.e, handle));
+    api_trace("exl2_session_close%s: %s", busy ? " of a busy one" : "", exl2_result_name(r));
+    API_MUST(r == EXL2_OK, "exl2_session_close of a live session gives %s", exl2_result_name(r));
+    api_forget_session(s);
+    r = API_CALL(session_close, exl2_session_close(api.e, handle));
+    API_MUST(r == EXL2_ERR_STALE, "exl2_session_close twice gives %s", exl2_result_name(r));
+}
+
+/* ---- grammars ---- */
+
+static void api_op_grammar_make(void)
+{
+    api_model *m = api_pick_model(!api_chance(8));
+    exl2_grammar out = { 0 };
+    uint32_t at = api_draw(api_chance(4) ? EXL2__COUNT(api_grammar_specs) : API_GRAMMARS_GOOD);
+    const api_grammar_spec *spec = &api_grammar_specs[at];
+    exl2_grammar_desc d = { .kind = spec->kind, .source = spec->source, .cache_bytes = api_chance(2) ? 70000 : 0 };
+    d.model.id = m ? (api_id)m->id : 0;
+    d.allow = spec->kind == EXL2_GRAMMAR_CUSTOM && !api_chance(20) ? api_allow : NULL;
+    d.user = (void *)(uintptr_t)spec;
+    exl2_result r = API_CALL(grammar_make, exl2_grammar_make(api.e, &d, &out));
+    api_trace("exl2_grammar_make %u: %s", at, exl2_result_name(r));
+    API_MUST(r != EXL2_OK || (m && at < API_GRAMMARS_GOOD), "exl2_grammar_make of a bad grammar");
+    if (r != EXL2_OK) {
+        return;
+    }
+    api_check_new(API_GRAMMAR, out.id);
+    for (uint32_t i = 0; i < API_GRAMMARS; i++) {
+        API_MUST(api.grammars[i].id != out.id, "two grammars have one handle");
+    }
+    for (uint32_t i = 0; i < API_GRAMMARS; i++) {
+        if (api.grammars[i].id == 0) {
+            api.grammars[i] = (api_grammar){ out.id, m, at };
+            return;
+        }
+    }
+    api_finding("more grammars live than max_sessions allows");
+}
+
+static void api_op_grammar_close(void)
+{
+    api_grammar *g = api_pick_grammar(NULL);
+    exl2_grammar handle = { 0 };
+    if (!g) {
+        return;
+    }
+    handle.id = (api_id)g->id;
+    exl2_result r = API_CALL(grammar_close, exl2_grammar_close(api.e, handle));
+    api_trace("exl2_grammar_close: %s", exl2_result_name(r));
+    API_MUST(r == EXL2_OK, "exl2_grammar_close of a live grammar gives %s", exl2_result_name(r));
+    api_bury(API_GRAMMAR, g->id);
+    g->id = 0;
+}
+
+/* ---- jobs ---- */
+
+static void api_op_job(void)
+{
+    api_job *job = api_pick_job(&api.random);
+    exl2_job handle = { 0 };
+    exl2_job_info info;
+    if (!job) {
+        return;
+    }
+    handle.id = (api_id)job->id;
+    uint32_t what = api_draw(6);
+    exl2_result r = what == 0 ? API_CALL(job_cancel, exl2_job_cancel(api.e, handle))
+                  : what < 4  ? API_CALL(job_pause, exl2_job_pause(api.e, handle, what == 1))
+                              : API_CALL(job_get, exl2_job_get(api.e, handle, &info));
+    api_trace("%s job %u: %s", what == 0 ? "exl2_job_cancel" : what == 1 ? "exl2_job_pause" : what < 4
+              ? "exl2_job_pause (false)" : "exl2_job_get", job->number, exl2_result_name(r));
+    API_MUST(r == EXL2_OK || (job->pull && r == EXL2_ERR_STALE), "a call for live job %u gives %s", job->number,
+             exl2_result_name(r));
+    if (what >= 4 && r == EXL2_OK) {
+        API_MUST(!job->session_id || info.session.id == job->session_id, "exl2_job_get of job %u: another session",
+                 job->number);
+        API_MUST(info.phase <= EXL2_PHASE_PAUSED, "exl2_job_get of job %u: phase %d", job->number, (int)info.phase);
+        API_MUST(info.stats.new_tokens >= job->said_count || api.depth, "exl2_job_get of job %u: %u tokens, heard %u",
+                 job->number, info.stats.new_tokens, job->said_count);
+    }
+}
+
+#endif

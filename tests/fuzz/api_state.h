@@ -1,0 +1,235 @@
+/* api_state.h: what the parts of the API fuzzer share: the random numbers of an operation, the shadow model of what
+   the engine must hold, how a finding ends the process that found it.
+   takes: nothing.
+   gives: api, api_shared; api_draw, api_chance; api_finding, api_trace; the shadow's records.
+   owns:  the shadow's records, until api_shadow_end.
+   next:  api_hooks.h */
+#ifndef API_STATE_H
+#define API_STATE_H
+
+#include "../device/fake_model.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#define API_HISTORY 640u  /* tokens of a history, more than any context */
+#define API_TEXT 8192u    /* bytes that a job may say */
+#define API_MODELS 256u   /* shadow records, closed ones too */
+#define API_SESSIONS 64u
+#define API_GRAMMARS 64u
+#define API_JOBS_MAX 4096u
+#define API_DEAD 1024u
+#define API_FRAMES 16u
+
+/* ---- between the processes ---- */
+
+/* What a child leaves behind however it ends. */
+typedef struct api_report {
+    uint64_t seed, calls, sequences, jobs, dones, tokens, replays, refused;
+    uint32_t op;
+    char call[32];     /* the function that runs, or "" */
+    bool found;
+    char finding[512];
+} api_report;
+
+static api_report *api_shared;
+
+/* ---- random numbers ---- */
+
+static inline uint64_t api_mix(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static inline uint64_t api_next(uint64_t *state)
+{
+    *state += 0x9E3779B97F4A7C15u;
+    return api_mix(*state);
+}
+
+static inline uint32_t api_below(uint64_t *state, uint32_t below)
+{
+    return (uint32_t)((api_next(state) >> 32) * below >> 32);
+}
+
+/* ---- the shadow model ---- */
+
+typedef enum api_kind { API_MODEL, API_SESSION, API_JOB, API_GRAMMAR } api_kind;
+
+typedef uint64_t api_id; /* of handles */
+
+typedef struct api_model {
+    uint64_t id;          /* 0 = not open */
+    uint32_t folder;
+    bool used, text_only, loading, ready, has_text, ended, closing; /* ended: its last LOAD event came */
+    float progress;
+    uint32_t vocab;
+    exl2_model_desc desc; /* for a replay */
+} api_model;
+
+typedef struct api_job api_job;
+
+typedef struct api_session {
+    uint64_t id;          /* 0 = free record */
+    api_model *model;
+    api_job *busy;        /* the job that uses it as far as the host was told */
+    exl2_token history[API_HISTORY];
+    uint32_t count;
+} api_session;
+
+typedef struct api_grammar {
+    uint64_t id;
+    api_model *model;
+    uint32_t spec;        /* of api_grammar_specs */
+} api_grammar;
+
+#define API_PROMPT 400u   /* ids of a prompt */
+
+/* A job's desc with all that it points to, for two makings of the same desc and for a replay. */
+typedef struct api_job_store {
+    exl2_job_desc d;
+    char prompt[768], negative[64], words[4][96], stops[4][24], bans[4][24], breakers[2][8];
+    exl2_token tokens[API_PROMPT], stop_tokens[4], allow[40], ban[8], keep[4];
+    exl2_bias bias[8];
+    exl2_message messages[4], negatives[2];
+    const char *stop_list[4], *ban_list[4], *breaker_list[2];
+    uint32_t edit;        /* what on_logits does; 0 = there is none */
+    exl2_token edited;
+    bool irregular;       /* may allocate at its start: see section 5 of the manual */
+} api_job_store;
+
+struct api_job {
+    uint64_t id;          /* 0 = exl2_generate has not told it yet */
+    uint32_t number;
+    api_model *model;
+    uint64_t model_id;
+    uint32_t vocab, folder, context_max;
+    bool has_text;
+    api_session *session, *negative;      /* NULL: one of its own, or none; or closed since */
+    uint64_t session_id, negative_id;
+    bool pull, dropped, waited, replay;   /* dropped: nobody hears its events; waited: of exl2_generate */
+    bool done, over;                      /* over: its DONE cannot come any more */
+    bool busy_told;                       /* the histories behind it are known */
+    api_job_store store;
+    uint32_t grammar_spec;                /* + 1; 0 = none */
+    exl2_token before[API_HISTORY], negative_before[API_HISTORY], said[API_HISTORY];
+    uint32_t before_count, negative_before_count, said_count;
+    exl2_token after[API_HISTORY], negative_after[API_HISTORY];
+    uint32_t after_count, negative_after_count;
+    bool after_known, negative_after_known;
+    char text[API_TEXT];
+    uint32_t text_bytes;
+    float progress;
+    uint32_t scored;
+    exl2_stop stop;
+    exl2_result result;
+    exl2_job_stats stats;
+    char error[248];
+};
+
+typedef struct api_frame {
+    uint32_t fn;
+    bool may_allocate, in_callback;
+    bool other_called;    /* another thread's call failed meanwhile: the newest sentence may be its */
+    bool interrupted;
+    uint64_t refused, failed_reads, looks;
+    uint32_t naps;
+} api_frame;
+
+typedef struct api_block {
+    void *memory;
+    size_t bytes;
+    exl2_mem tag;
+} api_block;
+
+#define API_BLOCKS 8192u
+
+typedef struct api_state {
+    uint64_t seed;
+    uint64_t random, other_random; /* of this operation: of the calls, of the other thread's */
+    bool cuda, tracing, threads;
+    bool quiet;           /* nothing fails and nobody else calls, during a replay */
+    bool nobody;          /* calls are made without an engine, so it has no sentence for them */
+    exl2_engine *e;
+    exl2_engine_desc desc;
+    uint32_t max_sessions, max_jobs, max_models;
+    uint32_t op, depth;   /* depth: of callbacks */
+    api_frame frames[API_FRAMES];
+    uint32_t frame_count;
+    /* hooks */
+    uint64_t ns, live_bytes, allocations, refused, failed_reads, looks;
+    uint32_t live_blocks, open_files, zones;
+    uint32_t refuse_one_in, fail_one_in; /* 0 = never */
+    bool device_faulted;
+    api_block blocks[API_BLOCKS];
+    /* shadow */
+    api_model models[API_MODELS];
+    api_session sessions[API_SESSIONS];
+    api_grammar grammars[API_GRAMMARS];
+    api_job **jobs;
+    uint32_t job_count;
+    struct { api_kind kind; uint64_t id; } dead[API_DEAD];
+    uint32_t dead_count;
+    uint64_t dead_seen;
+    api_job *waiting;     /* of the exl2_generate that runs */
+} api_state;
+
+static api_state api;
+
+static inline uint32_t api_draw(uint32_t below)
+{
+    return api_below(&api.random, below);
+}
+
+static inline bool api_chance(uint32_t one_in)
+{
+    return api_draw(one_in) == 0;
+}
+
+/* ---- findings ---- */
+
+/* One line of what happens, if that is wanted. */
+__attribute__((format(printf, 1, 2)))
+static void api_trace(const char *format, ...)
+{
+    if (!api.tracing) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%*s", 4 + 4 * (int)api.depth, "");
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+/* What must not be: the process ends, the parent reads why. */
+__attribute__((format(printf, 1, 2), noreturn))
+static void api_finding(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(api_shared->finding, sizeof api_shared->finding, format, arguments);
+    va_end(arguments);
+    api_shared->found = true;
+    if (api.tracing) {
+        printf("    FINDING: %s\n", api_shared->finding);
+        fflush(stdout);
+    }
+    _exit(3);
+}
+
+#define API_MUST(condition, ...)        \
+    do {                                \
+        if (!(condition)) {             \
+            api_finding(__VA_ARGS__);   \
+        }                               \
+    } while (0)
+
+#endif
