@@ -703,7 +703,8 @@ typedef enum exl2_text_flags {
 } exl2_text_flags;
 
 /* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that: OK. Bytes that are no UTF-8
-   are read as U+FFFD. TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet. */
+   are read as U+FFFD. TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet; FORMAT
+   when its normalizer makes more than 16 times as many bytes of the text (no published one does). */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
 /* [E nb] Ids -> UTF-8, with a NUL behind it that *need does not count. Bytes that are no UTF-8 become U+FFFD. Errors as

@@ -9,7 +9,7 @@
 
 #include "vocab.h"
 
-#define EXL2__ENCODE_BYTES_MAX (1u << 29) /* U+FFFD may triple a text, and a word has less than 2^31 symbols */
+#define EXL2__ENCODE_BYTES_MAX (EXL2__NORMAL_BYTES_MAX / 3) /* U+FFFD may triple a text */
 
 typedef struct exl2__encode_job {
     exl2__ctx *c;
@@ -20,6 +20,7 @@ typedef struct exl2__encode_job {
     exl2_token *out;
     size_t cap, count;      /* count goes on beyond cap */
     exl2__normal_text normal[2]; /* what the normalizer makes of a gap */
+    uint64_t allowed;            /* bytes that it may still make of all gaps */
 } exl2__encode_job;
 
 static inline void exl2__encode_emit(exl2__encode_job *e, uint32_t id)
@@ -163,7 +164,7 @@ static inline exl2_result exl2__encode_normal(exl2__encode_job *e, const char *t
     const uint8_t *marks = e->marks;
     bool forged = e->v->added.count > e->v->added.raw_count; /* else nothing is looked for, and no marks are needed */
     exl2__normal_view view = { text, bytes, forged ? marks : NULL, (size_t)(text - whole) };
-    EXL2__TRY(exl2__normal_run(e->c, &e->v->normal, e->normal, &view));
+    EXL2__TRY(exl2__normal_run(e->c, &e->v->normal, e->normal, &view, &e->allowed));
     e->text = view.text - view.marks_at; /* marks_at is 0 in rewritten text */
     e->marks = view.marks;
     exl2_result result = exl2__encode_set(e, 1, view.text, view.bytes, first);
@@ -214,6 +215,7 @@ static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
     exl2__encode_repair(e, bytes, (char *)memory, marks);
     e->text = (const char *)memory;
     e->marks = e->marks ? marks : NULL;
+    e->allowed = exl2__normal_allowance(repaired);
     exl2_result result = exl2__encode_set(e, 0, e->text, repaired, true);
     exl2__free(e->c, memory, repaired + mark_bytes, EXL2_MEM_GENERAL);
     return result;
@@ -222,7 +224,7 @@ static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
 /* Ids of the text, up to cap of them; *need: all of them. BOS is not added. from_message: NULL, or a bit per byte of
    text, LSB first: special tokens that touch a marked byte are not looked for, they stay text. flags: EXL2_TEXT_PLAIN
    looks for no special token at all. EXL2_ERR_TOO_SMALL when cap is below *need (this one leaves the error record as it
-   is); else fails only for want of memory. */
+   is); else fails for want of memory, or with FORMAT where the normalizer makes too much of the text. */
 static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes,
                                 const uint8_t *from_message, uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {
@@ -235,7 +237,8 @@ static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *
         return exl2__fail(c, EXL2_ERR_ARG, "the text has %zu bytes, tokens can be made of less than %u at once", bytes,
                           EXL2__ENCODE_BYTES_MAX);
     }
-    exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } } };
+    exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } },
+                           exl2__normal_allowance(bytes) };
     e.normal[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
     e.normal[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     bool valid = exl2__unicode_valid(text, bytes);

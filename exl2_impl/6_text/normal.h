@@ -1,6 +1,6 @@
 /* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
    takes: valid UTF-8, and a mark per byte for what comes from messages.
-   gives: exl2__normal_rules, exl2__normal_text, exl2__normal_run, exl2__normal_free.
+   gives: exl2__normal_rules, exl2__normal_text, exl2__normal_allowance, exl2__normal_run, exl2__normal_free.
    owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first.
    next:  words.h */
 #ifndef EXL2__NORMAL_H
@@ -15,6 +15,13 @@
 #define EXL2__NORMAL_STEPS_MAX 8
 #define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
 #define EXL2__NORMAL_NFKC_GROWTH 11 /* the same of KD and KC: U+FDFA */
+
+/* A Replace can multiply a text, and each of eight steps multiplies the result of the step before. So the result of
+   every step is limited to 16 times the text. Real normalizers stay below: NFKC, with U+2581 for each space, makes 13
+   bytes of one at most. */
+#define EXL2__NORMAL_TIMES 16
+#define EXL2__NORMAL_EXTRA 4096
+#define EXL2__NORMAL_BYTES_MAX ((1u << 30) - 1) /* regex.h cannot search longer texts */
 
 typedef enum exl2__normal_kind {
     EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
@@ -84,14 +91,24 @@ static inline exl2_result exl2__normal_reserve(exl2__ctx *c, exl2__normal_text *
     return EXL2_OK;
 }
 
+/* The limit for texts that have `bytes` bytes together. The constant is there for Prepend before a short text. */
+static inline uint64_t exl2__normal_allowance(uint64_t bytes)
+{
+    uint64_t allowed = bytes * EXL2__NORMAL_TIMES + EXL2__NORMAL_EXTRA;
+    return allowed < EXL2__NORMAL_BYTES_MAX ? allowed : EXL2__NORMAL_BYTES_MAX;
+}
+
+/* Text that does not fit is only counted. */
 EXL2__NOINLINE
 static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
 {
+    if (t->used + bytes > t->cap) {
+        t->used += bytes;
+        return;
+    }
     for (size_t i = 0; i < bytes; i++, t->used++) {
-        if (t->text) {
-            t->text[t->used] = text[i];
-        }
-        if (marked && t->text) {
+        t->text[t->used] = text[i];
+        if (marked) {
             t->marks[t->used >> 3] = (uint8_t)(t->marks[t->used >> 3] | 1u << (t->used & 7));
         }
     }
@@ -144,14 +161,15 @@ static inline size_t exl2__normal_hit(const exl2__normal_step *s, const exl2__no
            memcmp(v->text + at, s->text, s->text_bytes) == 0 ? s->text_bytes : 0;
 }
 
-/* out->text NULL: only counts in out->used. */
+/* Stops as soon as out->used is above `most`. */
 EXL2__COLD
-static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, exl2__normal_text *out)
+static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most,
+                                 exl2__normal_text *out)
 {
     if (s->regex) {
         exl2__regex_begin(s->regex, v->text, v->bytes);
     }
-    for (size_t at = 0; at < v->bytes;) {
+    for (size_t at = 0; at < v->bytes && out->used <= most;) {
         uint32_t code;
         size_t hit = exl2__normal_hit(s, v, at);
         size_t length = hit ? hit : exl2__unicode_next(v->text + at, v->bytes - at, &code);
@@ -194,7 +212,7 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
     }
 }
 
-/* All text in normal form; `out` has room for what that may grow to. */
+/* All text in normal form. */
 EXL2__COLD
 static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
                                      exl2__normal_text *out)
@@ -226,11 +244,31 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
     return EXL2_OK;
 }
 
-/* Runs all steps over *v, which then views its own text or one of the two buffers. */
+/* The most bytes that the step can make of *v. For Replace they are counted, up to the first above `most`. */
+static inline uint64_t exl2__normal_growth(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most)
+{
+    exl2__normal_text count = { 0 };
+    switch (s->kind) {
+    case EXL2__NORMAL_REPLACE:
+        exl2__normal_replace(s, v, most, &count);
+        return count.used;
+    case EXL2__NORMAL_LOWER:
+        return (uint64_t)v->bytes * EXL2__LOWER_GROWTH;
+    case EXL2__NORMAL_PREPEND:
+        return (uint64_t)v->bytes + s->by_bytes;
+    default:
+        return (uint64_t)v->bytes * (s->compatible ? EXL2__NORMAL_NFKC_GROWTH : EXL2__NORMAL_NFC_GROWTH);
+    }
+}
+
+/* Runs all steps over *v, which then views its own text or one of the two buffers. *allowed, of exl2__normal_allowance,
+   is how many bytes a step may still make. The largest result of a step is subtracted from it, so that one allowance
+   can serve many texts. FORMAT when it does not suffice. */
 EXL2__COLD
 static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
-                                    exl2__normal_view *v)
+                                    exl2__normal_view *v, uint64_t *allowed)
 {
+    uint64_t largest = v->bytes;
     for (uint32_t i = 0; i < rules->count; i++) {
         const exl2__normal_step *s = &rules->steps[i];
         if (s->kind == EXL2__NORMAL_STRIP) {
@@ -238,37 +276,37 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
             continue;
         }
         exl2__normal_text *out = &buffers[v->text == buffers[0].text];
-        bool replace = s->kind == EXL2__NORMAL_REPLACE;
-        bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD;
-        bool lower = s->kind == EXL2__NORMAL_LOWER, plain;
+        bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD, plain;
         exl2__nfc nfc = rules->nfc;
         nfc.compatible.codes = s->compatible ? nfc.compatible.codes : NULL;
         if (form && (v->bytes == 0 ||
                      (exl2__nfc_stretch(&nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
             continue;
         }
-        exl2__normal_text count = { 0 };
-        if (replace) {
-            exl2__normal_replace(s, v, &count);
-        }
-        size_t growth = s->compatible ? EXL2__NORMAL_NFKC_GROWTH : EXL2__NORMAL_NFC_GROWTH;
-        size_t room = form ? v->bytes * growth : lower ? v->bytes * EXL2__LOWER_GROWTH
-                    : replace ? count.used : v->bytes + s->by_bytes;
-        EXL2__TRY(exl2__normal_reserve(c, out, room + 1));
+        uint64_t room = exl2__normal_growth(s, v, *allowed);
+        room = room < *allowed ? room : *allowed; /* put only counts what does not fit */
+        EXL2__TRY(exl2__normal_reserve(c, out, (size_t)room + 1));
         if (form) {
             EXL2__TRY(exl2__normal_form(c, &nfc, s->kind == EXL2__NORMAL_NFC, v, out));
-        } else if (lower) {
+        } else if (s->kind == EXL2__NORMAL_LOWER) {
             exl2__normal_lower(v, out);
-        } else if (replace) {
-            exl2__normal_replace(s, v, out);
+        } else if (s->kind == EXL2__NORMAL_REPLACE) {
+            exl2__normal_replace(s, v, *allowed, out);
         } else {
             exl2__normal_put(out, s->by, v->bytes ? s->by_bytes : 0, false);
             for (size_t at = 0; at < v->bytes; at++) {
                 exl2__normal_put(out, v->text + at, 1, exl2__normal_marked(v, at));
             }
         }
+        largest = out->used > largest ? out->used : largest;
+        if (largest > *allowed) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "tokenizer.json: the normalizer makes too much of a text: more than %u times its bytes, "
+                              "or 1 GiB", EXL2__NORMAL_TIMES);
+        }
         *v = (exl2__normal_view){ out->text, out->used, v->marks ? out->marks : NULL, 0 };
     }
+    *allowed -= largest < *allowed ? largest : *allowed;
     return EXL2_OK;
 }
 

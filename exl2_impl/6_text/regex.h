@@ -17,7 +17,7 @@
 #define EXL2__REGEX_SETS_MAX 128
 #define EXL2__REGEX_RANGES_MAX 512
 #define EXL2__REGEX_SHIFT 10  /* sets in a block: 2^10 */
-#define EXL2__REGEX_LEVELS 3  /* texts are below 2^30 bytes (EXL2__ENCODE_BYTES_MAX) */
+#define EXL2__REGEX_LEVELS 3  /* texts are below 2^30 bytes (EXL2__NORMAL_BYTES_MAX) */
 #define EXL2__REGEX_SEEN 1024 /* steps that are remembered */
 #define EXL2__REGEX_WORDS_MAX (EXL2__REGEX_CODE_MAX / 64)
 

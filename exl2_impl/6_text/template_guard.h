@@ -23,6 +23,7 @@ typedef struct exl2__template_guarding {
     exl2__normal_view front;         /* what the normalizer puts before a text */
     exl2__normal_text valid;         /* text with U+FFFD for what is not UTF-8 */
     exl2__normal_text rewritten[2], fronts[2];
+    uint64_t allowed;                /* bytes that the normalizer may still make of all that is searched */
 } exl2__template_guarding;
 
 /* White space alone is no marker: it is guarded only where the source itself has it. */
@@ -94,7 +95,7 @@ static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const c
     }
     EXL2__TRY(exl2__template_guard_repair(g, &text, &bytes));
     exl2__normal_view view = { text, bytes, NULL, 0 };
-    EXL2__TRY(exl2__normal_run(g->c, &g->inner, g->rewritten, &view));
+    EXL2__TRY(exl2__normal_run(g->c, &g->inner, g->rewritten, &view, &g->allowed));
     exl2__template_guard_search(g, 1, &nothing, view.text, view.bytes, false);
     if (g->front.bytes) {
         exl2__template_guard_search(g, 1, &g->front, view.text, view.bytes, false);
@@ -119,7 +120,7 @@ static exl2_result exl2__template_guard_normalizer(exl2__template_guarding *g)
         }
     }
     exl2__normal_view view = { probe, sizeof probe - 1, NULL, 0 };
-    EXL2__TRY(exl2__normal_run(g->c, &outer, g->fronts, &view));
+    EXL2__TRY(exl2__normal_run(g->c, &outer, g->fronts, &view, &g->allowed));
     bool kept = view.bytes > 3 && memcmp(view.text + view.bytes - 3, probe, 3) == 0;
     g->front = (exl2__normal_view){ view.text, kept ? view.bytes - 3 : 0, NULL, 0 };
     return EXL2_OK;
@@ -264,6 +265,9 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
                                             const char *special, uint32_t *guard)
 {
     exl2__template_guarding g = { .c = c, .v = v, .guard = guard };
+    /* what is searched: the host's tokens; or the source, its constants, all of them joined, and three probes */
+    g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
+                                                                        EXL2__TEMPLATE_PROBE_BYTES));
     g.rewritten[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
     g.rewritten[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     exl2_result result = exl2__template_guard_normalizer(&g);

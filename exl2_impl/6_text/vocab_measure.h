@@ -33,6 +33,7 @@ typedef struct exl2__vocab_reader {
     exl2__arena pool;     /* strings of the rules, in the block */
     exl2__merges_gaps *gaps; /* in the block */
     exl2__normal_text normal[2];
+    uint64_t normal_allowed; /* bytes that the normalizer may still make of added tokens */
     bool keep_slots;      /* encoding finds pieces by their bytes too */
     uint32_t vocab_count, added_count;
     uint32_t normalized_count; /* of the added tokens */
@@ -62,7 +63,13 @@ static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__j
 static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_token *token, exl2__normal_view *out)
 {
     *out = (exl2__normal_view){ r->buffer, token->bytes, NULL, 0 };
-    return token->normalized ? exl2__normal_run(r->c, &r->rules.normal, r->normal, out) : EXL2_OK;
+    if (token->normalized) {
+        EXL2__TRY(exl2__normal_run(r->c, &r->rules.normal, r->normal, out, &r->normal_allowed));
+    }
+    return out->bytes <= EXL2__ADDED_BYTES_MAX ? EXL2_OK
+         : exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                      EXL2__VOCAB_RULES_FILE ": the normalizer makes %zu bytes of added token %u, at most %u are "
+                      "supported", out->bytes, token->id, EXL2__ADDED_BYTES_MAX);
 }
 
 /* The next entry of added_tokens after *item (0 at first) that has a content; *item 0 at the end. */

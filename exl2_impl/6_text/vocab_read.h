@@ -264,6 +264,7 @@ static exl2_result exl2__vocab_read_json(exl2__vocab_reader *r, const char *dir)
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &dry, &r->rules));
     r->v->pieces.marked = !r->rules.byte_level;
     r->v->pieces.raw_bytes = r->rules.raw_bytes;
+    r->normal_allowed = exl2__normal_allowance(r->file.bytes);
     r->keep_slots = r->rules.ignore_merges || !r->rules.byte_level;
     EXL2__TRY(exl2__file_read_optional(r->c, dir, EXL2__VOCAB_NAMES_FILE, EXL2__VOCAB_FILE_MAX, &r->config_file));
     if (r->config_file.data) {

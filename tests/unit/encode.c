@@ -244,13 +244,99 @@ static void check_pipelines(exl2__ctx *c)
     free(text);
 }
 
+/* What a normalizer makes of a text is limited: no tokenizer.json makes an hour's work of a short message. */
+static void check_growth(exl2__ctx *c)
+{
+#define A16 "aaaaaaaaaaaaaaaa"
+#define REPLACE(pattern, by) "{\"type\":\"Replace\",\"pattern\":" pattern ",\"content\":\"" by "\"}"
+#define MANY REPLACE("{\"String\":\"a\"}", A16) ","
+#define SEQUENCE(steps) "{\"type\":\"Sequence\",\"normalizers\":[" steps "]}"
+#define RAW_TOKEN "[{\"id\":9,\"content\":\"<e>\",\"special\":true,\"normalized\":false}]"
+#define RAW_SPACE "[{\"id\":9,\"content\":\" \",\"special\":true,\"normalized\":false}]"
+    static char prepend[6000] = "{\"type\":\"Prepend\",\"prepend\":\"";
+    memset(prepend + strlen(prepend), 'a', 5000);
+    strcat(prepend, "\"}");
+    static const struct {
+        const char *normalizer, *added, *unit;
+        int times;
+        exl2_result wanted;
+    } rows[] = {
+        { SEQUENCE(MANY MANY MANY MANY REPLACE("{\"String\":\"a\"}", A16)), RAW_TOKEN, "a", 2, EXL2_ERR_FORMAT },
+        { REPLACE("{\"String\":\"a\"}", A16), RAW_TOKEN, "a", 5000, EXL2_ERR_TOO_SMALL },
+        { REPLACE("{\"String\":\"a\"}", A16 "a"), RAW_TOKEN, "a", 4096, EXL2_ERR_TOO_SMALL }, /* just fits */
+        { REPLACE("{\"String\":\"a\"}", A16 "a"), RAW_TOKEN, "a", 4097, EXL2_ERR_FORMAT },
+        { REPLACE("{\"Regex\":\"a\"}", A16 A16), RAW_TOKEN, "a", 5000, EXL2_ERR_FORMAT },
+        /* what is made on the way counts, though nothing is left of it */
+        { SEQUENCE(MANY MANY REPLACE("{\"Regex\":\"a+\"}", "b")), RAW_TOKEN, "a", 100, EXL2_ERR_FORMAT },
+        /* so does what is made of all gaps between tokens, each of which would pass */
+        { SEQUENCE(MANY REPLACE("{\"String\":\"a\"}", A16)), RAW_TOKEN, "<e>a", 15, EXL2_ERR_TOO_SMALL },
+        { SEQUENCE(MANY REPLACE("{\"String\":\"a\"}", A16)), RAW_TOKEN, "<e>a", 500, EXL2_ERR_FORMAT },
+        { "{\"type\":\"Prepend\",\"prepend\":\"" A16 A16 A16 "\"}", RAW_SPACE, " b", 500, EXL2_ERR_FORMAT },
+        { "{\"type\":\"Prepend\",\"prepend\":\"\u2581\"}", RAW_SPACE, " b", 5000, EXL2_ERR_TOO_SMALL },
+        { prepend, RAW_TOKEN, "a", 1, EXL2_ERR_FORMAT },
+        /* the most that a real one makes: U+FDFA to 18 letters, its three spaces to U+2581 */
+        { SEQUENCE("{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"}," REPLACE("{\"String\":\" \"}", "\u2581")),
+          RAW_TOKEN, "\xEF\xB7\xBA", 5000, EXL2_OK },
+        { SEQUENCE("{\"type\":\"NFKD\"}," REPLACE("{\"Regex\":\".\"}", A16)), RAW_TOKEN, "\xEF\xB7\xBA", 500,
+          EXL2_ERR_FORMAT },
+        { SEQUENCE(MANY "{\"type\":\"NFC\"}," MANY MANY "{\"type\":\"Lowercase\"}"), RAW_TOKEN, "a", 4,
+          EXL2_ERR_FORMAT }
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        exl2__vocab v;
+        size_t unit = strlen(rows[i].unit), bytes = unit * (size_t)rows[i].times, need;
+        rows_folder folder = { tokenizer_text((tokenizer_parts){ .added = rows[i].added,
+                                                                 .normalizer = rows[i].normalizer }),
+                               NULL, 0, 0, 0, 0 };
+        char *text = malloc(bytes);
+        for (size_t at = 0; at < bytes; at += unit) {
+            memcpy(text + at, rows[i].unit, unit);
+        }
+        c->files = rows_files(&folder);
+        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        uint64_t before = c->host_peak = c->host_bytes;
+        bool right = CHECK_INT(exl2__encode(c, &v, text, bytes, NULL, 0, NULL, 0, &need), rows[i].wanted);
+        if (rows[i].wanted == EXL2_ERR_FORMAT) { /* it has not made more before it said so: two texts, with marks */
+            right = CHECK(c->host_peak - before <= 2 * exl2__normal_bytes(bytes * 16 + 4097)) && right;
+            right = CHECK(strstr(c->error.text, "normalizer makes too much") != NULL) && right;
+        }
+        if (!right) {
+            printf("    row %zu: %s\n", i, c->error.text);
+        }
+        exl2__vocab_close(c, &v);
+        free(text);
+    }
+    /* added tokens are compared in the form that the normalizer makes of them, when the file is read */
+    static const struct {
+        const char *normalizer;
+        exl2_result wanted;
+    } loads[] = {
+        { SEQUENCE(MANY REPLACE("{\"String\":\"a\"}", A16)), EXL2_OK },
+        { SEQUENCE(MANY MANY REPLACE("{\"String\":\"a\"}", "a")), EXL2_OK },
+        { SEQUENCE(MANY MANY REPLACE("{\"String\":\"a\"}", "aaaaa")), EXL2_ERR_UNSUPPORTED },
+        { SEQUENCE(MANY MANY MANY MANY REPLACE("{\"String\":\"a\"}", A16)), EXL2_ERR_FORMAT }
+    };
+    for (size_t i = 0; i < EXL2__COUNT(loads); i++) {
+        exl2__vocab v;
+        rows_folder folder = { tokenizer_text((tokenizer_parts){ .added = "[{\"id\":9,\"content\":\"a\"}]",
+                                                                 .normalizer = loads[i].normalizer }),
+                               NULL, 0, 0, 0, 0 };
+        c->files = rows_files(&folder);
+        if (!CHECK_INT(exl2__vocab_open(c, "memory", &v), loads[i].wanted)) {
+            printf("    load %zu: %s\n", i, c->error.text);
+        }
+        exl2__vocab_close(c, &v);
+    }
+}
+
 static void check_refusals(exl2__ctx *c, exl2__vocab *v)
 {
     exl2__vocab none = { 0 };
     size_t need = 5;
     CHECK(exl2__encode(c, &none, "a", 1, NULL, 0, NULL, 0, &need) == EXL2_ERR_STATE && need == 0);
     CHECK(strstr(c->error.text, "tokenizer.json") != NULL);
-    CHECK(exl2__encode(c, v, "", (size_t)1 << 29, NULL, 0, NULL, 0, &need) == EXL2_ERR_ARG);
+    /* so that with U+FFFD for each byte it stays below 2^30 bytes, which is what patterns can search */
+    CHECK(exl2__encode(c, v, "", ((size_t)1 << 30) / 3, NULL, 0, NULL, 0, &need) == EXL2_ERR_ARG);
     exl2_token two[2];
     CHECK(exl2__encode(c, v, "a b c d e f", 11, NULL, 0, two, 2, &need) == EXL2_ERR_TOO_SMALL);
     CHECK(need == 6 && two[0] == 81);
@@ -283,6 +369,7 @@ int main(void)
     exl2__vocab_close(&c, &v);
     check_small(&c);
     check_forged(&c);
+    check_growth(&c);
     check_pipelines(&c);
     CHECK_INT(c.host_bytes, 0);
     return check_done();

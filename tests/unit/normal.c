@@ -11,9 +11,10 @@ static void check_form(exl2__ctx *c, exl2__normal_kind kind, bool compatible, co
 {
     exl2__normal_rules rules = { .steps = { { .kind = kind, .compatible = compatible } }, .count = 1, .nfc = tables };
     exl2__normal_view view = { text, bytes, NULL, 0 };
+    uint64_t allowed = exl2__normal_allowance(bytes);
     size_t wanted_bytes;
     char *wanted = rows_text(j, exl2__json_get(j, 0, key), &wanted_bytes);
-    CHECK(exl2__normal_run(c, &rules, buffers, &view) == EXL2_OK);
+    CHECK(exl2__normal_run(c, &rules, buffers, &view, &allowed) == EXL2_OK);
     if (!CHECK(view.bytes == wanted_bytes && memcmp(view.text, wanted, wanted_bytes) == 0)) {
         printf("    line %d: %s of \"%s\" is \"%.*s\", wanted \"%s\"\n", line, key, text, (int)view.bytes, view.text,
                wanted);
@@ -49,7 +50,8 @@ static const char *run(exl2__ctx *c, const exl2__normal_rules *rules, const char
         bits[(i + 3) >> 3] = (uint8_t)(bits[(i + 3) >> 3] | (marks[i] == '#') << ((i + 3) & 7));
     }
     exl2__normal_view view = { text, bytes, bits, 3 };
-    CHECK(exl2__normal_run(c, rules, buffers, &view) == EXL2_OK);
+    uint64_t allowed = exl2__normal_allowance(bytes);
+    CHECK(exl2__normal_run(c, rules, buffers, &view, &allowed) == EXL2_OK);
     int used = snprintf(line, sizeof line, "%.*s|", (int)view.bytes, view.text);
     for (size_t i = 0; i < view.bytes; i++) {
         line[used++] = exl2__normal_marked(&view, i) ? '#' : ' ';
@@ -88,8 +90,9 @@ static void check_time(exl2__ctx *c)
             memcpy(text + bytes, kinds[k], unit);
         }
         exl2__normal_view view = { text, bytes, NULL, 0 };
+        uint64_t allowed = exl2__normal_allowance(bytes);
         uint64_t start = exl2__platform_ns();
-        CHECK(exl2__normal_run(c, &rules, buffers, &view) == EXL2_OK);
+        CHECK(exl2__normal_run(c, &rules, buffers, &view, &allowed) == EXL2_OK);
         double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
         printf("NFKC of 1 MiB of \"%s\": %.3f s\n", kinds[k], seconds);
         CHECK(seconds < 20);
