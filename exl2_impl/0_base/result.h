@@ -41,6 +41,18 @@ static inline size_t exl2__utf8_cut(const char *text, size_t bytes)
     return cut;
 }
 
+/* The text without the beginning of a code point at its end, which a cut by bytes may leave there. */
+static inline size_t exl2__utf8_whole(const char *text, size_t bytes)
+{
+    size_t more = 0;
+    while (more < 3 && more < bytes && ((unsigned char)text[bytes - 1 - more] & 0xC0) == 0x80) {
+        more++;
+    }
+    unsigned lead = more < bytes ? (unsigned char)text[bytes - 1 - more] : 0;
+    size_t wanted = lead < 0xC0 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    return wanted > more ? bytes - 1 - more : bytes;
+}
+
 static inline size_t exl2__format_number(char *end, uint64_t value, unsigned base)
 {
     size_t n = 0;
@@ -53,7 +65,7 @@ static inline size_t exl2__format_number(char *end, uint64_t value, unsigned bas
 }
 
 /* A printf of our own: %s %.*s %c %d %u %x %zu %lld %llu %%. It knows no locale, no floats and no stdio,
-   and never cuts a code point. Returns the bytes written, without the NUL. */
+   and leaves out a code point that it would cut. Returns the bytes written, without the NUL. */
 EXL2__PRINTF(3, 0)
 static inline size_t exl2__format_list(char *out, size_t cap, const char *format, va_list args)
 {
@@ -81,6 +93,7 @@ static inline size_t exl2__format_list(char *out, size_t cap, const char *format
                 piece = piece ? piece : "(null)";
                 for (bytes = 0; bytes < limit && piece[bytes]; bytes++) {
                 }
+                bytes = bytes == limit ? exl2__utf8_whole(piece, bytes) : bytes; /* the limit may have cut one */
             } else if (*f == 'c') {
                 number[0] = (char)va_arg(args, int);
                 piece = number;
@@ -106,15 +119,7 @@ static inline size_t exl2__format_list(char *out, size_t cap, const char *format
             bytes = cap == 0 ? 0 : cap - 1 - used;
             memcpy(out + used, piece, bytes);
             used += bytes;
-            if (used) { /* never end inside a code point */
-                size_t start = used - 1;
-                while (start > 0 && ((unsigned char)out[start] & 0xC0) == 0x80) {
-                    start--;
-                }
-                unsigned char lead = (unsigned char)out[start];
-                size_t whole = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-                used = start + whole > used ? start : used;
-            }
+            used = exl2__utf8_whole(out, used);
             break;
         }
         memcpy(out + used, piece, bytes);
@@ -136,7 +141,7 @@ static inline size_t exl2__format(char *out, size_t cap, const char *format, ...
     return used;
 }
 
-/* Puts '?' for every byte that is not UTF-8: sentences quote names and texts of strangers, and may cut them. */
+/* Puts '?' for every byte that is not UTF-8: sentences quote names and texts of strangers. */
 static inline void exl2__format_mend(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at;) {

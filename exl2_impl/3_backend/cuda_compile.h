@@ -113,8 +113,9 @@ static void exl2__cuda_compile_tell(const exl2__ctx *c, exl2_log_level level, co
     while (*text) {
         const char *end = strchr(text, '\n');
         size_t bytes = end ? (size_t)(end - text) : strlen(text);
-        for (size_t at = 0; at < bytes; at += 240) {
-            exl2__log(c, level, "%.*s", (int)(bytes - at < 240 ? bytes - at : 240), text + at);
+        for (size_t at = 0, part; at < bytes; at += part) {
+            part = bytes - at <= 240 ? bytes - at : exl2__utf8_whole(text + at, 240);
+            exl2__log(c, level, "%.*s", (int)part, text + at);
         }
         text += bytes + (end != NULL);
     }

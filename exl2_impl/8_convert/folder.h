@@ -95,7 +95,7 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
                           name);
     }
     char work_path[EXL2__FILE_PATH_MAX];
-    exl2__format(f->final_path, sizeof f->final_path, "%.*s", (int)bytes, out_dir);
+    memcpy(f->final_path, out_dir, bytes); /* as it is: %.*s would leave out the beginning of a code point at its end */
     exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
     if (!exl2__folder_is_free(f->final_path)) {
         return exl2__fail(c, EXL2_ERR_IO,
