@@ -1,5 +1,6 @@
 /* chat.c: conversations through the public API: markers that no message can forge, what a further turn reuses, use
-   while the model loads; text_only models; folders whose tokenizer or template is missing or broken. */
+   while the model loads; text_only models; folders whose tokenizer or template is missing or broken; templates that a
+   call brings give their memory back. */
 #include "text_model.h"
 
 #define OPENING "<|im_start|>assistant\n"
@@ -291,6 +292,92 @@ static void broken_folders(void)
     check_folder(model.tokenizer, "7", EXL2_ERR_FORMAT, "tokenizer_config.json");
 }
 
+/* ---- what the host brings with a call ---- */
+
+static struct {
+    uint64_t live, bytes; /* blocks that are not freed, and what they have */
+    uint32_t made, refused; /* since the call began; which one is refused, 0 = none */
+} blocks;
+
+static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user;
+    if (++blocks.made == blocks.refused) {
+        return NULL;
+    }
+    blocks.live++;
+    blocks.bytes += bytes;
+    return exl2__platform_alloc(NULL, bytes, align, tag);
+}
+
+static void count_free(void *user, void *block, size_t bytes, exl2_mem tag)
+{
+    (void)user;
+    blocks.live--;
+    blocks.bytes -= bytes;
+    exl2__platform_free(NULL, block, bytes, tag);
+}
+
+/* The call gives back all that it allocated, when it works, when it is refused, and when any allocation is. */
+static void check_gives_back(const rig *r, const exl2_chat_desc *chat, bool job, exl2_result wanted)
+{
+    static const exl2_message hello = { .role = "user", .text = "hello" };
+    static char text[400000];
+    size_t need;
+    for (uint32_t refused = 0;; refused++) {
+        exl2_job_desc d = talk(r, (exl2_session){ 0 }, &hello, 1, 2);
+        uint64_t live = blocks.live, bytes = blocks.bytes;
+        d.chat = *chat;
+        blocks.made = 0;
+        blocks.refused = refused;
+        exl2_result result = job ? run(r, &d)
+                           : exl2_chat_render(r->engine, r->model, &hello, 1, chat, text, sizeof text, &need);
+        blocks.refused = 0;
+        bool whole = refused == 0 || blocks.made < refused; /* nothing was refused */
+        if (!CHECK_INT(result, whole ? wanted : EXL2_ERR_MEMORY) || !CHECK_INT(blocks.live, live) ||
+            !CHECK_INT(blocks.bytes, bytes)) {
+            printf("    %s, %s, allocation %u refused\n", chat->template_text, chat->special_tokens, refused);
+        }
+        CHECK(refused || wanted < 0 || blocks.made > 0); /* these calls allocate, as the manual says */
+        if (refused && whole) {
+            return;
+        }
+    }
+}
+
+static void own_templates(void)
+{
+    static const struct {
+        exl2_chat_desc chat;
+        exl2_result wanted;
+    } rows[] = {
+        { { .template_text = "{% for m in messages %}<|im_start|>{{ m.content | upper }}{% endfor %}" }, EXL2_OK },
+        { { .special_tokens = "{\"bos_token\": \"<|im_end|>\"}" }, EXL2_OK },
+        { { .template_text = "{{ eos_token }}a", .special_tokens = "{\"eos_token\": \"<|im_end|>\"}" }, EXL2_OK },
+        { { .template_text = "{{ 'a b ' * 10 }}{{ 'x' | default('y') }}", .variables = "{\"a\": [1, {}]}",
+            .tools = "[{\"type\": \"function\"}]" }, EXL2_OK },
+        { { .template_text = "{{ messages" }, EXL2_ERR_FORMAT },
+        { { .template_text = "{% include 'x' %}" }, EXL2_ERR_UNSUPPORTED },
+        { { .template_text = "{{ raise_exception('no') }}" }, EXL2_ERR_ARG },
+        { { .template_text = "{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}" }, EXL2_ERR_BUDGET },
+        { { .special_tokens = "{\"bos_token\": " }, EXL2_ERR_ARG },
+        { { .template_text = "a", .special_tokens = "[1]" }, EXL2_ERR_ARG },
+        { { .template_text = "a", .tools = "[" }, EXL2_ERR_ARG }
+    };
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc desc = text_folder();
+    engine.allocator.alloc_fn = count_alloc;
+    engine.allocator.free_fn = count_free;
+    rig r = rig_open(&engine, &desc);
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        check_gives_back(&r, &rows[i].chat, false, rows[i].wanted);
+        check_gives_back(&r, &rows[i].chat, true, rows[i].wanted);
+    }
+    rig_close(&r);
+    CHECK_INT(blocks.live, 0);
+    CHECK_INT(blocks.bytes, 0);
+}
+
 /* A template that is out of reach, or none: raw prompts work, messages say why not. */
 static void no_template(const char *config, exl2_result wanted, const char *piece)
 {
@@ -324,6 +411,7 @@ int main(void)
     text_only();
     no_tokenizer();
     broken_folders();
+    own_templates();
     no_template("{}", EXL2_ERR_STATE, "no chat template");
     no_template("{\"chat_template\": \"{% include 'x' %}\"}", EXL2_ERR_UNSUPPORTED, "include");
     no_template("{\"chat_template\": \"{{ raise_exception('Roles must alternate') }}\"}", EXL2_ERR_ARG,
