@@ -134,19 +134,32 @@ static void exl2__loading_eos(exl2__model *m)
     }
 }
 
-/* What comes before raw text (tokenizer-chat 2.7). A BOS that stands in the chat template is a mark of turns, as
-   SmolLM2's <|im_start|>: where no file asks for it, text does not begin with it. */
+/* Whether the source of the template has these bytes. */
+static bool exl2__loading_template_has(const exl2__template *t, const char *text, size_t bytes)
+{
+    bool found = false;
+    for (size_t at = 0; bytes > 0 && at + bytes <= t->text_bytes && !found; at++) {
+        found = t->text[at] == text[0] && memcmp(t->text + at, text, bytes) == 0;
+    }
+    return found;
+}
+
+/* Decides whether BOS comes before raw text. A BOS that stands literally in the chat template opens turns, as SmolLM2's
+   <|im_start|> does: raw text does not begin with it, unless a file asks for it. A template that prints the variable
+   bos_token does not count: its BOS begins the conversation. */
 static void exl2__loading_bos(exl2__model *m)
 {
     exl2_token bos = m->load.config.bos >= 0 ? m->load.config.bos : m->vocab.bos;
     const exl2__template *t = exl2__template_set_pick(&m->chats, NULL, false);
     const exl2__added *added = &m->vocab.added;
-    bool marks = false;
-    for (uint32_t i = 0; t && t->guard && i < added->count; i++) {
-        marks = marks || (added->tokens[i].id == (uint32_t)bos && (t->guard[i / 32] >> i % 32 & 1));
+    bool opens_turns = false;
+    for (uint32_t i = 0; t && i < added->count; i++) {
+        const exl2__added_token *token = &added->tokens[i];
+        opens_turns = opens_turns || (token->id == (uint32_t)bos
+                                      && exl2__loading_template_has(t, added->text + token->at, token->bytes));
     }
     if (m->vocab.present) {
-        exl2__vocab_settle_bos(&m->vocab, bos, !marks);
+        exl2__vocab_settle_bos(&m->vocab, bos, !opens_turns);
     }
 }
 
