@@ -487,6 +487,14 @@ static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
     return true;
 }
 
+/* Tokens of the prompt that are in the cache when the job becomes active: `cached` of its session's, whose history then
+   ends at prompt_end. A token that is healed is the prompt's, and no longer there. */
+static inline uint32_t exl2__jobs_reused(const exl2__job *job, uint32_t cached, uint32_t prompt_end)
+{
+    uint32_t begin = prompt_end + (job->healed >= 0) - job->stats.prompt_tokens;
+    return cached > begin ? cached - begin : 0;
+}
+
 /* Log-probabilities of prompt tokens, at most EXL2__EVENT_TOKENS_MAX; results are one job's, in order of position. Room
    in the ring was reserved when the pass began. */
 static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__logit_result *results, uint32_t count)

@@ -459,10 +459,9 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
 static inline uint32_t exl2__starting_reused(const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
-    uint32_t cached = exl2__min32(s->table->cached, s->keep), begin = s->keep + s->prompt_count;
+    uint32_t cached = exl2__min32(s->table->cached, s->keep);
     cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token once more, for its logits */
-    begin -= job->stats.prompt_tokens;
-    return cached > begin ? cached - begin : 0;
+    return exl2__jobs_reused(job, cached, s->keep + s->prompt_count);
 }
 
 /* Starts the job as far as it can be undone, and undoes it. */

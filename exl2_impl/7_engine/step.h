@@ -94,8 +94,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
             if (&job->sequence == next) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
-                uint32_t begin = next->prompt_end - job->stats.prompt_tokens;
-                job->stats.reused_tokens = next->table->cached > begin ? next->table->cached - begin : 0;
+                job->stats.reused_tokens = exl2__jobs_reused(job, next->table->cached, next->prompt_end);
                 exl2__jobs_publish(e, job);
             }
         }

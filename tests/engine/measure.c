@@ -67,6 +67,7 @@ static void check_job(const rig *r, exl2_job_desc *d, uint32_t prompt, uint32_t 
     CHECK_INT(said.done_events, 1);
     CHECK_INT(said.stats.prompt_tokens, size.prompt_tokens);
     CHECK_INT(said.stats.reused_tokens, size.reused_tokens);
+    max_tokens += d->heal_prompt; /* the healed token is told beside them */
     CHECK(said.stop == EXL2_STOP_LENGTH ? said.stats.new_tokens == max_tokens : said.stats.new_tokens <= max_tokens);
 }
 
@@ -122,6 +123,51 @@ static void check_jobs(const rig *r)
     CHECK_INT(exl2_job_measure(r->engine, &d, &size), EXL2_OK);
     CHECK_INT(size.pages_needed, 2 + 1);
     check_job(r, &d, 70, 0, 10);
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+}
+
+/* heal_prompt leaves the prompt's last token to be drawn again; it is the prompt's all the same. */
+static void check_healed(const rig *r)
+{
+    exl2_message turns[] = { { .role = "user", .text = "hi" }, { .role = "user", .text = "and now" } };
+    exl2_session s;
+    exl2_session_info info;
+    char text[512];
+    exl2_token tokens[512];
+    size_t need, first, all;
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    exl2_job_desc d = rig_job(r, text_prompt, EXL2__COUNT(text_prompt), 0, &said);
+    d.session = s;
+    d.prefill_only = true;
+    check_job(r, &d, (uint32_t)EXL2__COUNT(text_prompt), 0, 0);
+    CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
+    CHECK(info.tokens_cached == EXL2__COUNT(text_prompt));
+    d = rig_job(r, NULL, 0, 1, &said);
+    d.session = s;
+    d.prompt = "is";
+    d.heal_prompt = true;
+    CHECK_INT(exl2_tokenize(r->engine, r->model, "is", 2, EXL2_TEXT_NO_BOS, tokens, 512, &need), EXL2_OK);
+    check_job(r, &d, (uint32_t)need, 0, 1); /* appended: nothing of it was there */
+    CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
+
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
+    d = rig_job(r, NULL, 0, 0, &said);
+    d.session = s;
+    d.messages = turns;
+    d.message_count = 1;
+    d.prefill_only = true;
+    d.chat.close_reply = true;
+    CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 1, &d.chat, text, sizeof text, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &first), EXL2_OK);
+    check_job(r, &d, (uint32_t)first, 0, 0);
+    d.message_count = 2;
+    d.max_tokens = 1;
+    d.prefill_only = false;
+    d.heal_prompt = true;
+    CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 2, &d.chat, text, sizeof text, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &all), EXL2_OK);
+    CHECK(all > first + 2);
+    check_job(r, &d, (uint32_t)all, (uint32_t)first, 1);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
@@ -206,6 +252,7 @@ int main(void)
     text_write(&model, plan, 4, TEXT_CHAT_CONFIG);
     rig r = text_load(&model);
     check_jobs(&r);
+    check_healed(&r);
     check_errors(&r);
     rig_close(&r);
     return check_done();
