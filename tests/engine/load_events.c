@@ -30,6 +30,8 @@ static exl2_flow hear(void *user, const exl2_event *ev)
     said->model = ev->model.id;
     CHECK((ev->error != NULL) == (ev->result < 0));
     CHECK(ev->job.id == 0 && ev->session.id == 0);
+    CHECK(!ev->text && ev->bytes == 0 && !ev->tokens && ev->token_count == 0);
+    CHECK(!ev->alts && ev->alts_per_token == 0 && !ev->logsumexp);
     snprintf(said->error, sizeof said->error, "%s", ev->error ? ev->error : "");
     return EXL2_STOP_JOB; /* means nothing here */
 }
@@ -54,7 +56,7 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
             CHECK_INT(info.state, EXL2_PENDING);
         }
     }
-    for (int steps = 0; steps < 3 && !d.text_only; steps++) {
+    for (int steps = 0; steps < 3; steps++) {
         CHECK_INT(exl2_step(e, NULL), EXL2_IDLE);
     }
     CHECK(!exl2_next_event(e, &event));
