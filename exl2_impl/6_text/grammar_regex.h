@@ -90,17 +90,20 @@ EXL2__NOINLINE
 static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
                                           bool negated)
 {
-    exl2__grammar_code_class other = { 0 };
     negated = negated != r->g->wide;
     const exl2__grammar_regex_known *known = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
+    uint32_t low = 0; /* of the gap before a range: they ascend */
     for (uint32_t i = 0; i < known->count; i++) {
-        exl2__grammar_regex_add(r, &other, known->ranges[i].low, known->ranges[i].high);
+        exl2__grammar_code_range range = known->ranges[i];
+        if (!negated) {
+            exl2__grammar_regex_add(r, s, range.low, range.high);
+        } else if (range.low > low) {
+            exl2__grammar_regex_add(r, s, low, range.low - 1);
+        }
+        low = range.high + 1;
     }
     if (negated) {
-        exl2__grammar_code_class_negate(&other);
-    }
-    for (uint32_t i = 0; i < other.count; i++) {
-        exl2__grammar_regex_add(r, s, other.ranges[i].low, other.ranges[i].high);
+        exl2__grammar_regex_add(r, s, low, 0x10FFFF);
     }
 }
 

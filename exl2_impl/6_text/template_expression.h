@@ -40,10 +40,15 @@ static exl2_result exl2__template_expression_unary(exl2__template_parser *p, boo
 }
 
 #define EXL2__TEMPLATE_LEVELS 4u
-#define EXL2__TEMPLATE_LEVEL_CONCAT 1u
 
-/* The operator of this level that is next: its operation, or END. */
-static exl2__template_op exl2__template_expression_binary(const exl2__template_parser *p, uint32_t level)
+/* A binary operator that waits for its right operand. */
+typedef struct exl2__template_waiting {
+    uint32_t at, joined; /* joined: operands of a concatenation */
+    uint8_t op, level;   /* a higher level binds tighter */
+} exl2__template_waiting;
+
+/* Is a binary operator next? */
+static bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_waiting *next)
 {
     static const struct {
         char text[3];
@@ -55,33 +60,38 @@ static exl2__template_op exl2__template_expression_binary(const exl2__template_p
         { "%", 2, EXL2__TEMPLATE_MODULO },    { "**", 3, EXL2__TEMPLATE_POWER },
     };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
-        if (rows[i].level == level && exl2__template_emit_is_operator(p, rows[i].text)) {
-            return (exl2__template_op)rows[i].op;
+        if (exl2__template_emit_is_operator(p, rows[i].text)) {
+            *next = (exl2__template_waiting){ p->token.at, 2, rows[i].op, rows[i].level };
+            return true;
         }
     }
-    return EXL2__TEMPLATE_END;
+    return false;
 }
 
-/* Levels 0..3: left-associative, ** too. a ~ b ~ c is one concatenation. */
-static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p, uint32_t level)
+/* All levels are left-associative, ** too. They share one loop: with a function for each level, an expression in 64
+   parentheses would need 12 KiB more of stack. Of the operators that wait each binds tighter than the one before it, so
+   there is one of a level at most. */
+static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p)
 {
-    if (level == EXL2__TEMPLATE_LEVELS) {
-        return exl2__template_expression_unary(p, true);
-    }
-    EXL2__TRY(exl2__template_expression_arithmetic(p, level + 1));
-    uint32_t at = p->token.at, joined = 1;
-    exl2__template_op op;
-    while ((op = exl2__template_expression_binary(p, level)) != EXL2__TEMPLATE_END) {
-        at = p->token.at;
-        EXL2__TRY(exl2__template_emit_advance(p));
-        EXL2__TRY(exl2__template_expression_arithmetic(p, level + 1));
-        joined++;
-        if (level != EXL2__TEMPLATE_LEVEL_CONCAT) {
-            exl2__template_emit(p, op, 0, 0, at, -1);
+    exl2__template_waiting waiting[EXL2__TEMPLATE_LEVELS], next = { 0, 0, 0, 0 };
+    uint32_t count = 0;
+    for (bool more = true; more;) {
+        EXL2__TRY(exl2__template_expression_unary(p, true));
+        more = exl2__template_expression_binary(p, &next);
+        while (count > 0 && (!more || waiting[count - 1].level >= next.level)) {
+            const exl2__template_waiting *last = &waiting[--count];
+            bool concat = last->op == EXL2__TEMPLATE_CONCAT;
+            if (concat && more && next.op == EXL2__TEMPLATE_CONCAT) { /* a ~ b ~ c is one concatenation */
+                next.joined = last->joined + 1;
+            } else {
+                exl2__template_emit(p, (exl2__template_op)last->op, concat ? last->joined : 0, 0, last->at,
+                                    concat ? 1 - (int)last->joined : -1);
+            }
         }
-    }
-    if (level == EXL2__TEMPLATE_LEVEL_CONCAT && joined > 1) {
-        exl2__template_emit(p, EXL2__TEMPLATE_CONCAT, joined, 0, at, 1 - (int)joined);
+        if (more) {
+            waiting[count++] = next;
+            EXL2__TRY(exl2__template_emit_advance(p));
+        }
     }
     return EXL2_OK;
 }
@@ -115,12 +125,12 @@ static exl2_result exl2__template_expression_compare(exl2__template_parser *p)
     uint32_t chain = 0;
     exl2__template_ins ins = { EXL2__TEMPLATE_COMPARE, 0, 0, 0, 0, p->token.at };
     exl2__template_compare compare;
-    EXL2__TRY(exl2__template_expression_arithmetic(p, 0));
+    EXL2__TRY(exl2__template_expression_arithmetic(p));
     ins.at = p->token.at;
     EXL2__TRY(exl2__template_expression_comparison(p, &found, &compare));
     while (found) {
         ins.id = (uint8_t)compare;
-        EXL2__TRY(exl2__template_expression_arithmetic(p, 0));
+        EXL2__TRY(exl2__template_expression_arithmetic(p));
         uint32_t at = p->token.at;
         EXL2__TRY(exl2__template_expression_comparison(p, &found, &compare));
         ins.op = found ? EXL2__TEMPLATE_CHAIN : EXL2__TEMPLATE_COMPARE;

@@ -207,7 +207,8 @@ static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
     return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
 }
 
-/* A word: constant, call or variable. */
+/* A word: constant, call or variable. Not inlined, as what it keeps would need stack at each nesting: 64 of them. */
+EXL2__NOINLINE
 static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
@@ -255,6 +256,7 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 }
 
 /* [a, b] and {k: v}, at the opening bracket. */
+EXL2__NOINLINE
 static exl2_result exl2__template_operand_literal(exl2__template_parser *p, bool dict)
 {
     const char *close = dict ? "}" : "]";
@@ -378,6 +380,7 @@ static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
 }
 
 /* is [not] name [argument], behind `is`. One argument may stand without parentheses. */
+EXL2__NOINLINE
 static exl2_result exl2__template_operand_test(exl2__template_parser *p)
 {
     exl2__template_call call;
