@@ -181,6 +181,10 @@
    word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not
    in normal form C).
 
+   A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
+   run on the same stack and need theirs beside it. That is for gcc -O2 (measured: 45 KiB); without optimization a call
+   needs at most 80 KiB (measured: 64 KiB).
+
    6. MODELS
 
    A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
