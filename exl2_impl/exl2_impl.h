@@ -37,22 +37,22 @@ EXL2__SIZE_BEGIN
 /* ---- 1_load: files of a model, checked as they are read ---- */
 
 /* defines: numbers of JSON without a locale */
-#include "1_load/json_number.h"
+#include "0_base/json/json_number.h"
 
 EXL2__SIZE_END
 
 /* defines: the grammar of JSON */
-#include "1_load/json_scan.h"
+#include "0_base/json/json_scan.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: JSON text as a flat array of tokens */
-#include "1_load/json.h"
+#include "0_base/json/json.h"
 
 EXL2__SIZE_END
 
 /* defines: one value of a JSON text that is still being written */
-#include "1_load/json_part.h"
+#include "0_base/json/json_part.h"
 
 EXL2__SIZE_BEGIN
 
@@ -91,81 +91,81 @@ EXL2__SIZE_END
 /* ---- 3_backend: who computes it ---- */
 
 /* defines: weights in strips of 32 columns */
-#include "3_backend/cpu_matrix.h"
+#include "3_backend/cpu/cpu_matrix.h"
 /* defines: the meaning of every operation: the reference */
-#include "3_backend/cpu_phases.h"
+#include "3_backend/cpu/cpu_phases.h"
 /* defines: the integer arithmetic of sampling */
-#include "3_backend/cpu_weight.h"
+#include "3_backend/sample/cpu_weight.h"
 /* defines: which tokens of a row are still in */
-#include "3_backend/cpu_sample_list.h"
+#include "3_backend/sample/cpu_sample_list.h"
 /* defines: top-a, tail-free, typical, mirostat, XTC, skew */
-#include "3_backend/cpu_sample_shape.h"
+#include "3_backend/sample/cpu_sample_shape.h"
 /* defines: a row of logits -> a token, or log-probabilities */
-#include "3_backend/cpu_sample.h"
+#include "3_backend/sample/cpu_sample.h"
 /* defines: one model on the CPU, and how its work is spread over threads */
-#include "3_backend/cpu_device.h"
+#include "3_backend/cpu/cpu_device.h"
 /* defines: rows of logits on the processor */
-#include "3_backend/cpu_draw.h"
+#include "3_backend/cpu/cpu_logits.h"
 /* defines: K and V into pages, attention over them */
-#include "3_backend/cpu_attend.h"
+#include "3_backend/cpu/cpu_attend.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
-#include "3_backend/cpu_vector.h"
+#include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes */
-#include "3_backend/cpu_avx2.h"
+#include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes */
-#include "3_backend/cpu_avx512.h"
+#include "3_backend/cpu/cpu_avx512.h"
 /* defines: the CPU backend */
-#include "3_backend/cpu.h"
+#include "3_backend/cpu/cpu.h"
 
 EXL2__SIZE_BEGIN
 
 #ifndef EXL2_NO_CUDA
 /* defines: the driver and NVRTC as tables of functions, found at run time */
-#include "3_backend/cuda_api.h"
+#include "3_backend/cuda/cuda_api.h"
 /* defines: the sources of kernels with all that they include */
-#include "3_backend/cuda_source.h"
+#include "3_backend/cuda/cuda_source.h"
 /* defines: one module through NVRTC */
-#include "3_backend/cuda_compile.h"
+#include "3_backend/cuda/cuda_compile.h"
 /* defines: entries of the kernel cache, checked */
-#include "3_backend/cuda_cache.h"
+#include "3_backend/cuda/cuda_cache.h"
 /* defines: the list of kernels, found, compiled and loaded */
-#include "3_backend/cuda_kernels.h"
+#include "3_backend/cuda/cuda_kernels.h"
 /* defines: which GPUs there are, and which one is meant */
-#include "3_backend/cuda_system.h"
+#include "3_backend/cuda/cuda_system.h"
 /* defines: one GPU in use: context, streams, memory, launches */
-#include "3_backend/cuda_device.h"
+#include "3_backend/cuda/cuda_device.h"
 /* defines: pinned memory, and copies out of it */
-#include "3_backend/cuda_ring.h"
+#include "3_backend/cuda/cuda_ring.h"
 /* defines: weights as records on the GPU */
-#include "3_backend/cuda_matrix.h"
+#include "3_backend/cuda/cuda_matrix.h"
 /* defines: how products of many rows are launched */
-#include "3_backend/cuda_gemm.h"
+#include "3_backend/cuda/cuda_gemm.h"
 /* defines: rows that draw, for the GPU, and what it drew */
-#include "3_backend/cuda_sample.h"
+#include "3_backend/cuda/cuda_sample.h"
 /* defines: what units of work take on the GPU, learnt */
-#include "3_backend/cuda_pace.h"
+#include "3_backend/cuda/cuda_pace.h"
 /* defines: buffers of passes */
-#include "3_backend/cuda_buffers.h"
+#include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
-#include "3_backend/cuda_model.h"
+#include "3_backend/cuda/cuda_model.h"
 /* defines: what changes with each pass */
-#include "3_backend/cuda_pass.h"
+#include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */
-#include "3_backend/cuda_product.h"
+#include "3_backend/cuda/cuda_product.h"
 /* defines: products of parts that order their inputs differently */
-#include "3_backend/cuda_split.h"
+#include "3_backend/cuda/cuda_split.h"
 /* defines: phases as kernels */
-#include "3_backend/cuda_phases.h"
+#include "3_backend/cuda/cuda_phases.h"
 /* defines: units of a pass, and graphs of them */
-#include "3_backend/cuda_graph.h"
+#include "3_backend/cuda/cuda_graph.h"
 /* defines: passes under way: queued, repeated, collected */
-#include "3_backend/cuda_queue.h"
+#include "3_backend/cuda/cuda_queue.h"
 /* defines: what is made between loading and the first pass */
-#include "3_backend/cuda_prepare.h"
+#include "3_backend/cuda/cuda_prepare.h"
 /* defines: the CUDA backend */
-#include "3_backend/cuda.h"
+#include "3_backend/cuda/cuda.h"
 /* defines: a probe of the memory of a GPU */
-#include "3_backend/cuda_probe.h"
+#include "3_backend/cuda/cuda_probe.h"
 #endif
 /* defines: the backend that an engine's models run on */
 #include "3_backend/hardware.h"
@@ -195,174 +195,174 @@ EXL2__SIZE_END
 /* ---- 6_text: text to ids and back, chat templates ---- */
 
 /* defines: the class of every code point, packed */
-#include "6_text/unicode_table.h"
+#include "6_text/unicode/unicode_table.h"
 /* defines: UTF-8, and classes of code points */
-#include "6_text/unicode.h"
+#include "6_text/unicode/unicode.h"
 /* defines: the bytes of every token */
-#include "6_text/pieces.h"
+#include "6_text/tokenizer/pieces.h"
 /* defines: added tokens in text */
-#include "6_text/added.h"
+#include "6_text/tokenizer/added.h"
 /* defines: byte-pair merging */
-#include "6_text/bpe.h"
+#include "6_text/tokenizer/bpe.h"
 /* defines: small letters for capitals */
-#include "6_text/lower.h"
+#include "6_text/unicode/lower.h"
 /* defines: regular expressions over text */
-#include "6_text/regex.h"
+#include "6_text/tokenizer/regex.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: a pattern -> a program for it */
-#include "6_text/regex_parse.h"
+#include "6_text/tokenizer/regex_parse.h"
 /* defines: compatibility decompositions, packed */
-#include "6_text/nfkc_table.h"
+#include "6_text/unicode/nfkc_table.h"
 /* defines: what they are of a code point */
-#include "6_text/nfkc.h"
+#include "6_text/unicode/nfkc.h"
 
 EXL2__SIZE_END
 
 /* defines: canonical decompositions */
-#include "6_text/nfc_table.h"
+#include "6_text/unicode/nfc_table.h"
 /* defines: normal forms D and C */
-#include "6_text/nfc.h"
+#include "6_text/unicode/nfc.h"
 /* defines: text rewritten before it is cut */
-#include "6_text/normal.h"
+#include "6_text/tokenizer/normal.h"
 /* defines: text cut into words */
-#include "6_text/words.h"
+#include "6_text/tokenizer/words.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: the merges of tokenizer.json */
-#include "6_text/merges.h"
+#include "6_text/tokenizer/merges.h"
 /* defines: a model's tokenizer in memory */
-#include "6_text/vocab.h"
+#include "6_text/tokenizer/vocab.h"
 /* defines: tokenizer_config.json */
-#include "6_text/vocab_names.h"
+#include "6_text/tokenizer/vocab_names.h"
 /* defines: the steps that tokenizer.json asks for */
-#include "6_text/vocab_steps.h"
+#include "6_text/tokenizer/vocab_steps.h"
 /* defines: its other components */
-#include "6_text/vocab_rules.h"
+#include "6_text/tokenizer/vocab_rules.h"
 /* defines: how much room a tokenizer takes */
-#include "6_text/vocab_measure.h"
+#include "6_text/tokenizer/vocab_measure.h"
 /* defines: a tokenizer read from its files */
-#include "6_text/vocab_read.h"
+#include "6_text/tokenizer/vocab_read.h"
 
 EXL2__SIZE_END
 
 /* defines: text -> ids */
-#include "6_text/encode.h"
+#include "6_text/tokenizer/encode.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: ids, one at a time -> whole code points */
-#include "6_text/stream.h"
+#include "6_text/tokenizer/stream.h"
 /* defines: stop strings in text that comes piece by piece */
-#include "6_text/stops.h"
+#include "6_text/tokenizer/stops.h"
 /* defines: an automaton over bytes with calls and counted loops, as front ends build it */
-#include "6_text/grammar_code.h"
+#include "6_text/grammar/grammar_code.h"
 /* defines: a model's tokens as tries of bytes */
-#include "6_text/grammar_vocab.h"
+#include "6_text/grammar/grammar_vocab.h"
 /* defines: an automaton made ready to walk: classes of bytes, shortest ways to the end */
-#include "6_text/grammar_link.h"
+#include "6_text/grammar/grammar_link.h"
 
 EXL2__SIZE_END
 
 /* defines: states of a walk, made as they are reached */
-#include "6_text/grammar_state.h"
+#include "6_text/grammar/grammar_state.h"
 /* defines: one state for those that differ only in counts that do not matter yet */
-#include "6_text/grammar_far.h"
+#include "6_text/grammar/grammar_far.h"
 /* defines: which tokens a state allows */
-#include "6_text/grammar_mask.h"
+#include "6_text/grammar/grammar_mask.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: lists of texts */
-#include "6_text/grammar_choice.h"
+#include "6_text/grammar/grammar_choice.h"
 /* defines: regular expressions */
-#include "6_text/grammar_regex.h"
+#include "6_text/grammar/grammar_regex.h"
 /* defines: rules of EBNF, choices */
-#include "6_text/grammar_ebnf.h"
+#include "6_text/grammar/grammar_ebnf.h"
 /* defines: languages of short texts: what several expressions say together */
-#include "6_text/grammar_words.h"
+#include "6_text/grammar/grammar_words.h"
 /* defines: such a language as nodes, characters counted */
-#include "6_text/grammar_unroll.h"
+#include "6_text/grammar/grammar_unroll.h"
 /* defines: JSON schemas: keywords, sets of subschemas */
-#include "6_text/grammar_schema.h"
+#include "6_text/grammar/grammar_schema.h"
 /* defines: what a $ref of a schema names */
-#include "6_text/grammar_ref.h"
+#include "6_text/grammar/grammar_ref.h"
 /* defines: types that a schema allows, and what must not hold */
-#include "6_text/grammar_types.h"
+#include "6_text/grammar/grammar_types.h"
 /* defines: numbers between bounds */
-#include "6_text/grammar_number.h"
+#include "6_text/grammar/grammar_number.h"
 /* defines: any JSON value, texts of constants */
-#include "6_text/grammar_value.h"
+#include "6_text/grammar/grammar_value.h"
 /* defines: strings of a schema: formats, patterns, lengths */
-#include "6_text/grammar_string.h"
+#include "6_text/grammar/grammar_string.h"
 /* defines: numbers and constants of a schema */
-#include "6_text/grammar_figure.h"
+#include "6_text/grammar/grammar_figure.h"
 /* defines: members in their order, counted */
-#include "6_text/grammar_sequence.h"
+#include "6_text/grammar/grammar_sequence.h"
 /* defines: arrays of a schema */
-#include "6_text/grammar_array.h"
+#include "6_text/grammar/grammar_array.h"
 /* defines: keys that are none of a list, or match patterns */
-#include "6_text/grammar_keys.h"
+#include "6_text/grammar/grammar_keys.h"
 /* defines: objects of a schema */
-#include "6_text/grammar_object.h"
+#include "6_text/grammar/grammar_object.h"
 /* defines: schemas that no value fits at once */
-#include "6_text/grammar_apart.h"
+#include "6_text/grammar/grammar_apart.h"
 /* defines: choices between schemas, whole schemas */
-#include "6_text/grammar_branch.h"
+#include "6_text/grammar/grammar_branch.h"
 /* defines: a grammar of any kind */
-#include "6_text/grammar.h"
+#include "6_text/grammar/grammar.h"
 /* defines: a parsed chat template */
-#include "6_text/template_code.h"
+#include "6_text/chat/template_code.h"
 /* defines: template text -> tokens */
-#include "6_text/template_lex.h"
+#include "6_text/chat/template_lex.h"
 /* defines: the growing program, and its sentences for what is wrong */
-#include "6_text/template_emit.h"
+#include "6_text/chat/template_emit.h"
 /* defines: literals, variables, calls and what follows them -> code */
-#include "6_text/template_operand.h"
+#include "6_text/chat/template_operand.h"
 /* defines: expressions -> code */
-#include "6_text/template_expression.h"
+#include "6_text/chat/template_expression.h"
 /* defines: targets, and blocks whose text is a value -> code */
-#include "6_text/template_block.h"
+#include "6_text/chat/template_capture.h"
 /* defines: statements -> code */
-#include "6_text/template_statement.h"
+#include "6_text/chat/template_statement.h"
 /* defines: numbers printed as Python prints them */
-#include "6_text/template_number.h"
+#include "6_text/chat/template_number.h"
 /* defines: values of a running template, marked by origin */
-#include "6_text/template_value.h"
+#include "6_text/chat/template_value.h"
 /* defines: strings as Python has them */
-#include "6_text/template_text.h"
+#include "6_text/chat/template_text.h"
 /* defines: operators as Python has them */
-#include "6_text/template_operator.h"
+#include "6_text/chat/template_operator.h"
 /* defines: attributes, items and slices of values */
-#include "6_text/template_part.h"
+#include "6_text/chat/template_part.h"
 /* defines: JSON <-> values */
-#include "6_text/template_json.h"
+#include "6_text/chat/template_json.h"
 /* defines: upper, lower and title case */
-#include "6_text/template_case.h"
+#include "6_text/chat/template_case.h"
 /* defines: numbers and texts in a format */
-#include "6_text/template_format.h"
+#include "6_text/chat/template_format.h"
 /* defines: the date and time */
-#include "6_text/template_clock.h"
+#include "6_text/chat/template_clock.h"
 /* defines: filters over lists */
-#include "6_text/template_list.h"
+#include "6_text/chat/template_list.h"
 /* defines: methods */
-#include "6_text/template_method.h"
+#include "6_text/chat/template_method.h"
 /* defines: filters, tests and functions */
-#include "6_text/template_call.h"
+#include "6_text/chat/template_call.h"
 /* defines: frames, loops and output of a running template */
-#include "6_text/template_frame.h"
+#include "6_text/chat/template_frame.h"
 /* defines: macros at work */
-#include "6_text/template_macro.h"
+#include "6_text/chat/template_macro.h"
 /* defines: the stack machine */
-#include "6_text/template_run.h"
+#include "6_text/chat/template_run.h"
 /* defines: chat templates: parse and render */
-#include "6_text/template.h"
+#include "6_text/chat/template.h"
 /* defines: the added tokens that a template prints, which no message may forge */
-#include "6_text/template_guard.h"
+#include "6_text/chat/template_guard.h"
 /* defines: the templates of a model folder */
-#include "6_text/template_set.h"
+#include "6_text/chat/template_set.h"
 
 /* ---- 7_engine: the public functions and the one step ---- */
 
@@ -375,9 +375,9 @@ EXL2__SIZE_BEGIN
 /* defines: a running job's life */
 #include "7_engine/jobs.h"
 /* defines: a job's sampler, stops and bans, copied */
-#include "7_engine/choices.h"
+#include "7_engine/job_lists.h"
 /* defines: exl2_job_desc -> a queued job */
-#include "7_engine/starting.h"
+#include "7_engine/job_start.h"
 /* defines: a model's way from folder to ready */
 #include "7_engine/loading.h"
 /* defines: what rows may draw, and rows that the engine draws itself */
@@ -397,11 +397,11 @@ EXL2__SIZE_END
 /* defines: an output folder, whole or not at all */
 #include "8_convert/folder.h"
 /* defines: tensor types of GGUF */
-#include "8_convert/gguf_types.h"
+#include "8_convert/gguf/gguf_types.h"
 /* defines: names, values and shapes as GGUF stores them */
-#include "8_convert/gguf_header.h"
+#include "8_convert/gguf/gguf_header.h"
 /* defines: a GGUF file, checked */
-#include "8_convert/gguf.h"
+#include "8_convert/gguf/gguf.h"
 /* defines: codes and scales -> words of an EXL2 file */
 #include "8_convert/pack.h"
 /* defines: numbers -> scales and codes of a group */
@@ -411,14 +411,14 @@ EXL2__SIZE_END
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
 /* defines: GGUF keys -> config.json */
-#include "8_convert/import_config.h"
+#include "8_convert/gguf/import_config.h"
 /* defines: GGUF keys -> tokenizer files */
-#include "8_convert/import_text.h"
+#include "8_convert/gguf/import_text.h"
 /* defines: which tensor of GGUF becomes which of EXL2 */
-#include "8_convert/import_plan.h"
+#include "8_convert/gguf/import_plan.h"
 /* defines: GGUF tensors -> EXL2 tensors */
-#include "8_convert/import_model.h"
+#include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
-#include "8_convert/import.h"
+#include "8_convert/gguf/import.h"
 
 #endif

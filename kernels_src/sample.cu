@@ -4,7 +4,7 @@
    owns:  nothing.
    next:  attend_args.h
 
-   The chain is that of exl2_impl/3_backend/cpu_sample.h, integer for integer. Both kernels spread a row over
+   The chain is that of exl2_impl/3_backend/sample/cpu_sample.h, integer for integer. Both kernels spread a row over
    vocab / 4096 CTAs, because the weights of 152,000 logits are more work than one SM does in 10 us; the CTA of a row
    that comes last does the rest alone. */
 #include "sample_filter.cuh"

@@ -1,4 +1,4 @@
-/* sample_weight.cuh: logits as ordered keys and integer weights: exl2_impl/3_backend/cpu_weight.h on the device.
+/* sample_weight.cuh: logits as ordered keys and integer weights: exl2_impl/3_backend/sample/cpu_weight.h on the device.
    takes: base.cuh, sample_args.h.
    gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_steps, exl2k_weight, exl2k_random.
    owns:  nothing.

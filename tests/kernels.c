@@ -7,7 +7,7 @@
    next:  ../kernels_src/kernels.def.h */
 #define _XOPEN_SOURCE 700
 #define EXL2_KERNEL_DIR "kernels_src"
-#include "../exl2_impl/3_backend/cuda_kernels.h"
+#include "../exl2_impl/3_backend/cuda/cuda_kernels.h"
 #include "check.h"
 
 #include <pthread.h>

@@ -3,9 +3,9 @@
 #define TEXT_GOLDENS_H
 
 #include "text_rows.h"
-#include "../exl2_impl/6_text/encode.h"
-#include "../exl2_impl/6_text/stream.h"
-#include "../exl2_impl/6_text/vocab_read.h"
+#include "../exl2_impl/6_text/tokenizer/encode.h"
+#include "../exl2_impl/6_text/tokenizer/stream.h"
+#include "../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 typedef struct rows_state {
     exl2__ctx *c;

@@ -3,7 +3,7 @@
 #define TEXT_ROWS_H
 
 #include "../exl2_impl/0_base/platform.h"
-#include "../exl2_impl/1_load/json.h"
+#include "../exl2_impl/0_base/json/json.h"
 #include "check.h"
 
 #ifndef EXL2_GOLDEN_DIR

@@ -6,7 +6,7 @@
           entry.
    owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
           until unload.
-   next:  ../1_load/json.h */
+   next:  json/json.h */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
 

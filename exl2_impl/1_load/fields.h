@@ -8,7 +8,7 @@
 
 #include "../0_base/log.h"
 #include "file.h"
-#include "json.h"
+#include "../0_base/json/json.h"
 
 typedef struct exl2__fields {
     exl2__ctx *c;

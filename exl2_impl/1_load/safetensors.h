@@ -10,7 +10,7 @@
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
 #include "../0_base/sort.h"
-#include "json.h"
+#include "../0_base/json/json.h"
 #include "tensor_files.h"
 
 #define EXL2__TENSORS_COUNT_MAX (1u << 20)

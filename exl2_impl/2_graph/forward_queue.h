@@ -2,7 +2,7 @@
    takes: a pass begun, device time to queue, whether to wait.
    gives: exl2__pace, exl2__forward_queue, exl2__forward_go_on.
    owns:  nothing.
-   next:  ../3_backend/cpu.h */
+   next:  ../3_backend/cpu/cpu.h */
 #ifndef EXL2__FORWARD_QUEUE_H
 #define EXL2__FORWARD_QUEUE_H
 

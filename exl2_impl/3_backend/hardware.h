@@ -8,11 +8,11 @@
 #ifndef EXL2__HARDWARE_H
 #define EXL2__HARDWARE_H
 
-#include "cpu.h"
+#include "cpu/cpu.h"
 
 #ifndef EXL2_NO_CUDA
-#include "cuda.h"
-#include "cuda_probe.h"
+#include "cuda/cuda.h"
+#include "cuda/cuda_probe.h"
 
 #ifndef EXL2__CUDA_TABLES /* tests fill the tables of driver and compiler with functions of their own */
 #define EXL2__CUDA_TABLES(driver, nvrtc) ((void)0)

@@ -6,7 +6,7 @@
 #ifndef EXL2__API_H
 #define EXL2__API_H
 
-#include "starting.h"
+#include "job_start.h"
 #include "step.h"
 
 /* ---- checks that every call makes ---- */

@@ -6,7 +6,7 @@
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
 
-#include "../6_text/vocab_read.h"
+#include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
 #define EXL2__LOADING_STEP 0.01f /* LOAD events come this far apart */

@@ -2,7 +2,7 @@
    takes: handles from the host.
    gives: exl2_engine, exl2__model, exl2__session, exl2__job; exl2__objects_* look-ups.
    owns:  the engine's block (slots, event ring); each model owns its arenas.
-   next:  starting.h */
+   next:  job_start.h */
 #ifndef EXL2__OBJECTS_H
 #define EXL2__OBJECTS_H
 
@@ -13,11 +13,11 @@
 #include "../5_generate/batch.h"
 #include "../5_generate/sampler.h"
 #include "../5_generate/schedule.h"
-#include "../6_text/encode.h"
-#include "../6_text/grammar.h"
-#include "../6_text/stops.h"
-#include "../6_text/stream.h"
-#include "../6_text/template_set.h"
+#include "../6_text/tokenizer/encode.h"
+#include "../6_text/grammar/grammar.h"
+#include "../6_text/tokenizer/stops.h"
+#include "../6_text/tokenizer/stream.h"
+#include "../6_text/chat/template_set.h"
 #include "events.h"
 
 #define EXL2__PATH_BYTES 1024

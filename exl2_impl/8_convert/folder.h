@@ -2,7 +2,7 @@
    takes: the path of the folder to make.
    gives: exl2__folder, exl2__folder_begin, exl2__folder_commit, exl2__folder_abandon.
    owns:  OUT.unfinished on disk, from begin until commit or abandon.
-   next:  import_config.h */
+   next:  gguf/import_config.h */
 #ifndef EXL2__FOLDER_H
 #define EXL2__FOLDER_H
 

@@ -10,8 +10,8 @@
 #include "../0_base/alloc.h"
 #include "../0_base/half.h"
 #include "../0_base/platform.h"
-#include "../1_load/json_number.h"
-#include "../1_load/json_scan.h"
+#include "../0_base/json/json_number.h"
+#include "../0_base/json/json_scan.h"
 
 #define EXL2__WRITE_BUFFER 65536u
 

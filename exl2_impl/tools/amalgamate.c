@@ -124,7 +124,7 @@ static source *add_source(const char *path)
     return s;
 }
 
-/* "exl2_impl/1_load/json.h", "../0_base/alloc.h" -> "exl2_impl/0_base/alloc.h". */
+/* "exl2_impl/0_base/json/json.h", "../0_base/alloc.h" -> "exl2_impl/0_base/alloc.h". */
 static void resolve(char *resolved, const char *from, const char *name)
 {
     char work[PATH_BYTES];

@@ -1,7 +1,7 @@
 /* embed.c: writes the kernel sources as C: one table of pieces, each a few whole lines, so that they stay readable in
    the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
-   gives: OUT, for 3_backend/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
+   gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program.
    next:  amalgamate.c */
 #include <stdarg.h>

@@ -5,7 +5,7 @@
    next:  run.sh */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/3_backend/cuda.h"
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "kernel_folder.h"
 
 static void line(void *user, exl2_log_level level, exl2_result code, const char *text)

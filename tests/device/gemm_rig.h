@@ -6,7 +6,7 @@
 #ifndef GEMM_RIG_H
 #define GEMM_RIG_H
 
-#include "../../exl2_impl/3_backend/cuda_gemm.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_gemm.h"
 #include "product_rig.h"
 
 typedef struct gemm_scratch {

@@ -6,7 +6,7 @@
 #ifndef GPU_RIG_H
 #define GPU_RIG_H
 
-#include "../../exl2_impl/3_backend/cuda.h"
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../check.h"
 #include "kernel_folder.h"
 

@@ -6,7 +6,7 @@
    next:  rig.h */
 #define EXL2__KERNELS(X) X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)
 #define EXL2_KERNEL_DIR "kernels_src"
-#include "../../exl2_impl/3_backend/cuda_ring.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_ring.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 

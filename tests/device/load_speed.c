@@ -7,7 +7,7 @@
 #include "../../exl2.h"
 
 #include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cuda.h"
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../check.h"
 #include "kernel_folder.h"
 

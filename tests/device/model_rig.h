@@ -10,7 +10,7 @@
 
 #include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cpu.h"
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "gpu_rig.h"
 #include "spread.h"
 

@@ -7,7 +7,7 @@
 #define PRODUCT_RIG_H
 
 #include "../../exl2_impl/0_base/half.h"
-#include "../../exl2_impl/3_backend/cuda_matrix.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_matrix.h"
 #include "../../kernels_src/shuffle_args.h"
 #include "rig.h"
 

@@ -12,7 +12,7 @@
 #ifndef RIG_H
 #define RIG_H
 
-#include "../../exl2_impl/3_backend/cuda_cache.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_cache.h"
 #include "../check.h"
 #include "kernel_folder.h"
 

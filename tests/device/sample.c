@@ -3,7 +3,7 @@
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program.
    next:  small.c */
-#include "../../exl2_impl/3_backend/cuda_sample.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_sample.h"
 #include "../sample_reference.h"
 #include "rig.h"
 

@@ -4,7 +4,7 @@
    owns:  nothing that outlives the program.
    next:  attend.c */
 #include "../../exl2_impl/0_base/half.h"
-#include "../../exl2_impl/3_backend/cpu_sample.h"
+#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../kernels_src/copy_args.h"
 #include "../../kernels_src/embed_args.h"
 #include "../../kernels_src/gather_args.h"

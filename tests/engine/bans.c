@@ -6,7 +6,7 @@
    next:  text_model.h */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 static text_model model; /* the hook points to it */
 

@@ -2,7 +2,7 @@
    against a search for an end that the strict reader accepts; pointers, buffers, hostile texts. */
 #include "rig.h"
 
-#include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 #define DOC_BYTES 4096
 

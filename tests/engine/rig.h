@@ -7,7 +7,7 @@
 #include "../../exl2.h"
 
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/1_load/json.h"
+#include "../../exl2_impl/0_base/json/json.h"
 #include "../check.h"
 #include "../device/kernel_folder.h"
 

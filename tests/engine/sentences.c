@@ -2,7 +2,7 @@
    and files that are not UTF-8, or so long that they are cut. A code point that a cut would split is left out. */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 static text_model model; /* the hook points to it */
 static char config[8192]; /* of the folder "made" */

@@ -2,7 +2,7 @@
    text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 static text_model model; /* the hook points to it */
 

@@ -2,8 +2,8 @@
    GRAMMAR_KIND does), the rest is the source. What compiles says a few texts, which must end in time and be UTF-8. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/grammar.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/grammar/grammar.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/json.c -lm; in the suite with run_seeds.c. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/json_part.h"
+#include "../../exl2_impl/0_base/json/json_part.h"
 #include "../../exl2_impl/1_load/model_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
    owns:  what one run allocates.
    next:  ../unit/template.c */
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/template.h"
+#include "../../exl2_impl/6_text/chat/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,9 +2,9 @@
    tokenizer_config.json; below 96, a regular expression, and behind a NUL byte text to cut with it; else text for one
    of the small tokenizers, which must come back from its ids. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/encode.h"
-#include "../../exl2_impl/6_text/stream.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/tokenizer/encode.h"
+#include "../../exl2_impl/6_text/tokenizer/stream.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 #include "../text_pipelines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

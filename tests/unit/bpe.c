@@ -1,7 +1,7 @@
 /* Merging with a heap against the definition: again and again the leftmost pair of the lowest rank. */
 #include "../check.h"
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/bpe.h"
+#include "../../exl2_impl/6_text/tokenizer/bpe.h"
 
 #define SYMBOLS 400
 

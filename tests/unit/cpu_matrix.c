@@ -1,5 +1,5 @@
 /* cpu_matrix.c: packing against codes packed by the test, dequantized fixtures, products against double. */
-#include "../../exl2_impl/3_backend/cpu.h"
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
 
 static const exl2__cpu_ops *const all_ops[] = {

@@ -2,7 +2,7 @@
    from the same input, against the reference in double with unrounded K and V (cpu_double.c), over shapes and passes.
    The rules are made from the list: a phase without one does not compile, and one that never ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
-#include "../../exl2_impl/3_backend/cpu.h"
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_double.h"
 
 /* ---- what each phase reads and writes, and how far it may be off ----

@@ -1,5 +1,5 @@
 /* The chain of sampling against a straightforward one in double, against its own statistics, and at its edges. */
-#include "../../exl2_impl/3_backend/cpu_sample.h"
+#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../check.h"
 #include "../sample_draws.h"
 

@@ -3,9 +3,9 @@
    and both directly where the survivors are the same. Its typical sorts by p + ln p (spec 17, defect 26): rows that
    use it are compared with the definition alone. */
 #include "../text_rows.h"
-#include "../../exl2_impl/3_backend/cpu_sample.h"
+#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../exl2_impl/5_generate/dry.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 #include "../check.h"
 #include "../sample_reference.h"
 

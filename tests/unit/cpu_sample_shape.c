@@ -1,6 +1,6 @@
 /* Filters, penalties and draws beyond the plain chain: against the chain in double, the vectors of spec 15.3, and their
    own statistics. */
-#include "../../exl2_impl/3_backend/cpu_sample.h"
+#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../check.h"
 #include "../sample_draws.h"
 

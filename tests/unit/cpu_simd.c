@@ -2,7 +2,7 @@
    same bits alone, beside seven others, in chunks of any size, in passes of any mix, in any pieces of a phase, with any
    number of tasks in any order; and the fast paths have the same bits as each other. */
 #define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
-#include "../../exl2_impl/3_backend/cpu.h"
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
 
 #define SEQUENCES 8u

@@ -1,5 +1,5 @@
 /* Keys, integer weights and the passes over a row: against exp2, a model in Python, and each other. */
-#include "../../exl2_impl/3_backend/cpu_weight.h"
+#include "../../exl2_impl/3_backend/sample/cpu_weight.h"
 #include "../check.h"
 #include "../sample_reference.h"
 

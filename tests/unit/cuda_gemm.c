@@ -1,5 +1,5 @@
 /* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are the same for a class of rows. */
-#include "../../exl2_impl/3_backend/cuda_gemm.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_gemm.h"
 #include "../check.h"
 
 static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)

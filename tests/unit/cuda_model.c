@@ -6,7 +6,7 @@
 #include "../../exl2.h"
 
 #include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cuda.h"
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 #include "../device/fake_driver.h"

@@ -1,5 +1,5 @@
 /* cuda_source.c: what tools/embed.c wrote is what lies in kernels_src: every module of the list, every byte. */
-#include "../../exl2_impl/3_backend/cuda_kernels.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_kernels.h"
 #include "../check.h"
 
 int main(void)

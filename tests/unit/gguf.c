@@ -1,7 +1,7 @@
 /* The GGUF reader: block goldens of the gguf Python package, a file of every value type, hand-made malformed files. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/gguf.h"
-#include "../../exl2_impl/1_load/json.h"
+#include "../../exl2_impl/8_convert/gguf/gguf.h"
+#include "../../exl2_impl/0_base/json/json.h"
 #include "../check.h"
 #include "../gguf_maker.h"
 #include "../memory_files.h"

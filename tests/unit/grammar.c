@@ -3,8 +3,8 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_judge.h"
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/grammar.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/grammar/grammar.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 static exl2__ctx context;
 static exl2__vocab vocab;

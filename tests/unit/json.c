@@ -1,7 +1,7 @@
 /* json.c: what the parser takes and refuses, the tokens it makes, escapes, numbers against the C library, and inputs
    made to hurt: depth, size, colliding keys. */
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/1_load/json.h"
+#include "../../exl2_impl/0_base/json/json.h"
 #include "../check.h"
 
 static exl2__ctx make_context(void)

@@ -1,8 +1,8 @@
 /* Regular expressions against the Split of the tokenizers library (tests/golden/README.md), the hand-written scanners
    against the patterns that they stand for, what is refused, and time. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/regex_parse.h"
-#include "../../exl2_impl/6_text/words.h"
+#include "../../exl2_impl/6_text/tokenizer/regex_parse.h"
+#include "../../exl2_impl/6_text/tokenizer/words.h"
 
 static exl2__regex_parser parser;
 static int rows, refused;

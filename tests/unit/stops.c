@@ -1,6 +1,6 @@
 /* Stop strings: the rule by example, then against a search by brute force over random texts cut at random. */
 #include "../check.h"
-#include "../../exl2_impl/6_text/stops.h"
+#include "../../exl2_impl/6_text/tokenizer/stops.h"
 
 static const char *names[8];
 static uint32_t name_count;

@@ -1,6 +1,6 @@
 /* template.c: the chat template interpreter against renders of Jinja2 and transformers. */
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/template_set.h"
+#include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
 
 #define LINE_COUNT_MAX 512

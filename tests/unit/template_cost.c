@@ -4,7 +4,7 @@
    steps that is the worst render. */
 #define _POSIX_C_SOURCE 200809L
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/template.h"
+#include "../../exl2_impl/6_text/chat/template.h"
 #include "../check.h"
 
 #include <time.h>

@@ -3,9 +3,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/encode.h"
-#include "../../exl2_impl/6_text/template_set.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/tokenizer/encode.h"
+#include "../../exl2_impl/6_text/chat/template_set.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 #define IDS_MAX 65536
 

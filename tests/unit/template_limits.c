@@ -1,6 +1,6 @@
 /* template_limits.c: chat templates that mean harm, blocks that are too small, model folders, failing allocations. */
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/template_set.h"
+#include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
 
 static exl2__ctx ctx;

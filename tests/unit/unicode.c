@@ -1,7 +1,7 @@
 /* Class counts of the tokenizers library (spec/tokenizer-chat.md 3.2), code points of every class, UTF-8 of
    every kind. */
 #include "../check.h"
-#include "../../exl2_impl/6_text/unicode.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 static void check_counts(void)
 {

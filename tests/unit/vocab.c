@@ -1,7 +1,7 @@
 /* Opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and what fails on the way. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/vocab_read.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 static exl2__ctx context;
 static rows_folder folder;

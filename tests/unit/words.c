@@ -1,6 +1,6 @@
 /* Words against the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after another. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/words.h"
+#include "../../exl2_impl/6_text/tokenizer/words.h"
 
 #define GPT2 { .kind = EXL2__WORDS_GPT2 }
 #define CLASS(mask, how) { .kind = EXL2__WORDS_CLASS, .value = (mask), .behavior = EXL2__WORDS_##how }

@@ -1,0 +1,464 @@
+/* json.h: strict JSON text (RFC 8259) -> one flat array of tokens that point into the text.
+   takes: untrusted text, which must outlive the tokens.
+   gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is,
+          u64, i64, f64, bool to read values.
+   owns:  the token array, until exl2__json_close.
+   next:  json_part.h */
+#ifndef EXL2__JSON_H
+#define EXL2__JSON_H
+
+#include "../arena.h"
+#include "json_number.h"
+#include "json_scan.h"
+
+/* {"a":[1,true]} has tokens 0 {..}, 1 a, 2 [..], 3 1, 4 true: token 0 is the root, and an object's members are key,
+   value, key, value ... As no value but the root is token 0, 0 means "none" wherever a token is returned. */
+typedef struct exl2__json {
+    const char *text;
+    size_t bytes;
+    exl2__json_token *tokens;
+    uint32_t token_count;
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* of exl2__json_open_flat, in the order of the keys */
+} exl2__json;
+
+/* ---- strings ---- */
+
+static inline uint32_t exl2__json_hex4(const char *digits)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < 4; i++) {
+        value = value << 4 | exl2__json_scan_hex((uint8_t)digits[i]);
+    }
+    return value;
+}
+
+static inline uint32_t exl2__json_encode_utf8(uint32_t code, char out[4])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    uint32_t bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (uint32_t i = bytes - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (code & 0x3F));
+        code >>= 6;
+    }
+    out[0] = (char)((0xF00u >> bytes) | code);
+    return bytes;
+}
+
+/* The code point of the \uXXXX escape at text[*at], which moves on: \uD83D\uDE00 is one code point, a surrogate
+   without its other half is U+FFFD. */
+static inline uint32_t exl2__json_unescape_u(const char *text, uint32_t end, uint32_t *at)
+{
+    uint32_t code = exl2__json_hex4(text + *at + 2);
+    *at += 6;
+    if (code < 0xD800 || code >= 0xE000) {
+        return code;
+    }
+    bool pair = code < 0xDC00 && end - *at >= 6 && text[*at] == '\\' && text[*at + 1] == 'u';
+    uint32_t low = pair ? exl2__json_hex4(text + *at + 2) : 0;
+    if (low < 0xDC00 || low >= 0xE000) {
+        return 0xFFFD;
+    }
+    *at += 6;
+    return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+}
+
+/* Reads a string token byte by byte, unescaped. */
+typedef struct exl2__json_bytes {
+    const char *text;
+    uint32_t at, end;
+    char piece[4];          /* of an escape that is several bytes long */
+    uint32_t taken, pieces; /* bytes of it given out, and in all */
+} exl2__json_bytes;
+
+static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t token)
+{
+    exl2__json_bytes b = { j->text, j->tokens[token].begin, j->tokens[token].end, { 0 }, 0, 0 };
+    return b;
+}
+
+/* The next byte, 0..255, or -1 at the end. */
+EXL2__NOINLINE
+static int exl2__json_bytes_next(exl2__json_bytes *b)
+{
+    if (b->taken < b->pieces) {
+        return (uint8_t)b->piece[b->taken++];
+    }
+    if (b->at == b->end) {
+        return -1;
+    }
+    char c = b->text[b->at];
+    if (c != '\\') {
+        b->at++;
+        return (uint8_t)c;
+    }
+    c = b->text[b->at + 1];
+    if (c == 'u') {
+        b->pieces = exl2__json_encode_utf8(exl2__json_unescape_u(b->text, b->end, &b->at), b->piece);
+        b->taken = 1;
+        return (uint8_t)b->piece[0];
+    }
+    b->at += 2;
+    return c == 'b' ? '\b' : c == 'f' ? '\f' : c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c;
+}
+
+/* Unescaped UTF-8 of a string, which may hold NUL bytes: returns how many bytes there are, writes at most `cap`.
+   0 for other tokens. */
+EXL2__NOINLINE
+static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
+{
+    size_t used = 0;
+    if (j->tokens[token].kind != EXL2__JSON_STRING) {
+        return 0;
+    }
+    const exl2__json_token *t = &j->tokens[token];
+    if (!t->escaped) {
+        used = t->end - t->begin;
+        if (cap) {
+            memcpy(out, j->text + t->begin, used < cap ? used : cap);
+        }
+        return used;
+    }
+    exl2__json_bytes bytes = exl2__json_bytes_of(j, token);
+    for (int next; (next = exl2__json_bytes_next(&bytes)) >= 0; used++) {
+        if (used < cap) {
+            out[used] = (char)next;
+        }
+    }
+    return used;
+}
+
+/* The same where it lies, or in `room` if it has to be unescaped; *bytes: how many. The token is a string. */
+static inline const char *exl2__json_view(const exl2__json *j, uint32_t token, char *room, size_t *bytes)
+{
+    const exl2__json_token *t = &j->tokens[token];
+    *bytes = t->escaped ? exl2__json_text(j, token, room, SIZE_MAX) : t->end - t->begin;
+    return t->escaped ? room : j->text + t->begin;
+}
+
+/* Is the token a string that unescapes to `wanted`? */
+static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char *wanted)
+{
+    size_t used = 0;
+    const exl2__json_token *t = &j->tokens[token];
+    char first = t->end > t->begin ? j->text[t->begin] : 0;
+    if (t->kind != EXL2__JSON_STRING || (first != *wanted && first != '\\')) {
+        return false;
+    }
+    if (!t->escaped) {
+        used = strlen(wanted);
+        return t->end - t->begin == used && memcmp(j->text + t->begin, wanted, used) == 0;
+    }
+    exl2__json_bytes bytes = exl2__json_bytes_of(j, token);
+    for (int next; (next = exl2__json_bytes_next(&bytes)) >= 0; used++) {
+        if (next == 0 || (uint8_t)wanted[used] != next) {
+            return false;
+        }
+    }
+    return wanted[used] == 0;
+}
+
+/* Do two strings unescape to the same bytes? */
+static inline bool exl2__json_same(const exl2__json *j, uint32_t token, uint32_t other)
+{
+    const exl2__json_token *t = &j->tokens[token], *o = &j->tokens[other];
+    if (!t->escaped && !o->escaped) {
+        return t->end - t->begin == o->end - o->begin &&
+               exl2__eight_same(j->text + t->begin, j->text + o->begin, t->end - t->begin);
+    }
+    exl2__json_bytes a = exl2__json_bytes_of(j, token), b = exl2__json_bytes_of(j, other);
+    int next;
+    do {
+        next = exl2__json_bytes_next(&a);
+        if (next != exl2__json_bytes_next(&b)) {
+            return false;
+        }
+    } while (next >= 0);
+    return true;
+}
+
+/* ---- opening ---- */
+
+static inline void exl2__json_close(exl2__ctx *c, exl2__json *j)
+{
+    exl2__free(c, j->tokens, (uint64_t)j->token_count * sizeof *j->tokens, EXL2_MEM_GENERAL);
+    *j = (exl2__json){ 0 };
+}
+
+static inline uint32_t exl2__json_line(const char *text, size_t at)
+{
+    uint32_t line = 1;
+    for (size_t i = 0; i < at; i++) {
+        line += text[i] == '\n';
+    }
+    return line;
+}
+
+/* Open addressing over key tokens; keys of different objects share one table. */
+typedef struct exl2__json_keys {
+    uint32_t *slots;   /* [mask + 1] key token; 0 = empty, as token 0 is never a key */
+    uint32_t *objects; /* [mask + 1] the object that the key is in */
+    uint32_t mask;
+    uint64_t probes, probes_max;
+} exl2__json_keys;
+
+static inline uint32_t exl2__json_key_hash(const exl2__json *j, uint32_t object, uint32_t key)
+{
+    uint64_t hash = 0xCBF29CE484222325u ^ object;
+    const exl2__json_token *t = &j->tokens[key];
+    exl2__json_bytes bytes = exl2__json_bytes_of(j, key);
+    for (uint32_t at = t->begin; !t->escaped && at < t->end; at++) {
+        hash = (hash ^ (uint8_t)j->text[at]) * 0x100000001B3u;
+    }
+    for (int next; t->escaped && (next = exl2__json_bytes_next(&bytes)) >= 0;) {
+        hash = (hash ^ (uint64_t)next) * 0x100000001B3u;
+    }
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* false: the key was there before, or probes passed probes_max. */
+static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, uint32_t object, uint32_t key)
+{
+    uint32_t at = exl2__json_key_hash(j, object, key) & k->mask;
+    for (; k->slots[at]; at = (at + 1) & k->mask) {
+        if (++k->probes > k->probes_max || (k->objects[at] == object && exl2__json_same(j, k->slots[at], key))) {
+            return false;
+        }
+    }
+    k->slots[at] = key;
+    k->objects[at] = object;
+    return true;
+}
+
+static inline exl2_result exl2__json_refuse_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key,
+                                                bool twice)
+{
+    const exl2__json_token *t = &j->tokens[key];
+    uint32_t bytes = t->end - t->begin;
+    bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
+    return exl2__fail(c, EXL2_ERR_FORMAT,
+                      twice ? "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)"
+                            : "%s: the key \"%.*s\" and those before byte %u (line %u) are made to collide",
+                      label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
+}
+
+/* Refuses an object that has the same key twice. Linear: texts made to collide in the table are refused too. */
+static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label, const exl2__json *j)
+{
+    uint32_t members = 0;
+    for (uint32_t i = 0; i < j->token_count; i++) {
+        members += j->tokens[i].kind == EXL2__JSON_OBJECT ? j->tokens[i].count : 0;
+    }
+    uint64_t slots = 16;
+    while (slots < (uint64_t)members * 2) {
+        slots *= 2;
+    }
+    exl2__arena arena;
+    EXL2__TRY(exl2__arena_open(c, &arena, slots * 2 * sizeof(uint32_t), EXL2_MEM_GENERAL));
+    uint32_t *memory = (uint32_t *)exl2__arena_take_zeroed(&arena, slots * 2 * sizeof(uint32_t));
+    exl2__json_keys keys = { memory, memory + slots, (uint32_t)(slots - 1), 0, 32u * (uint64_t)members + 4096 };
+    exl2_result result = EXL2_OK;
+    for (uint32_t object = 0; object < j->token_count && result == EXL2_OK; object++) {
+        if (j->tokens[object].kind != EXL2__JSON_OBJECT) {
+            continue;
+        }
+        uint32_t end = j->tokens[object].after;
+        for (uint32_t key = object + 1; key < end && result == EXL2_OK; key = j->tokens[key + 1].after) {
+            if (!exl2__json_keys_add(j, &keys, object, key)) {
+                result = exl2__json_refuse_key(c, label, j, key, keys.probes <= keys.probes_max);
+            }
+        }
+    }
+    exl2__arena_close(c, &arena);
+    return result;
+}
+
+static exl2_result exl2__json_refuse(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
+{
+    return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan->wanted,
+                      scan->at, exl2__json_line((const char *)scan->text, scan->at));
+}
+
+/* As exl2__json_open, but the containers with the keys flat_keys[EXL2__JSON_FLAT_MAX] in objects that are members of
+   the root get one token each, which seems empty. */
+static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                        const char *const *flat_keys, exl2__json *out)
+{
+    *out = (exl2__json){ 0 };
+    if (bytes >= UINT32_MAX) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, JSON may have at most 2^32 - 2", label,
+                          (unsigned long long)bytes);
+    }
+    exl2__json_scan scan = { 0 };
+    scan.text = (const uint8_t *)text;
+    scan.bytes = (uint32_t)bytes;
+    scan.flat_keys = flat_keys;
+    if (!exl2__json_scan_all(&scan)) {
+        return exl2__json_refuse(c, label, &scan);
+    }
+    exl2__json j = { .text = text, .bytes = bytes, .token_count = scan.token_count };
+    memcpy(j.flat, scan.flat, sizeof j.flat);
+    void *memory;
+    EXL2__TRY(exl2__alloc(c, (uint64_t)j.token_count * sizeof *j.tokens, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+    j.tokens = (exl2__json_token *)memory;
+    scan.tokens = j.tokens;
+    scan.token_count = 0;
+    exl2__json_scan_all(&scan);
+    exl2_result result = exl2__json_check_keys(c, label, &j);
+    if (result < 0) {
+        exl2__json_close(c, &j);
+        return result;
+    }
+    *out = j;
+    return EXL2_OK;
+}
+
+/* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
+static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes, exl2__json *out)
+{
+    return exl2__json_open_flat(c, label, text, bytes, NULL, out);
+}
+
+/* ---- walking ---- */
+
+/* First child: the first key of an object, the first element of an array; 0 = empty, or not a container. */
+static inline uint32_t exl2__json_first(const exl2__json *j, uint32_t container)
+{
+    return j->tokens[container].count ? container + 1 : 0;
+}
+
+/* The child after `child`, or 0. In an object children are keys; the value of a key is the next token. */
+static inline uint32_t exl2__json_next(const exl2__json *j, uint32_t container, uint32_t child)
+{
+    uint32_t value = j->tokens[container].kind == EXL2__JSON_OBJECT ? child + 1 : child;
+    uint32_t next = j->tokens[value].after;
+    return next < j->tokens[container].after ? next : 0;
+}
+
+/* Value of `key`, or 0: absent, null, or `object` is no object. Looks at every member; loops use first and next. */
+static inline uint32_t exl2__json_get(const exl2__json *j, uint32_t object, const char *key)
+{
+    if (j->tokens[object].kind != EXL2__JSON_OBJECT) {
+        return 0;
+    }
+    for (uint32_t member = exl2__json_first(j, object); member; member = exl2__json_next(j, object, member)) {
+        if (exl2__json_is(j, member, key)) {
+            return j->tokens[member + 1].kind == EXL2__JSON_NULL ? 0 : member + 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- scalars: false, and *out untouched, when the token is something else ---- */
+
+static inline bool exl2__json_number_of(const exl2__json *j, uint32_t token, exl2__json_number *out)
+{
+    const exl2__json_token *t = &j->tokens[token];
+    if (t->kind != EXL2__JSON_NUMBER) {
+        return false;
+    }
+    *out = exl2__json_number_read(j->text + t->begin, t->end - t->begin);
+    return true;
+}
+
+/* Integral floats are integers: 8192.0 is 8192. */
+static inline bool exl2__json_u64(const exl2__json *j, uint32_t token, uint64_t *out)
+{
+    const exl2__json_token *t = &j->tokens[token];
+    exl2__json_number n;
+    uint64_t value = 0;
+    uint32_t at = t->begin;
+    for (uint32_t digit; at < t->end && at < t->begin + 19 && (digit = (uint8_t)j->text[at] - 48u) < 10; at++) {
+        value = value * 10 + digit;
+    }
+    if (at == t->end && t->kind == EXL2__JSON_NUMBER) { /* most are so */
+        *out = value;
+        return true;
+    }
+    if (!exl2__json_number_of(j, token, &n) || !exl2__json_number_u64(&n, &value) || (n.negative && value)) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static inline bool exl2__json_i64(const exl2__json *j, uint32_t token, int64_t *out)
+{
+    exl2__json_number n;
+    uint64_t size;
+    if (!exl2__json_number_of(j, token, &n) || !exl2__json_number_u64(&n, &size) ||
+        size > (uint64_t)INT64_MAX + n.negative) {
+        return false;
+    }
+    *out = !n.negative ? (int64_t)size : size ? -(int64_t)(size - 1) - 1 : 0;
+    return true;
+}
+
+static inline bool exl2__json_f64(const exl2__json *j, uint32_t token, double *out)
+{
+    exl2__json_number n;
+    return exl2__json_number_of(j, token, &n) && exl2__json_number_f64(&n, out);
+}
+
+static inline bool exl2__json_bool(const exl2__json *j, uint32_t token, bool *out)
+{
+    exl2__json_kind kind = j->tokens[token].kind;
+    if (kind == EXL2__JSON_TRUE || kind == EXL2__JSON_FALSE) {
+        *out = kind == EXL2__JSON_TRUE;
+        return true;
+    }
+    return false;
+}
+
+/* ---- containers that stayed unread ---- */
+
+#define EXL2__JSON_WALK_TOKENS 8
+
+/* Reads one member after another; `view` has the newest: token 1 is its key and 2 its value, or 1 is the element. */
+typedef struct exl2__json_walk {
+    exl2__json view;
+    exl2__json_token tokens[EXL2__JSON_WALK_TOKENS];
+    exl2__json_scan scan;
+    uint32_t at;
+    bool begun;
+} exl2__json_walk;
+
+static inline void exl2__json_walk_begin(exl2__json_walk *w, const exl2__json *j, const exl2__json_flat *flat)
+{
+    memset(w, 0, sizeof *w);
+    w->scan.text = (const uint8_t *)j->text;
+    w->scan.bytes = flat->end;
+    w->scan.tokens = w->tokens;
+    w->view.text = j->text;
+    w->view.bytes = j->bytes;
+    w->view.tokens = w->tokens;
+    w->at = exl2__json_scan_open(&w->scan, flat->begin);
+}
+
+/* false: the end, or (scan.wanted) something is wrong. */
+static inline bool exl2__json_walk_next(exl2__json_walk *w)
+{
+    exl2__json_scan *s = &w->scan;
+    s->token_count = 1;
+    uint32_t at = exl2__json_scan_child(s, w->at, !w->begun);
+    for (uint32_t depth = 1; s->depth > 1 && at != EXL2__JSON_BAD;) {
+        bool first = s->depth > depth;
+        depth = s->depth;
+        at = depth > 2 || s->token_count + 2 > EXL2__JSON_WALK_TOKENS
+           ? exl2__json_scan_fail(s, at, "less in this place") : exl2__json_scan_child(s, at, first);
+    }
+    w->at = at;
+    w->begun = true;
+    w->view.token_count = s->token_count;
+    return s->depth == 1 && at != EXL2__JSON_BAD;
+}
+
+/* After the last member: an error, if something was wrong. */
+static exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
+{
+    return w->scan.wanted ? exl2__json_refuse(c, label, &w->scan) : EXL2_OK;
+}
+
+#endif

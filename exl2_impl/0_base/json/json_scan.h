@@ -1,0 +1,397 @@
+/* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion): text -> tokens, or what is wrong where.
+   takes: untrusted bytes, and room for the tokens once they are counted.
+   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all, exl2__json_scan_child.
+   owns:  nothing.
+   next:  json.h */
+#ifndef EXL2__JSON_SCAN_H
+#define EXL2__JSON_SCAN_H
+
+#include "../bytes.h"
+
+#define EXL2__JSON_DEPTH_MAX 64
+
+typedef enum exl2__json_kind {
+    EXL2__JSON_OBJECT,
+    EXL2__JSON_ARRAY,
+    EXL2__JSON_STRING,
+    EXL2__JSON_NUMBER,
+    EXL2__JSON_TRUE,
+    EXL2__JSON_FALSE,
+    EXL2__JSON_NULL
+} exl2__json_kind;
+
+typedef struct exl2__json_token {
+    uint32_t begin, end; /* bytes of the value in the text; strings without quotes */
+    uint32_t after;      /* token after this subtree */
+    uint32_t count;      /* children: members or elements */
+    uint8_t kind;        /* exl2__json_kind */
+    bool escaped;        /* a string with a backslash */
+} exl2__json_token;
+
+#define EXL2__JSON_FLAT_MAX 2
+
+/* A container whose contents became no tokens: exl2__json_walk reads them, and checks them as it goes. */
+typedef struct exl2__json_flat {
+    uint32_t begin, end; /* begin 0: none */
+    uint32_t members;    /* at most so many */
+    uint32_t longest;    /* bytes of its longest string, quotes and escapes included */
+} exl2__json_flat;
+
+/* The same code counts (tokens NULL) and then fills. Functions take the place that they read at and return the place
+   behind what they read, or EXL2__JSON_BAD. */
+typedef struct exl2__json_scan {
+    const uint8_t *text;
+    exl2__json_token *tokens; /* NULL: count only */
+    uint32_t bytes, token_count, depth;
+    uint32_t open[EXL2__JSON_DEPTH_MAX]; /* the containers that we are in */
+    bool is_object[EXL2__JSON_DEPTH_MAX];
+    const char *wanted; /* after a failure: what should have been at `at` */
+    uint32_t at;
+    const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] containers with these keys in an object of the root's stay
+                                     unread; NULL: none */
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX];
+} exl2__json_scan;
+
+#define EXL2__JSON_BAD UINT32_MAX /* beyond every text */
+
+static inline uint32_t exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const char *wanted)
+{
+    s->at = at;
+    s->wanted = wanted;
+    return EXL2__JSON_BAD;
+}
+
+/* Goes over white space; files are often indented. */
+static inline uint32_t exl2__json_scan_blank(const uint8_t *text, uint32_t at, uint32_t bytes)
+{
+    for (; at < bytes && text[at] <= ' '; at++) {
+        if (text[at] == ' ') {
+            uint32_t room = bytes - at;
+            at += room >= 8 && memcmp(text + at, "        ", 8) == 0 ? 7
+                : room >= 4 && memcmp(text + at, "    ", 4) == 0 ? 3 : 0;
+        } else if (text[at] != '\n' && text[at] != '\r' && text[at] != '\t') {
+            break;
+        }
+    }
+    return at;
+}
+
+static inline uint32_t exl2__json_scan_space(const exl2__json_scan *s, uint32_t at)
+{
+    return exl2__json_scan_blank(s->text, at, s->bytes);
+}
+
+/* The byte at `at`, or 0 at the end: no byte that JSON allows outside strings is 0. */
+static inline uint8_t exl2__json_scan_peek(const exl2__json_scan *s, uint32_t at)
+{
+    return at < s->bytes ? s->text[at] : 0;
+}
+
+/* Returns `end`. */
+EXL2__HOT
+static uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, bool escaped, uint32_t begin,
+                                      uint32_t end)
+{
+    if (s->tokens) {
+        exl2__json_token t = { begin, end, s->token_count + 1, 0, (uint8_t)kind, escaped };
+        s->tokens[s->token_count] = t;
+    }
+    s->token_count++;
+    return end;
+}
+
+/* Goes over the well-formed UTF-8 sequence at *at that is not ASCII (Unicode 15, table 3-7); false: there is none.
+   Steps are constants behind branches, so that processors go on before they know. */
+static inline bool exl2__json_scan_utf8(const uint8_t *text, uint32_t *at, uint32_t bytes)
+{
+    const uint8_t *p = text + *at;
+    uint32_t room = bytes - *at;
+    uint8_t low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    if (p[0] < 0xC2 || p[0] > 0xF4 || room < 2 || p[1] < low || p[1] > high) {
+        return false;
+    }
+    if (p[0] < 0xE0) {
+        *at += 2;
+        return true;
+    }
+    if (room < 3 || (p[2] & 0xC0) != 0x80) {
+        return false;
+    }
+    if (p[0] < 0xF0) {
+        *at += 3;
+        return true;
+    }
+    *at += 4;
+    return room > 3 && (p[3] & 0xC0) == 0x80;
+}
+
+/* Value of a hexadecimal digit, or 16. */
+static inline uint32_t exl2__json_scan_hex(uint8_t c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - (uint32_t)'0';
+    }
+    uint32_t letter = (uint32_t)(c | 0x20) - 'a';
+    return letter < 6 ? letter + 10 : 16;
+}
+
+EXL2__NOINLINE
+static uint32_t exl2__json_scan_escape(exl2__json_scan *s, uint32_t at)
+{
+    uint8_t c = exl2__json_scan_peek(s, at + 1);
+    if (c == 'u') {
+        for (uint32_t i = 2; i < 6; i++) {
+            if (exl2__json_scan_hex(exl2__json_scan_peek(s, at + i)) == 16) {
+                return exl2__json_scan_fail(s, at, "four hexadecimal digits after \\u");
+            }
+        }
+        return at + 6;
+    }
+    if (c == 0 || !strchr("\"\\/bfnrt", c)) {
+        return exl2__json_scan_fail(s, at, "one of \"\\/bfnrtu after a backslash");
+    }
+    return at + 2;
+}
+
+/* Printable ASCII at text[at] that stands for itself in a string: how many of the next eight bytes. */
+static inline uint32_t exl2__json_scan_plain(const uint8_t *text, uint32_t at, uint32_t bytes)
+{
+    uint64_t word = exl2__eight_load(text + at, bytes - at);
+    uint64_t unprintable = ((word - EXL2__EIGHT(0x20u)) | word) & EXL2__EIGHT(0x80u); /* also what is not ASCII */
+    return exl2__eight_first(unprintable | exl2__eight_is(word, '"') | exl2__eight_is(word, '\\'));
+}
+
+/* At a quote; ends behind the closing one. */
+EXL2__HOT
+static uint32_t exl2__json_scan_string(exl2__json_scan *s, uint32_t quote)
+{
+    const uint8_t *text = s->text;
+    uint32_t at = quote + 1, bytes = s->bytes;
+    bool escaped = false;
+    for (;;) {
+        if (at == bytes) {
+            return exl2__json_scan_fail(s, quote, "a closing quote for the string that begins here");
+        }
+        if (text[at] >= 0x80) {
+            uint32_t begin = at;
+            if (!exl2__json_scan_utf8(text, &at, bytes)) {
+                return exl2__json_scan_fail(s, begin, "valid UTF-8");
+            }
+            continue;
+        }
+        uint32_t run = exl2__json_scan_plain(text, at, bytes);
+        at += run;
+        if (run == 8 || at == bytes) {
+            continue;
+        }
+        if (text[at] == '"') {
+            break;
+        }
+        if (text[at] == '\\') {
+            at = exl2__json_scan_escape(s, at);
+            if (at == EXL2__JSON_BAD) {
+                return at;
+            }
+            escaped = true;
+        } else if (text[at] < 0x20) {
+            return exl2__json_scan_fail(s, at, "an escape instead of a control character");
+        }
+    }
+    return exl2__json_scan_token(s, EXL2__JSON_STRING, escaped, quote + 1, at) + 1;
+}
+
+EXL2__NOINLINE
+static uint32_t exl2__json_scan_digits(exl2__json_scan *s, uint32_t at)
+{
+    uint32_t begin = at;
+    while (exl2__json_scan_peek(s, at) >= '0' && exl2__json_scan_peek(s, at) <= '9') {
+        at++;
+    }
+    return at > begin ? at : exl2__json_scan_fail(s, at, "a digit");
+}
+
+static inline uint32_t exl2__json_scan_number(exl2__json_scan *s, uint32_t begin)
+{
+    uint32_t at = begin + (exl2__json_scan_peek(s, begin) == '-');
+    /* a digit after 0 would be a leading zero; the caller then misses a comma */
+    at = exl2__json_scan_peek(s, at) == '0' ? at + 1 : exl2__json_scan_digits(s, at);
+    if (at != EXL2__JSON_BAD && exl2__json_scan_peek(s, at) == '.') {
+        at = exl2__json_scan_digits(s, at + 1);
+    }
+    if (at != EXL2__JSON_BAD && (exl2__json_scan_peek(s, at) | 0x20) == 'e') {
+        uint8_t sign = exl2__json_scan_peek(s, at + 1);
+        at = exl2__json_scan_digits(s, at + 1 + (sign == '+' || sign == '-'));
+    }
+    return at == EXL2__JSON_BAD ? at : exl2__json_scan_token(s, EXL2__JSON_NUMBER, false, begin, at);
+}
+
+EXL2__NOINLINE
+static uint32_t exl2__json_scan_word(exl2__json_scan *s, uint32_t at, const char *word, exl2__json_kind kind)
+{
+    uint32_t bytes = (uint32_t)strlen(word);
+    if (s->bytes - at < bytes || memcmp(s->text + at, word, bytes) != 0) {
+        return exl2__json_scan_fail(s, at, "a value");
+    }
+    return exl2__json_scan_token(s, kind, false, at, at + bytes);
+}
+
+static inline uint32_t exl2__json_scan_open(exl2__json_scan *s, uint32_t at)
+{
+    if (s->depth == EXL2__JSON_DEPTH_MAX) {
+        return exl2__json_scan_fail(s, at, "at most 64 levels of nesting");
+    }
+    bool is_object = s->text[at] == '{';
+    s->open[s->depth] = s->token_count;
+    s->is_object[s->depth++] = is_object;
+    return exl2__json_scan_token(s, is_object ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY, false, at, at) + 1;
+}
+
+/* Behind the string whose quote is at `at`, without a look inside; the end of the text if it does not close. */
+static inline uint32_t exl2__json_scan_skip(const uint8_t *text, uint32_t at, uint32_t bytes)
+{
+    uint64_t i = (uint64_t)at + 1;
+    while (i < bytes) {
+        uint64_t word = exl2__eight_load(text + i, bytes - i);
+        uint32_t run = exl2__eight_first(exl2__eight_is(word, '"') | exl2__eight_is(word, '\\'));
+        i += run;
+        if (run < 8) {
+            if (text[i] == '"') {
+                return (uint32_t)i + 1;
+            }
+            i += 2;
+        }
+    }
+    return bytes;
+}
+
+/* At the opening of a container that stays unread: finds its end. */
+EXL2__HOT
+static uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__json_flat *f)
+{
+    uint32_t at = begin, depth = 0;
+    exl2__json_kind kind = s->text[begin] == '{' ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY;
+    while (f->begin != begin && at < s->bytes) { /* else the counting pass has been here */
+        uint8_t c = s->text[at];
+        if (c == ' ' || c == '\n') {
+            at = exl2__json_scan_blank(s->text, at, s->bytes);
+            continue;
+        }
+        if (c == '"') {
+            uint32_t end = exl2__json_scan_skip(s->text, at, s->bytes);
+            f->longest = f->longest > end - at ? f->longest : end - at;
+            at = end;
+            continue;
+        }
+        at++;
+        depth += c == '{' || c == '[';
+        f->members += depth == 1 && (c == ',' || at == begin + 1);
+        if ((c == '}' || c == ']') && --depth == 0) {
+            f->begin = begin;
+            f->end = at;
+        }
+    }
+    if (f->begin != begin) {
+        return exl2__json_scan_fail(s, begin, "a closing bracket for the one that is here");
+    }
+    return exl2__json_scan_token(s, kind, false, begin, f->end);
+}
+
+/* The one for the container at `at` that is to stay unread, or NULL; its key is the string text[begin .. end). */
+EXL2__NOINLINE
+static exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t begin, uint32_t end, uint32_t at)
+{
+    for (int i = 0; i < EXL2__JSON_FLAT_MAX; i++) {
+        if (end - begin == strlen(s->flat_keys[i]) && memcmp(s->text + begin, s->flat_keys[i], end - begin) == 0 &&
+            (exl2__json_scan_peek(s, at) == '{' || exl2__json_scan_peek(s, at) == '[')) {
+            return &s->flat[i];
+        }
+    }
+    return NULL;
+}
+
+/* A whole scalar, or the opening of a container. */
+static inline uint32_t exl2__json_scan_value(exl2__json_scan *s, uint32_t at)
+{
+    switch (exl2__json_scan_peek(s, at)) {
+    case '{':
+    case '[':
+        return exl2__json_scan_open(s, at);
+    case '"':
+        return exl2__json_scan_string(s, at);
+    case 't':
+        return exl2__json_scan_word(s, at, "true", EXL2__JSON_TRUE);
+    case 'f':
+        return exl2__json_scan_word(s, at, "false", EXL2__JSON_FALSE);
+    case 'n':
+        return exl2__json_scan_word(s, at, "null", EXL2__JSON_NULL);
+    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
+        return exl2__json_scan_number(s, at);
+    default:
+        return exl2__json_scan_fail(s, at, "a value");
+    }
+}
+
+/* The next child of the innermost open container: with its key in an object. Or its end. */
+EXL2__HOT
+static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool first)
+{
+    bool is_object = s->is_object[s->depth - 1];
+    at = exl2__json_scan_space(s, at);
+    if (exl2__json_scan_peek(s, at) == (is_object ? '}' : ']')) {
+        at++;
+        s->depth--;
+        if (s->tokens) {
+            s->tokens[s->open[s->depth]].end = at;
+            s->tokens[s->open[s->depth]].after = s->token_count;
+        }
+        return at;
+    }
+    if (!first) {
+        if (exl2__json_scan_peek(s, at) != ',') {
+            return exl2__json_scan_fail(s, at, is_object ? "',' or '}'" : "',' or ']'");
+        }
+        at = exl2__json_scan_space(s, at + 1);
+    }
+    if (s->tokens) {
+        s->tokens[s->open[s->depth - 1]].count++;
+    }
+    if (is_object) {
+        if (exl2__json_scan_peek(s, at) != '"') {
+            return exl2__json_scan_fail(s, at, first ? "a key in quotes or '}'" : "a key in quotes");
+        }
+        uint32_t key = at + 1, key_end = exl2__json_scan_string(s, at);
+        if (key_end == EXL2__JSON_BAD) {
+            return key_end;
+        }
+        at = exl2__json_scan_space(s, key_end);
+        if (exl2__json_scan_peek(s, at) != ':') {
+            return exl2__json_scan_fail(s, at, "':' after a key");
+        }
+        at = exl2__json_scan_space(s, at + 1);
+        exl2__json_flat *flat = s->flat_keys && s->depth == 2 ? exl2__json_scan_flat_of(s, key, key_end - 1, at) : NULL;
+        if (flat) {
+            return exl2__json_scan_flat(s, at, flat);
+        }
+    }
+    return exl2__json_scan_value(s, at);
+}
+
+/* The whole text. false: `wanted` and `at` say what is wrong. */
+static inline bool exl2__json_scan_all(exl2__json_scan *s)
+{
+    uint32_t at = exl2__json_scan_value(s, exl2__json_scan_space(s, 0));
+    uint32_t depth = 0; /* before the newest child: a greater one now means that a container was opened */
+    while (s->depth > 0 && at != EXL2__JSON_BAD) {
+        bool first = s->depth > depth;
+        depth = s->depth;
+        at = exl2__json_scan_child(s, at, first);
+    }
+    if (at == EXL2__JSON_BAD) {
+        return false;
+    }
+    at = exl2__json_scan_space(s, at);
+    return at == s->bytes || exl2__json_scan_fail(s, at, "nothing after the value") != EXL2__JSON_BAD;
+}
+
+#endif

@@ -1,0 +1,462 @@
+/* cpu.h: the CPU backend: its table of functions, and each phase as a row of stages.
+   takes: calls through exl2__backend.
+   gives: exl2__cpu_backend.
+   owns:  the device struct.
+   next:  ../cuda/cuda_api.h */
+#ifndef EXL2__CPU_H
+#define EXL2__CPU_H
+
+#include "cpu_attend.h"
+#include "cpu_avx2.h"
+#include "cpu_avx512.h"
+#include "cpu_logits.h"
+
+/* What stands behind the boundary's opaque types. */
+static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
+{
+    return (const exl2__cpu_matrix *)(const void *)m;
+}
+
+static inline const float *exl2__cpu_vector_of(const exl2__vector *v)
+{
+    return (const float *)(const void *)v;
+}
+
+/* ---- works: items [begin, end) of a stage ---- */
+
+static void exl2__cpu_copy_pages(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                 uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)layer;
+    (void)range;
+    (void)task;
+    for (uint32_t i = begin; i < end; i++) {
+        const exl2__page_copy *copy = &d->step->copies[i];
+        memcpy(d->pages + copy->to * d->page_bytes, d->pages + copy->from * d->page_bytes, (size_t)d->page_bytes);
+    }
+}
+
+/* Items: rows. */
+static void exl2__cpu_embed(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                            uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)layer;
+    (void)range;
+    (void)task;
+    const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
+    for (uint32_t r = begin; r < end; r++) {
+        uint32_t token = (uint32_t)d->step->rows[r].token;
+        for (uint32_t i = 0; i < d->shape.hidden; i++) {
+            d->residual[(size_t)r * d->hidden_stride + i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token);
+        }
+    }
+}
+
+/* Rows x [n, stride] of one tile -> the inputs of every part that has no earlier twin. */
+static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
+                             uint32_t n, const exl2__real *x, size_t stride)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        const exl2__cpu_part *p = &m->parts[i];
+        if (p->twin == i) {
+            exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
+            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in, input.centre + (size_t)row * p->blocks);
+        }
+    }
+}
+
+/* Items: tiles of rows; they are normalised and gathered. `logits`: the rows are those that want logits. */
+static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__vector *weight,
+                                 const exl2__logit_row *logits, uint32_t rows, uint32_t begin, uint32_t end,
+                                 uint32_t task)
+{
+    uint32_t most = d->ops->tile_rows;
+    exl2__real *x = d->task[task].rows;
+    for (uint32_t t = begin; t < end; t++) {
+        uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
+        for (uint32_t r = 0; r < n; r++) {
+            const exl2__real *from = d->residual + (size_t)(logits ? logits[row + r].row : row + r) * d->hidden_stride;
+            d->ops->norm(from, exl2__cpu_vector_of(weight), d->shape.hidden, (exl2__real)d->shape.norm_eps,
+                         x + (size_t)r * d->hidden_stride);
+        }
+        exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x, d->hidden_stride);
+    }
+}
+
+/* Items: tiles of rows; they are gathered as they are. */
+static void exl2__cpu_gather_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__real *x, size_t stride,
+                                   uint32_t begin, uint32_t end)
+{
+    uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
+    for (uint32_t t = begin; t < end; t++) {
+        uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
+        exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x + row * stride, stride);
+    }
+}
+
+/* Strips [begin, end) of one part for `rows` rows. */
+static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part, uint32_t rows,
+                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, bool add)
+{
+    const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
+    exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
+    if (begin < end) {
+        d->ops->product(&m->parts[part], &input, begin, end, out, stride, add);
+    }
+}
+
+static void exl2__cpu_qkv_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    exl2__cpu_norm_tiles(d, layer->qkv, layer->attn_norm, NULL, d->step->row_count, begin, end, task);
+}
+
+/* Items: strips of q, then of k, then of v. */
+static void exl2__cpu_qkv_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                 uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    uint32_t q_strips = d->query_stride / EXL2__CPU_STRIP, k_strips = d->key_stride / EXL2__CPU_STRIP;
+    uint32_t strips[3] = { q_strips, k_strips, k_strips }, first = 0;
+    exl2__real *out[3] = { d->query, d->key, d->value };
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t b = exl2__max32(begin, first) - first, stride = i ? d->key_stride : d->query_stride;
+        uint32_t e = exl2__max32(exl2__min32(end, first + strips[i]), first) - first;
+        exl2__cpu_product(d, layer->qkv, i, d->step->row_count, b, e, out[i], stride, false);
+        first += strips[i];
+    }
+}
+
+static void exl2__cpu_out_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    exl2__cpu_gather_tiles(d, layer->out, d->query, d->query_stride, begin, end);
+}
+
+static void exl2__cpu_out_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                 uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    exl2__cpu_product(d, layer->out, 0, d->step->row_count, begin, end, d->residual, d->hidden_stride, true);
+}
+
+static void exl2__cpu_gate_up_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                    uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    exl2__cpu_norm_tiles(d, layer->gate_up, layer->mlp_norm, NULL, d->step->row_count, begin, end, task);
+}
+
+/* Items: a strip of gate and the same strip of up. */
+static void exl2__cpu_gate_up_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                     uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    uint32_t rows = d->step->row_count;
+    exl2__cpu_product(d, layer->gate_up, 0, rows, begin, end, d->gate, d->inter_stride, false);
+    exl2__cpu_product(d, layer->gate_up, 1, rows, begin, end, d->up, d->inter_stride, false);
+    for (uint32_t r = 0; r < rows; r++) {
+        size_t at = (size_t)r * d->inter_stride + begin * EXL2__CPU_STRIP;
+        d->ops->silu(d->gate + at, d->up + at, (end - begin) * EXL2__CPU_STRIP);
+    }
+}
+
+static void exl2__cpu_down_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                 uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    exl2__cpu_gather_tiles(d, layer->down, d->gate, d->inter_stride, begin, end);
+}
+
+static void exl2__cpu_down_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                  uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)range;
+    (void)task;
+    exl2__cpu_product(d, layer->down, 0, d->step->row_count, begin, end, d->residual, d->hidden_stride, true);
+}
+
+static void exl2__cpu_head_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                 uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)layer;
+    exl2__cpu_norm_tiles(d, d->head, d->final_norm, d->step->logits + range->logit0, range->logit_count, begin, end,
+                         task);
+}
+
+static void exl2__cpu_head_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                                  uint32_t begin, uint32_t end, uint32_t task)
+{
+    (void)layer;
+    (void)task;
+    exl2__cpu_product(d, d->head, 0, range->logit_count, begin, end, d->logits, d->vocab_stride, false);
+}
+
+/* ---- phases as stages: one after the other, each item of a stage for itself (but copies) ---- */
+
+typedef struct exl2__cpu_stage {
+    exl2__cpu_work work;
+    uint32_t items;
+    uint64_t cost; /* of an item, in multiply-adds */
+} exl2__cpu_stage;
+
+#define EXL2__CPU_STAGES EXL2__PHASE_KINDS
+
+static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint32_t rows, exl2__cpu_stage *out)
+{
+    const exl2__shape *s = &d->shape;
+    uint32_t tiles = exl2__cpu_device_tiles(d, rows);
+    uint64_t strip = (uint64_t)rows * EXL2__CPU_STRIP, tile = d->ops->tile_rows;
+    uint64_t queries = exl2__max32(d->ops->tile_queries, s->heads / s->kv_heads);
+    exl2__cpu_stage stages[EXL2__CPU_STAGES] = { { NULL, 0, 0 } };
+    switch (phase) {
+    case EXL2__PHASE_copy_pages:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_copy_pages, d->step ? d->step->copy_count : 0, d->page_bytes / 4 };
+        break;
+    case EXL2__PHASE_embed:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_embed, rows, (uint64_t)s->hidden * 64 };
+        break;
+    case EXL2__PHASE_qkv:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_qkv_input, tiles, tile * s->hidden * 16 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_qkv_strips, (d->query_stride + 2 * d->key_stride) / EXL2__CPU_STRIP,
+                                       strip * s->hidden };
+        stages[2] = (exl2__cpu_stage){ exl2__cpu_attend_store_tiles, tiles,
+                                       tile * (d->query_stride + 2 * d->key_stride) * 16 };
+        break;
+    case EXL2__PHASE_attend:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_attend, d->attend_count * s->kv_heads,
+                                       queries * d->attend_keys * s->head_dim * 2 };
+        break;
+    case EXL2__PHASE_out:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_out_input, tiles, tile * d->query_stride * 8 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_out_strips, d->hidden_stride / EXL2__CPU_STRIP,
+                                       strip * d->query_stride };
+        break;
+    case EXL2__PHASE_gate_up:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_gate_up_input, tiles, tile * s->hidden * 16 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, d->inter_stride / EXL2__CPU_STRIP,
+                                       2 * strip * s->hidden };
+        break;
+    case EXL2__PHASE_down:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * s->inter * 8 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * s->inter };
+        break;
+    case EXL2__PHASE_head:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_head_input, tiles, tile * s->hidden * 16 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_head_strips, d->vocab_stride / EXL2__CPU_STRIP, strip * s->hidden };
+        break;
+    case EXL2__PHASE_sample:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_sample, rows, (uint64_t)s->vocab * 64 };
+        break;
+    case EXL2__PHASE_COUNT:
+        break;
+    }
+    memcpy(out, stages, sizeof stages);
+}
+
+static uint32_t exl2__cpu_rows_of(const exl2__cpu_device *d, exl2__phase phase, const exl2__range *range)
+{
+    bool has_logits = phase == EXL2__PHASE_head || phase == EXL2__PHASE_sample;
+    return has_logits ? range->logit_count : d->step->row_count;
+}
+
+/* Items [range->begin, range->end) of a phase, in as many stages as they reach into. */
+static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                 const exl2__range *range)
+{
+    exl2__cpu_device *d = exl2__cpu_of(device);
+    exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    uint32_t first = 0;
+    bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier one reads: no tasks */
+    exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
+    for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
+        const exl2__cpu_stage *stage = &stages[i];
+        uint32_t begin = exl2__max32(range->begin, first), end = exl2__min32(range->end, first + stage->items);
+        if (begin < end) {
+            exl2__cpu_split split = { d, layer, range, stage->work, begin - first, end - first, 0 };
+            exl2__cpu_device_split(&split, in_order ? 0 : (end - begin) * stage->cost);
+        }
+        first += stage->items;
+    }
+    return EXL2_OK;
+}
+
+/* ---- the table ---- */
+
+/* The fastest set that this processor runs. */
+static const exl2__cpu_ops *exl2__cpu_choose(void)
+{
+#ifdef EXL2__CPU_FAST
+#ifndef EXL2_NO_AVX512
+    if (exl2__has_avx512()) {
+        return &exl2__cpu_avx512_ops;
+    }
+#endif
+    if (exl2__has_avx2()) {
+        return &exl2__cpu_avx2_ops;
+    }
+#endif
+    return &exl2__cpu_phases_ops;
+}
+
+static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
+{
+    void *memory;
+    (void)hardware;
+    *out = NULL;
+    EXL2__TRY(exl2__alloc(c, sizeof(exl2__cpu_device), EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
+    exl2__cpu_device *d = (exl2__cpu_device *)memory;
+    *d = (exl2__cpu_device){ 0 };
+    d->c = c;
+    d->ops = exl2__cpu_choose();
+    d->tasks = c->parallel.run ? exl2__max32(exl2__min32(c->parallel.width, EXL2__CPU_TASKS_MAX), 1) : 1;
+    *out = (exl2__device *)memory;
+    return EXL2_OK;
+}
+
+static void exl2__cpu_close(exl2__device *device)
+{
+    if (device) {
+        exl2__free(exl2__cpu_of(device)->c, device, sizeof(exl2__cpu_device), EXL2_MEM_GENERAL);
+    }
+}
+
+static uint64_t exl2__cpu_matrix_bytes_of(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count)
+{
+    (void)d;
+    return exl2__cpu_matrix_bytes(parts, count);
+}
+
+static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts,
+                                            uint32_t count, exl2__matrix **out)
+{
+    exl2__cpu_matrix *made = NULL;
+    exl2_result r = exl2__cpu_matrix_make(exl2__cpu_of(d)->c, weights, parts, count, &made);
+    *out = (exl2__matrix *)(void *)made;
+    return r;
+}
+
+static exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part,
+                                            const exl2__rows_slice *slice)
+{
+    (void)d;
+    exl2__cpu_matrix_feed(&exl2__cpu_matrix_of(m)->parts[part], slice);
+    return EXL2_OK;
+}
+
+static uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)
+{
+    (void)d;
+    return exl2__align_up((uint64_t)count * sizeof(float), EXL2__ARENA_ALIGN);
+}
+
+static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
+                                         exl2__vector **out)
+{
+    void *memory = exl2__arena_take(weights, (uint64_t)count * sizeof(float));
+    *out = (exl2__vector *)memory;
+    if (!memory) {
+        return exl2__fail(exl2__cpu_of(d)->c, EXL2_ERR_INTERNAL,
+                          "cpu: the weight arena is smaller than vector_bytes asked for");
+    }
+    memcpy(memory, values, count * sizeof(float));
+    return EXL2_OK;
+}
+
+static uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *plan)
+{
+    exl2__cpu_device measured = *exl2__cpu_of(d);
+    exl2__cpu_device_measure(&measured, plan);
+    return measured.page_bytes;
+}
+
+EXL2__COLD
+static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch)
+{
+    return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
+}
+
+static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
+{
+    exl2__cpu_device_begin(exl2__cpu_of(d), step);
+    return EXL2_OK;
+}
+
+static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__range *range)
+{
+    const exl2__cpu_device *d = exl2__cpu_of(device);
+    exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
+    return stages[0].items + stages[1].items + stages[2].items;
+}
+
+static exl2__alike exl2__cpu_alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
+{
+    exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    uint32_t end = 0;
+    exl2__cpu_stages(exl2__cpu_of(d), phase, rows, stages);
+    for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
+        end += stages[i].items;
+        if (item < end) {
+            return (exl2__alike){ stages[i].cost, i, end };
+        }
+    }
+    return (exl2__alike){ 0, 0, 0 };
+}
+
+static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                     exl2__logit_result *results)
+{
+    const exl2__cpu_device *d = exl2__cpu_of(device);
+    (void)logit0;
+    (void)wait;
+    for (uint32_t i = 0; i < count; i++) {
+        exl2_alt *alts = results[i].alts;
+        const exl2__logit_result *result = &d->results[i];
+        if (alts && result->alt_count) {
+            memcpy(alts, result->alts, result->alt_count * sizeof *alts);
+        }
+        results[i] = *result;
+        results[i].alts = alts;
+    }
+    return EXL2_OK;
+}
+
+#define X(name) \
+    static exl2_result exl2__cpu_phase_##name(exl2__device *d, const exl2__layer *layer, const exl2__range *range) \
+    { \
+        return exl2__cpu_run(d, EXL2__PHASE_##name, layer, range); \
+    }
+EXL2__PHASES(X)
+#undef X
+
+static const exl2__backend exl2__cpu_backend = {
+    .name = "cpu",
+    .open = exl2__cpu_open,
+    .close = exl2__cpu_close,
+    .matrix_bytes = exl2__cpu_matrix_bytes_of,
+    .vector_bytes = exl2__cpu_vector_bytes,
+    .matrix_make = exl2__cpu_matrix_make_in,
+    .matrix_feed = exl2__cpu_matrix_feed_to,
+    .vector_make = exl2__cpu_vector_make,
+    .page_bytes = exl2__cpu_page_bytes,
+    .prepare = exl2__cpu_prepare,
+    .begin = exl2__cpu_begin,
+    .items = exl2__cpu_items,
+    .alike = exl2__cpu_alike,
+    .collect = exl2__cpu_collect,
+    .logits = exl2__cpu_row_logits,
+    .draw = exl2__cpu_row_draw,
+#define X(name) .name = exl2__cpu_phase_##name,
+    EXL2__PHASES(X)
+#undef X
+};
+
+#endif

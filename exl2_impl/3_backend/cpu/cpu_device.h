@@ -1,0 +1,245 @@
+/* cpu_device.h: one model on the CPU: where everything lies, and how work is spread over the host's threads.
+   takes: a plan, arenas for pages and scratch, a step per pass.
+   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_device_split.
+   owns:  the device struct; pages and scratch lie in the caller's arenas.
+   next:  cpu_attend.h */
+#ifndef EXL2__CPU_DEVICE_H
+#define EXL2__CPU_DEVICE_H
+
+#include "../../2_graph/phases.h"
+#include "cpu_phases.h"
+#include "../sample/cpu_sample.h"
+
+#define EXL2__CPU_TASKS_MAX 64u
+#ifndef EXL2__CPU_TASK_COST
+#define EXL2__CPU_TASK_COST 150000u /* multiply-adds that are worth a task of their own: about 4 us */
+#endif
+
+typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, for attention */
+    uint32_t row, count;
+} exl2__cpu_rows;
+
+typedef struct exl2__cpu_task { /* scratch of one of the tasks that run side by side */
+    exl2__real *rows;           /* [tile_rows, hidden] normalised rows */
+    exl2__real *query;          /* [head_dim, tile_queries] */
+    exl2__real *mixed;          /* [tile_queries, value_stride] */
+    exl2__real *scores;         /* [tile_queries, context_max] */
+    exl2__kv *key;              /* [head_dim] */
+    void *sample;
+} exl2__cpu_task;
+
+typedef struct exl2__cpu_device {
+    exl2__ctx *c;
+    const exl2__cpu_ops *ops;
+    exl2__shape shape;
+    uint32_t rows_max, logit_rows_max, context_max;
+    uint32_t tasks;               /* that may run side by side */
+    /* lengths of rows, in elements, whole strips: */
+    uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
+    uint32_t value_stride;        /* of one token and head in a V page */
+    uint64_t key_count, layer_bytes, page_bytes; /* key_count: elements of K of one layer in a page */
+    const exl2__matrix *embed, *head;
+    const exl2__vector *final_norm;
+    uint8_t *pages;               /* [pages, page_bytes] */
+    exl2__real *residual;         /* [rows_max, hidden_stride] */
+    exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
+    exl2__real *key, *value;      /* [rows_max, key_stride] */
+    exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value */
+    exl2__real *input, *centre;   /* inputs of up to three parts, see exl2__cpu_input */
+    exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
+    float *sample_logits;         /* [vocab] per task, where exl2__real is not float */
+    double *frequency;            /* [head_dim / 2] */
+    float *cosine, *sine;         /* [rows_max, head_dim / 2] of the step */
+    exl2__cpu_rows *attend_rows;  /* [rows_max] the step cut for attention */
+    exl2__cpu_task *task;         /* [tasks] */
+    exl2__logit_result *results;  /* [logit_rows_max] */
+    exl2_alt *alts;               /* [logit_rows_max, EXL2_ALTS_MAX] */
+    const exl2__step *step;
+    uint32_t attend_count, attend_keys; /* of attend_rows; the longest context of the step */
+} exl2__cpu_device;
+
+/* What stands behind the boundary's opaque exl2__device. */
+static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
+{
+    return (exl2__cpu_device *)(void *)(uintptr_t)d;
+}
+
+/* ---- layout ---- */
+
+static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan)
+{
+    const exl2__shape *s = &plan->shape;
+    d->shape = *s;
+    d->rows_max = exl2__max32(plan->rows_max, 1);
+    d->logit_rows_max = exl2__max32(plan->logit_rows_max, 1);
+    d->context_max = plan->context_max;
+    d->hidden_stride = (uint32_t)exl2__align_up(s->hidden, EXL2__CPU_STRIP);
+    d->query_stride = (uint32_t)exl2__align_up(s->heads * s->head_dim, EXL2__CPU_STRIP);
+    d->key_stride = (uint32_t)exl2__align_up(s->kv_heads * s->head_dim, EXL2__CPU_STRIP);
+    d->inter_stride = (uint32_t)exl2__align_up(s->inter, EXL2__CPU_STRIP);
+    d->vocab_stride = (uint32_t)exl2__align_up(s->vocab, EXL2__CPU_STRIP);
+    d->value_stride = (uint32_t)exl2__align_up(s->head_dim, 16);
+    d->key_count = (uint64_t)s->kv_heads * s->head_dim * EXL2__PAGE_TOKENS;
+    d->layer_bytes = (d->key_count + (uint64_t)s->kv_heads * d->value_stride * EXL2__PAGE_TOKENS) * sizeof(exl2__kv);
+    d->page_bytes = d->layer_bytes * s->layers;
+}
+
+static exl2__real *exl2__cpu_device_take(exl2__arena *a, uint64_t rows, uint64_t stride)
+{
+    return (exl2__real *)exl2__arena_take(a, rows * stride * sizeof(exl2__real));
+}
+
+static void exl2__cpu_device_lay_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
+{
+    uint32_t queries = d->ops->tile_queries;
+    task->rows = exl2__cpu_device_take(a, d->ops->tile_rows, d->hidden_stride);
+    task->query = exl2__cpu_device_take(a, queries, d->shape.head_dim);
+    task->mixed = exl2__cpu_device_take(a, queries, d->value_stride);
+    task->scores = exl2__cpu_device_take(a, queries, d->context_max);
+    task->key = (exl2__kv *)exl2__arena_take(a, d->shape.head_dim * sizeof(exl2__kv));
+    task->sample = exl2__arena_take(a, exl2__sample_scratch_bytes(d->shape.vocab));
+}
+
+static void exl2__cpu_device_lay(exl2__cpu_device *d, exl2__arena *a)
+{
+    const exl2__shape *s = &d->shape;
+    uint64_t rows = d->rows_max, wide = exl2__max32(d->rows_max, d->logit_rows_max);
+    uint64_t attention = (uint64_t)d->query_stride + 2 * (uint64_t)d->key_stride;
+    uint64_t input = exl2__max64(3 * (uint64_t)d->hidden_stride, exl2__max32(d->inter_stride, d->query_stride));
+    d->residual = exl2__cpu_device_take(a, rows, d->hidden_stride);
+    exl2__real *work = exl2__cpu_device_take(a, rows, exl2__max64(attention, 2 * (uint64_t)d->inter_stride));
+    if (work) {
+        d->query = d->gate = work;
+        d->key = d->query + rows * d->query_stride;
+        d->value = d->key + rows * d->key_stride;
+        d->up = d->gate + rows * d->inter_stride;
+    }
+    d->input = exl2__cpu_device_take(a, wide, input);
+    d->centre = exl2__cpu_device_take(a, wide, input / EXL2__CPU_BLOCK);
+    d->logits = exl2__cpu_device_take(a, d->logit_rows_max, d->vocab_stride);
+#ifdef EXL2__REAL
+    d->sample_logits = (float *)exl2__arena_take(a, (uint64_t)d->tasks * s->vocab * sizeof(float));
+#endif
+    d->frequency = (double *)exl2__arena_take(a, s->head_dim / 2 * sizeof(double));
+    d->cosine = (float *)exl2__arena_take(a, rows * (s->head_dim / 2) * sizeof(float));
+    d->sine = (float *)exl2__arena_take(a, rows * (s->head_dim / 2) * sizeof(float));
+    d->attend_rows = (exl2__cpu_rows *)exl2__arena_take(a, rows * sizeof *d->attend_rows);
+    d->results = (exl2__logit_result *)exl2__arena_take(a, d->logit_rows_max * sizeof *d->results);
+    d->alts = (exl2_alt *)exl2__arena_take(a, (uint64_t)d->logit_rows_max * EXL2_ALTS_MAX * sizeof *d->alts);
+    d->task = (exl2__cpu_task *)exl2__arena_take(a, d->tasks * sizeof *d->task);
+    for (uint32_t i = 0; i < d->tasks; i++) {
+        exl2__cpu_task measured;
+        exl2__cpu_device_lay_task(d, a, d->task ? &d->task[i] : &measured);
+    }
+}
+
+/* Takes pages and scratch; with dry arenas it only measures. */
+static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages,
+                                            exl2__arena *scratch)
+{
+    uint64_t bytes;
+    exl2__cpu_device_measure(d, plan);
+    exl2__mul64(d->page_bytes, plan->pages, &bytes);
+    d->pages = (uint8_t *)exl2__arena_take(pages, bytes);
+    exl2__cpu_device_lay(d, scratch);
+    if (!pages->base || !scratch->base) {
+        return EXL2_OK;
+    }
+    if (pages->used > pages->size || scratch->used > scratch->size) {
+        return exl2__fail(d->c, EXL2_ERR_INTERNAL, "cpu: the arenas for pages and scratch are smaller than measured");
+    }
+    for (uint32_t i = 0; i < d->shape.head_dim / 2; i++) {
+        d->frequency[i] = plan->rope_frequency[i];
+    }
+    d->embed = plan->embed;
+    d->head = plan->head;
+    d->final_norm = plan->final_norm;
+    return EXL2_OK;
+}
+
+/* ---- a pass ---- */
+
+/* Cuts the rows for attention, where the rows of a tile share their pages, and makes the angles of RoPE. */
+static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
+{
+    uint32_t most = exl2__max32(d->ops->tile_queries / (d->shape.heads / d->shape.kv_heads), 1);
+    uint32_t half = d->shape.head_dim / 2;
+    d->step = step;
+    d->attend_count = 0;
+    d->attend_keys = 0;
+    for (uint32_t r = 0; r < step->row_count; r++) {
+        exl2__cpu_rows *last = d->attend_count ? &d->attend_rows[d->attend_count - 1] : NULL;
+        if (last && last->count < most && step->rows[last->row].sequence == step->rows[r].sequence) {
+            last->count++;
+        } else {
+            d->attend_rows[d->attend_count++] = (exl2__cpu_rows){ r, 1 };
+        }
+        d->attend_keys = exl2__max32(d->attend_keys, step->rows[r].position + 1);
+        for (uint32_t i = 0; i < half; i++) {
+            double angle = (double)step->rows[r].position * d->frequency[i];
+            d->cosine[(size_t)r * half + i] = (float)cos(angle);
+            d->sine[(size_t)r * half + i] = (float)sin(angle);
+        }
+    }
+}
+
+/* K [kv_heads, head_dim, 64] of a layer in a page; V [kv_heads, 64, value_stride] lies key_count elements behind. */
+static exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
+{
+    return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + layer * d->layer_bytes);
+}
+
+/* Tiles that so many rows are cut into. */
+static uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
+{
+    return exl2__cpu_tiles(rows, d->ops->tile_rows);
+}
+
+/* Where the input of a part lies, for `rows` rows. Twins share theirs. */
+static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t part,
+                                              uint32_t rows)
+{
+    const exl2__cpu_part *p = &m->parts[part];
+    size_t before = (size_t)p->twin * exl2__max32(d->rows_max, d->logit_rows_max);
+    exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks, rows,
+                              d->ops->tile_rows };
+    return input;
+}
+
+/* ---- threads ---- */
+
+/* Does items [begin, end); `task` names the scratch to use. */
+typedef void (*exl2__cpu_work)(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
+                               uint32_t begin, uint32_t end, uint32_t task);
+
+typedef struct exl2__cpu_split {
+    exl2__cpu_device *d;
+    const exl2__layer *layer;
+    const exl2__range *range;
+    exl2__cpu_work work;
+    uint32_t begin, end, tasks;
+} exl2__cpu_split;
+
+static void exl2__cpu_device_task(void *argument, uint32_t index)
+{
+    const exl2__cpu_split *s = (const exl2__cpu_split *)argument;
+    uint32_t begin = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index);
+    uint32_t end = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index + 1);
+    s->work(s->d, s->layer, s->range, begin, end, index);
+}
+
+/* Does all items, on the host's threads if it lends some and the work (multiply-adds) is worth it. */
+static void exl2__cpu_device_split(const exl2__cpu_split *split, uint64_t cost)
+{
+    exl2__cpu_split s = *split;
+    const exl2_parallel *parallel = &s.d->c->parallel;
+    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, s.end - s.begin);
+    s.tasks = (uint32_t)exl2__min64(worth, s.d->tasks);
+    if (s.tasks <= 1) {
+        s.work(s.d, s.layer, s.range, s.begin, s.end, 0);
+    } else {
+        parallel->run(parallel->user, s.tasks, exl2__cpu_device_task, &s);
+    }
+}
+
+#endif

@@ -1,0 +1,337 @@
+/* cpu_matrix.h: weights as the CPU likes them: strips of 32 columns, packed while they are read.
+   takes: checked matrix descriptions, then their words or rows in file order.
+   gives: exl2__cpu_part, exl2__cpu_matrix, exl2__cpu_matrix_bytes, _make, _feed, _code, _weight.
+   owns:  nothing; everything lies in the weight arena of the caller.
+   next:  cpu_phases.h
+
+   ORDER OF SUMS, the same for one row, any batch, any chunk, any thread count and every instruction set, so that
+   results are equal bit for bit. A strip is 32 columns; a block is 32 packed rows, all of one group.
+       block sum = chain of fused multiply-adds over the block's rows, ascending, one chain a column
+       total     = fma(scale of the group, block sum, total), block by block, ascending, from 0
+       y         = total + bias
+   Dense matrices have scale 1, and a shorter last block when `in` is no multiple of 32.
+
+   FIELDS. A block of b-bit codes is b words a column, [b, 32 columns]. The fast kernels take a code out of its word
+   with one AND and convert it where it lies: the field at bit p gives code * 2^p, and the input is multiplied by 2^-p
+   beforehand. For that no code may straddle two words, and the field that ends at bit 31 must be signed:
+       2, 4, 8 bits: as on disk, row r at bit r * b of the block; the top code of each word has its highest bit flipped,
+                     so that the signed conversion gives (code - 2^(b-1)) * 2^p
+       3, 5, 6 bits: word w holds rows w * f .. w * f + f - 1 (f = 30 / b) from bit 0 on. The b free pairs of bits
+                     31..30, pair w being bits 2w and 2w + 1 counted from bit 32 - 2b, make one word more with row 30 at
+                     bit 32 - 2b and row 31, its highest bit flipped, at bit 32 - b
+   Example, b = 3: rows 30 and 31 are the codes 5 (101) and 6 (110, flipped 010): bits 010101 from bit 26 on; pair 0
+   is 01, pair 1 is 01, pair 2 is 01: each of the three words carries 01 in its bits 31..30.
+   The chain of an unsigned field misses -2^(b-1) * x; the sum of these over the block is known per row, and is what
+   the chain starts from (the reference subtracts code by code). */
+#ifndef EXL2__CPU_MATRIX_H
+#define EXL2__CPU_MATRIX_H
+
+#include "../../0_base/half.h"
+#include "../../2_graph/phases.h"
+
+#define EXL2__CPU_STRIP 32u /* columns */
+#define EXL2__CPU_BLOCK 32u /* packed rows */
+
+typedef enum exl2__cpu_source { EXL2__CPU_CODES, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32 } exl2__cpu_source;
+
+typedef struct exl2__cpu_block { /* 32 packed rows of one group */
+    uint32_t word;               /* first of its `bits` words, of every column */
+    uint16_t group;
+    uint16_t bits;
+} exl2__cpu_block;
+
+typedef struct exl2__cpu_part {
+    exl2__cpu_source source;
+    uint32_t in, out, strips, blocks, groups;
+    uint32_t twin;                 /* first part of the matrix with the same rows in the same fields; may be itself */
+    uint32_t fed_block, fed_words; /* codes: block that is being fed, words of it that are there */
+    uint64_t strip_bytes;
+    uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
+    const exl2__cpu_block *block;  /* [blocks] codes only */
+    const uint16_t *scale;         /* [strips, groups, 32] f16, codes only */
+    const uint16_t *order;         /* [in] input feature of each packed row, codes only */
+    const float *bias;             /* [strips, 32] or NULL */
+} exl2__cpu_part;
+
+typedef struct exl2__cpu_matrix {
+    uint32_t count;
+    exl2__cpu_part *parts;
+} exl2__cpu_matrix;
+
+/* Codes that lie whole in one word, and whether two more lie across the tops of all words. */
+static inline uint32_t exl2__cpu_matrix_fields(uint32_t bits) { return 32 / bits; }
+static inline bool exl2__cpu_matrix_has_tops(uint32_t bits) { return 32 % bits != 0; }
+
+static inline uint32_t exl2__cpu_matrix_dense_bytes(exl2__cpu_source source) { return source == EXL2__CPU_F32 ? 4 : 2; }
+
+/* Bit at which the code of a block's row starts, in its word or in the word made of the tops. */
+static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
+{
+    uint32_t fields = exl2__cpu_matrix_fields(bits);
+    return row < fields * bits ? row % fields * bits : 32 - (32 - row) * bits;
+}
+
+/* ---- layout ---- */
+
+/* All blocks of memory of one part, taken from `a`; with a dry arena this measures. */
+typedef struct exl2__cpu_part_memory {
+    uint8_t *data;
+    exl2__cpu_block *block;
+    uint16_t *scale, *order;
+    float *bias;
+    uint64_t data_bytes;
+} exl2__cpu_part_memory;
+
+static exl2__cpu_part_memory exl2__cpu_matrix_take(exl2__arena *a, const exl2__matrix_desc *desc)
+{
+    exl2__cpu_part_memory m = { 0 };
+    uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
+    uint64_t element = desc->dtype == EXL2__F32 ? 4 : 2;
+    m.data_bytes = desc->dense ? columns * desc->in * element : columns * desc->words * 4;
+    m.data = (uint8_t *)exl2__arena_take(a, m.data_bytes);
+    if (!desc->dense) {
+        m.block = (exl2__cpu_block *)exl2__arena_take(a, desc->in / EXL2__CPU_BLOCK * sizeof *m.block);
+        m.scale = (uint16_t *)exl2__arena_take(a, columns * desc->group_count * sizeof *m.scale);
+        m.order = (uint16_t *)exl2__arena_take(a, desc->in * sizeof *m.order);
+    }
+    if (desc->has_bias) {
+        m.bias = (float *)exl2__arena_take_zeroed(a, columns * sizeof *m.bias);
+    }
+    return m;
+}
+
+/* Arena bytes that exl2__cpu_matrix_make takes for the same parts. */
+static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t count)
+{
+    exl2__arena dry = { 0 };
+    exl2__arena_take(&dry, sizeof(exl2__cpu_matrix));
+    exl2__arena_take(&dry, count * sizeof(exl2__cpu_part));
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__cpu_matrix_take(&dry, &parts[i]);
+    }
+    return dry.used;
+}
+
+/* Scales are fp16((qs + 1)^2 * scale_max), in this order (exl2-format 4.5). */
+static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
+{
+    for (uint32_t g = 0; g < desc->group_count; g++) {
+        const exl2__group *group = &desc->groups[g];
+        for (uint32_t row = 0; row < group->rows; row += EXL2__CPU_BLOCK) {
+            exl2__cpu_block block = { group->word + row * group->bits / 32, (uint16_t)g, (uint16_t)group->bits };
+            m->block[(group->row + row) / EXL2__CPU_BLOCK] = block;
+        }
+        uint16_t of_level[16];
+        for (uint32_t level = 0; level < 16; level++) {
+            float square = (float)((level + 1) * (level + 1));
+            of_level[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
+        }
+        const uint32_t *codes = desc->scale_codes + (size_t)g * (desc->out_stored / 8);
+        for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
+            size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
+            m->scale[at] = of_level[codes[n / 8] >> (n % 8 * 4) & 15u];
+        }
+    }
+    for (uint32_t j = 0; j < desc->in; j++) {
+        m->order[desc->inverse_perm[j]] = (uint16_t)j;
+    }
+}
+
+/* Whether one gathered input serves both: the same features in the same fields. */
+static bool exl2__cpu_matrix_twins(const exl2__cpu_part *a, const exl2__cpu_part *b)
+{
+    bool same = a->source == b->source && a->in == b->in;
+    if (a->source != EXL2__CPU_CODES) {
+        return same && b->source != EXL2__CPU_CODES;
+    }
+    for (uint32_t i = 0; same && i < a->blocks; i++) {
+        same = a->block[i].bits == b->block[i].bits;
+    }
+    return same && memcmp(a->order, b->order, a->in * sizeof *a->order) == 0;
+}
+
+/* Lays the parts out in `a` and reads all of the descs but the weights, which exl2__cpu_matrix_feed brings. */
+static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl2__matrix_desc *descs, uint32_t count,
+                                         exl2__cpu_matrix **out)
+{
+    exl2__cpu_matrix *m = (exl2__cpu_matrix *)exl2__arena_take_zeroed(a, sizeof *m);
+    exl2__cpu_part *parts = (exl2__cpu_part *)exl2__arena_take_zeroed(a, count * sizeof *parts);
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__matrix_desc *desc = &descs[i];
+        exl2__cpu_part_memory memory = exl2__cpu_matrix_take(a, desc);
+        if (!desc->dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %u input features; at most 65536 in whole blocks of 32",
+                              desc->name, desc->in);
+        }
+        if (a->used > a->size) {
+            return exl2__fail(c, EXL2_ERR_INTERNAL, "%s: the weight arena is smaller than matrix_bytes asked for",
+                              desc->name);
+        }
+        exl2__cpu_part *p = &parts[i];
+        p->source = !desc->dense ? EXL2__CPU_CODES : desc->dtype == EXL2__F32 ? EXL2__CPU_F32
+                  : desc->dtype == EXL2__BF16 ? EXL2__CPU_BF16 : EXL2__CPU_F16;
+        p->in = desc->in;
+        p->out = desc->out;
+        p->strips = (uint32_t)exl2__div_up(desc->out, EXL2__CPU_STRIP);
+        p->blocks = (uint32_t)exl2__div_up(desc->in, EXL2__CPU_BLOCK);
+        p->groups = desc->dense ? 0 : desc->group_count;
+        p->strip_bytes = memory.data_bytes / p->strips;
+        p->data = memory.data;
+        p->block = memory.block;
+        p->scale = memory.scale;
+        p->order = memory.order;
+        p->bias = memory.bias;
+        if (!desc->dense) {
+            exl2__cpu_matrix_fill(p, &memory, desc);
+        } else if (desc->out % EXL2__CPU_STRIP) { /* the columns that pad the last strip */
+            memset(p->data + (p->strips - 1) * p->strip_bytes, 0, (size_t)p->strip_bytes);
+        }
+        if (memory.bias) {
+            memcpy(memory.bias, desc->bias, desc->out * sizeof *memory.bias);
+        }
+        for (p->twin = 0; p->twin < i && !exl2__cpu_matrix_twins(&parts[p->twin], p); p->twin++) {
+        }
+    }
+    m->count = count;
+    m->parts = parts;
+    *out = m;
+    return EXL2_OK;
+}
+
+/* ---- weights, as they are read ---- */
+
+/* One block of one strip from its bits on disk to our fields, in place. */
+static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
+{
+    if (!exl2__cpu_matrix_has_tops(bits)) {
+        for (uint32_t i = 0; i < bits * EXL2__CPU_STRIP; i++) {
+            words[i] ^= 0x80000000u;
+        }
+        return;
+    }
+    uint32_t packed[6][EXL2__CPU_STRIP] = { { 0 } }, tops[EXL2__CPU_STRIP] = { 0 };
+    uint32_t fields = exl2__cpu_matrix_fields(bits), mask = (1u << bits) - 1;
+    for (uint32_t row = 0; row < EXL2__CPU_BLOCK; row++) {
+        uint32_t shift = row * bits % 32, to = exl2__cpu_matrix_bit(bits, row);
+        const uint32_t *low = words + row * bits / 32 * EXL2__CPU_STRIP;
+        const uint32_t *high = low + (shift + bits > 32 ? EXL2__CPU_STRIP : 0); /* a code may straddle two words */
+        uint32_t *word = row < fields * bits ? packed[row / fields] : tops;
+        for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
+            uint64_t pair = (uint64_t)high[n] << 32 | low[n];
+            word[n] |= ((uint32_t)(pair >> shift) & mask) << to;
+        }
+    }
+    for (uint32_t w = 0; w < bits; w++) {
+        for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
+            uint32_t top = (tops[n] ^ 0x80000000u) >> (32 - 2 * bits + 2 * w) & 3u;
+            words[w * EXL2__CPU_STRIP + n] = packed[w][n] | top << 30;
+        }
+    }
+}
+
+static void exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const uint32_t *words)
+{
+    uint32_t bits = p->block[p->fed_block].bits;
+    for (uint32_t s = 0; s < p->strips; s++) {
+        uint32_t *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+        memcpy(strip + (size_t)row * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP,
+               EXL2__CPU_STRIP * sizeof *words);
+    }
+    if (++p->fed_words < bits) {
+        return;
+    }
+    for (uint32_t s = 0; s < p->strips; s++) {
+        uint32_t *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+        exl2__cpu_matrix_pack(strip + (size_t)p->block[p->fed_block].word * EXL2__CPU_STRIP, bits);
+    }
+    p->fed_words = 0;
+    p->fed_block++;
+}
+
+/* Transposes rows [row, row + rows), all of one strip. */
+static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_t rows, const void *data)
+{
+    uint8_t *strip = p->data + row / EXL2__CPU_STRIP * p->strip_bytes;
+    uint32_t column = row % EXL2__CPU_STRIP;
+    if (exl2__cpu_matrix_dense_bytes(p->source) == 4) {
+        const uint32_t *from = (const uint32_t *)data;
+        uint32_t *to = (uint32_t *)(void *)strip + column;
+        for (uint32_t k = 0; k < p->in; k++) {
+            for (uint32_t n = 0; n < rows; n++) {
+                to[k * EXL2__CPU_STRIP + n] = from[(size_t)n * p->in + k];
+            }
+        }
+    } else {
+        const uint16_t *from = (const uint16_t *)data;
+        uint16_t *to = (uint16_t *)(void *)strip + column;
+        for (uint32_t k = 0; k < p->in; k++) {
+            for (uint32_t n = 0; n < rows; n++) {
+                to[k * EXL2__CPU_STRIP + n] = from[(size_t)n * p->in + k];
+            }
+        }
+    }
+}
+
+/* The next rows of a part, in file order without gaps; any number at a time. */
+static void exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice)
+{
+    uint32_t step = 1;
+    for (uint32_t i = 0; i < slice->rows; i += step) {
+        uint32_t row = slice->row + i;
+        if (p->source == EXL2__CPU_CODES) {
+            size_t stored = (size_t)p->strips * EXL2__CPU_STRIP;
+            exl2__cpu_matrix_feed_codes(p, row, (const uint32_t *)slice->data + i * stored);
+        } else {
+            size_t row_bytes = (size_t)p->in * exl2__cpu_matrix_dense_bytes(p->source);
+            step = exl2__min32(slice->rows - i, EXL2__CPU_STRIP - row % EXL2__CPU_STRIP);
+            exl2__cpu_matrix_feed_dense(p, row, step, (const uint8_t *)slice->data + i * row_bytes);
+        }
+    }
+}
+
+/* ---- single weights, for the reference and for tests ---- */
+
+/* code - 2^(b-1) at a packed row of a column. */
+static int32_t exl2__cpu_matrix_code(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
+{
+    const exl2__cpu_block *block = &p->block[packed_row / EXL2__CPU_BLOCK];
+    const uint32_t *strip = (const uint32_t *)(const void *)(p->data + column / EXL2__CPU_STRIP * p->strip_bytes);
+    const uint32_t *words = strip + (size_t)block->word * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
+    uint32_t bits = block->bits, row = packed_row % EXL2__CPU_BLOCK;
+    uint32_t fields = exl2__cpu_matrix_fields(bits), bit = exl2__cpu_matrix_bit(bits, row);
+    uint32_t word = 0;
+    if (row < fields * bits) {
+        word = words[row / fields * EXL2__CPU_STRIP];
+    } else {
+        for (uint32_t w = 0; w < bits; w++) {
+            word = word >> 2 | (words[w * EXL2__CPU_STRIP] & 0xC0000000u);
+        }
+    }
+    uint32_t flip = bit + bits == 32 ? 1u << (bits - 1) : 0;
+    return (int32_t)((word >> bit & ((1u << bits) - 1)) ^ flip) - (1 << (bits - 1));
+}
+
+static float exl2__cpu_matrix_group_scale(const exl2__cpu_part *p, uint32_t group, uint32_t column)
+{
+    size_t at = ((size_t)(column / EXL2__CPU_STRIP) * p->groups + group) * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
+    return exl2__f16_to_f32(p->scale[at]);
+}
+
+/* A dense weight, or a code's fp16(q * S) as the format defines it. Codes: `row` is a packed row. */
+static float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint32_t column)
+{
+    if (p->source == EXL2__CPU_CODES) {
+        float q = (float)exl2__cpu_matrix_code(p, row, column);
+        float scale = exl2__cpu_matrix_group_scale(p, p->block[row / EXL2__CPU_BLOCK].group, column);
+        return exl2__f16_to_f32(exl2__f32_to_f16(q * scale));
+    }
+    const uint8_t *strip = p->data + column / EXL2__CPU_STRIP * p->strip_bytes;
+    size_t at = (size_t)row * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
+    if (p->source == EXL2__CPU_F32) {
+        return ((const float *)(const void *)strip)[at];
+    }
+    uint16_t half = ((const uint16_t *)(const void *)strip)[at];
+    return p->source == EXL2__CPU_F16 ? exl2__f16_to_f32(half) : exl2__bf16_to_f32(half);
+}
+
+#endif

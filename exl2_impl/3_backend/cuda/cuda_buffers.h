@@ -1,0 +1,166 @@
+/* cuda_buffers.h: what a pass needs on the device besides weights: pages, activations, logits; and its data.
+   takes: a plan; an arena, dry or not.
+   gives: exl2__cuda_buffers, exl2__cuda_buffers_lay; exl2__cuda_pass.
+   owns:  nothing; the memory is the model's.
+   next:  cuda_pass.h */
+#ifndef EXL2__CUDA_BUFFERS_H
+#define EXL2__CUDA_BUFFERS_H
+
+#include "../../../kernels_src/attend_args.h"
+#include "../../../kernels_src/gemv_args.h"
+#include "cuda_gemm.h"
+#include "cuda_pace.h"
+#include "cuda_sample.h"
+
+#ifndef EXL2__CUDA_MANY_ROWS
+#define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#endif
+#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a row: a job's text block has room for 1024 */
+#define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
+#define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
+
+typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
+    uint64_t pages;      /* [layers, pages, page_bytes] */
+    uint64_t rope;       /* f32 [context, head_dim / 2, 2] */
+    uint64_t residual;   /* f32 [R, hidden] */
+    uint64_t x;          /* fp16 [R, x_pitch] */
+    uint64_t qkv;        /* f32 [R, qkv_pitch]: behind the first rows of h */
+    uint64_t attended;   /* fp16 [R, attended_pitch]: if as wide as x, behind the first rows of it */
+    uint64_t h;          /* fp16 [R, h_pitch] */
+    uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
+    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
+    uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
+    uint64_t head_x;     /* fp16 [L, x_pitch] */
+    uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h; both `partial` begin at
+                            logits, too */
+    uint64_t data;       /* [data_bytes] what changes from pass to pass */
+    uint64_t data_bytes;
+    uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
+    uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
+    uint32_t page_bytes; /* of one layer */
+    uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
+    exl2k_result *results; /* [EXL2K_MARKS, L] pinned: of the last marks, by their numbers' lowest bits; */
+    exl2__cuda_event *marks[EXL2K_MARKS]; /* they are there */
+} exl2__cuda_buffers;
+
+/* The pass that was begun, as launches see it. */
+typedef struct exl2__cuda_pass {
+    uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
+    uint64_t rows, draws, copies;
+    uint64_t masks;      /* one for each row that has one, aligned to 16 bytes */
+    uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
+    uint32_t longest;    /* tokens that the row with the longest context sees */
+    uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
+    uint32_t tile_count, now; /* now: which sums are those of the norm that the next product reads */
+    bool first;          /* there was no norm before it */
+    bool fixed;          /* decodes up to 8 rows: where its data lies depends on row_count only, so graphs serve it */
+    bool singles;        /* every row is the only one of its sequence, and has logits */
+    bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
+    bool chained;        /* the kernel in front belongs to the pass: the next one may begin while it ends */
+} exl2__cuda_pass;
+
+#define EXL2__CUDA_SPLIT_CLASSES 4u
+
+/* Graphs of passes that decode one row, of those that decode up to 8. */
+typedef struct exl2__cuda_graphs {
+    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES], *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* all of them */
+    exl2__cuda_graph_exec **ranges[2]; /* [units] */
+    uint32_t units;
+} exl2__cuda_graphs;
+
+static inline uint32_t exl2__cuda_pitch(uint32_t elements)
+{
+    return (uint32_t)exl2__align_up(elements, 64) + 64; /* 32 elements behind the last are read: they stay zero */
+}
+
+static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
+{
+    return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
+}
+
+/* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
+static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
+{
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_FIXED_ROWS), sequences = p->sequences_max;
+    uint64_t group = p->shape.heads / p->shape.kv_heads;
+    uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_step) + rows * sizeof(exl2k_row);
+    bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
+    bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
+    bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_draw);
+    bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
+    bytes += sequences * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
+    return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
+}
+
+/* What no two kernels need at the same time lies in one place: logits and what sampling makes of them, sums of products
+   of many rows, partial results of attention. sms: of the device. */
+static void exl2__cuda_scratch_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t rows = p->logit_rows_max, begin = a->used;
+    uint64_t blocks = exl2__cuda_sample_chunks(s->vocab) * (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK);
+    uint64_t others = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA)
+                      * sizeof(float);
+    b->logits = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
+    b->adjusted = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
+    b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
+    b->key_sums = exl2__cuda_arena_take(a, rows * blocks * sizeof(uint64_t));
+    b->partial = b->gemm_partial = b->logits;
+    others = exl2__max64(others, exl2__cuda_gemm_partial_max(sms));
+    exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
+}
+
+/* What must be zero before the first pass: padding that is read, and what counts. h and qkv, x and attended are needed
+   at the same time in passes of few rows only: the second of a pair begins behind the rows of such a pass. Products of
+   many rows read padding up to a multiple of 32 inputs, which qkv would not leave zero. */
+static void exl2__cuda_padded_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_MANY_ROWS - 1), logits = p->logit_rows_max;
+    uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
+    bool alike = s->heads * s->head_dim == s->hidden;
+    b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
+    b->attended = alike ? b->x + apart * x_bytes : exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
+    apart = s->inter % 32 ? rows : apart;
+    b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
+    b->qkv = b->h + apart * h_bytes;
+    b->head_x = exl2__cuda_arena_take(a, logits * x_bytes);
+    for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
+        b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
+    }
+    b->split_x = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * x_bytes);
+    for (uint32_t i = 0; i < EXL2__CUDA_SUMS; i++) {
+        b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
+    }
+    b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
+    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
+    b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
+    b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
+    b->clear = b->x;
+    b->clear_bytes = a->used - used;
+}
+
+static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+{
+    const exl2__shape *s = &p->shape;
+    b->x_pitch = exl2__cuda_pitch(s->hidden);
+    b->attended_pitch = exl2__cuda_pitch(s->heads * s->head_dim);
+    b->h_pitch = exl2__cuda_pitch(s->inter);
+    b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
+    b->stride = (uint32_t)exl2__align_up(s->vocab, 64);
+    b->page_bytes = exl2__cuda_page_bytes(s);
+    b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
+    b->data_bytes = exl2__cuda_data_bytes(p);
+    b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
+    b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
+    b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
+    b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
+    b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    exl2__cuda_scratch_lay(b, p, sms, a);
+    exl2__cuda_padded_lay(b, p, sms, a);
+}
+
+#endif

@@ -1,0 +1,203 @@
+/* cuda_compile.h: one kernel module through NVRTC: which target, which options, what it says when it fails.
+   takes: an open NVRTC, an open source.
+   gives: exl2__cuda_target; exl2__cuda_compile with run, take and close.
+   owns:  the NVRTC program, until close; image and log are the caller's.
+   next:  cuda_cache.h */
+#ifndef EXL2__CUDA_COMPILE_H
+#define EXL2__CUDA_COMPILE_H
+
+#include "../../0_base/log.h"
+#include "cuda_api.h"
+#include "cuda_source.h"
+
+#define EXL2__CUDA_OPTIONS_MAX 16u
+#define EXL2__CUDA_ARCHS_MAX 64
+
+typedef struct exl2__cuda_target {
+    uint32_t arch; /* 89 = compute capability 8.9 */
+    bool ptx;      /* compute_89, assembled by the driver, instead of sm_89 */
+} exl2__cuda_target;
+
+/* "sm_89", "compute_89"; Hopper's machine code is always that of sm_90a, which runs nowhere else. */
+static inline void exl2__cuda_target_name(exl2__cuda_target target, char *out, size_t cap)
+{
+    exl2__format(out, cap, "%s_%u%s", target.ptx ? "compute" : "sm", target.arch,
+                 target.arch == 90 && !target.ptx ? "a" : "");
+}
+
+/* The machine code of `arch` if this NVRTC knows it, else PTX of the highest that it knows below. */
+static exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *nvrtc, uint32_t arch,
+                                          exl2__cuda_target *out)
+{
+    int archs[EXL2__CUDA_ARCHS_MAX] = { 0 }, count = 0;
+    int result = nvrtc->arch_count(&count);
+    if (result == 0 && count > EXL2__CUDA_ARCHS_MAX) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "NVRTC knows %d architectures, at most %d are sane", count,
+                          EXL2__CUDA_ARCHS_MAX);
+    }
+    result = result == 0 ? nvrtc->archs(archs) : result;
+    if (result != 0) {
+        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC does not say which architectures it knows (%d)",
+                               result);
+    }
+    *out = (exl2__cuda_target){ 0 };
+    for (int i = 0; i < count; i++) {
+        uint32_t known = archs[i] > 0 ? (uint32_t)archs[i] : 0;
+        if (known <= arch && known > out->arch) {
+            out->arch = known;
+        }
+    }
+    out->ptx = out->arch != arch;
+    if (out->arch < EXL2__CUDA_ARCH_MIN) {
+        return exl2__fail(c, EXL2_ERR_COMPILE, "this NVRTC has no architecture from %u to %u", EXL2__CUDA_ARCH_MIN,
+                          arch);
+    }
+    return EXL2_OK;
+}
+
+typedef struct exl2__cuda_compile {
+    const exl2__cuda_nvrtc *nvrtc;
+    const exl2__cuda_source *source;
+    exl2__cuda_target target;
+    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* besides those that every module has */
+    uint32_t option_count;
+    exl2__cuda_program *program;
+    int result;
+} exl2__cuda_compile;
+
+/* Compiles and leaves the outcome in the job. Allocates nothing of ours: jobs may run side by side on any threads. */
+static void exl2__cuda_compile_run(exl2__cuda_compile *job)
+{
+    const exl2__cuda_source *s = job->source;
+    const char *headers[EXL2__CUDA_SOURCES_MAX], *names[EXL2__CUDA_SOURCES_MAX];
+    for (uint32_t i = 1; i < s->count; i++) {
+        headers[i - 1] = s->texts[i].data;
+        names[i - 1] = s->names[i];
+    }
+    job->result = job->nvrtc->program_make(&job->program, s->texts[0].data, s->names[0], (int)s->count - 1, headers,
+                                           names);
+    if (job->result != 0) {
+        return;
+    }
+    char target[16], architecture[48];
+    exl2__cuda_target_name(job->target, target, sizeof target);
+    exl2__format(architecture, sizeof architecture, "--gpu-architecture=%s", target);
+    const char *options[EXL2__CUDA_OPTIONS_MAX + 3] = { architecture, "--std=c++17", "-default-device" };
+    memcpy(options + 3, job->options, job->option_count * sizeof *options);
+    job->result = job->nvrtc->compile(job->program, (int)job->option_count + 3, options);
+}
+
+/* What NVRTC wrote; an empty text when it wrote nothing. */
+static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *job, exl2__blob *out)
+{
+    size_t bytes = 0;
+    void *memory;
+    *out = (exl2__blob){ 0 };
+    if (!job->program || job->nvrtc->log_bytes(job->program, &bytes) != 0 || bytes == 0) {
+        bytes = 1;
+    }
+    EXL2__TRY(exl2__alloc(c, bytes, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+    out->data = (char *)memory;
+    out->bytes = bytes - 1;
+    out->data[0] = 0;
+    if (bytes > 1 && job->nvrtc->log(job->program, out->data) != 0) {
+        out->data[0] = 0;
+    }
+    out->data[bytes - 1] = 0;
+    return EXL2_OK;
+}
+
+/* Logs every line of the text, long ones in parts: a log line has room for 247 bytes. */
+static void exl2__cuda_compile_tell(const exl2__ctx *c, exl2_log_level level, const char *text)
+{
+    while (*text) {
+        const char *end = strchr(text, '\n');
+        size_t bytes = end ? (size_t)(end - text) : strlen(text);
+        for (size_t at = 0, part; at < bytes; at += part) {
+            part = bytes - at <= 240 ? bytes - at : exl2__utf8_whole(text + at, 240);
+            exl2__log(c, level, "%.*s", (int)part, text + at);
+        }
+        text += bytes + (end != NULL);
+    }
+}
+
+/* The first line that names an error, or the first line. */
+static const char *exl2__cuda_compile_error(const char *log, int *bytes)
+{
+    const char *error = strstr(log, "error");
+    while (error && error > log && error[-1] != '\n') {
+        error--;
+    }
+    error = error ? error : log;
+    const char *end = strchr(error, '\n');
+    *bytes = (int)(end ? (size_t)(end - error) : strlen(error));
+    return error;
+}
+
+static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compile *job)
+{
+    exl2__blob log;
+    char target[16];
+    int bytes;
+    exl2__cuda_target_name(job->target, target, sizeof target);
+    EXL2__TRY(exl2__cuda_compile_log(c, job, &log));
+    exl2__log(c, EXL2_LOG_ERROR, "NVRTC on %s for %s:", job->source->names[0], target);
+    for (uint32_t i = 0; i < job->option_count; i++) {
+        exl2__log(c, EXL2_LOG_ERROR, "with %s", job->options[i]);
+    }
+    exl2__cuda_compile_tell(c, EXL2_LOG_ERROR, log.data);
+    const char *error = exl2__cuda_compile_error(log.data, &bytes);
+    exl2_result result = exl2__cuda_fail(c, EXL2_ERR_COMPILE, job->result,
+                                         "kernel %s does not compile for %s (NVRTC %d): %.*s", job->source->names[0],
+                                         target, job->result, bytes, error);
+    exl2__blob_close(c, &log);
+    return result;
+}
+
+/* image: machine code, or PTX with its NUL. log: what NVRTC said besides; NULL: its lines are logged as warnings.
+   A module that did not compile: its whole log as errors, the first error line in the sentence. */
+static exl2_result exl2__cuda_compile_take(exl2__ctx *c, exl2__cuda_compile *job, exl2__blob *image, exl2__blob *log)
+{
+    const exl2__cuda_nvrtc *n = job->nvrtc;
+    size_t bytes = 0;
+    void *memory;
+    *image = (exl2__blob){ 0 };
+    if (job->result != 0) {
+        return exl2__cuda_compile_fail(c, job);
+    }
+    int result = job->target.ptx ? n->ptx_bytes(job->program, &bytes) : n->cubin_bytes(job->program, &bytes);
+    if (result == 0 && bytes > 0) {
+        EXL2__TRY(exl2__alloc(c, (uint64_t)bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+        *image = (exl2__blob){ (char *)memory, bytes };
+        image->data[bytes] = 0;
+        result = job->target.ptx ? n->ptx(job->program, image->data) : n->cubin(job->program, image->data);
+    }
+    if (result != 0 || bytes == 0) {
+        exl2__blob_close(c, image);
+        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC compiled %s and gave no code (%d)",
+                               job->source->names[0], result);
+    }
+    exl2__blob said;
+    exl2_result got = exl2__cuda_compile_log(c, job, &said);
+    if (got < 0) {
+        exl2__blob_close(c, image);
+        return got;
+    }
+    if (log) {
+        *log = said;
+        return EXL2_OK;
+    }
+    exl2__cuda_compile_tell(c, EXL2_LOG_WARN, said.data);
+    exl2__blob_close(c, &said);
+    return EXL2_OK;
+}
+
+static inline void exl2__cuda_compile_close(exl2__cuda_compile *job)
+{
+    if (job->program) {
+        job->nvrtc->program_free(&job->program);
+    }
+    job->program = NULL;
+}
+
+#endif

@@ -1,0 +1,351 @@
+/* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
+   takes: checked matrix descriptions.
+   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_cut, exl2__cuda_layout_part, exl2__cuda_layout_cut,
+          exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
+   owns:  nothing.
+   next:  ../../../kernels_src/matrix_args.h
+
+   kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
+   (runs of one width), regions become records, records of one region become chunks, and chunks are dealt to slices. */
+#ifndef EXL2__CUDA_MATRIX_H
+#define EXL2__CUDA_MATRIX_H
+
+#include "../../../kernels_src/gemv_args.h"
+#include "../../2_graph/phases.h"
+
+#define EXL2__CUDA_STRIP 16u         /* columns */
+#define EXL2__CUDA_RECORD_ROWS 64u
+#define EXL2__CUDA_HALF_ROWS 32u
+#define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
+#define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
+#define EXL2__CUDA_NO_GROUP 0xFFFFu
+#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* what going on to the next chunk takes, in records, */
+#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes read meanwhile */
+
+/* What the device likes. */
+typedef struct exl2__cuda_form {
+    uint32_t ctas;        /* of a product: one per SM */
+    uint32_t chunk_bytes; /* largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
+    uint32_t shared_bytes; /* that a kernel may use */
+} exl2__cuda_form;
+
+/* A run of groups of one width; of a dense matrix the whole. */
+typedef struct exl2__cuda_region {
+    uint32_t row, rows, word, records;
+    uint32_t bits;
+    bool by_half; /* a group begins or ends inside a record */
+} exl2__cuda_region;
+
+/* How strips are shared out. */
+typedef struct exl2__cuda_cut {
+    uint32_t ways;
+    uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
+} exl2__cuda_cut;
+
+typedef struct exl2__cuda_layout {
+    const exl2__matrix_desc *desc;
+    exl2__cuda_cut cut;
+    uint32_t chunk_bytes;
+    exl2k_chunk *chunks;        /* NULL: only measured */
+    uint16_t (*group_of)[8];    /* of each scale word of each chunk; NULL with chunks */
+    exl2__cuda_region regions[EXL2__CUDA_REGIONS_MAX];
+    uint32_t region_count;
+    uint32_t count;             /* chunks */
+    uint64_t bytes;             /* of a strip */
+    uint64_t slice_bytes_max;
+    uint32_t chunk_bytes_max;   /* of the chunks there are */
+    uint32_t widths;            /* bit EXL2K_Wn */
+    uint16_t slice[EXL2K_WAYS_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
+    exl2k_share share[EXL2K_WAYS_MAX + 1]; /* of exl2k_part; where chunks are */
+    uint32_t left;              /* chunks behind those of the slices */
+    uint32_t group;             /* cursor into desc->groups */
+} exl2__cuda_layout;
+
+static inline uint32_t exl2__cuda_width(uint32_t bits)
+{
+    return bits == 16 ? EXL2K_W16 : bits == 8 ? EXL2K_W8 : bits - 2;
+}
+
+/* ---- regions ---- */
+
+static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
+{
+    const exl2__matrix_desc *d = l->desc;
+    l->region_count = 0;
+    if (d->dense) {
+        exl2__cuda_region all = { 0, d->in, 0, (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS), 16, false };
+        l->regions[l->region_count++] = all;
+        return;
+    }
+    for (uint32_t g = 0; g < d->group_count; g++) {
+        const exl2__group *group = &d->groups[g];
+        exl2__cuda_region *last = l->region_count ? &l->regions[l->region_count - 1] : NULL;
+        if (!last || last->bits != group->bits) {
+            exl2__cuda_region next = { group->row, 0, group->word, 0, group->bits, false };
+            l->regions[l->region_count++] = next;
+            last = &l->regions[l->region_count - 1];
+        }
+        last->by_half = last->by_half || last->rows % EXL2__CUDA_RECORD_ROWS != 0;
+        last->rows += group->rows;
+        last->records = (uint32_t)exl2__div_up(last->rows, EXL2__CUDA_RECORD_ROWS);
+    }
+}
+
+/* The group of a packed row; rows are asked for in ascending order. */
+static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
+{
+    const exl2__group *groups = l->desc->groups;
+    while (row >= groups[l->group].row + groups[l->group].rows) {
+        l->group++;
+    }
+    return l->group;
+}
+
+/* ---- chunks ---- */
+
+/* Scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the region. */
+static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                    exl2k_chunk *chunk, uint16_t *group_of)
+{
+    uint32_t end = region->row + region->rows, step = region->by_half ? EXL2__CUDA_HALF_ROWS : EXL2__CUDA_RECORD_ROWS;
+    uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
+    for (uint32_t i = 0; row < last; i++, row += step) {
+        uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
+        uint32_t maximum = group == EXL2__CUDA_NO_GROUP || !l->chunks ? 0 : l->desc->scale_max[group];
+        if (region->by_half) {
+            group_of[chunk->groups++] = (uint16_t)group;
+            chunk->maxima[i / 2] |= maximum << i % 2 * 16;
+            continue;
+        }
+        chunk->maxima[i] = maximum | maximum << 16;
+        if (next >= last || next >= end || exl2__cuda_layout_group(l, next) != group) {
+            group_of[chunk->groups++] = (uint16_t)group;
+            chunk->ends |= (exl2k_u8)(1u << i);
+        }
+    }
+}
+
+/* The next chunk: records [first, first + records) of the region. */
+static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                    uint32_t records)
+{
+    uint16_t unused[8], *group_of = l->chunks ? l->group_of[l->count] : unused;
+    exl2k_chunk chunk = { .place = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
+                          .records = (exl2k_u8)records, .by_half = region->by_half };
+    uint32_t there = (uint32_t)exl2__div_up(region->rows, EXL2__CUDA_HALF_ROWS) - 2 * first;
+    chunk.row = (exl2k_u16)((region->row + first * EXL2__CUDA_RECORD_ROWS) / EXL2__CUDA_HALF_ROWS);
+    chunk.halves = (exl2k_u8)exl2__min32(2 * records, there);
+    for (uint32_t i = 0; i < 8; i++) {
+        group_of[i] = EXL2__CUDA_NO_GROUP;
+    }
+    if (!l->desc->dense) {
+        chunk.word = (exl2k_u16)(region->word + first * 2 * region->bits);
+        exl2__cuda_chunk_groups(l, region, first, &chunk, group_of);
+    }
+    uint32_t bytes = (uint32_t)exl2__align_up(records * region->bits * 128u + chunk.groups * 8u, 16);
+    chunk.bytes16 = (exl2k_u16)(bytes / 16);
+    l->chunk_bytes_max = exl2__max32(l->chunk_bytes_max, bytes);
+    l->bytes += bytes;
+    if (l->chunks) {
+        l->chunks[l->count] = chunk;
+    }
+    l->count++;
+}
+
+/* Records of a region that fit a chunk. */
+static inline uint32_t exl2__cuda_records_max(const exl2__cuda_layout *l, const exl2__cuda_region *region)
+{
+    uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
+    return exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
+}
+
+/* Chunks of a region when none has more than `most` records. */
+static inline uint32_t exl2__cuda_pieces(const exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t most)
+{
+    return (uint32_t)exl2__div_up(region->records, exl2__min32(most, exl2__cuda_records_max(l, region)));
+}
+
+static uint32_t exl2__cuda_pieces_all(const exl2__cuda_layout *l, uint32_t most)
+{
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        pieces += exl2__cuda_pieces(l, &l->regions[i], most);
+    }
+    return pieces;
+}
+
+/* Chunks that slices do not have, of `chunks` of a strip. */
+static inline uint32_t exl2__cuda_left(exl2__cuda_cut cut, uint32_t chunks)
+{
+    return cut.rest && chunks >= cut.ways ? chunks % cut.ways : 0;
+}
+
+/* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
+static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
+{
+    uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
+    for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
+        uint32_t chunks = exl2__cuda_pieces_all(l, most), left = exl2__cuda_left(l->cut, chunks);
+        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.ways) + left) *
+                        (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
+        if (load < least) {
+            least = load;
+            best = most;
+        }
+    }
+    return best;
+}
+
+/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices: a warp waits for chunks one after the
+   other, so that a small one takes nearly as long as a large one, and no slice must have more of them than others. */
+static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
+{
+    uint64_t begun = 0;
+    uint32_t slice = 0;
+    exl2__cuda_layout_regions(l);
+    l->count = l->group = l->widths = l->chunk_bytes_max = 0;
+    l->bytes = l->slice_bytes_max = 0;
+    memset(l->slice, 0, sizeof l->slice);
+    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most), ways = l->cut.ways;
+    l->left = exl2__cuda_left(l->cut, all);
+    for (uint32_t i = 0; i < l->region_count; i++) {
+        const exl2__cuda_region *region = &l->regions[i];
+        uint32_t first = 0;
+        l->widths |= 1u << exl2__cuda_width(region->bits);
+        for (uint32_t pieces = exl2__cuda_pieces(l, region, most); pieces > 0; pieces--) {
+            uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
+            for (; slice < exl2__min32(l->count * ways / (all - l->left), ways); begun = l->bytes) {
+                l->slice[++slice] = (uint16_t)l->count;
+            }
+            exl2__cuda_layout_chunk(l, region, first, records);
+            l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+            first += records;
+        }
+    }
+    while (slice < EXL2K_WAYS_MAX + 1) {
+        l->slice[++slice] = (uint16_t)l->count;
+    }
+}
+
+/* Cuts one part; chunks == NULL: counts chunks and bytes only, from desc->groups. */
+static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_cut cut,
+                                   uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
+{
+    *l = (exl2__cuda_layout){ .desc = desc, .cut = cut, .chunk_bytes = chunk_bytes, .chunks = chunks,
+                              .group_of = group_of };
+    exl2__cuda_layout_run_all(l);
+    for (uint32_t i = 0; i < cut.ways + (l->left > 0) && chunks; i++) {
+        exl2k_share *share = &l->share[i < cut.ways ? i : EXL2K_WAYS_MAX];
+        const exl2k_chunk *chunk = &chunks[l->slice[i]];
+        share->chunk = l->slice[i];
+        share->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
+        for (uint32_t k = 0; k < share->count && k < 4; k++) {
+            share->sizes |= (uint32_t)chunk[k].bytes16 << 8 * k;
+        }
+        if (share->count > 0) {
+            share->place = chunk->place;
+            share->row = chunk->row;
+        }
+    }
+}
+
+/* ---- of a whole matrix ---- */
+
+static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
+{
+    return (desc->dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
+}
+
+/* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
+   strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
+static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint32_t count,
+                                            const exl2__cuda_form *form)
+{
+    exl2__cuda_cut best = { 1, 0 };
+    uint32_t strips = 0;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        strips += exl2__cuda_strips(&parts[i]);
+    }
+    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
+                        : (uint32_t)exl2__div_up(strips, form->ctas);
+    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
+    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
+    uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
+    uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)), each = count == 2 ? strips / 2 : strips;
+    for (exl2__cuda_cut cut = { ways, 0 }; cut.ways > 0; cut.ways -= cut.rest, cut.rest ^= 1) {
+        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.ways);
+        uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
+        for (uint32_t i = 0; i < count; i++) {
+            exl2__cuda_layout l;
+            exl2__cuda_layout_part(&l, &parts[i], cut, form->chunk_bytes, NULL, NULL);
+            uint64_t stages = exl2__div_up(l.count - l.left, cut.ways) * exl2__div_up(turns, 2);
+            stages += l.left * exl2__div_up(last, 2);
+            uint64_t load = l.slice_bytes_max * turns + l.left * last * l.chunk_bytes_max;
+            load += EXL2__CUDA_CHUNK_COST * stages;
+            busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
+        }
+        if (busiest < least) {
+            least = busiest;
+            best = cut;
+        }
+    }
+    return best;
+}
+
+/* Chunks of a part at most, from headers alone. */
+static inline uint32_t exl2__cuda_layout_chunks_max(const exl2__matrix_desc *d)
+{
+    return (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+}
+
+/* Where parts begin, from their strips. */
+static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
+{
+    m->part[0].first = 0;
+    for (uint32_t i = 1; i < m->parts && !m->interleaved; i++) {
+        m->part[i].first = m->part[i - 1].first + m->part[i - 1].strips;
+    }
+    m->second = m->parts > 1 && !m->interleaved ? m->part[1].first : UINT32_MAX;
+    m->third = m->parts > 2 ? m->part[2].first : UINT32_MAX;
+}
+
+/* ---- shared memory of a decode product ---- */
+
+/* Strips of the busiest CTA. */
+static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t ctas)
+{
+    return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
+}
+
+/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
+   bytes: the first ring that leaves room for all strips of a CTA in one block, else the first that fits. A residual has
+   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. */
+static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
+                                              uint32_t budget)
+{
+    static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
+    uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = (a->matrix.ways + a->matrix.rest) * (rows == 1 ? 64u : 512u);
+    uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
+    uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
+    a->slot_bytes = chunk_bytes;
+    a->each = a->matrix.strips / unit / ctas;
+    a->more = a->matrix.strips / unit % ctas;
+    a->ways_inverse = 256 / a->matrix.ways + 1;
+    a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.ways) + 1;
+    for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
+        for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
+            uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
+            uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
+            if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
+                a->stages = rings[i].stages;
+                a->side = rings[i].side;
+                a->block = exl2__min32((budget - taken) / strip, wanted) / unit;
+                return taken + a->block * unit * strip;
+            }
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,478 @@
+/* cuda_model.h: one model on a CUDA device: its matrices and norms, packed there slab by slab while it loads.
+   takes: checked matrix descriptions, slices of rows.
+   gives: exl2__cuda_model, exl2__cuda_matrix; bytes, make, stage and feed of the backend.
+   owns:  device memory of the weights; a raw buffer while loading; the list of its matrices.
+   next:  cuda_buffers.h */
+#ifndef EXL2__CUDA_MODEL_H
+#define EXL2__CUDA_MODEL_H
+
+#include "../../../kernels_src/embed_args.h"
+#include "../../../kernels_src/shuffle_args.h"
+#include "cuda_buffers.h"
+#include "cuda_matrix.h"
+#include "cuda_ring.h"
+
+#define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned; two of them carry slices of weights, then the data of passes */
+#define EXL2__CUDA_SPARE 64u             /* finite elements behind every input row */
+#define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
+
+#ifndef EXL2__CUDA_SLAB_BYTES
+#define EXL2__CUDA_SLAB_BYTES (32u << 20) /* of a part as the file has it, on the device at a time */
+#endif
+
+/* A part while it is fed: what the kernels of shuffle.cu need once its last slice is there. */
+typedef struct exl2__cuda_feed {
+    bool dense;
+    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, EXL2K_TABLE_* alike */
+    uint64_t row_bytes;
+} exl2__cuda_feed;
+
+typedef struct exl2__cuda_matrix {
+    struct exl2__cuda_matrix *next; /* of the model */
+    exl2k_matrix device;            /* parts 0: only read by rows */
+    uint32_t in, pitch;             /* pitch: elements of an input row */
+    uint32_t chunk_bytes;           /* of its largest chunk */
+    uint64_t map;                   /* u16 [in]: packed row of each input; 0: they are the same, or parts differ */
+    bool split;                     /* parts order their inputs differently: cuda_split.h */
+    uint64_t maps[EXL2K_PARTS_MAX]; /* split: of each part, as map */
+    uint64_t table;                 /* [feed[0].rows, in], natural order; 0: not read by rows */
+    exl2__cuda_feed feed[EXL2K_PARTS_MAX];
+} exl2__cuda_matrix;
+
+typedef struct exl2__cuda_vector {
+    struct exl2__cuda_vector *next;
+    uint64_t values; /* f32 */
+} exl2__cuda_vector;
+
+/* What lies at the model's raw memory: rows [first, end) of the part that is fed, and of a part of codes the chunks
+   that these make up. */
+typedef struct exl2__cuda_slab {
+    uint32_t first, end, chunk, chunk_end;
+} exl2__cuda_slab;
+
+typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
+    exl2__ctx *c;
+    exl2__cuda_device *gpu;
+    exl2__cuda_form form;
+    exl2__cuda_matrix *matrices;
+    exl2__cuda_vector *vectors;
+    exl2__cuda_arena weights, rest; /* rest: pages, then buffers */
+    exl2__cuda_ring ring;
+    uint64_t raw, raw_bytes;        /* a slab of a part, as the file has it */
+    exl2__cuda_slab slab;
+    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is fed: where each chunk's words end */
+    uint64_t results_bytes;
+    exl2__cuda_buffers b;
+    const exl2__plan *plan;
+    const exl2__step *step;
+    exl2__cuda_pass pass;
+    uint32_t marks_queued, marks_collected; /* ends of samplings (exl2k_step.ticket), and of passes without */
+    uint32_t layers_per_unit;       /* of fixed passes */
+    bool whole;                     /* fixed passes may be queued as one graph */
+    uint64_t layer_bytes, head_bytes; /* of weights, about */
+    float *host_logits;             /* [vocab] pinned, behind the results: a row that the engine draws from */
+    void *host_scratch;             /* exl2__sample_scratch_bytes */
+    uint64_t row_ns[EXL2__CUDA_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
+    exl2__cuda_graphs graphs;
+    exl2__cuda_pace pace;
+} exl2__cuda_model;
+
+static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)
+{
+    return (exl2__cuda_model *)(uintptr_t)d;
+}
+
+static inline const exl2__cuda_matrix *exl2__cuda_matrix_of(const exl2__matrix *m)
+{
+    return (const exl2__cuda_matrix *)(const void *)m;
+}
+
+static inline uint64_t exl2__cuda_values(const exl2__vector *v)
+{
+    return ((const exl2__cuda_vector *)(const void *)v)->values;
+}
+
+static inline uint64_t exl2__cuda_round(uint64_t bytes)
+{
+    return exl2__align_up(bytes, EXL2__CUDA_ALIGN);
+}
+
+/* ---- sizes ---- */
+
+static inline uint64_t exl2__cuda_row_bytes(const exl2__matrix_desc *d)
+{
+    return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
+}
+
+/* Exact but for the maps of matrices that may turn out to be split. */
+static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
+{
+    const exl2__cuda_model *m = exl2__cuda_of(device);
+    exl2__cuda_layout l;
+    uint64_t bytes = 0, strips = 0;
+    if (parts->uses & EXL2__USE_ROWS) {
+        bytes += exl2__cuda_round(parts->out * exl2__cuda_row_bytes(parts));
+    }
+    if (!(parts->uses & EXL2__USE_PRODUCT)) {
+        return bytes;
+    }
+    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__cuda_layout_part(&l, &parts[i], cut, m->form.chunk_bytes, NULL, NULL);
+        strips += l.bytes * exl2__cuda_strips(&parts[i]);
+        bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
+        bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
+        bytes += parts[i].dense ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
+    }
+    return bytes + exl2__cuda_round(strips);
+}
+
+static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t count)
+{
+    (void)device;
+    return exl2__cuda_round(count * sizeof(float));
+}
+
+/* ---- transfers; the context is current ---- */
+
+/* Copies through the pinned ring; when it returns `data` may go. */
+static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const void *data, uint64_t bytes)
+{
+    const uint8_t *from = (const uint8_t *)data;
+    while (bytes) {
+        void *slot;
+        uint64_t part = exl2__min64(bytes, m->ring.slot_bytes);
+        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+        memcpy(slot, from, (size_t)part);
+        EXL2__TRY(exl2__cuda_ring_send(m->gpu, &m->ring, to, 0, part, true));
+        to += part;
+        from += part;
+        bytes -= part;
+    }
+    return EXL2_OK;
+}
+
+/* At least `bytes` at m->raw. What was there may still be read by kernels: they are waited for when it moves. */
+static exl2_result exl2__cuda_raw(exl2__cuda_model *m, uint64_t bytes)
+{
+    if (bytes <= m->raw_bytes) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_device_check(m->gpu, m->gpu->driver.stream_wait(m->gpu->stream), "packing weights"));
+    exl2__cuda_device_free(m->gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
+    m->raw_bytes = 0;
+    EXL2__TRY(exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_STAGING, &m->raw));
+    m->raw_bytes = bytes;
+    return EXL2_OK;
+}
+
+/* ---- making ---- */
+
+/* q, k and v share one order of their inputs, and so do gate and up, in every file that converters write; the format
+   allows others. */
+static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
+{
+    for (uint32_t i = 1; i < count && !parts->dense; i++) {
+        if (memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint64_t *out)
+{
+    void *memory;
+    uint64_t bytes = part->in * sizeof(uint16_t);
+    EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, &memory));
+    uint16_t *map = (uint16_t *)memory;
+    for (uint32_t i = 0; i < part->in; i++) {
+        map[i] = (uint16_t)part->inverse_perm[i];
+    }
+    *out = exl2__cuda_arena_take(&m->weights, bytes);
+    exl2_result r = exl2__cuda_upload(m, *out, map, bytes);
+    exl2__free(m->c, memory, bytes, EXL2_MEM_STAGING);
+    return r;
+}
+
+static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                        exl2__cuda_matrix *out)
+{
+    if (parts->dense) {
+        return EXL2_OK;
+    }
+    out->split = exl2__cuda_orders_differ(parts, count);
+    if (!out->split) {
+        return exl2__cuda_make_map(m, parts, &out->map);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], &out->maps[i]));
+    }
+    return EXL2_OK;
+}
+
+/* Chunk table, bias and scale words of a part, whose strips begin at device.part[index].base. */
+static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
+                                        const exl2__cuda_layout *l, exl2__cuda_matrix *out)
+{
+    exl2k_part *part = &out->device.part[index];
+    uint64_t table_bytes = l->count * sizeof(exl2k_chunk), group_bytes = l->count * sizeof *l->group_of;
+    uint64_t scale_bytes = exl2__align_up((uint64_t)desc->group_count * desc->out_stored / 2, 16);
+    part->chunks = exl2__cuda_arena_take(&m->weights, table_bytes);
+    EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
+    if (desc->has_bias) {
+        part->bias = exl2__cuda_arena_take(&m->weights, desc->out * sizeof(float));
+        EXL2__TRY(exl2__cuda_upload(m, part->bias, desc->bias, desc->out * sizeof(float)));
+    }
+    if (desc->dense) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_raw(m, scale_bytes + group_bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->raw, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
+    EXL2__TRY(exl2__cuda_upload(m, m->raw + scale_bytes, l->group_of, group_bytes));
+    exl2k_shuffle_args a = { .source = m->raw, .base = part->base, .chunks = part->chunks,
+                             .group_of = m->raw + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
+    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count, .threads = 32 };
+    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+}
+
+/* Places of the parts' strips; all layouts are there. */
+static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                          const exl2__cuda_layout *l, exl2__cuda_matrix *out)
+{
+    uint64_t bytes = 0, pair = count == 2 ? l[0].bytes + l[1].bytes : 0, at[EXL2K_PARTS_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        exl2k_part *part = &out->device.part[i];
+        part->pitch = (exl2k_u32)(count == 2 ? pair : l[i].bytes);
+        part->strips = exl2__cuda_strips(&parts[i]);
+        part->columns = parts[i].out;
+        part->column = i ? part[-1].column + part[-1].columns : 0;
+        part->chunk_count = l[i].count;
+        memcpy(part->share, l[i].share, sizeof part->share);
+        at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
+        bytes += l[i].bytes * part->strips;
+        out->device.strips += part->strips;
+        out->device.widths |= l[i].widths;
+        out->chunk_bytes = exl2__max32(out->chunk_bytes, l[i].chunk_bytes_max);
+    }
+    exl2__cuda_matrix_firsts(&out->device);
+    uint64_t strips = exl2__cuda_arena_take(&m->weights, bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        out->device.part[i].base = strips + at[i];
+        EXL2__TRY(exl2__cuda_make_part(m, &parts[i], i, &l[i], out));
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                           exl2__cuda_matrix *out)
+{
+    exl2__cuda_layout l[EXL2K_PARTS_MAX];
+    uint64_t entries = 0, entry = sizeof(exl2k_chunk) + sizeof *l->group_of;
+    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
+    void *memory;
+    for (uint32_t i = 0; i < count; i++) {
+        entries += exl2__cuda_layout_chunks_max(&parts[i]);
+    }
+    EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
+    exl2k_chunk *chunks = (exl2k_chunk *)memory;
+    uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways,
+                                  .rest = cut.rest, .rows = parts->in };
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);
+        out->feed[i].chunks = l[i].count;
+        for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
+            m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
+        }
+        chunks += exl2__cuda_layout_chunks_max(&parts[i]);
+        group_of += exl2__cuda_layout_chunks_max(&parts[i]);
+    }
+    exl2_result r = exl2__cuda_make_maps(m, parts, count, out);
+    r = r < 0 ? r : exl2__cuda_make_strips(m, parts, count, l, out);
+    exl2__free(m->c, memory, entries * entry, EXL2_MEM_STAGING);
+    return r;
+}
+
+static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                           exl2__matrix **out)
+{
+    void *memory;
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_matrix *matrix = (exl2__cuda_matrix *)memory;
+    *matrix = (exl2__cuda_matrix){ .next = m->matrices, .in = parts->in,
+                                   .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
+    m->matrices = matrix;
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__matrix_desc *d = &parts[i];
+        matrix->feed[i] = (exl2__cuda_feed){ .dense = d->dense, .out = d->out, .out_stored = d->out_stored,
+                                             .rows = d->dense ? d->out : d->words,
+                                             .row_bytes = exl2__cuda_row_bytes(d) };
+        matrix->feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
+                               : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
+                                                        : EXL2K_FROM_F32;
+    }
+    if (parts->uses & EXL2__USE_ROWS) {
+        matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__cuda_row_bytes(parts));
+    }
+    if (parts->uses & EXL2__USE_PRODUCT) {
+        EXL2__TRY(exl2__cuda_make_product(m, parts, count, matrix));
+    }
+    *out = (exl2__matrix *)(void *)matrix;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__arena *weights, const exl2__matrix_desc *parts,
+                                          uint32_t count, exl2__matrix **out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    (void)weights;
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_matrix_build(m, parts, count, out);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *weights, const float *values,
+                                          uint32_t count, exl2__vector **out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    void *memory;
+    (void)weights;
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_vector), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_vector *vector = (exl2__cuda_vector *)memory;
+    *vector = (exl2__cuda_vector){ m->vectors, exl2__cuda_arena_take(&m->weights, count * sizeof(float)) };
+    m->vectors = vector;
+    *out = (exl2__vector *)memory;
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_upload(m, vector->values, values, count * sizeof(float));
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* ---- feeding ---- */
+
+/* The ring's slot whose turn it is; larger slots than ever before are pinned anew. */
+static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
+{
+    if (bytes > m->ring.slot_bytes) {
+        uint32_t slots = m->ring.slots;
+        exl2__cuda_stream *stream = m->ring.stream;
+        exl2__cuda_ring_close(m->gpu, &m->ring);
+        EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, bytes, stream));
+    }
+    return exl2__cuda_ring_take(m->gpu, &m->ring, true, out);
+}
+
+static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_stage_slot(m, bytes, out);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+/* Copies `bytes` at `offset` of a slice, which the caller has read into the ring's slot. */
+static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to, uint64_t offset, uint64_t bytes)
+{
+    return exl2__cuda_ring_send(m->gpu, &m->ring, to, offset, bytes, false);
+}
+
+/* The slab that begins at row `first`: as much as fits, but whole chunks of codes, or strips of a dense part, and at
+   least one. */
+static void exl2__cuda_slab_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
+{
+    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_SLAB_BYTES / f->row_bytes, f->rows - first);
+    exl2__cuda_slab s = { .first = first, .chunk = first ? m->slab.chunk_end : 0 };
+    s.chunk_end = s.chunk;
+    if (f->dense) {
+        uint32_t strips = exl2__max32(fit / EXL2__CUDA_STRIP, 1);
+        s.end = fit == f->rows - first ? f->rows : exl2__min32(first + strips * EXL2__CUDA_STRIP, f->rows);
+    } else {
+        do {
+            s.end = ends[s.chunk_end++];
+        } while (s.chunk_end < f->chunks && ends[s.chunk_end] - first <= fit);
+    }
+    m->slab = s;
+}
+
+/* All rows of the slab are at `source`: into strips with them. */
+static exl2_result exl2__cuda_slab_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                        uint64_t source)
+{
+    const exl2__cuda_feed *f = &matrix->feed[index];
+    const exl2k_part *part = &matrix->device.part[index];
+    const exl2__cuda_slab *s = &m->slab;
+    exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
+                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first };
+    if (f->dense) {
+        uint32_t strip = s->first / EXL2__CUDA_STRIP;
+        a.rows = s->end - s->first;
+        a.inputs = matrix->in;
+        a.records = (uint32_t)exl2__div_up(matrix->in, EXL2__CUDA_RECORD_ROWS);
+        a.type = f->type;
+        exl2__cuda_grid grid = { .x = (s->end == f->rows ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
+                                 .y = (uint32_t)exl2__div_up(a.records, 8), .threads = EXL2K_SHUFFLE_THREADS };
+        return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
+    }
+    exl2__cuda_grid grid = { .x = f->out_stored / 32, .y = s->chunk_end - s->chunk, .threads = EXL2K_SHUFFLE_THREADS };
+    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
+}
+
+/* Rows of a part that is only multiplied: slab by slab; a slice may end one and begin the next. */
+static exl2_result exl2__cuda_feed_slabs(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                         const exl2__rows_slice *slice)
+{
+    const exl2__cuda_feed *f = &matrix->feed[index];
+    exl2__cuda_slab *s = &m->slab;
+    uint32_t row = slice->row, end = slice->row + slice->rows;
+    while (row < end) {
+        if (row == 0 || row == s->end) {
+            exl2__cuda_slab_begin(m, f, m->ends[index], row);
+            EXL2__TRY(exl2__cuda_raw(m, (s->end - s->first) * f->row_bytes));
+        }
+        uint32_t rows = exl2__min32(end, s->end) - row;
+        EXL2__TRY(exl2__cuda_feed_copy(m, m->raw + (row - s->first) * f->row_bytes, (row - slice->row) * f->row_bytes,
+                                       rows * f->row_bytes));
+        row += rows;
+        if (row == s->end) {
+            EXL2__TRY(exl2__cuda_slab_pack(m, matrix, index, m->raw));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* A table stays on the device as it is; if it is multiplied too, it is packed from there. */
+static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
+                                         const exl2__rows_slice *slice)
+{
+    const exl2__cuda_feed *f = &matrix->feed[0];
+    EXL2__TRY(exl2__cuda_feed_copy(m, matrix->table + slice->row * f->row_bytes, 0, slice->rows * f->row_bytes));
+    if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
+        return EXL2_OK;
+    }
+    m->slab = (exl2__cuda_slab){ .end = f->rows };
+    return exl2__cuda_slab_pack(m, matrix, 0, matrix->table);
+}
+
+static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                         const exl2__rows_slice *slice)
+{
+    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* exl2__cuda_stage */
+    EXL2__TRY(matrix->table ? exl2__cuda_feed_table(m, matrix, slice)
+                            : exl2__cuda_feed_slabs(m, matrix, index, slice));
+    return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
+}
+
+static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
+                                          const exl2__rows_slice *slice)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    exl2_result r = exl2__cuda_feed_slice(m, exl2__cuda_matrix_of(matrix), part, slice);
+    exl2__cuda_device_leave(m->gpu);
+    return r;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* cuda_product.h: launches of a pass: products with a matrix, for few rows and for many; norms.
+   takes: a model whose pass was begun.
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, _product_next, _many, _norm, _norm_all.
+   owns:  nothing.
+   next:  cuda_split.h */
+#ifndef EXL2__CUDA_PRODUCT_H
+#define EXL2__CUDA_PRODUCT_H
+
+#include "../../../kernels_src/norm_args.h"
+#include "cuda_gemm.h"
+#include "cuda_pass.h"
+
+/* Queues a kernel of the pass; it may begin while the one in front of it ends. */
+static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                     const void *arguments)
+{
+    grid.programmatic = m->pass.chained;
+    m->pass.chained = true;
+    return exl2__cuda_device_launch(m->gpu, kernel, grid, arguments);
+}
+
+/* ---- products ---- */
+
+typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+    EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
+} exl2__cuda_kind;
+
+static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
+{
+    *address += *address ? bytes : 0;
+}
+
+/* Bytes of the sums of squares of so many rows. */
+static inline uint64_t exl2__cuda_slots(uint32_t rows)
+{
+    return (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
+}
+
+/* `a` for the rows behind the first `rows`. */
+static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
+{
+    uint64_t slots = exl2__cuda_slots(rows);
+    bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
+    exl2__cuda_move(&a->x, (uint64_t)rows * a->x_pitch * 2);
+    exl2__cuda_move(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
+    exl2__cuda_move(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
+    exl2__cuda_move(&a->sums_now, slots);
+    exl2__cuda_move(&a->sums_before, slots);
+    exl2__cuda_move(&a->sums_out, slots);
+}
+
+static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
+{
+    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
+                      m->gpu->info.name, m->form.shared_bytes);
+}
+
+/* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
+static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
+{
+    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+}
+
+/* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. Where
+   a third of the SMs can be left to the next kernel, which begins there, without a longer way for any CTA, it is. */
+static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
+{
+    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->form.ctas));
+    return 3 * few <= 2 * m->form.ctas ? few : exl2__min32(m->form.ctas, strips);
+}
+
+/* Of a product whose results are added to the residual; as many sums of squares a row has. */
+static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
+{
+    return exl2__cuda_product_ctas(m, (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / 16);
+}
+
+/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is used up. */
+static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                      exl2k_gemv_args *a, uint32_t rows)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a->matrix = w->device;
+    a->eps = m->plan->shape.norm_eps;
+    a->inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
+    a->slots = exl2__cuda_residual_ctas(m);
+    a->rows_at = exl2__cuda_rows_at(m);
+    a->kind = kind;
+    uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
+    for (uint32_t done = 0; done < rows; done += a->rows) {
+        a->rows = exl2__min32(rows - done, 8);
+        uint32_t lanes = a->rows == 1 ? 1 : 8;
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->form.shared_bytes);
+        if (shared == 0) {
+            return exl2__cuda_too_few_shared(m);
+        }
+        exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
+        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, a));
+        exl2__cuda_product_next(a, kind, a->rows);
+    }
+    return EXL2_OK;
+}
+
+/* ---- products of many rows ---- */
+
+/* `a` holds x and out (gemm_args.h); the rest is filled in. */
+static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                   exl2k_gemm_args *a)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    a->matrix = w->device;
+    a->rows = m->pass.row_count;
+    a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
+                                                                                    : EXL2K_GEMM_STORE;
+    a->partial = m->b.gemm_partial;
+    a->tickets = m->b.gemm_tickets;
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    if (plan.rows == 0) {
+        return exl2__cuda_too_few_shared(m);
+    }
+    exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, a);
+}
+
+/* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
+   a row fits into shared memory; scattered columns cost a third of the product. */
+static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
+{
+    exl2k_gemm_order_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
+                                    .pitch = a->out_pitch };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
+                             .shared_bytes = 2 * order.columns };
+    bool apart = a->map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
+    a->map = apart ? 0 : a->map;
+    EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
+    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_order, grid, &order) : EXL2_OK;
+}
+
+/* Rows of the residual, normalised, as inputs of `reader`. */
+static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
+                                   const exl2__matrix *reader)
+{
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
+    a.residual = m->b.residual;
+    a.weight = exl2__cuda_values(weight);
+    a.map = exl2__cuda_matrix_of(reader)->map;
+    a.hidden = a.residual_pitch = m->plan->shape.hidden;
+    a.out_pitch = m->b.x_pitch;
+    a.eps = m->plan->shape.norm_eps;
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_norm, grid, &a);
+}
+
+static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
+{
+    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
+    return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
+   takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_can, exl2__cuda_sample_draw, exl2__cuda_sample_result.
+   owns:  nothing.
+   next:  cuda_device.h */
+#ifndef EXL2__CUDA_SAMPLE_H
+#define EXL2__CUDA_SAMPLE_H
+
+#include "../../../kernels_src/sample_args.h"
+#include "../sample/cpu_sample.h"
+
+/* Device addresses of a row's lists; each may be 0 where its count is. */
+typedef struct exl2__cuda_lists {
+    uint64_t history; /* u32 [history_size], filled from 0 on */
+    uint64_t bias;    /* exl2k_bias [bias_count] */
+    uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
+    uint32_t history_size;
+} exl2__cuda_lists;
+
+static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
+{
+    return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
+}
+
+/* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
+static bool exl2__cuda_sample_can(const exl2__sampling *s)
+{
+    return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
+}
+
+/* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
+   most `left` tokens. */
+static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2__cuda_lists *lists, bool advance,
+                                         uint32_t left)
+{
+    exl2k_draw d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
+                     .penalty_inverse = 1, .left = left, .least_weight = 1 };
+    if (row->use != EXL2__LOGIT_DRAW) {
+        d.use = EXL2K_SCORE;
+        d.target = (uint32_t)row->target;
+        return d;
+    }
+    const exl2__sampling *s = row->sampling;
+    d.use = EXL2K_DRAW;
+    d.flags = (s->greedy ? EXL2K_GREEDY : 0) | (s->top_p < 1 ? EXL2K_TOP_P : 0) | (advance ? EXL2K_ADVANCE : 0);
+    d.top_k = s->top_k;
+    d.slope = exl2__weight_curve_make(0, s->temperature).slope;
+    d.penalty = s->repeat_penalty;
+    d.penalty_inverse = (float)(1.0 / (double)s->repeat_penalty);
+    d.seed = s->seed;
+    d.position = row->draw_position;
+    d.share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
+    d.least_weight = exl2__max64(1, s->min_p > 0 ? (uint64_t)(s->min_p * 1099511627776.0f) : 0);
+    d.history = lists->history;
+    d.history_count = row->history_count;
+    d.history_size = lists->history_size;
+    d.history_next = lists->history_size > 0 ? row->history_count % lists->history_size : 0;
+    d.bias = lists->bias;
+    d.bias_count = s->bias_count + row->extra_count;
+    d.mask = lists->mask;
+    return d;
+}
+
+/* What exl2__sample_row gives for the same logits, bit for bit. result->alts is [EXL2_ALTS_MAX]. */
+static void exl2__cuda_sample_result(const exl2k_result *from, exl2__logit_result *result)
+{
+    exl2__sample_softmax raw = { from->top_key, exl2__weight_key_logit(from->top_key), 0 };
+    result->token = (exl2_token)(uint32_t)from->stamp;
+    result->alt_count = from->alt_count;
+    result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
+    if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {
+        return;
+    }
+    raw.log_sum = exl2__weight_log(from->sum);
+    result->logsumexp = raw.top_key == EXL2__WEIGHT_KEY_INF ? raw.top : (float)((double)raw.top + raw.log_sum);
+    result->logprob = exl2__sample_logprob(&raw, from->logit);
+    for (uint32_t i = 0; i < from->alt_count; i++) {
+        result->alts[i].token = (exl2_token)from->alts[i].token;
+        result->alts[i].logprob = exl2__sample_logprob(&raw, from->alts[i].logit);
+    }
+}
+
+#endif

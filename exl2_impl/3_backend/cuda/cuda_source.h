@@ -1,0 +1,151 @@
+/* cuda_source.h: the text of a kernel module: its file and everything that the file includes.
+   takes: exl2_kernels.inc, which tools/embed.c makes of kernels_src; or, with EXL2_KERNEL_DIR, that folder itself.
+   gives: exl2__cuda_source with open, close and hash.
+   owns:  the joined texts, until close.
+   next:  cuda_compile.h */
+#ifndef EXL2__CUDA_SOURCE_H
+#define EXL2__CUDA_SOURCE_H
+
+#include "../../0_base/hash.h"
+#include "../../1_load/file.h"
+
+#define EXL2__CUDA_SOURCES_MAX 24u
+#define EXL2__CUDA_SOURCE_BYTES_MAX (1u << 20)
+#define EXL2__CUDA_SOURCE_NAME_MAX 48u
+
+typedef struct exl2__cuda_file { /* of the sources that are built in */
+    char name[EXL2__CUDA_SOURCE_NAME_MAX];
+    uint32_t first, count; /* of exl2__kernel_text */
+} exl2__cuda_file;
+
+#ifdef EXL2_KERNEL_DIR
+static const char exl2__kernel_text[][1] = { "" };
+static const exl2__cuda_file exl2__cuda_files[] = { { "", 0, 0 } };
+#else
+#include "exl2_kernels.inc" /* exl2__kernel_text: strings of whole lines; exl2__cuda_files */
+#endif
+
+typedef struct exl2__cuda_source {
+    uint32_t count; /* texts[0] is the module; the others are headers, in the order of their first mention */
+    char names[EXL2__CUDA_SOURCES_MAX][EXL2__CUDA_SOURCE_NAME_MAX];
+    exl2__blob texts[EXL2__CUDA_SOURCES_MAX];
+} exl2__cuda_source;
+
+static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        exl2__blob_close(c, &s->texts[i]);
+    }
+    *s = (exl2__cuda_source){ 0 };
+}
+
+/* Joins the pieces of a file that is built in; an empty blob when there is none of this name. */
+static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__blob *out)
+{
+    *out = (exl2__blob){ 0 };
+    for (size_t f = 0; f < EXL2__COUNT(exl2__cuda_files); f++) {
+        const exl2__cuda_file *file = &exl2__cuda_files[f];
+        if (!file->count || strcmp(file->name, name) != 0) {
+            continue;
+        }
+        uint64_t bytes = 0, used = 0;
+        void *memory;
+        for (uint32_t i = 0; i < file->count; i++) {
+            bytes += strlen(exl2__kernel_text[file->first + i]);
+        }
+        EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+        out->data = (char *)memory;
+        out->bytes = bytes;
+        for (uint32_t i = 0; i < file->count; i++) {
+            const char *piece = exl2__kernel_text[file->first + i];
+            size_t length = strlen(piece);
+            memcpy(out->data + used, piece, length);
+            used += length;
+        }
+        out->data[used] = 0;
+    }
+    return EXL2_OK;
+}
+
+/* dir NULL: the embedded file. */
+static exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const char *name, exl2__blob *out)
+{
+#ifdef EXL2_KERNEL_DIR
+    dir = dir ? dir : EXL2_KERNEL_DIR;
+#endif
+    if (dir) {
+        return exl2__file_read_all(c, dir, name, EXL2__CUDA_SOURCE_BYTES_MAX, out);
+    }
+    EXL2__TRY(exl2__cuda_source_join(c, name, out));
+    return out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_INTERNAL, "no kernel source %s is built in", name);
+}
+
+/* The name between the quotes when a line at `at` is #include "name"; 0 bytes when it is not. */
+static inline const char *exl2__cuda_source_included(const char *at, size_t *bytes)
+{
+    static const char directive[] = "#include \"";
+    *bytes = 0;
+    if (strncmp(at, directive, sizeof directive - 1) != 0) {
+        return at;
+    }
+    at += sizeof directive - 1;
+    while (at[*bytes] && at[*bytes] != '"' && at[*bytes] != '\n') {
+        ++*bytes;
+    }
+    return at;
+}
+
+/* Adds the files that text `index` includes and that are not there yet. */
+static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2__cuda_source *s, uint32_t index)
+{
+    for (const char *line = s->texts[index].data; line; line = strchr(line, '\n')) {
+        size_t bytes;
+        line += *line == '\n';
+        const char *name = exl2__cuda_source_included(line, &bytes);
+        bool known = bytes == 0;
+        for (uint32_t i = 0; i < s->count && !known; i++) {
+            known = strlen(s->names[i]) == bytes && memcmp(s->names[i], name, bytes) == 0;
+        }
+        if (known) {
+            continue;
+        }
+        if (s->count == EXL2__CUDA_SOURCES_MAX || bytes >= EXL2__CUDA_SOURCE_NAME_MAX) {
+            return exl2__fail(c, EXL2_ERR_INTERNAL, "kernel source %s: too many includes, or a name too long: %.*s",
+                              s->names[0], (int)bytes, name);
+        }
+        memcpy(s->names[s->count], name, bytes);
+        EXL2__TRY(exl2__cuda_source_read(c, dir, s->names[s->count], &s->texts[s->count]));
+        s->count++;
+    }
+    return EXL2_OK;
+}
+
+/* dir: where to read kernel sources; NULL: what is built in. Failed: closed. */
+static exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const char *module, exl2__cuda_source *out)
+{
+    *out = (exl2__cuda_source){ 0 };
+    exl2__format(out->names[0], sizeof out->names[0], "%s", module);
+    exl2_result result = exl2__cuda_source_read(c, dir, out->names[0], &out->texts[0]);
+    out->count = 1;
+    for (uint32_t i = 0; i < out->count && result == EXL2_OK; i++) {
+        result = exl2__cuda_source_follow(c, dir, out, i);
+    }
+    if (result < 0) {
+        exl2__cuda_source_close(c, out);
+    }
+    return result;
+}
+
+/* Over all names and texts. */
+static inline uint64_t exl2__cuda_source_hash(const exl2__cuda_source *s)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint64_t part[3] = { hash, exl2__hash(s->names[i], strlen(s->names[i])),
+                             exl2__hash(s->texts[i].data, (size_t)s->texts[i].bytes) };
+        hash = exl2__hash(part, sizeof part);
+    }
+    return hash;
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* cuda_split.h: products of q, k, v and of gate, up whose parts order their inputs differently.
+   takes: a model whose pass was begun; rows in natural order.
+   gives: exl2__cuda_split_qkv, exl2__cuda_split_gate_up.
+   owns:  nothing.
+   next:  cuda_phases.h
+
+   No converter writes such files, but the format allows them. What writes rows for such a matrix has no map, so they
+   are in natural order; here eight of them at a time are put into the order of a part, and multiplied with it alone. */
+#ifndef EXL2__CUDA_SPLIT_H
+#define EXL2__CUDA_SPLIT_H
+
+#include "../../../kernels_src/gather_args.h"
+#include "cuda_product.h"
+
+/* Part `index` as a matrix of its own; its results stay in the columns of the whole. */
+static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
+{
+    exl2__cuda_matrix one = *matrix;
+    one.device.part[0] = matrix->device.part[index];
+    one.device.parts = 1;
+    one.device.interleaved = 0;
+    one.device.strips = one.device.part[0].strips;
+    exl2__cuda_matrix_firsts(&one.device);
+    one.map = matrix->maps[index];
+    return one;
+}
+
+/* out = x * matrix, as a.out says, for a.rows <= EXL2__CUDA_SPLIT_ROWS rows at a.x. */
+static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    uint64_t x = a.x;
+    a.x = m->b.split_x;
+    for (uint32_t i = 0; i < w->device.parts; i++) {
+        exl2__cuda_matrix one = exl2__cuda_split_part(w, i);
+        exl2k_gather_args gather = { .from = x, .to = a.x, .map = one.map, .rows_at = exl2__cuda_rows_at(m),
+                                     .count = w->in, .pitch = a.x_pitch };
+        exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gather, grid, &gather));
+        exl2k_gemv_args part = a;
+        EXL2__TRY(exl2__cuda_product(m, (const exl2__matrix *)(const void *)&one, EXL2__CUDA_STORE, &part, a.rows));
+    }
+    return EXL2_OK;
+}
+
+/* Rows that are normalised by themselves come from a norm of their own, without sums of squares. */
+static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vector *norm, const exl2__matrix *matrix,
+                                          exl2k_gemv_args *a)
+{
+    if (!m->pass.many) {
+        return EXL2_OK;
+    }
+    a->sums_now = a->sums_before = 0;
+    return exl2__cuda_norm_all(m, norm, matrix);
+}
+
+/* a: as for a product of one order. */
+static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+{
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm, layer->qkv, &a));
+    for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
+        a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
+        EXL2__TRY(exl2__cuda_split_rows(m, layer->qkv, a));
+        exl2__cuda_product_next(&a, EXL2__CUDA_STORE, a.rows);
+    }
+    return EXL2_OK;
+}
+
+/* a: as for a product of one order; its h and map are for what joins gate and up. */
+static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+{
+    uint32_t inter = m->plan->shape.inter;
+    exl2k_join_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
+                             .count = inter, .pitch = a.out_pitch };
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm, layer->gate_up, &a));
+    a.out_pitch = 2 * inter;
+    for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
+        a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
+        a.out = m->b.split_out;
+        a.map = 0;
+        EXL2__TRY(exl2__cuda_split_rows(m, layer->gate_up, a));
+        exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_join, grid, &join));
+        join.to += (uint64_t)a.rows * join.pitch * 2;
+        exl2__cuda_product_next(&a, EXL2__CUDA_STORE, a.rows);
+    }
+    return EXL2_OK;
+}
+
+#endif

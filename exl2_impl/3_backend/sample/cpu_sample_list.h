@@ -1,0 +1,194 @@
+/* cpu_sample_list.h: which tokens of a row are still in: scratch of sampling, candidates by id, prefixes in order.
+   takes: a row of logits, its block maxima, memory.
+   gives: exl2__sample_work, exl2__sample_list; collect, weigh, prefix, first, sort.
+   owns:  nothing; scratch is the caller's.
+   next:  cpu_sample_shape.h */
+#ifndef EXL2__CPU_SAMPLE_LIST_H
+#define EXL2__CPU_SAMPLE_LIST_H
+
+#include "../../0_base/arena.h"
+#include "cpu_weight.h"
+
+/* ---- scratch ---- */
+
+/* Tokens that are still in, ascending by id. */
+typedef struct exl2__sample_list {
+    uint32_t *ids;     /* [vocab] */
+    int32_t *keys;     /* [vocab] */
+    uint64_t *weights; /* [vocab] */
+    uint32_t count;
+} exl2__sample_list;
+
+typedef struct exl2__sample_work {
+    const float *logits;
+    uint32_t vocab;
+    int32_t *block_keys;  /* [blocks] largest key */
+    uint64_t *block_sums; /* [blocks] weights on the curve of `slope`; */
+    uint64_t sum;         /* and their sum */
+    float slope;          /* 0 = unknown: the logits have changed since */
+    uint32_t *touched;    /* [vocab / 32] bit: penalty or bias changed the logit */
+    float *raw;           /* [vocab] what it was; set where touched */
+    uint32_t *order[2];   /* [vocab] places in the list, sorted, and memory for sorting */
+    exl2__sample_list list;
+} exl2__sample_work;
+
+static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
+{
+    uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
+    *w = (exl2__sample_work){ 0 };
+    w->vocab = vocab;
+    w->block_keys = (int32_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_keys);
+    w->block_sums = (uint64_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_sums);
+    w->touched = (uint32_t *)exl2__arena_take(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
+    w->raw = (float *)exl2__arena_take(scratch, tokens * sizeof *w->raw);
+    w->order[0] = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->order[0]);
+    w->order[1] = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->order[1]);
+    w->list.ids = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.ids);
+    w->list.keys = (int32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.keys);
+    w->list.weights = (uint64_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.weights);
+}
+
+/* Bytes of scratch for exl2__sample_row, aligned to 64. */
+static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
+{
+    exl2__arena dry = { 0 };
+    exl2__sample_work w;
+    exl2__sample_layout(&dry, vocab, &w);
+    return dry.used;
+}
+
+/* ---- lists ---- */
+
+/* The list becomes the tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
+static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
+{
+    uint32_t count = 0;
+    for (uint32_t begin = 0, block = 0; begin < w->vocab; begin += EXL2__WEIGHT_BLOCK, block++) {
+        if (w->block_keys[block] < least) {
+            continue;
+        }
+        uint32_t end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
+        for (uint32_t id = begin; id < end; id++) {
+            int32_t key = exl2__weight_key(w->logits[id]);
+            w->list.ids[count] = id; /* overwritten by the next token if this one is out */
+            w->list.keys[count] = key;
+            count += key >= least;
+        }
+    }
+    w->list.count = count;
+}
+
+/* The sum of the weights of the row; block_sums hold it by blocks. */
+static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
+{
+    if (w->slope != curve->slope) {
+        w->sum = exl2__weight_sums(curve, w->logits, w->vocab, w->block_sums);
+        w->slope = curve->slope;
+    }
+    return w->sum;
+}
+
+/* Sets the weights of the list; returns their sum. */
+static uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        w->list.weights[i] = exl2__weight_of(curve, w->logits[w->list.ids[i]]);
+        sum += w->list.weights[i];
+    }
+    return sum;
+}
+
+/* A prefix in order: all keys above `key`, and those equal to it, lowest ids first, until they measure `rest`. */
+typedef struct exl2__sample_cut {
+    int32_t key;
+    uint64_t rest;
+} exl2__sample_cut;
+
+/* The shortest prefix that measures at least `need`: the sum of `weights`, or the number of tokens if weights is
+   NULL. 1 <= need <= measure of all. Four passes, a byte of the distance to `top_key` in each. */
+static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
+                                            int32_t top_key, uint64_t need)
+{
+    uint32_t distance = 0, mask = 0; /* of the last key of the prefix: the bytes that are known */
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        uint64_t bins[256] = { 0 };
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t below = (uint32_t)top_key - (uint32_t)keys[i];
+            if ((below & mask) == distance) {
+                bins[below >> shift & 255] += weights ? weights[i] : 1;
+            }
+        }
+        uint32_t bin = 0;
+        while (bin < 255 && bins[bin] < need) {
+            need -= bins[bin++];
+        }
+        distance |= bin << shift;
+        mask |= 255u << shift;
+    }
+    exl2__sample_cut cut = { (int32_t)((uint32_t)top_key - distance), need };
+    return cut;
+}
+
+/* Leaves the tokens of a prefix in the list; `order` [count] and `weighted` as it was cut. */
+static void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut, bool weighted)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        int32_t key = order[i]; /* which may be list->keys, overwritten below */
+        bool tie = key == cut.key && cut.rest > 0;
+        if (tie) {
+            cut.rest -= exl2__min64(cut.rest, weighted ? list->weights[i] : 1);
+        }
+        if (tie || key > cut.key) {
+            list->ids[kept] = list->ids[i];
+            list->keys[kept] = list->keys[i];
+            list->weights[kept] = weighted ? list->weights[i] : 0;
+            kept++;
+        }
+    }
+    list->count = kept;
+}
+
+/* The list becomes the first k tokens in order, or all that are allowed if they are fewer. k > 0. */
+static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
+{
+    uint32_t blocks = exl2__weight_blocks(w->vocab);
+    int32_t least = EXL2__WEIGHT_KEY_LEAST;
+    if (k <= blocks) { /* the k blocks with the largest maxima hold k tokens that are no smaller */
+        int32_t key = exl2__sample_prefix(w->block_keys, NULL, blocks, top_key, k).key;
+        least = key > least ? key : least;
+    }
+    exl2__sample_collect(w, least);
+    if (w->list.count > k) {
+        exl2__sample_cut cut = exl2__sample_prefix(w->list.keys, NULL, w->list.count, top_key, k);
+        exl2__sample_keep_prefix(&w->list, w->list.keys, cut, false);
+    }
+}
+
+/* w->order[0][0 .. count): places in the list by key, descending, ties by lowest id. `keys` [count], at most
+   `top_key`. Four passes, a byte of the distance to `top_key` in each. */
+static const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *keys, int32_t top_key)
+{
+    uint32_t count = w->list.count, *from = w->order[1], *to = w->order[0];
+    for (uint32_t i = 0; i < count; i++) {
+        to[i] = i;
+    }
+    for (uint32_t shift = 0; shift < 32; shift += 8) {
+        uint32_t starts[257] = { 0 }, *other = from;
+        from = to;
+        to = other;
+        for (uint32_t i = 0; i < count; i++) {
+            starts[(((uint32_t)top_key - (uint32_t)keys[from[i]]) >> shift & 255) + 1]++;
+        }
+        for (uint32_t bin = 1; bin < 256; bin++) {
+            starts[bin] += starts[bin - 1];
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            to[starts[((uint32_t)top_key - (uint32_t)keys[from[i]]) >> shift & 255]++] = from[i];
+        }
+    }
+    return to; /* an even number of passes: order[0] */
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* cpu_sample_shape.h: the filters that a plain chain has not: top-a, tail-free, typical, mirostat, temperature behind
+   them, XTC, draws that lean to one end.
+   takes: a list of candidates with their weights.
+   gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_draw_skewed.
+   owns:  nothing.
+   next:  cpu_sample.h */
+#ifndef EXL2__CPU_SAMPLE_SHAPE_H
+#define EXL2__CPU_SAMPLE_SHAPE_H
+
+#include "../../2_graph/phases.h"
+#include "cpu_sample_list.h"
+
+/* Where a formula of ExLlamaV2 0.3.2 is not what its name says, this is the formula that the name says: temperature 0
+   behind the filters is greedy, where it divides by zero (spec 17, defect 20); smoothing divides the temperature once,
+   not once a row (23); top-p keeps the token that reaches the share (24), so does typical, which sorts by |-ln p - H|
+   and not by p + ln p (26); top-a cannot exceed 1 and keeps the likeliest (25); XTC works on any order and takes equal
+   shares from the lowest id on (27); nothing of weight 0 is drawn (28), and the whole range of the random number is
+   used (29). */
+
+/* Any filter or draw of this file is on. */
+static inline bool exl2__sample_is_shaped(const exl2__sampling *s)
+{
+    return s->temperature_last || s->smoothing > 0 || s->top_a > 0 || s->tail_free > 0 || s->typical > 0
+        || s->skew > 0 || s->skew < 0 || s->dynamic_max > s->dynamic_min || s->xtc_probability > 0
+        || s->mirostat_tau > 0;
+}
+
+/* Penalties beyond the repeat penalty over a range. */
+static inline bool exl2__sample_is_penalized(const exl2__sampling *s)
+{
+    return s->frequency_penalty > 0 || s->frequency_penalty < 0 || s->presence_penalty > 0 || s->presence_penalty < 0
+        || (s->penalty_decay > 0 && s->repeat_penalty != 1.0f);
+}
+
+static uint64_t exl2__sample_list_sum(const exl2__sample_list *list)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        sum += list->weights[i];
+    }
+    return sum;
+}
+
+static inline void exl2__sample_copy(exl2__sample_list *list, uint32_t to, uint32_t from)
+{
+    list->ids[to] = list->ids[from];
+    list->keys[to] = list->keys[from];
+    list->weights[to] = list->weights[from];
+}
+
+/* Leaves those that weigh at least `least`. */
+static void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        exl2__sample_copy(list, kept, i); /* overwritten by the next token if this one is out */
+        kept += list->weights[i] >= least;
+    }
+    list->count = kept;
+}
+
+/* The likeliest, lowest id first; count > 0. */
+static uint32_t exl2__sample_best(const exl2__sample_list *list)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < list->count; i++) {
+        best = list->keys[i] > list->keys[best] ? i : best;
+    }
+    return best;
+}
+
+/* Thresholds that follow from the likeliest's share: it always stays. */
+static void exl2__sample_keep_share(exl2__sample_list *list, double weight)
+{
+    uint64_t most = list->weights[exl2__sample_best(list)];
+    exl2__sample_keep_least(list, weight < (double)most ? exl2__max64((uint64_t)weight, 1) : most);
+}
+
+/* Tokens in order of weight; |w[i] - 2 w[i+1] + w[i+2]| is the curvature behind token i. Keeps one token more than
+   those whose curvatures make at most z of all. Shares below 1e-8 do not count, nor do they stay. */
+EXL2__COLD
+static void exl2__sample_tail_free(exl2__sample_work *w, float z)
+{
+    exl2__sample_list *list = &w->list;
+    if (list->count >= 3) {
+        exl2__sample_keep_least(list, exl2__max64(1, (uint64_t)(1e-8 * (double)exl2__sample_list_sum(list))));
+    }
+    if (list->count < 3) {
+        return;
+    }
+    const uint32_t *order = exl2__sample_sort(w, list->keys, list->keys[exl2__sample_best(list)]);
+    uint64_t sums[2] = { 0, 0 }; /* of all; until more than z of it */
+    uint32_t last = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        double limit = pass ? (double)z * (double)sums[0] : 0;
+        for (uint32_t i = 0; i + 2 < list->count; i++) {
+            uint64_t ends = list->weights[order[i]] + list->weights[order[i + 2]];
+            uint64_t middle = 2 * list->weights[order[i + 1]];
+            sums[pass] += ends > middle ? ends - middle : middle - ends;
+            if (pass && (double)sums[1] > limit) {
+                break;
+            }
+            last = i + 1;
+        }
+        if (sums[0] == 0) {
+            return;
+        }
+        last = pass ? last : 0;
+    }
+    int32_t key = list->keys[order[last]];
+    uint32_t place = order[last], kept = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        bool in = list->keys[i] > key || (list->keys[i] == key && i <= place);
+        exl2__sample_copy(list, kept, i);
+        kept += in;
+    }
+    list->count = kept;
+}
+
+/* Binary places below the top, from the logit; 2^25 steps a place. */
+static inline uint32_t exl2__sample_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint32_t i)
+{
+    return exl2__weight_steps(curve, w->logits[w->list.ids[i]]);
+}
+
+/* Mean of the steps, by weight: -log2 p differs from steps by the same for all tokens, so this stands for the entropy,
+   and no logarithm is needed. */
+static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t *sum)
+{
+    double mean = 0;
+    *sum = 0;
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        mean += (double)w->list.weights[i] * (double)exl2__sample_steps(w, curve, i);
+        *sum += w->list.weights[i];
+    }
+    return mean / (double)*sum;
+}
+
+/* The shortest list of those whose -log p lies nearest to the entropy that makes `share` of the sum; equally near ones
+   by lowest id. */
+static void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve *curve, float share)
+{
+    exl2__sample_list *list = &w->list;
+    uint64_t sum;
+    double mean = exl2__sample_mean_steps(w, curve, &sum);
+    int32_t *order = (int32_t *)(void *)w->order[0];
+    for (uint32_t i = 0; i < list->count; i++) {
+        double away = (double)exl2__sample_steps(w, curve, i) - mean;
+        order[i] = -(int32_t)(away < 0 ? -away : away);
+    }
+    uint64_t need = exl2__min64(sum, exl2__max64(1, (uint64_t)((double)share * (double)sum)));
+    exl2__sample_cut cut = exl2__sample_prefix(order, list->weights, list->count, 0, need);
+    exl2__sample_keep_prefix(list, order, cut, true);
+}
+
+/* min + (max - min) * (entropy / its largest value)^exponent */
+static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weight_curve *curve, const exl2__sampling *s)
+{
+    uint64_t sum;
+    double mean = exl2__sample_mean_steps(w, curve, &sum); /* ln(sum / 2^40) + mean * ln 2 = entropy */
+    double entropy = exl2__weight_log(sum) + mean * (0.69314718055994531 / (double)(1u << EXL2__WEIGHT_STEP_LOG2));
+    double part = entropy / log((double)w->list.count);
+    part = part < 0 ? 0 : part > 1 ? 1 : part;
+    return (double)s->dynamic_min
+         + ((double)s->dynamic_max - (double)s->dynamic_min) * pow(part, (double)s->dynamic_exponent);
+}
+
+/* p^(1 / T), the likeliest of the list at 2^40: it may not be the row's. A temperature of 0 counts as 0.01. What
+   weighed nothing may weigh something now, but for smoothing, whose tails have no weight at any temperature. */
+static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve *curve, double temperature)
+{
+    double inverse = 1 / (temperature < 0.01 ? 0.01 : temperature);
+    uint32_t best = exl2__sample_best(&w->list), least = exl2__sample_steps(w, curve, best);
+    exl2__weight_curve now = *curve;
+    now.top_key = w->list.keys[best];
+    now.top = exl2__weight_key_logit(now.top_key);
+    now.slope = (float)((double)curve->slope * inverse);
+    if (!curve->square) {
+        exl2__sample_weigh(w, &now);
+        return;
+    }
+    for (uint32_t i = 0; i < w->list.count; i++) {
+        uint32_t was = exl2__sample_steps(w, curve, i);
+        double steps = (double)(was - least) * inverse;
+        bool out = was == EXL2__WEIGHT_FAR || steps >= EXL2__WEIGHT_FAR;
+        w->list.weights[i] = exl2__weight_exp2(out ? EXL2__WEIGHT_FAR : (uint32_t)steps);
+    }
+}
+
+/* With probability q all tokens of at least the threshold go, but the least likely of them and those that are kept in
+   any case. Drawing that and then a token is drawing from this mixture. */
+EXL2__COLD
+static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
+{
+    double sum = (double)exl2__sample_list_sum(list), least = (double)s->xtc_threshold * sum, gone = 0;
+    uint32_t eligible = 0, last = 0;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        double q = (double)s->xtc_probability, rest = sum - gone;
+        double factor = (1 - q) * rest / (rest + q * gone);
+        for (uint32_t i = 0; i < list->count; i++) {
+            double weight = (double)list->weights[i];
+            if (weight < least || (s->xtc_keeps && s->xtc_keeps(s->xtc_user, (exl2_token)list->ids[i]))) {
+                continue;
+            }
+            if (pass == 0) {
+                last = eligible == 0 || list->weights[i] <= list->weights[last] ? i : last;
+                gone += weight;
+                eligible++;
+            } else if (i != last) {
+                list->weights[i] = (uint64_t)(weight * factor);
+            }
+        }
+        if (eligible < 2) {
+            return;
+        }
+        gone -= pass ? 0 : (double)list->weights[last];
+    }
+}
+
+/* Everything between top-p and the draw; the list is not empty, and stays so. */
+static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
+{
+    exl2__sample_list *list = &w->list;
+    if (s->top_a > 0) { /* p >= a pmax^2 */
+        double most = (double)list->weights[exl2__sample_best(list)];
+        exl2__sample_keep_share(list, (double)s->top_a * most * most / (double)exl2__sample_list_sum(list));
+        exl2__sample_keep_least(list, exl2__max64(1, (uint64_t)(s->min_p * 1099511627776.0f)));
+    }
+    if (s->tail_free > 0) {
+        exl2__sample_tail_free(w, s->tail_free);
+    }
+    if (s->typical > 0 && list->count > 1) {
+        exl2__sample_typical(w, curve, s->typical);
+    }
+    if (s->mirostat_tau > 0) { /* p >= 2^-mu */
+        exl2__sample_keep_share(list, exp2(-(double)s->mirostat_mu) * (double)exl2__sample_list_sum(list));
+    }
+    if (list->count > 1 && s->dynamic_max > s->dynamic_min) {
+        exl2__sample_reshape(w, curve, exl2__sample_dynamic(w, curve, s));
+    } else if (list->count > 1 && s->temperature_last) {
+        exl2__sample_reshape(w, curve, (double)s->temperature);
+    }
+    if (s->xtc_probability > 0) {
+        exl2__sample_xtc(list, s);
+    }
+}
+
+/* Tokens lie on a line from the likeliest to the least likely; the random number u of 0..1 becomes u^exp(-skew). Shares
+   that are the same float are taken by lowest id. */
+EXL2__COLD
+static uint32_t exl2__sample_draw_skewed(exl2__sample_work *w, float skew, uint64_t random)
+{
+    exl2__sample_list *list = &w->list;
+    int32_t top_key = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        list->keys[i] = exl2__weight_key((float)list->weights[i]);
+        top_key = list->keys[i] > top_key ? list->keys[i] : top_key;
+    }
+    const uint32_t *order = exl2__sample_sort(w, list->keys, top_key);
+    double u = pow((double)(random >> 11) * 0x1p-53, exp(-(double)skew));
+    uint64_t sum = exl2__sample_list_sum(list), running = 0;
+    uint64_t target = exl2__min64((uint64_t)(u * (double)sum), sum - 1);
+    uint32_t i = 0;
+    while ((running += list->weights[order[i]]) <= target) {
+        i++;
+    }
+    return order[i];
+}
+
+#endif

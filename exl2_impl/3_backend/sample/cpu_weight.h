@@ -1,0 +1,286 @@
+/* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
+   takes: a row of logits [vocab] f32, any bit pattern.
+   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, block maxima and block sums.
+   owns:  nothing.
+   next:  cpu_sample.h */
+#ifndef EXL2__CPU_WEIGHT_H
+#define EXL2__CPU_WEIGHT_H
+
+#include "../../0_base/bytes.h"
+#include "../../0_base/half.h"
+
+#include <math.h>
+
+/* Sums of integers do not depend on their order, so every backend that repeats this arithmetic picks the same token
+   from the same logits. The float operations in it are one subtraction and one multiplication, in an order that
+   cannot be contracted, and compares are made on bits: -ffast-math changes nothing. */
+
+/* ---- keys: integers in the order of the logits ---- */
+
+#define EXL2__WEIGHT_KEY_INF 0x7F800000                /* of +infinity */
+#define EXL2__WEIGHT_KEY_NONE (-EXL2__WEIGHT_KEY_INF)  /* of -infinity and NaN: the token is not allowed */
+#define EXL2__WEIGHT_KEY_LEAST (-0x7F7FFFFF)           /* of the smallest finite logit */
+
+/* Key of a logit: its magnitude bits, negated if it is negative; so -0 and +0 tie. */
+static inline int32_t exl2__weight_key(float logit)
+{
+    uint32_t bits = exl2__float_bits(logit), size = bits & 0x7FFFFFFFu;
+    if (size > 0x7F800000u) {
+        return EXL2__WEIGHT_KEY_NONE;
+    }
+    return bits >> 31 ? -(int32_t)size : (int32_t)size;
+}
+
+static inline float exl2__weight_key_logit(int32_t key)
+{
+    return exl2__bits_float(key < 0 ? 0x80000000u | (0u - (uint32_t)key) : (uint32_t)key);
+}
+
+/* ---- weights: 2^40 * exp((x - top) / T), in integers ---- */
+
+#define EXL2__WEIGHT_ONE_LOG2 40
+#define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* of the top logit: a sum over 2^24 tokens fits */
+
+#define EXL2__WEIGHT_STEP_LOG2 25           /* exponents are counted in steps of 2^-25 */
+#define EXL2__WEIGHT_FAR 1358954496u        /* 40.5 * 2^25: from there on weights are 0; */
+#define EXL2__WEIGHT_FAR_BITS 0x4EA20000u   /* and as a float */
+
+/* 2^(31 - j / 8), rounded. */
+static const uint32_t exl2__weight_eighths[8] = { 0x80000000u, 0x75606374u, 0x6BA27E65u, 0x62B39509u,
+                                                  0x5A82799Au, 0x52FF6B55u, 0x4C1BF829u, 0x45CAE0F2u };
+
+/* 2^(-t / 8) = 1 - t (C1 - t (C2 - t C3)) for t in [0, 1], as 0.32 fixed point; exact at both ends, else within
+   2.6e-8 (interpolated at the Chebyshev nodes stretched to the ends). */
+#define EXL2__WEIGHT_C1 372128541u
+#define EXL2__WEIGHT_C2 16109532u
+#define EXL2__WEIGHT_C3 445911u
+
+/* 2^40 * 2^(-steps / 2^25) for steps < 41 * 2^25: never rises with `steps`, exactly 2^40 at 0, else within
+   2.7e-8 of its value and 1. */
+static inline uint64_t exl2__weight_exp2(uint32_t steps)
+{
+    uint64_t t = (uint32_t)(steps << 10); /* within the eighth, 0.32 */
+    uint64_t eighth = exl2__weight_eighths[steps >> 22 & 7];
+    uint64_t part = EXL2__WEIGHT_C2 - (t * EXL2__WEIGHT_C3 >> 32);
+    part = t * (EXL2__WEIGHT_C1 - (t * part >> 32)) >> 32; /* 1 - 2^(-t / 8), 0.32 */
+    return ((eighth << 32) - eighth * part) >> (63 - EXL2__WEIGHT_ONE_LOG2 + (steps >> EXL2__WEIGHT_STEP_LOG2));
+}
+
+/* Which weight a logit has: steps = min((top - x) * slope, 40.5 * 2^25), rounded down. */
+typedef struct exl2__weight_curve {
+    int32_t top_key; /* of the largest logit; above EXL2__WEIGHT_KEY_NONE */
+    float top;
+    float slope;     /* 2^25 * log2(e) / T */
+    bool square;     /* smoothing: (top - x)^2 in place of top - x */
+} exl2__weight_curve;
+
+static inline exl2__weight_curve exl2__weight_curve_make(int32_t top_key, float temperature)
+{
+    exl2__weight_curve curve;
+    curve.top_key = top_key;
+    curve.top = exl2__weight_key_logit(top_key);
+    /* A double quotient, because -ffast-math approximates float ones. */
+    curve.slope = (float)(48408812.646245942 / (double)temperature);
+    curve.square = false;
+    return curve;
+}
+
+/* 2^40 * exp(-(factor / T) (x - top)^2); not for exl2__weight_sums. */
+static inline exl2__weight_curve exl2__weight_curve_smooth(int32_t top_key, float temperature, float factor)
+{
+    exl2__weight_curve curve = exl2__weight_curve_make(top_key, temperature);
+    curve.slope = (float)(48408812.646245942 / (double)temperature * (double)factor);
+    curve.square = true;
+    return curve;
+}
+
+/* With +infinity in the row, its tokens weigh 2^40 each and all others nothing. Else relative error: at most
+   2^-25 + u * 2^-23 at u binary places below the top (two roundings of 2^-24 times u ln 2, and the cubic), and
+   less than 1 by rounding down. NaN and -infinity give 0. */
+static inline uint32_t exl2__weight_steps(const exl2__weight_curve *curve, float logit)
+{
+    if (curve->top_key == EXL2__WEIGHT_KEY_INF) {
+        return exl2__weight_key(logit) == EXL2__WEIGHT_KEY_INF ? 0 : EXL2__WEIGHT_FAR;
+    }
+    float distance = curve->top - logit;
+    float below = (curve->square ? distance * distance : distance) * curve->slope;
+    /* NaN and infinity have larger bits than any number that is not negative. */
+    uint32_t bits = exl2__min32(exl2__float_bits(below), EXL2__WEIGHT_FAR_BITS);
+    return (uint32_t)(int32_t)exl2__bits_float(bits);
+}
+
+static inline uint64_t exl2__weight_of(const exl2__weight_curve *curve, float logit)
+{
+    return exl2__weight_exp2(exl2__weight_steps(curve, logit));
+}
+
+/* The smallest key that weighs at least `weight`, which is at most 2^40. Weights never fall as keys rise. */
+static inline int32_t exl2__weight_least_key(const exl2__weight_curve *curve, uint64_t weight)
+{
+    int64_t low = EXL2__WEIGHT_KEY_LEAST, high = curve->top_key;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (exl2__weight_of(curve, exl2__weight_key_logit((int32_t)middle)) >= weight) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return (int32_t)low;
+}
+
+/* High half of the product: floor(a * b / 2^64). */
+static inline uint64_t exl2__weight_scale(uint64_t a, uint64_t b)
+{
+    uint64_t a0 = a & 0xFFFFFFFFu, a1 = a >> 32, b0 = b & 0xFFFFFFFFu, b1 = b >> 32;
+    uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
+    uint64_t other = a0 * b1 + (middle & 0xFFFFFFFFu);
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+}
+
+/* Natural logarithm of weight / 2^40; weight > 0. */
+static inline double exl2__weight_log(uint64_t weight)
+{
+    return log((double)weight) - 27.725887222397812; /* 40 ln 2 */
+}
+
+/* ---- passes over the row, in blocks of 64 logits; the last block may be shorter ---- */
+
+#define EXL2__WEIGHT_BLOCK 64u
+
+static inline uint32_t exl2__weight_blocks(uint32_t vocab)
+{
+    return vocab / EXL2__WEIGHT_BLOCK + (vocab % EXL2__WEIGHT_BLOCK != 0);
+}
+
+static void exl2__weight_maxima_scalar(const float *logits, uint32_t begin, uint32_t end, int32_t *block_keys)
+{
+    for (uint32_t i = begin; i < end; i += EXL2__WEIGHT_BLOCK) {
+        uint32_t stop = exl2__min32(end, i + EXL2__WEIGHT_BLOCK);
+        int32_t most = EXL2__WEIGHT_KEY_NONE;
+        for (uint32_t j = i; j < stop; j++) {
+            int32_t key = exl2__weight_key(logits[j]);
+            most = key > most ? key : most;
+        }
+        block_keys[i / EXL2__WEIGHT_BLOCK] = most;
+    }
+}
+
+static void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const float *logits, uint32_t begin, uint32_t end,
+                                     uint64_t *block_sums)
+{
+    for (uint32_t i = begin; i < end; i += EXL2__WEIGHT_BLOCK) {
+        uint32_t stop = exl2__min32(end, i + EXL2__WEIGHT_BLOCK);
+        uint64_t sum = 0;
+        for (uint32_t j = i; j < stop; j++) {
+            sum += exl2__weight_of(curve, logits[j]);
+        }
+        block_sums[i / EXL2__WEIGHT_BLOCK] = sum;
+    }
+}
+
+#if EXL2__X86_SIMD
+/* The two passes over whole blocks, eight logits at a time: the same integers. */
+EXL2__TARGET_AVX2
+static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32_t *block_keys)
+{
+    const __m256i size_mask = _mm256_set1_epi32(0x7FFFFFFF), infinity = _mm256_set1_epi32(EXL2__WEIGHT_KEY_INF);
+    const __m256i none = _mm256_set1_epi32(EXL2__WEIGHT_KEY_NONE);
+    for (uint32_t b = 0; b < blocks; b++) {
+        __m256i most = none;
+        for (uint32_t j = 0; j < EXL2__WEIGHT_BLOCK; j += 8) {
+            __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(logits + b * EXL2__WEIGHT_BLOCK + j));
+            __m256i size = _mm256_and_si256(bits, size_mask);
+            __m256i key = _mm256_blendv_epi8(_mm256_sign_epi32(size, bits), none, _mm256_cmpgt_epi32(size, infinity));
+            most = _mm256_max_epi32(most, key);
+        }
+        __m128i half = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+        half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4E));
+        half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0xB1));
+        block_keys[b] = _mm_cvtsi128_si32(half);
+    }
+}
+
+/* Four weights from the low halves of 64-bit lanes. eighth, part and t are 0.32 but for the upper halves, which are
+   not looked at; `base` is eighth << 32, `shift` at most 63. */
+EXL2__TARGET_AVX2
+static inline __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i base, __m256i shift)
+{
+    __m256i part = _mm256_srli_epi64(_mm256_mul_epu32(t, _mm256_set1_epi64x(EXL2__WEIGHT_C3)), 32);
+    part = _mm256_sub_epi64(_mm256_set1_epi64x(EXL2__WEIGHT_C2), part);
+    part = _mm256_srli_epi64(_mm256_mul_epu32(t, part), 32);
+    part = _mm256_sub_epi64(_mm256_set1_epi64x(EXL2__WEIGHT_C1), part);
+    part = _mm256_srli_epi64(_mm256_mul_epu32(t, part), 32);
+    return _mm256_srlv_epi64(_mm256_sub_epi64(base, _mm256_mul_epu32(eighth, part)), shift);
+}
+
+/* curve->top is finite. */
+EXL2__TARGET_AVX2
+static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
+                                   uint64_t *block_sums)
+{
+    const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
+    const __m256i far_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_FAR_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const __m256i unit_shift = _mm256_set1_epi32(63 - EXL2__WEIGHT_ONE_LOG2);
+    const __m256i eighths = _mm256_loadu_si256((const __m256i *)(const void *)exl2__weight_eighths);
+    for (uint32_t b = 0; b < blocks; b++) {
+        __m256i sum = _mm256_setzero_si256();
+        for (uint32_t j = 0; j < EXL2__WEIGHT_BLOCK; j += 8) {
+            __m256 x = _mm256_loadu_ps(logits + b * EXL2__WEIGHT_BLOCK + j);
+            __m256 below = _mm256_mul_ps(_mm256_sub_ps(top, x), slope);
+            __m256i bits = _mm256_min_epu32(_mm256_castps_si256(below), far_bits);
+            __m256i steps = _mm256_cvttps_epi32(_mm256_castsi256_ps(bits));
+            __m256i t = _mm256_slli_epi32(steps, 10);
+            __m256i eighth = _mm256_permutevar8x32_epi32(eighths, _mm256_srli_epi32(steps, 22));
+            __m256i shift = _mm256_add_epi32(_mm256_srli_epi32(steps, EXL2__WEIGHT_STEP_LOG2), unit_shift);
+            __m256i even = exl2__weight_exp2_avx2(t, eighth, _mm256_slli_epi64(eighth, 32),
+                                                  _mm256_and_si256(shift, low));
+            __m256i odd = exl2__weight_exp2_avx2(_mm256_srli_epi64(t, 32), _mm256_srli_epi64(eighth, 32),
+                                                 _mm256_andnot_si256(low, eighth), _mm256_srli_epi64(shift, 32));
+            sum = _mm256_add_epi64(sum, _mm256_add_epi64(even, odd));
+        }
+        uint64_t lanes[4];
+        _mm256_storeu_si256((__m256i *)(void *)lanes, sum);
+        block_sums[b] = lanes[0] + lanes[1] + lanes[2] + lanes[3];
+    }
+}
+#endif
+
+/* Writes the largest key of each block, and returns the row's: EXL2__WEIGHT_KEY_NONE if no token is allowed. */
+static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t *block_keys)
+{
+    uint32_t begin = 0;
+#if EXL2__X86_SIMD
+    if (exl2__has_avx2()) {
+        begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
+        exl2__weight_maxima_avx2(logits, vocab / EXL2__WEIGHT_BLOCK, block_keys);
+    }
+#endif
+    exl2__weight_maxima_scalar(logits, begin, vocab, block_keys);
+    int32_t most = EXL2__WEIGHT_KEY_NONE;
+    for (uint32_t b = 0; b < exl2__weight_blocks(vocab); b++) {
+        most = block_keys[b] > most ? block_keys[b] : most;
+    }
+    return most;
+}
+
+/* Writes the sum of the weights of each block, and returns the row's. */
+static uint64_t exl2__weight_sums(const exl2__weight_curve *curve, const float *logits, uint32_t vocab,
+                                  uint64_t *block_sums)
+{
+    uint32_t begin = 0;
+#if EXL2__X86_SIMD
+    if (exl2__has_avx2() && curve->top_key != EXL2__WEIGHT_KEY_INF) {
+        begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
+        exl2__weight_sums_avx2(curve, logits, vocab / EXL2__WEIGHT_BLOCK, block_sums);
+    }
+#endif
+    exl2__weight_sums_scalar(curve, logits, begin, vocab, block_sums);
+    uint64_t sum = 0;
+    for (uint32_t b = 0; b < exl2__weight_blocks(vocab); b++) {
+        sum += block_sums[b];
+    }
+    return sum;
+}
+
+#endif

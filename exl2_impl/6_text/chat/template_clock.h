@@ -1,0 +1,93 @@
+/* template_clock.h: strftime_now.
+   takes: exl2__template_run with its clock, or the one on the wall; a format.
+   gives: exl2__template_strftime.
+   owns:  nothing.
+   next:  template_list.h */
+#ifndef EXL2__TEMPLATE_CLOCK_H
+#define EXL2__TEMPLATE_CLOCK_H
+
+#include "../../0_base/platform.h"
+#include "template_format.h"
+
+static const char exl2__template_days[] = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday ";
+static const char exl2__template_months[] =
+    "January February March April May June July August September October November December ";
+
+/* The index-th word of the list; with `brief` its first three letters. */
+static exl2__template_value exl2__template_word(const char *list, uint32_t index, bool brief)
+{
+    while (index-- > 0) {
+        list = strchr(list, ' ') + 1;
+    }
+    return exl2__template_text(list, brief ? 3 : strcspn(list, " "));
+}
+
+/* Days of a year before its month, 1 to 13. */
+static int32_t exl2__template_days_before(int32_t year, int32_t month)
+{
+    static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
+    bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    return before[month - 1] + (leap && month > 2);
+}
+
+/* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %F %T %D %R %n %t %%, and %- for numbers without zeros.
+ */
+EXL2__COLD
+static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
+                                           exl2__template_value *out)
+{
+    int32_t *t = r->clock;
+    if (t[1] == 0) {
+        exl2__platform_local_time(t);
+    }
+    int32_t day = exl2__template_days_before(t[0], t[1]) + t[2], past = t[0] - 1;
+    uint32_t weekday = (uint32_t)(past * 365 + past / 4 - past / 100 + past / 400 + day) % 7;
+    size_t start = r->used;
+    for (uint32_t i = 0; i < v->count; i++) {
+        const char *at = v->as.text + i;
+        bool plain = i + 2 < v->count && at[1] == '-';
+        char letter = i + 1 < v->count ? at[1 + plain] : 0;
+        char text[32] = { 0 };
+        int32_t number = -1, width = 2;
+        exl2__template_value word = exl2__template_text(text, 0);
+        if (*at != '%') {
+            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+            continue;
+        }
+        switch (letter) {
+        case 'Y': number = t[0]; width = 4; break;
+        case 'y': number = t[0] % 100; break;
+        case 'm': number = t[1]; break;
+        case 'd': case 'e': number = t[2]; break;
+        case 'H': number = t[3]; break;
+        case 'I': number = (t[3] + 11) % 12 + 1; break;
+        case 'M': number = t[4]; break;
+        case 'S': number = t[5]; break;
+        case 'j': number = day; width = 3; break;
+        case 'p': word = exl2__template_text(t[3] < 12 ? "AM" : "PM", 2); break;
+        case 'A': case 'a': word = exl2__template_word(exl2__template_days, weekday, letter == 'a'); break;
+        case 'B': case 'b': case 'h':
+            word = exl2__template_word(exl2__template_months, (uint32_t)(t[1] + 11) % 12, letter != 'B');
+            break;
+        case 'n': word = exl2__template_text("\n", 1); break;
+        case 't': word = exl2__template_text("\t", 1); break;
+        case '%': word = exl2__template_text("%", 1); break;
+        default:
+            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "strftime_now with '%%%c' is not supported",
+                                       letter > ' ' && letter < 127 ? letter : ' ');
+        }
+        if (number >= 0) {
+            size_t bytes = exl2__format(text + 8, 16, "%d", number), pad = 0;
+            while (!plain && bytes + pad < (size_t)width) {
+                text[7 - pad++] = letter == 'e' ? ' ' : '0';
+            }
+            word = exl2__template_text(text + 8 - pad, bytes + pad);
+        }
+        EXL2__TRY(exl2__template_put(r, word.as.text, word.count, exl2__template_marked(r, at)));
+        i += 1u + plain;
+    }
+    *out = exl2__template_since(r, start);
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,309 @@
+/* template_code.h: what a parsed chat template is: a flat program for a stack machine, and the tables of the names
+   (filters, tests, methods, functions) that this interpreter knows.
+   takes: nothing.
+   gives: exl2__template, exl2__template_ins, the operations, the signatures, exl2__template_place.
+   owns:  nothing; template.h makes and frees the program.
+   next:  template_lex.h */
+#ifndef EXL2__TEMPLATE_CODE_H
+#define EXL2__TEMPLATE_CODE_H
+
+#include "../../0_base/arena.h"
+
+#define EXL2__TEMPLATE_SOURCE_MAX (512u << 10) /* bytes; published templates have at most 20 KiB */
+#define EXL2__TEMPLATE_NAMES_MAX 512u          /* variables of one template */
+#define EXL2__TEMPLATE_DEPTH_MAX 64u           /* statements and expressions inside each other */
+#define EXL2__TEMPLATE_ARGS_MAX 8u             /* of one filter, test, method or function */
+
+/* One instruction. Expressions push and pop values; jumps are relative to their own instruction, so that finished
+   code can be moved. */
+typedef struct exl2__template_ins {
+    uint8_t op;     /* exl2__template_op */
+    uint8_t id;     /* which comparison, filter, test, method, function, slice bounds */
+    uint16_t count; /* arguments pushed; frames that stay open */
+    uint32_t a, b;  /* operands: see exl2__template_op */
+    uint32_t at;    /* offset in the source, for messages */
+} exl2__template_ins;
+
+typedef enum exl2__template_op {
+    /* output: a, b = offset and bytes in exl2__template.text */
+    EXL2__TEMPLATE_WRITE, /* constant text */
+    EXL2__TEMPLATE_PRINT, /* pop */
+    /* constants */
+    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes; id = 1: a function called so */
+    EXL2__TEMPLATE_INT,   /* a, b = low and high half */
+    EXL2__TEMPLATE_REAL,  /* a, b = low and high half of the double */
+    EXL2__TEMPLATE_NONE,
+    EXL2__TEMPLATE_BOOL,  /* a */
+    EXL2__TEMPLATE_NO_ELSE, /* what `x if false` is */
+    /* variables: a = index in exl2__template.names */
+    EXL2__TEMPLATE_LOAD,
+    EXL2__TEMPLATE_LOOP,   /* the innermost loop; a, b = its name in the text */
+    EXL2__TEMPLATE_BIND,   /* pop into the innermost scope */
+    EXL2__TEMPLATE_BIND_ATTR, /* pop into the namespace in the variable a; b = attribute, as a name */
+    EXL2__TEMPLATE_UNPACK, /* pop, push its a elements, the first on top */
+    /* parts of values */
+    EXL2__TEMPLATE_ATTR,  /* a, b = name */
+    EXL2__TEMPLATE_ITEM,
+    EXL2__TEMPLATE_SLICE, /* id: bit 0, 1, 2 = start, stop, step were pushed */
+    /* literals: a = elements (pairs) that were pushed */
+    EXL2__TEMPLATE_LIST,
+    EXL2__TEMPLATE_TUPLE,
+    EXL2__TEMPLATE_DICT, /* id = 1: below the pairs lies what they are added to */
+    EXL2__TEMPLATE_NAMESPACE,
+    /* operators */
+    EXL2__TEMPLATE_NEGATE,
+    EXL2__TEMPLATE_POSITIVE,
+    EXL2__TEMPLATE_NOT,
+    EXL2__TEMPLATE_ADD,
+    EXL2__TEMPLATE_SUBTRACT,
+    EXL2__TEMPLATE_MULTIPLY,
+    EXL2__TEMPLATE_DIVIDE,
+    EXL2__TEMPLATE_FLOOR_DIVIDE,
+    EXL2__TEMPLATE_MODULO,
+    EXL2__TEMPLATE_POWER,
+    EXL2__TEMPLATE_CONCAT,  /* a values */
+    EXL2__TEMPLATE_COMPARE, /* id = exl2__template_compare */
+    EXL2__TEMPLATE_CHAIN,   /* a < b < c: compare, jump a with False on top, or go on with b on top */
+    /* calls: id = row of the table, count = values pushed, b = four bits for each: which parameter it is */
+    EXL2__TEMPLATE_FILTER,
+    EXL2__TEMPLATE_TEST,   /* a = 1: negated */
+    EXL2__TEMPLATE_METHOD, /* a = bytes of the name, that stands at `at` */
+    EXL2__TEMPLATE_CALL,
+    /* macros: parameters, then the body; calls push the macro, count values, then a pairs of name and value */
+    EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use */
+    EXL2__TEMPLATE_CALL_MACRO, /* b = bytes of the name, that stands at `at`; id = 1: `caller` lies on top */
+    EXL2__TEMPLATE_PARAMETER,  /* number count, name b; jump a over its default when it was given; id = 1: has one */
+    EXL2__TEMPLATE_RETURN,     /* what the body printed is what the call gives */
+    /* control: a = jump, relative */
+    EXL2__TEMPLATE_JUMP,
+    EXL2__TEMPLATE_UNLESS, /* pop, jump when false */
+    EXL2__TEMPLATE_AND,    /* jump when false and keep it, else pop */
+    EXL2__TEMPLATE_OR,
+    EXL2__TEMPLATE_FOR,    /* pop what is iterated over, open a frame */
+    EXL2__TEMPLATE_NEXT,   /* close inner frames down to `count`, push the next element, or jump */
+    EXL2__TEMPLATE_KEEP,   /* the element fits the loop's condition */
+    EXL2__TEMPLATE_AGAIN,  /* go through the kept elements */
+    EXL2__TEMPLATE_RAN,    /* the body came to its end: no else (continue and break skip this, as in Jinja) */
+    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop's body came to its end */
+    EXL2__TEMPLATE_SCOPE,  /* open a frame whose variables end with it */
+    EXL2__TEMPLATE_CAPTURE, /* open a frame whose output becomes a text */
+    EXL2__TEMPLATE_CAPTURED, /* close it and push the text */
+    EXL2__TEMPLATE_LEAVE,  /* close frames down to `count` */
+    EXL2__TEMPLATE_END
+} exl2__template_op;
+
+typedef enum exl2__template_compare {
+    EXL2__TEMPLATE_EQ, EXL2__TEMPLATE_NE, EXL2__TEMPLATE_LT, EXL2__TEMPLATE_LE,
+    EXL2__TEMPLATE_GT, EXL2__TEMPLATE_GE, EXL2__TEMPLATE_IN, EXL2__TEMPLATE_NOT_IN
+} exl2__template_compare;
+
+typedef enum exl2__template_macro_use { /* what a macro's body mentions */
+    EXL2__TEMPLATE_USES_VARARGS = 1, EXL2__TEMPLATE_USES_KWARGS = 2, EXL2__TEMPLATE_USES_CALLER = 4
+} exl2__template_macro_use;
+
+#define EXL2__TEMPLATE_METHOD_UNKNOWN 255u
+
+typedef struct exl2__template_name {
+    uint32_t at, bytes; /* in exl2__template.text */
+} exl2__template_name;
+
+typedef struct exl2__template {
+    bool present;       /* there is a template, even if it is refused */
+    uint64_t bytes;     /* of the block */
+    void *block;        /* code, names, text */
+    const exl2__template_ins *code;
+    const exl2__template_name *names; /* [name_count] variables */
+    const char *text;   /* the source with line ends as "\n", then the string literals that have escapes */
+    uint32_t name_count;
+    uint32_t stack_max; /* values that expressions hold at a time */
+    uint32_t text_bytes;
+    uint32_t *guard;    /* see exl2__template_guard; NULL: none */
+    uint64_t guard_bytes;
+    exl2_error refused; /* code 0: fine; else what every render of this template returns */
+} exl2__template;
+
+/* ---- names ---- */
+
+/* What stands in a call: X(id, name, parameters, mandatory). Parameters are in order, separated by spaces; "-" has
+   no name of its own, those behind "*" are given by name only. The value on the left of a filter or test and the
+   object of a method do not count. */
+#define EXL2__TEMPLATE_FILTERS(X) \
+    X(ABS, "abs", "", 0) \
+    X(ATTR, "attr", "name", 1) \
+    X(BATCH, "batch", "linecount fill_with", 1) \
+    X(CAPITALIZE, "capitalize", "", 0) \
+    X(CENTER, "center", "width", 0) \
+    X(COUNT, "count", "", 0) \
+    X(D, "d", "default_value boolean", 0) \
+    X(DEFAULT, "default", "default_value boolean", 0) \
+    X(DICTSORT, "dictsort", "case_sensitive by reverse", 0) \
+    X(E, "e", "", 0) \
+    X(ESCAPE, "escape", "", 0) \
+    X(FIRST, "first", "", 0) \
+    X(FLOAT, "float", "default", 0) \
+    X(FORCEESCAPE, "forceescape", "", 0) \
+    X(FORMAT, "format", "- - - - - - - -", 0) \
+    X(GROUPBY, "groupby", "attribute default case_sensitive", 1) \
+    X(INDENT, "indent", "width first blank", 0) \
+    X(INT, "int", "default", 0) \
+    X(ITEMS, "items", "", 0) \
+    X(JOIN, "join", "d attribute", 0) \
+    X(LAST, "last", "", 0) \
+    X(LENGTH, "length", "", 0) \
+    X(LIST, "list", "", 0) \
+    X(LOWER, "lower", "", 0) \
+    X(MAP, "map", "- - - - - - *attribute *default", 0) \
+    X(MAX, "max", "case_sensitive attribute", 0) \
+    X(MIN, "min", "case_sensitive attribute", 0) \
+    X(REJECT, "reject", "- - - - - - -", 0) \
+    X(REJECTATTR, "rejectattr", "- - - - - - -", 1) \
+    X(REPLACE, "replace", "old new count", 2) \
+    X(REVERSE, "reverse", "", 0) \
+    X(ROUND, "round", "precision method", 0) \
+    X(SAFE, "safe", "", 0) \
+    X(SELECT, "select", "- - - - - - -", 0) \
+    X(SELECTATTR, "selectattr", "- - - - - - -", 1) \
+    X(SLICE, "slice", "slices fill_with", 1) \
+    X(SORT, "sort", "reverse case_sensitive attribute", 0) \
+    X(STRING, "string", "", 0) \
+    X(SUM, "sum", "attribute start", 0) \
+    X(TITLE, "title", "", 0) \
+    X(TOJSON, "tojson", "ensure_ascii indent separators sort_keys", 0) \
+    X(TRIM, "trim", "chars", 0) \
+    X(TRUNCATE, "truncate", "length killwords end leeway", 0) \
+    X(UNIQUE, "unique", "case_sensitive attribute", 0) \
+    X(UPPER, "upper", "", 0) \
+    X(WORDCOUNT, "wordcount", "", 0)
+
+#define EXL2__TEMPLATE_TESTS(X) \
+    X(BOOLEAN, "boolean", "", 0) \
+    X(CALLABLE, "callable", "", 0) \
+    X(DEFINED, "defined", "", 0) \
+    X(DIVISIBLEBY, "divisibleby", "num", 1) \
+    X(EQ, "eq", "-", 1) \
+    X(EQUALTO, "equalto", "-", 1) \
+    X(EVEN, "even", "", 0) \
+    X(FALSE, "false", "", 0) \
+    X(FILTER, "filter", "", 0) \
+    X(FLOAT, "float", "", 0) \
+    X(GE, "ge", "-", 1) \
+    X(GREATERTHAN, "greaterthan", "-", 1) \
+    X(GT, "gt", "-", 1) \
+    X(IN, "in", "seq", 1) \
+    X(INTEGER, "integer", "", 0) \
+    X(ITERABLE, "iterable", "", 0) \
+    X(LE, "le", "-", 1) \
+    X(LESSTHAN, "lessthan", "-", 1) \
+    X(LOWER, "lower", "", 0) \
+    X(LT, "lt", "-", 1) \
+    X(MAPPING, "mapping", "", 0) \
+    X(NE, "ne", "-", 1) \
+    X(NONE, "none", "", 0) \
+    X(NUMBER, "number", "", 0) \
+    X(ODD, "odd", "", 0) \
+    X(SAMEAS, "sameas", "other", 1) \
+    X(SEQUENCE, "sequence", "", 0) \
+    X(STRING, "string", "", 0) \
+    X(TEST, "test", "", 0) \
+    X(TRUE, "true", "", 0) \
+    X(UNDEFINED, "undefined", "", 0) \
+    X(UPPER, "upper", "", 0)
+
+#define EXL2__TEMPLATE_METHODS(X) \
+    X(CAPITALIZE, "capitalize", "", 0) \
+    X(CENTER, "center", "- -", 1) \
+    X(CHANGED, "changed", "- - - - - - - -", 0) \
+    X(COPY, "copy", "", 0) \
+    X(COUNT, "count", "-", 1) \
+    X(CYCLE, "cycle", "- - - - - - - -", 1) \
+    X(ENDSWITH, "endswith", "-", 1) \
+    X(FIND, "find", "-", 1) \
+    X(FORMAT, "format", "- - - - - - - -", 0) \
+    X(GET, "get", "- -", 1) \
+    X(INDEX, "index", "-", 1) \
+    X(ISALNUM, "isalnum", "", 0) \
+    X(ISALPHA, "isalpha", "", 0) \
+    X(ISDIGIT, "isdigit", "", 0) \
+    X(ISLOWER, "islower", "", 0) \
+    X(ISSPACE, "isspace", "", 0) \
+    X(ISUPPER, "isupper", "", 0) \
+    X(ITEMS, "items", "", 0) \
+    X(JOIN, "join", "-", 1) \
+    X(KEYS, "keys", "", 0) \
+    X(LJUST, "ljust", "- -", 1) \
+    X(LOWER, "lower", "", 0) \
+    X(LSTRIP, "lstrip", "-", 0) \
+    X(PARTITION, "partition", "-", 1) \
+    X(REMOVEPREFIX, "removeprefix", "-", 1) \
+    X(REMOVESUFFIX, "removesuffix", "-", 1) \
+    X(REPLACE, "replace", "- - -", 2) \
+    X(RFIND, "rfind", "-", 1) \
+    X(RINDEX, "rindex", "-", 1) \
+    X(RJUST, "rjust", "- -", 1) \
+    X(RPARTITION, "rpartition", "-", 1) \
+    X(RSPLIT, "rsplit", "sep maxsplit", 0) \
+    X(RSTRIP, "rstrip", "-", 0) \
+    X(SPLIT, "split", "sep maxsplit", 0) \
+    X(SPLITLINES, "splitlines", "keepends", 0) \
+    X(STARTSWITH, "startswith", "-", 1) \
+    X(STRIP, "strip", "-", 0) \
+    X(SWAPCASE, "swapcase", "", 0) \
+    X(TITLE, "title", "", 0) \
+    X(UPPER, "upper", "", 0) \
+    X(VALUES, "values", "", 0) \
+    X(ZFILL, "zfill", "-", 1)
+
+#define EXL2__TEMPLATE_FUNCTIONS(X) \
+    X(RAISE_EXCEPTION, "raise_exception", "message", 1) \
+    X(RANGE, "range", "- - -", 1) \
+    X(STRFTIME_NOW, "strftime_now", "format", 1)
+
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FILTER_##id,
+typedef enum exl2__template_filter { EXL2__TEMPLATE_FILTERS(X) } exl2__template_filter;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_TEST_##id,
+typedef enum exl2__template_test { EXL2__TEMPLATE_TESTS(X) } exl2__template_test;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_METHOD_##id,
+typedef enum exl2__template_method { EXL2__TEMPLATE_METHODS(X) } exl2__template_method;
+#undef X
+#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FUNCTION_##id,
+typedef enum exl2__template_function { EXL2__TEMPLATE_FUNCTIONS(X) } exl2__template_function;
+#undef X
+
+typedef struct exl2__template_signature {
+    const char *name, *parameters;
+    uint8_t mandatory, id;
+} exl2__template_signature;
+
+static inline bool exl2__template_same(const char *text, size_t bytes, const char *word)
+{
+    return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
+}
+
+/* The row called so in the table of `op` (FILTER, TEST, METHOD, CALL). In the tables a row is its name, NUL, its
+   parameters, NUL, and a digit: how many of them are mandatory. */
+static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
+                                          exl2__template_signature *out)
+{
+#define X(id, name, parameters, mandatory) name "\0" parameters "\0" #mandatory
+    static const char filters[] = EXL2__TEMPLATE_FILTERS(X), tests[] = EXL2__TEMPLATE_TESTS(X),
+                      methods[] = EXL2__TEMPLATE_METHODS(X), functions[] = EXL2__TEMPLATE_FUNCTIONS(X);
+#undef X
+    const char *row = op == EXL2__TEMPLATE_FILTER   ? filters
+                      : op == EXL2__TEMPLATE_TEST   ? tests
+                      : op == EXL2__TEMPLATE_METHOD ? methods
+                                                    : functions;
+    for (uint8_t id = 0; *row; id++) {
+        const char *parameters = row + strlen(row) + 1, *mandatory = parameters + strlen(parameters) + 1;
+        if (exl2__template_same(name, bytes, row)) {
+            exl2__template_signature found = { row, parameters, (uint8_t)(*mandatory - '0'), id };
+            *out = found;
+            return true;
+        }
+        row = mandatory + 1;
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,410 @@
+/* template_emit.h: the parser's hands: the next token, the program that grows, the sentence when something is wrong.
+   A dry parser has no code and only counts, so that the second run writes into a block of exactly that size.
+   takes: exl2__template_lex.
+   gives: exl2__template_parser and its token, name, code and text helpers.
+   owns:  nothing; code, names and text are the caller's.
+   next:  template_operand.h */
+#ifndef EXL2__TEMPLATE_EMIT_H
+#define EXL2__TEMPLATE_EMIT_H
+
+#include "../../0_base/json/json.h"
+#include "template_lex.h"
+
+#define EXL2__TEMPLATE_MOVES_MAX (16u << 20) /* instructions moved for `a if b`, over the whole template */
+
+/* The loop that break and continue refer to. */
+typedef struct exl2__template_parser_loop {
+    uint32_t next;  /* its NEXT */
+    uint32_t exits; /* chain of jumps to its end; 0 = none */
+} exl2__template_parser_loop;
+
+/* Where the parser stands, to come back to. */
+typedef struct exl2__template_parser_place {
+    exl2__template_lex lex;
+    exl2__template_token token;
+} exl2__template_parser_place;
+
+typedef struct exl2__template_parser {
+    exl2__template_lex lex;
+    exl2__template_token token; /* the next one, not used yet */
+    exl2__template_ins *code;   /* NULL: dry */
+    char *pool;                 /* literals with escapes; NULL: dry */
+    uint32_t code_count, pool_bytes, name_count;
+    exl2__template_name names[EXL2__TEMPLATE_NAMES_MAX];
+    uint32_t depth;             /* statements and expressions inside each other */
+    uint32_t frames;            /* open at run time where the code stands */
+    uint32_t stack, stack_max;  /* values on the stack there */
+    uint64_t moves;
+    exl2__template_parser_loop *loop; /* NULL: not in one */
+    bool in_loop_filter;
+    uint32_t macro_uses;        /* exl2__template_macro_use of the macro that is read */
+    exl2__template_ins last;    /* the newest instruction */
+    exl2_error *error;
+} exl2__template_parser;
+
+/* ---- failing ---- */
+
+EXL2__PRINTF(4, 5)
+static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_result code, uint32_t at, const char *format,
+                                            ...)
+{
+    uint32_t line, column;
+    exl2__unicode_place(p->lex.source, at, &line, &column);
+    size_t used =
+        exl2__format(p->error->text, sizeof p->error->text, "chat template line %u, column %u: ", line, column);
+    va_list args;
+    va_start(args, format);
+    exl2__format_list(p->error->text + used, sizeof p->error->text - used, format, args);
+    va_end(args);
+    p->error->code = code;
+    return code;
+}
+
+/* "filter 'x' is not supported" */
+static exl2_result exl2__template_emit_refuse(exl2__template_parser *p, const exl2__template_token *t, const char *what)
+{
+    return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->at, "%s '%.*s' is not supported", what, (int)t->bytes,
+                                    p->lex.source + t->begin);
+}
+
+/* The next token is not the one that the grammar wants. */
+static exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, const char *wanted)
+{
+    const exl2__template_token *t = &p->token;
+    switch (t->kind) {
+    case EXL2__TEMPLATE_TOKEN_END:
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found the end of the template",
+                                        wanted);
+    case EXL2__TEMPLATE_TOKEN_DATA:
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found text", wanted);
+    case EXL2__TEMPLATE_TOKEN_STRING:
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found a string", wanted);
+    default:
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "expected %s, found '%.*s'", wanted, (int)t->bytes,
+                                        p->lex.source + t->begin);
+    }
+}
+
+/* ---- tokens ---- */
+
+static exl2_result exl2__template_emit_advance(exl2__template_parser *p)
+{
+    if (!exl2__template_lex_next(&p->lex, &p->token)) {
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, p->lex.problem_at, "%s", p->lex.problem);
+    }
+    return EXL2_OK;
+}
+
+/* Whether the token is this operator or name. */
+static bool exl2__template_emit_is(const exl2__template_parser *p, exl2__template_token_kind kind, const char *word)
+{
+    return p->token.kind == kind && exl2__template_same(p->lex.source + p->token.begin, p->token.bytes, word);
+}
+
+static bool exl2__template_emit_is_operator(const exl2__template_parser *p, const char *word)
+{
+    return exl2__template_emit_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
+}
+
+static bool exl2__template_emit_is_name(const exl2__template_parser *p, const char *word)
+{
+    return exl2__template_emit_is(p, EXL2__TEMPLATE_TOKEN_NAME, word);
+}
+
+/* Whether the token after the next one is this operator or name. */
+static bool exl2__template_emit_then(const exl2__template_parser *p, exl2__template_token_kind kind, const char *word)
+{
+    exl2__template_lex ahead = p->lex;
+    exl2__template_token t;
+    return exl2__template_lex_next(&ahead, &t) && t.kind == kind &&
+           exl2__template_same(p->lex.source + t.begin, t.bytes, word);
+}
+
+static exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__template_token_kind kind,
+                                              const char *word)
+{
+    if (!exl2__template_emit_is(p, kind, word)) {
+        char quoted[24];
+        exl2__format(quoted, sizeof quoted, "'%s'", word);
+        return exl2__template_emit_unexpected(p, quoted);
+    }
+    return exl2__template_emit_advance(p);
+}
+
+static exl2_result exl2__template_emit_operator(exl2__template_parser *p, const char *word)
+{
+    return exl2__template_emit_expect(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
+}
+
+/* Statements and expressions call it as they begin, and exl2__template_emit_up as they end. */
+static exl2_result exl2__template_emit_down(exl2__template_parser *p)
+{
+    if (p->depth == EXL2__TEMPLATE_DEPTH_MAX) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
+                                        "nesting deeper than %u levels is not supported", EXL2__TEMPLATE_DEPTH_MAX);
+    }
+    p->depth++;
+    return EXL2_OK;
+}
+
+static void exl2__template_emit_up(exl2__template_parser *p)
+{
+    p->depth--;
+}
+
+/* ---- code ---- */
+
+/* Appends; `effect` is what it leaves on the stack less what it takes. Gives the index. */
+static uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template_ins ins, int effect)
+{
+    if (p->code) {
+        p->code[p->code_count] = ins;
+    }
+    p->last = ins;
+    p->stack = (uint32_t)((int)p->stack + effect);
+    p->stack_max = exl2__max32(p->stack_max, p->stack);
+    return p->code_count++;
+}
+
+static uint32_t exl2__template_emit(exl2__template_parser *p, exl2__template_op op, uint32_t a, uint32_t b, uint32_t at,
+                                    int effect)
+{
+    exl2__template_ins ins = { (uint8_t)op, 0, 0, a, b, at };
+    return exl2__template_emit_ins(p, ins, effect);
+}
+
+/* With the number of frames that stay open. */
+static uint32_t exl2__template_emit_frames(exl2__template_parser *p, exl2__template_op op, uint32_t frames, uint32_t at,
+                                           int effect)
+{
+    exl2__template_ins ins = { (uint8_t)op, 0, (uint16_t)frames, 0, 0, at };
+    return exl2__template_emit_ins(p, ins, effect);
+}
+
+/* Lets the jump go to `target`. */
+static void exl2__template_emit_patch(exl2__template_parser *p, uint32_t jump, uint32_t target)
+{
+    if (p->code) {
+        p->code[jump].a = target - jump; /* modulo 2^32: backwards too */
+    }
+}
+
+/* Puts a jump into the chain of those that will have the same target. Index 0 is never a jump. */
+static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain, uint32_t jump)
+{
+    if (p->code) {
+        p->code[jump].a = *chain;
+    }
+    *chain = jump;
+}
+
+/* Lets every jump of the chain go here. */
+static void exl2__template_emit_land(exl2__template_parser *p, uint32_t chain)
+{
+    while (p->code && chain) {
+        uint32_t next = p->code[chain].a;
+        exl2__template_emit_patch(p, chain, p->code_count);
+        chain = next;
+    }
+}
+
+static void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count)
+{
+    for (uint32_t i = 0; i < count / 2; i++) {
+        exl2__template_ins swap = code[i];
+        code[i] = code[count - 1 - i];
+        code[count - 1 - i] = swap;
+    }
+}
+
+/* Exchanges the finished pieces of code [first, second) and [second, end). */
+static exl2_result exl2__template_emit_exchange(exl2__template_parser *p, uint32_t first, uint32_t second, uint32_t at)
+{
+    p->moves += p->code_count - first;
+    if (p->moves > EXL2__TEMPLATE_MOVES_MAX) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "so many inline conditions are not supported");
+    }
+    if (p->code) {
+        exl2__template_emit_reverse(p->code + first, second - first);
+        exl2__template_emit_reverse(p->code + second, p->code_count - second);
+        exl2__template_emit_reverse(p->code + first, p->code_count - first);
+    }
+    return EXL2_OK;
+}
+
+/* Index of a variable's name. */
+static exl2_result exl2__template_emit_name(exl2__template_parser *p, const exl2__template_token *t, uint32_t *index)
+{
+    const char *source = p->lex.source;
+    for (*index = 0; *index < p->name_count; (*index)++) {
+        const exl2__template_name *n = &p->names[*index];
+        if (n->bytes == t->bytes && memcmp(source + n->at, source + t->begin, t->bytes) == 0) {
+            return EXL2_OK;
+        }
+    }
+    if (p->name_count == EXL2__TEMPLATE_NAMES_MAX) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->at, "more than %u variables are not supported",
+                                        EXL2__TEMPLATE_NAMES_MAX);
+    }
+    exl2__template_name made = { t->begin, t->bytes };
+    p->names[p->name_count++] = made;
+    return EXL2_OK;
+}
+
+/* ---- literals ---- */
+
+static void exl2__template_emit_byte(exl2__template_parser *p, uint32_t byte)
+{
+    if (p->pool) {
+        p->pool[p->pool_bytes] = (char)byte;
+    }
+    p->pool_bytes++;
+}
+
+static void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t code)
+{
+    char utf8[4];
+    uint32_t bytes = exl2__json_encode_utf8(code, utf8);
+    for (uint32_t i = 0; i < bytes; i++) {
+        exl2__template_emit_byte(p, (uint8_t)utf8[i]);
+    }
+}
+
+/* \xHH, \uXXXX, \UXXXXXXXX at text[*at]; *at moves behind it. */
+static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
+{
+    const char *text = p->lex.source + t->begin;
+    char kind = text[*at + 1];
+    uint32_t digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8, code = 0;
+    for (uint32_t i = 0; i < digits; i++) {
+        uint32_t digit = *at + 2 + i < t->bytes ? exl2__json_scan_hex((uint8_t)text[*at + 2 + i]) : 16;
+        if (digit == 16) {
+            return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->begin + *at, "\\%c needs %u hexadecimal digits",
+                                            kind, digits);
+        }
+        code = code << 4 | digit;
+    }
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point %x is not supported",
+                                        code);
+    }
+    exl2__template_emit_code_point(p, code);
+    *at += 2 + digits;
+    return EXL2_OK;
+}
+
+/* One escape at text[*at], as Python reads it: an unknown one stays as it is. */
+static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
+{
+    static const char names[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v"; /* pairs: letter, meaning */
+    const char *text = p->lex.source + t->begin;
+    char c = text[*at + 1];
+    if (c == 'x' || c == 'u' || c == 'U') {
+        return exl2__template_emit_coded(p, t, at);
+    }
+    if (c == 'N' || (uint8_t)c >= 0x80) {
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "this escape is not supported");
+    }
+    if (c >= '0' && c <= '7') {
+        uint32_t code = 0, i = *at + 1;
+        while (i < t->bytes && i < *at + 4 && text[i] >= '0' && text[i] <= '7') {
+            code = code * 8 + (uint32_t)(text[i++] - '0');
+        }
+        exl2__template_emit_code_point(p, code);
+        *at = i;
+        return EXL2_OK;
+    }
+    *at += 2;
+    if (c == '\n') {
+        return EXL2_OK;
+    }
+    for (size_t i = 0; i + 1 < sizeof names; i += 2) {
+        if (c == names[i]) {
+            exl2__template_emit_byte(p, (uint8_t)names[i + 1]);
+            return EXL2_OK;
+        }
+    }
+    exl2__template_emit_byte(p, '\\');
+    exl2__template_emit_byte(p, (uint8_t)c);
+    return EXL2_OK;
+}
+
+/* Adjacent string literals, as one text. */
+static exl2_result exl2__template_emit_string(exl2__template_parser *p)
+{
+    exl2__template_token first = p->token;
+    uint32_t pool_begin = p->pool_bytes;
+    EXL2__TRY(exl2__template_emit_advance(p));
+    bool single = p->token.kind != EXL2__TEMPLATE_TOKEN_STRING;
+    if (single && !memchr(p->lex.source + first.begin, '\\', first.bytes)) {
+        exl2__template_emit(p, EXL2__TEMPLATE_TEXT, first.begin, first.bytes, first.at, 1);
+        return EXL2_OK;
+    }
+    for (exl2__template_token t = first;;) {
+        for (uint32_t at = 0; at < t.bytes;) {
+            if (p->lex.source[t.begin + at] == '\\') {
+                EXL2__TRY(exl2__template_emit_escape(p, &t, &at));
+            } else {
+                exl2__template_emit_byte(p, (uint8_t)p->lex.source[t.begin + at++]);
+            }
+        }
+        if (p->token.kind != EXL2__TEMPLATE_TOKEN_STRING) {
+            break;
+        }
+        t = p->token;
+        EXL2__TRY(exl2__template_emit_advance(p));
+    }
+    exl2__template_emit(p, EXL2__TEMPLATE_TEXT, p->lex.bytes + pool_begin, p->pool_bytes - pool_begin, first.at, 1);
+    return EXL2_OK;
+}
+
+/* 12, 1_000, 0x1f, 0b101, 0o17: below 2^63. */
+static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out)
+{
+    char letter = (char)(bytes > 2 ? text[1] | 0x20 : 0);
+    uint32_t base = letter == 'x' ? 16 : letter == 'b' ? 2 : letter == 'o' ? 8 : 10, at = base == 10 ? 0 : 2;
+    bool after_digit = base != 10;
+    *out = 0;
+    for (; at < bytes; at++) {
+        uint32_t digit = exl2__json_scan_hex((uint8_t)text[at]);
+        if (text[at] == '_' && after_digit && at + 1 < bytes) {
+            after_digit = false;
+            continue;
+        }
+        if (digit >= base || !exl2__mul64(*out, base, out) || !exl2__add64(*out, digit, out) || *out > INT64_MAX) {
+            return false;
+        }
+        after_digit = true;
+    }
+    return base != 10 || *out == 0 || text[0] != '0';
+}
+
+static exl2_result exl2__template_emit_number(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    const char *text = p->lex.source + t.begin;
+    uint64_t bits;
+    if (t.kind == EXL2__TEMPLATE_TOKEN_INT) {
+        if (!exl2__template_emit_int_value(text, t.bytes, &bits)) {
+            return exl2__template_emit_refuse(p, &t, "integer");
+        }
+    } else {
+        char plain[48] = { 0 }; /* without underscores */
+        uint32_t bytes = 0;
+        for (uint32_t i = 0; i < t.bytes && bytes < sizeof plain; i++) {
+            plain[bytes] = text[i];
+            bytes += text[i] != '_';
+        }
+        exl2__json_number number = exl2__json_number_read(plain, bytes);
+        double value;
+        if (bytes == sizeof plain || number.cut || !exl2__json_number_f64(&number, &value)) {
+            return exl2__template_emit_refuse(p, &t, "number");
+        }
+        memcpy(&bits, &value, sizeof bits);
+    }
+    exl2__template_emit(p, t.kind == EXL2__TEMPLATE_TOKEN_INT ? EXL2__TEMPLATE_INT : EXL2__TEMPLATE_REAL,
+                        (uint32_t)bits, (uint32_t)(bits >> 32), t.at, 1);
+    return exl2__template_emit_advance(p);
+}
+
+#endif

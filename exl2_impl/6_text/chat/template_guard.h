@@ -1,0 +1,320 @@
+/* template_guard.h: which added tokens a chat template can print, so that no message may forge them.
+   takes: a parsed template, the tokenizer of its model.
+   gives: exl2__template_guard, exl2__template_guard_special.
+   owns:  nothing; a guard belongs to its template or to the caller.
+   next:  template_set.h */
+#ifndef EXL2__TEMPLATE_GUARD_H
+#define EXL2__TEMPLATE_GUARD_H
+
+#include "template.h"
+#include "../tokenizer/vocab.h"
+
+#define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* room for the render of a probe; a larger one is left out */
+#define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
+
+#define EXL2__TEMPLATE_GUARD_NOTHING "\xEF\xA3\xBF" /* U+F8FF, for private use: no normal form changes it */
+
+/* Copies of text on their way to a search. */
+typedef struct exl2__template_guarding {
+    exl2__ctx *c;
+    const exl2__vocab *v;
+    uint32_t *guard;
+    exl2__normal_rules inner;        /* the normalizer without the steps that only touch the ends of a text */
+    exl2__normal_view front;         /* what the normalizer puts before a text */
+    exl2__normal_text valid;         /* text with U+FFFD for what is not UTF-8 */
+    exl2__normal_text rewritten[2], fronts[2];
+    uint64_t allowed;                /* bytes that the normalizer may still make of all that is searched */
+} exl2__template_guarding;
+
+/* White space alone is no marker: it is guarded only where the source itself has it. */
+static bool exl2__template_guard_blank(const exl2__added *added, const exl2__added_token *token)
+{
+    const char *text = added->text + token->at;
+    for (uint32_t at = 0, code; at < token->bytes;) {
+        at += exl2__unicode_next(text + at, token->bytes - at, &code);
+        if (exl2__unicode_class(code) != EXL2__UNICODE_SPACE && code != 0x2581) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Guards the tokens of the set that begin somewhere in the text, each place read as if `front` stood before it. */
+static void exl2__template_guard_search(exl2__template_guarding *g, uint32_t set, const exl2__normal_view *front,
+                                        const char *text, size_t bytes, bool blanks)
+{
+    const exl2__added *added = &g->v->added;
+    uint32_t low = set ? added->raw_count : 0, high = set ? added->count : added->raw_count, depth = 0;
+    bool nexts[256] = { false }; /* bytes that go on behind `front` */
+    for (; depth < front->bytes; depth++) {
+        low = exl2__added_bound(added, low, high, depth, (uint8_t)front->text[depth]);
+        high = exl2__added_bound(added, low, high, depth, (uint8_t)front->text[depth] + 1u);
+    }
+    for (uint32_t i = low; i < high; i++) {
+        const exl2__added_token *token = &added->tokens[i];
+        nexts[(uint8_t)added->text[token->at + (depth < token->bytes ? depth : 0)]] = true;
+    }
+    for (size_t at = 0; at < bytes && low < high; at++) {
+        if (!nexts[(uint8_t)text[at]]) {
+            continue;
+        }
+        uint32_t found = exl2__added_longest_of(added, low, high, depth, text + at, bytes - at);
+        if (found != EXL2__ADDED_NONE && (blanks || !exl2__template_guard_blank(added, &added->tokens[found]))) {
+            g->guard[found / 32] |= 1u << found % 32;
+        }
+    }
+}
+
+/* U+FFFD for what is not UTF-8, as exl2__encode does. */
+static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const char **text, size_t *bytes)
+{
+    if (exl2__unicode_valid(*text, *bytes)) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__normal_reserve(g->c, &g->valid, *bytes * 3));
+    for (size_t at = 0, length; at < *bytes; at += length) {
+        uint32_t code;
+        length = exl2__unicode_next(*text + at, *bytes - at, &code);
+        bool bad = code >= EXL2__UNICODE_BAD;
+        exl2__normal_put(&g->valid, bad ? EXL2__UNICODE_REPLACEMENT : *text + at, bad ? 3 : length, false);
+    }
+    *text = g->valid.text;
+    *bytes = g->valid.used;
+    return EXL2_OK;
+}
+
+/* Text that the template may print: raw tokens in it as it is; normalized ones in what the normalizer makes of it,
+   wherever a message before it may end, so that the normalizer begins anew there. */
+static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const char *text, size_t bytes)
+{
+    static const exl2__normal_view nothing = { 0 };
+    const exl2__added *added = &g->v->added;
+    exl2__template_guard_search(g, 0, &nothing, text, bytes, false);
+    if (added->raw_count == added->count || bytes == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_guard_repair(g, &text, &bytes));
+    exl2__normal_view view = { text, bytes, NULL, 0 };
+    EXL2__TRY(exl2__normal_run(g->c, &g->inner, g->rewritten, &view, &g->allowed));
+    exl2__template_guard_search(g, 1, &nothing, view.text, view.bytes, false);
+    if (g->front.bytes) {
+        exl2__template_guard_search(g, 1, &g->front, view.text, view.bytes, false);
+    }
+    return EXL2_OK;
+}
+
+/* Parts the normalizer into what it does to every text and what it puts before one. */
+static exl2_result exl2__template_guard_normalizer(exl2__template_guarding *g)
+{
+    static const char probe[] = EXL2__TEMPLATE_GUARD_NOTHING;
+    exl2__normal_rules outer = g->v->normal;
+    outer.count = 0;
+    g->inner = outer;
+    for (uint32_t i = 0; i < g->v->normal.count; i++) {
+        const exl2__normal_step *s = &g->v->normal.steps[i];
+        if (s->kind != EXL2__NORMAL_STRIP) {
+            outer.steps[outer.count++] = *s;
+        }
+        if (s->kind != EXL2__NORMAL_STRIP && s->kind != EXL2__NORMAL_PREPEND) {
+            g->inner.steps[g->inner.count++] = *s;
+        }
+    }
+    exl2__normal_view view = { probe, sizeof probe - 1, NULL, 0 };
+    EXL2__TRY(exl2__normal_run(g->c, &outer, g->fronts, &view, &g->allowed));
+    bool kept = view.bytes > 3 && memcmp(view.text + view.bytes - 3, probe, 3) == 0;
+    g->front = (exl2__normal_view){ view.text, kept ? view.bytes - 3 : 0, NULL, 0 };
+    return EXL2_OK;
+}
+
+/* The text that the instruction prints, or pushes for others to print. */
+static size_t exl2__template_guard_constant(const exl2__template *t, const exl2__template_ins *ins, const char **text)
+{
+    bool constant = ins->op == EXL2__TEMPLATE_WRITE || ins->op == EXL2__TEMPLATE_TEXT;
+    *text = constant ? t->text + ins->a : "";
+    return constant ? ins->b : 0;
+}
+
+/* Each constant by itself, then all of them joined, as `+`, `~` and statements between them may do. */
+static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, const exl2__template *t)
+{
+    const char *text;
+    void *memory = NULL;
+    uint64_t bytes = 0, used = 0;
+    for (const exl2__template_ins *ins = t->code; ins->op != EXL2__TEMPLATE_END; ins++) {
+        bytes += exl2__template_guard_constant(t, ins, &text);
+    }
+    if (bytes == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(g->c, bytes, 16, EXL2_MEM_SCRATCH, &memory));
+    char *joined = (char *)memory;
+    exl2_result result = EXL2_OK;
+    for (const exl2__template_ins *ins = t->code; ins->op != EXL2__TEMPLATE_END && result == EXL2_OK; ins++) {
+        size_t length = exl2__template_guard_constant(t, ins, &text);
+        memcpy(joined + used, text, length);
+        used += length;
+        result = exl2__template_guard_text(g, text, length);
+    }
+    if (result == EXL2_OK) {
+        result = exl2__template_guard_text(g, joined, (size_t)bytes);
+    }
+    exl2__free(g->c, memory, bytes, EXL2_MEM_SCRATCH);
+    return result;
+}
+
+/* The tokens that the template prints through variables such as eos_token. */
+static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const exl2__template *t)
+{
+    static const char *const names[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
+    const char *const texts[] = { g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text, NULL };
+    for (uint32_t i = 0; i < t->name_count; i++) {
+        for (size_t role = 0; role < EXL2__COUNT(names); role++) {
+            const exl2__template_name *name = &t->names[i];
+            if (texts[role] && exl2__template_same(t->text + name->at, name->bytes, names[role])) {
+                EXL2__TRY(exl2__template_guard_text(g, texts[role], strlen(texts[role])));
+            }
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Renders a conversation of which every message is one character that no token has. false: the template refuses it. */
+static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__template *t, uint32_t shape,
+                                        void *block, const char **text, size_t *bytes, const uint8_t **marks)
+{
+    static const char *const roles[] = { "system", "user", "assistant", "tool", "user" };
+    static const char *const tools = "[{\"type\": \"function\", \"function\": {\"name\": \"\"}}]";
+    const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = shape == 2 ? tools : NULL };
+    exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
+    exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
+                                NULL };
+    exl2__ctx quiet = *g->c; /* what a probe finds fault with is nobody's failure */
+    exl2__template_run *run;
+    quiet.logger.line = NULL;
+    for (size_t i = 0; i < EXL2__COUNT(roles); i++) {
+        if (shape == 2 || (shape == 1 && i != 3) || (shape == 0 && i == 1)) {
+            messages[in.message_count].role = roles[i];
+            messages[in.message_count++].text = EXL2__TEMPLATE_GUARD_NOTHING;
+        }
+    }
+    if (exl2__template_frame_open(&quiet, t, block, EXL2__TEMPLATE_PROBE_BYTES, &run) < 0) {
+        return false;
+    }
+    run->steps = EXL2__TEMPLATE_STEPS_MAX - EXL2__TEMPLATE_PROBE_STEPS;
+    return exl2__template_set_input(run, &in) == EXL2_OK &&
+           exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
+}
+
+/* What the template computes, such as 'user' | upper: of the renders of three conversations (a question; several turns;
+   a tool's result) all that comes from no message. */
+static exl2_result exl2__template_guard_probes(exl2__template_guarding *g, const exl2__template *t)
+{
+    void *block = NULL;
+    EXL2__TRY(exl2__alloc(g->c, EXL2__TEMPLATE_PROBE_BYTES, 16, EXL2_MEM_SCRATCH, &block));
+    exl2_result result = EXL2_OK;
+    for (uint32_t shape = 0; shape < 3; shape++) {
+        const char *text;
+        const uint8_t *marks;
+        size_t bytes;
+        if (!exl2__template_guard_render(g, t, shape, block, &text, &bytes, &marks)) {
+            continue;
+        }
+        for (size_t begin = 0, end; begin < bytes && result == EXL2_OK; begin = end + 1) {
+            for (end = begin; end < bytes && !(marks[end / 8] >> end % 8 & 1); end++) {
+            }
+            result = exl2__template_guard_text(g, text + begin, end - begin);
+        }
+    }
+    exl2__free(g->c, block, EXL2__TEMPLATE_PROBE_BYTES, EXL2_MEM_SCRATCH);
+    return result;
+}
+
+static exl2_result exl2__template_guard_all(exl2__template_guarding *g, const exl2__template *t)
+{
+    static const exl2__normal_view nothing = { 0 };
+    for (uint32_t set = 0; set < 2; set++) {
+        exl2__template_guard_search(g, set, &nothing, t->text, t->text_bytes, true);
+    }
+    EXL2__TRY(exl2__template_guard_text(g, t->text, t->text_bytes));
+    EXL2__TRY(exl2__template_guard_constants(g, t));
+    EXL2__TRY(exl2__template_guard_names(g, t));
+    return exl2__template_guard_probes(g, t);
+}
+
+/* The tokens that the strings of this JSON object hold. */
+static exl2_result exl2__template_guard_strings(exl2__template_guarding *g, const char *json)
+{
+    exl2__json j;
+    EXL2__TRY(exl2__json_open(g->c, "special_tokens", json, strlen(json), &j));
+    void *memory = NULL;
+    size_t room = j.bytes + 1; /* of any of its strings */
+    exl2_result result = exl2__alloc(g->c, room, 16, EXL2_MEM_GENERAL, &memory);
+    for (uint32_t i = 0; i < j.token_count && result == EXL2_OK; i++) {
+        if (j.tokens[i].kind == EXL2__JSON_STRING) {
+            size_t bytes = exl2__json_text(&j, i, (char *)memory, room);
+            result = exl2__template_guard_text(g, (const char *)memory, bytes);
+        }
+    }
+    exl2__free(g->c, memory, room, EXL2_MEM_GENERAL);
+    exl2__json_close(g->c, &j);
+    return result;
+}
+
+/* Adds to the guard what the template prints or, if there are `special` tokens of the host, what those hold. */
+static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
+                                            const char *special, uint32_t *guard)
+{
+    exl2__template_guarding g = { .c = c, .v = v, .guard = guard };
+    /* what is searched: the host's tokens; or the source, its constants, all of them joined, and three probes */
+    g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
+                                                                        EXL2__TEMPLATE_PROBE_BYTES));
+    g.rewritten[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
+    g.rewritten[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
+    exl2_result result = exl2__template_guard_normalizer(&g);
+    if (result == EXL2_OK) {
+        result = special ? exl2__template_guard_strings(&g, special) : exl2__template_guard_all(&g, t);
+    }
+    exl2__normal_free(c, &g.valid);
+    for (int i = 0; i < 2; i++) {
+        exl2__normal_free(c, &g.rewritten[i]);
+        exl2__normal_free(c, &g.fronts[i]);
+    }
+    return result;
+}
+
+/* Bit i of t->guard: the tokenizer may find its added token number i in text of the template, as <tool_call> in Qwen's;
+   then what a message says is not taken for it, though it is no special token. What is compared has the form in which
+   the tokenizer compares it: a normalized token is looked for in normalized text. */
+EXL2__COLD
+static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__vocab *v)
+{
+    void *memory = NULL;
+    uint64_t bytes = (uint64_t)exl2__bit_words(v->added.count) * sizeof *t->guard;
+    if (!t->block || bytes == 0 || t->guard) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(c, bytes, 16, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, (size_t)bytes);
+    t->guard = (uint32_t *)memory;
+    t->guard_bytes = bytes;
+    return exl2__template_guard_add(c, t, v, NULL, t->guard);
+}
+
+/* The guard for a conversation with special tokens of its own, an object of JSON: a copy of t->guard_bytes, which the
+   caller frees, on failure too. NULL: nothing is guarded. */
+EXL2__COLD
+static exl2_result exl2__template_guard_special(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
+                                                const char *special, uint32_t **out)
+{
+    void *memory = NULL;
+    *out = NULL;
+    if (!t->guard) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(c, t->guard_bytes, 16, EXL2_MEM_GENERAL, &memory));
+    memcpy(memory, t->guard, (size_t)t->guard_bytes);
+    *out = (uint32_t *)memory;
+    return exl2__template_guard_add(c, t, v, special, *out);
+}
+
+#endif

@@ -1,0 +1,397 @@
+/* template_list.h: filters over what can be gone through: map, select, sort, groupby, unique, batch, slice, sum, min,
+   max.
+   takes: exl2__template_run, a value, its arguments (NULL: left out).
+   gives: exl2__template_generator, path, pick, sort, group, unique, extreme, chunks, sum.
+   owns:  nothing.
+   next:  template_method.h */
+#ifndef EXL2__TEMPLATE_LIST_H
+#define EXL2__TEMPLATE_LIST_H
+
+#include "../../0_base/sort.h"
+#include "template_clock.h"
+
+#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* for a look through a table of names */
+
+typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
+
+static bool exl2__template_asks(const exl2__template_value *flag)
+{
+    return flag && exl2__template_truth(flag);
+}
+
+/* Elements that can be gone through once. */
+static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__template_value *items, uint32_t count,
+                                            bool marked, exl2__template_value *out)
+{
+    void *memory = NULL;
+    EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_loop), 8, &memory));
+    exl2__template_loop *state = (exl2__template_loop *)memory;
+    memset(state, 0, sizeof *state);
+    state->items = items;
+    state->count = count;
+    *out = exl2__template_none();
+    out->kind = EXL2__TEMPLATE_KIND_GENERATOR;
+    out->marked = marked;
+    out->as.loop = state;
+    return EXL2_OK;
+}
+
+/* The attribute 'a.b.0' (or an index) of a value; `fallback`, if there is one, for what is not there. */
+static exl2_result exl2__template_path(exl2__template_run *r, const exl2__template_value *v,
+                                       const exl2__template_value *path, const exl2__template_value *fallback,
+                                       exl2__template_value *out)
+{
+    exl2__template_value at = *v, next;
+    bool text = path->kind == EXL2__TEMPLATE_KIND_TEXT;
+    for (uint32_t begin = 0, end; !text || begin <= path->count; begin = end + 1) {
+        const char *dot = text ? (const char *)memchr(path->as.text + begin, '.', path->count - begin) : NULL;
+        end = dot ? (uint32_t)(dot - path->as.text) : path->count;
+        exl2__template_value key = *path;
+        if (text) {
+            key = exl2__template_text(path->as.text + begin, end - begin);
+            int64_t index = 0;
+            uint32_t digits = 0;
+            while (digits < key.count && digits < 9 && key.as.text[digits] >= '0' && key.as.text[digits] <= '9') {
+                index = index * 10 + (key.as.text[digits++] - '0');
+            }
+            key = digits && digits == key.count ? exl2__template_int(index) : key;
+        }
+        EXL2__TRY(exl2__template_step(r, (end - begin) / 16 + 1));
+        EXL2__TRY(exl2__template_item(r, &at, &key, &next));
+        at = next.kind == EXL2__TEMPLATE_KIND_UNDEFINED && fallback ? *fallback : next;
+        if (!text) {
+            break;
+        }
+    }
+    *out = at;
+    return EXL2_OK;
+}
+
+/* The attribute if one is named, in lower case if it is a text and case does not count. */
+static exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__template_value *v,
+                                           const exl2__template_value *path, const exl2__template_value *fallback,
+                                           bool case_counts, exl2__template_value *out)
+{
+    *out = *v;
+    if (path && path->kind != EXL2__TEMPLATE_KIND_NONE) {
+        EXL2__TRY(exl2__template_path(r, v, path, fallback, out));
+    }
+    if (!case_counts && out->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        exl2__template_value key = *out;
+        return exl2__template_case(r, &key, EXL2__TEMPLATE_CASE_LOWER, out);
+    }
+    return EXL2_OK;
+}
+
+/* ---- map, select and their like ---- */
+
+static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out);
+static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
+                                            const exl2__template_value *v, exl2__template_args args, bool *out);
+
+/* The filter or test that the first argument names; the others become its own. row->name NULL: there is no first. */
+static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
+                                        const exl2__template_value **rest, exl2__template_signature *row)
+{
+    static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" },
+                      words[][3] = { "eq", "ne", "lt", "le", "gt", "ge" };
+    uint32_t given = 0;
+    row->name = NULL;
+    if (!args[0]) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
+    if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_refuse(r, "a filter or test with this name");
+    }
+    bool found = exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row);
+    for (uint32_t i = 0; op == EXL2__TEMPLATE_TEST && !found && i < EXL2__COUNT(signs); i++) {
+        found = exl2__template_same(args[0]->as.text, args[0]->count, signs[i]) &&
+                exl2__template_signature_find(op, words[i], 2, row);
+    }
+    if (!found) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
+                                   op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
+                                   args[0]->as.text);
+    }
+    memset(rest, 0, EXL2__TEMPLATE_ARGS_MAX * sizeof *rest);
+    for (uint32_t i = 1; i < EXL2__TEMPLATE_ARGS_MAX && args[i]; i++) {
+        rest[given++] = args[i];
+    }
+    uint32_t room = row->parameters[0] != 0;
+    for (const char *c = row->parameters; *c; c++) {
+        room += *c == ' ';
+    }
+    if (given < row->mandatory || given > room) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' got %u argument(s)", row->name, given);
+    }
+    return EXL2_OK;
+}
+
+/* Arguments 6 and 7 are attribute and default. */
+static exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
+                                      exl2__template_value *out)
+{
+    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *plain[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+    exl2__template_signature row;
+    exl2__template_value items, *made = NULL;
+    for (uint32_t i = 0; i < 6; i++) {
+        plain[i] = args[i];
+    }
+    if (!args[6] == !args[0]) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
+    }
+    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, plain, rest, &row));
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXL2__TRY(
+            row.name ? exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i])
+                : exl2__template_path(r, &items.as.items[i], args[6], args[7], &made[i]));
+    }
+    return exl2__template_generator(r, made, items.count, v->marked, out);
+}
+
+/* select, reject: the elements of which the test (none: truth) is `wanted`; with a path, of which its attribute's is.
+ */
+static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
+                                       bool wanted, exl2__template_args args, exl2__template_value *out)
+{
+    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+    exl2__template_signature row;
+    exl2__template_value items, part, *made = NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
+        own[i] = args[i + by_attribute];
+    }
+    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_TEST, own, rest, &row));
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        part = items.as.items[i];
+        EXL2__TRY(exl2__template_step(r, 1));
+        if (by_attribute) {
+            EXL2__TRY(exl2__template_path(r, &items.as.items[i], args[0], NULL, &part));
+        }
+        bool holds = !row.name && exl2__template_truth(&part);
+        if (row.name) {
+            EXL2__TRY(exl2__template_test_call(r, (exl2__template_test)row.id, &part, rest, &holds));
+        }
+        if (holds == wanted) {
+            made[count++] = items.as.items[i];
+        }
+    }
+    return exl2__template_generator(r, made, count, v->marked, out);
+}
+
+/* ---- order ---- */
+
+typedef struct exl2__template_sorting {
+    exl2__template_run *r;
+    const exl2__template_value *keys;
+    uint32_t *order;
+    bool down;
+    exl2_result result;
+} exl2__template_sorting;
+
+/* Equal keys stay in their order. */
+static bool exl2__template_sort_less(const void *items, uint32_t a, uint32_t b)
+{
+    exl2__template_sorting *s = (exl2__template_sorting *)(uintptr_t)items;
+    int order = 0;
+    if (s->result == EXL2_OK) {
+        s->result = exl2__template_step(s->r, 1);
+    }
+    if (s->result == EXL2_OK) {
+        s->result = exl2__template_order(s->r, &s->keys[s->order[a]], &s->keys[s->order[b]], "<", &order);
+    }
+    order = s->down ? -order : order;
+    return order ? order < 0 : s->order[a] < s->order[b];
+}
+
+static void exl2__template_sort_swap(void *items, uint32_t a, uint32_t b)
+{
+    uint32_t *order = ((exl2__template_sorting *)items)->order, swap = order[a];
+    order[a] = order[b];
+    order[b] = swap;
+}
+
+/* *order: places of the keys, ascending (or down). */
+static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__template_value *keys, uint32_t count,
+                                            bool down, uint32_t **order)
+{
+    void *memory = NULL;
+    EXL2__TRY(exl2__template_take(r, (uint64_t)count * sizeof **order, 8, &memory));
+    *order = (uint32_t *)memory;
+    for (uint32_t i = 0; i < count; i++) {
+        (*order)[i] = i;
+    }
+    exl2__template_sorting s = { r, keys, *order, down, EXL2_OK };
+    exl2__sort_items items = { &s, exl2__template_sort_less, exl2__template_sort_swap };
+    exl2__sort(&items, count);
+    return s.result;
+}
+
+/* The elements in the order of their keys, and the keys. */
+static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__template_value *v,
+                                         const exl2__template_value *path, const exl2__template_value *fallback,
+                                         bool case_counts, bool down, exl2__template_value *out,
+                                         exl2__template_value **sorted_keys)
+{
+    exl2__template_value items, *keys = NULL, *made = NULL;
+    uint32_t *order = NULL;
+    if (path && path->kind == EXL2__TEMPLATE_KIND_TEXT && memchr(path->as.text, ',', path->count)) {
+        return exl2__template_refuse(r, "sorting by several attributes");
+    }
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, (uint64_t)items.count * 2, &keys));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, fallback, case_counts, &keys[i]));
+    }
+    EXL2__TRY(exl2__template_sort_keys(r, keys, items.count, down, &order));
+    for (uint32_t i = 0; i < items.count; i++) {
+        made[i] = items.as.items[order[i]];
+        keys[items.count + i] = keys[order[i]];
+    }
+    *sorted_keys = keys + items.count;
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, made, items.count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* (key, [elements]) for every key, ascending. */
+static exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
+                                        exl2__template_value *out)
+{
+    exl2__template_value items, *keys = NULL, *made = NULL;
+    uint32_t count = 0;
+    EXL2__TRY(exl2__template_sorted(r, v, args[0], args[1], exl2__template_asks(args[2]), false, &items, &keys));
+    EXL2__TRY(exl2__template_take_values(r, (uint64_t)items.count * 3, &made));
+    for (uint32_t i = 0, first = 0; i < items.count; i++) {
+        bool same = false;
+        if (i + 1 < items.count) {
+            EXL2__TRY(exl2__template_equal(r, &keys[i], &keys[i + 1], 0, &same));
+        }
+        if (!same) {
+            exl2__template_value *pair = made + items.count + (size_t)count * 2;
+            EXL2__TRY(exl2__template_path(r, &items.as.items[first], args[0], args[1], &pair[0]));
+            pair[1] = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items.as.items + first, i + 1 - first);
+            pair[1].marked = v->marked;
+            made[count] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pair, 2);
+            made[count++].marked = v->marked;
+            first = i + 1;
+        }
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, made, count);
+    out->marked = v->marked;
+    return EXL2_OK;
+}
+
+/* dictsort(case_sensitive, by, reverse) */
+static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
+                                           exl2__template_args args, exl2__template_value *out)
+{
+    const exl2__template_value *by = args[1];
+    bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
+    exl2__template_value *keys = NULL, index = exl2__template_int(values);
+    if (by && !values &&
+        !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
+    }
+    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(args[0]), exl2__template_asks(args[2]),
+                                 out, &keys);
+}
+
+/* min and max. */
+static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__template_value *v, bool largest,
+                                          exl2__template_args args, exl2__template_value *out)
+{
+    exl2__template_value items, best = exl2__template_none(), key;
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
+    for (uint32_t i = 0; i < items.count; i++) {
+        int order = -1;
+        EXL2__TRY(exl2__template_step(r, 1));
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &key));
+        if (i) {
+            EXL2__TRY(exl2__template_order(r, &key, &best, largest ? ">" : "<", &order));
+            order = largest ? -order : order;
+        }
+        if (order < 0) {
+            best = key;
+            *out = items.as.items[i];
+        }
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
+                                         exl2__template_value *out)
+{
+    exl2__template_value items, *made = NULL, *keys = NULL;
+    uint32_t count = 0;
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &keys));
+    for (uint32_t i = 0; i < items.count; i++) {
+        bool same = false;
+        EXL2__TRY(
+            exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &keys[count]));
+        EXL2__TRY(exl2__template_check_key(r, &keys[count], 0));
+        for (uint32_t k = 0; k < count && !same; k++) {
+            EXL2__TRY(exl2__template_equal(r, &keys[k], &keys[count], 0, &same));
+        }
+        made[count] = items.as.items[i];
+        count += !same;
+    }
+    return exl2__template_generator(r, made, count, v->marked, out);
+}
+
+static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
+                                      exl2__template_value *out)
+{
+    exl2__template_value items, part;
+    *out = args[1] ? *args[1] : exl2__template_int(0);
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    for (uint32_t i = 0; i < items.count; i++) {
+        exl2__template_value sum = *out;
+        EXL2__TRY(exl2__template_step(r, 1));
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[0], NULL, true, &part));
+        EXL2__TRY(exl2__template_arithmetic(r, EXL2__TEMPLATE_ADD, &sum, &part, out));
+    }
+    return EXL2_OK;
+}
+
+/* batch: lists of `size` elements, the last filled up; slice: `size` lists, those that are shorter filled up. */
+static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
+                                         exl2__template_args args, exl2__template_value *out)
+{
+    exl2__template_value items, *made = NULL, *part = NULL;
+    bool fill = args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE;
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    if (!exl2__template_is_integer(args[0]) || args[0]->as.integer <= 0 || args[0]->as.integer > UINT32_MAX) {
+        return exl2__template_refuse(r, "batch or slice with this size");
+    }
+    uint32_t size = (uint32_t)args[0]->as.integer, at = 0;
+    uint32_t lists = batch ? (uint32_t)(((uint64_t)items.count + size - 1) / size) : size;
+    EXL2__TRY(exl2__template_take_values(r, lists, &made));
+    for (uint32_t i = 0; i < lists; i++) {
+        uint32_t left = items.count - at;
+        bool longer = !batch && i < items.count % size;
+        uint32_t taken = batch ? exl2__min32(size, left) : items.count / size + longer;
+        uint32_t room = batch ? (fill ? size : taken) : taken + (fill && !longer);
+        EXL2__TRY(exl2__template_take_values(r, room, &part));
+        for (uint32_t k = 0; k < room; k++) {
+            part[k] = k < taken ? items.as.items[at + k] : *args[1];
+        }
+        at += taken;
+        made[i] = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, part, room);
+        made[i].marked = v->marked;
+    }
+    return exl2__template_generator(r, made, lists, v->marked, out);
+}
+
+#endif

@@ -1,0 +1,421 @@
+/* template_value.h: what a template computes with, and the caller's block that holds it all: values grow from its
+   front, pieces of output from its back, and behind both lies one mark per byte: "came from a message".
+   takes: exl2__template and a block.
+   gives: exl2__template_value, exl2__template_run, room, marks, steps, failures.
+   owns:  nothing; the block is the caller's, values in it are never changed nor freed (namespaces are changed).
+   next:  template_text.h */
+#ifndef EXL2__TEMPLATE_VALUE_H
+#define EXL2__TEMPLATE_VALUE_H
+
+#include "template_code.h"
+#include "../unicode/unicode.h"
+
+#define EXL2__TEMPLATE_STEPS_MAX (10u << 20)
+#define EXL2__TEMPLATE_BLOCK_MAX (64u << 20) /* a render that needs a larger block is refused */
+#define EXL2__TEMPLATE_VALUE_DEPTH 80u       /* lists in lists; JSON brings 64 */
+#define EXL2__TEMPLATE_CALLS_MAX 32u         /* macros inside each other */
+#define EXL2__TEMPLATE_FRAMES_MAX 128u       /* loops and blocks inside each other, over all calls */
+
+typedef enum exl2__template_kind {
+    EXL2__TEMPLATE_KIND_UNDEFINED,
+    EXL2__TEMPLATE_KIND_NONE,
+    EXL2__TEMPLATE_KIND_BOOL,
+    EXL2__TEMPLATE_KIND_INT,
+    EXL2__TEMPLATE_KIND_REAL,
+    EXL2__TEMPLATE_KIND_TEXT,
+    EXL2__TEMPLATE_KIND_LIST,
+    EXL2__TEMPLATE_KIND_TUPLE,
+    EXL2__TEMPLATE_KIND_RANGE, /* its numbers, as a list has them */
+    EXL2__TEMPLATE_KIND_VIEW,  /* what items(), keys() and values() give: can be gone through, not indexed */
+    EXL2__TEMPLATE_KIND_DICT,
+    EXL2__TEMPLATE_KIND_NAMESPACE,
+    EXL2__TEMPLATE_KIND_LOOP,
+    EXL2__TEMPLATE_KIND_GENERATOR, /* what map() and its like give: as.loop, can be gone through once */
+    EXL2__TEMPLATE_KIND_MACRO,
+    EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; its name is the text */
+} exl2__template_kind;
+
+typedef enum exl2__template_why { /* why a value is undefined; text = the name, owner = kind of the object */
+    EXL2__TEMPLATE_NO_VARIABLE,
+    EXL2__TEMPLATE_NO_ATTRIBUTE,
+    EXL2__TEMPLATE_NO_ELEMENT,
+    EXL2__TEMPLATE_NO_BRANCH /* `x if false`; count = offset in the source */
+} exl2__template_why;
+
+typedef struct exl2__template_entry exl2__template_entry;
+typedef struct exl2__template_space_of exl2__template_space_of;
+typedef struct exl2__template_loop exl2__template_loop;
+typedef struct exl2__template_macro exl2__template_macro;
+
+typedef struct exl2__template_value {
+    uint8_t kind;   /* exl2__template_kind */
+    bool marked; /* from a message or tool: digits and brackets that print it are marked too. Text has its own marks */
+    uint8_t why, owner; /* of an undefined value; why of a text: 1 when it is safe (escaped for HTML) */
+    uint32_t count; /* bytes, elements, entries */
+    union {
+        int64_t integer; /* INT, BOOL */
+        double real;
+        const char *text;
+        const struct exl2__template_value *items;
+        const exl2__template_entry *entries; /* in order of insertion */
+        exl2__template_space_of *space;
+        exl2__template_loop *loop;
+        const exl2__template_macro *macro;
+    } as;
+} exl2__template_value;
+
+struct exl2__template_entry {
+    exl2__template_value key, value;
+};
+
+struct exl2__template_space_of { /* a namespace: the one thing that changes */
+    exl2__template_entry *entries;
+    uint32_t count, room;
+};
+
+struct exl2__template_loop {
+    const exl2__template_value *items;
+    uint32_t count, at; /* at: next element */
+    uint32_t depth;     /* loops around it */
+    uint32_t kept_count;
+    bool ran;           /* a body came to its end */
+    exl2__template_value *kept;   /* elements that meet the condition; NULL: there is none */
+    exl2__template_value changed; /* what loop.changed() was asked last */
+};
+
+struct exl2__template_macro {
+    const exl2__template_ins *first;
+    uint32_t frames;          /* open around it, in the call `depth` that is number `serial` */
+    uint32_t depth, serial, uses;
+};
+
+typedef struct exl2__template_piece { /* of the output, in order */
+    const char *text;
+    size_t bytes;
+} exl2__template_piece;
+
+typedef struct exl2__template_binding {
+    exl2__template_value value;
+    uint32_t frame; /* that it belongs to; 0 = the template's own */
+    bool bound;
+} exl2__template_binding;
+
+/* What a frame must put back when it closes; those given back are used again. */
+typedef struct exl2__template_undo {
+    struct exl2__template_undo *next;
+    exl2__template_binding before;
+    uint32_t name;
+} exl2__template_undo;
+
+typedef struct exl2__template_frame {
+    exl2__template_undo *undo;
+    exl2__template_loop *loop; /* of a loop, NULL for others */
+    uint32_t pieces;           /* of output when a capture began */
+    bool capture;
+} exl2__template_frame;
+
+/* One call of a macro; number 0 is the template itself. Its variables are those around the macro's definition. */
+typedef struct exl2__template_context {
+    exl2__template_binding *variables; /* [program->name_count] */
+    exl2__template_value *stack;       /* [program->stack_max] */
+    const exl2__template_value *given; /* arguments: count values, then pairs */
+    const exl2__template_ins *back;    /* the call */
+    uint32_t top, base;                /* values on the stack; frames below its own */
+    uint32_t count, pairs, serial;
+} exl2__template_context;
+
+typedef struct exl2__template_run {
+    exl2__ctx *c;
+    const exl2__template *program;
+    const exl2__template_ins *now; /* for messages; NULL before the first */
+    uint8_t *block, *marks;        /* marks: bit i of it belongs to block[i] */
+    size_t used, room;             /* bytes of values; bytes that values and pieces share */
+    uint32_t pieces, steps, top, frames;
+    bool largest;                  /* no larger block may follow */
+    bool trusted;                  /* what is read now may hold markers */
+    exl2__template_value *stack;       /* of the innermost call */
+    exl2__template_binding *variables;
+    uint32_t base, depth, serial;      /* its frames begin above base; calls inside each other; calls so far */
+    int32_t clock[6];                  /* for strftime_now: year, month, day, hour, minute, second */
+    const exl2__template_ins *next;    /* where a call or return goes; NULL: on */
+    exl2__template_undo *free_undo;
+    exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
+    exl2__template_frame frame[EXL2__TEMPLATE_FRAMES_MAX]; /* frame 0: the template's own */
+} exl2__template_run;
+
+/* ---- failing ---- */
+
+/* Says where in the template. */
+EXL2__PRINTF(3, 4)
+static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, const char *format, ...)
+{
+    char text[sizeof r->c->error.text];
+    va_list args;
+    va_start(args, format);
+    exl2__format_list(text, sizeof text, format, args);
+    va_end(args);
+    if (!r->now) {
+        return exl2__fail(r->c, code, "chat template: %s", text);
+    }
+    uint32_t line, column;
+    exl2__unicode_place(r->program->text, r->now->at, &line, &column);
+    return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
+}
+
+static exl2_result exl2__template_refuse(exl2__template_run *r, const char *what)
+{
+    return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s is not supported", what);
+}
+
+/* Counts work, so that every template ends soon: each operation counts the elements and, 16 to a step, the bytes that
+   it touches. A step takes less than 200 ns; tests/unit/template_cost.c measures that. */
+static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
+{
+    if (cost > EXL2__TEMPLATE_STEPS_MAX - r->steps) {
+        return exl2__template_fail(r, EXL2_ERR_BUDGET, "more than %u steps", EXL2__TEMPLATE_STEPS_MAX);
+    }
+    r->steps += (uint32_t)cost;
+    return EXL2_OK;
+}
+
+/* How far the double is from 1, in powers of two: its decimal digits need so much long arithmetic. */
+static uint32_t exl2__template_real_size(double real)
+{
+    uint64_t bits;
+    memcpy(&bits, &real, sizeof bits);
+    uint32_t power = (uint32_t)(bits >> 52 & 0x7FF);
+    return bits << 1 == 0 ? 0 : power > 1023 ? power - 1023 : 1023 - power;
+}
+
+/* ---- room ---- */
+
+static exl2_result exl2__template_full(exl2__template_run *r)
+{
+    if (r->largest) {
+        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB",
+                                   EXL2__TEMPLATE_BLOCK_MAX >> 20);
+    }
+    return EXL2_ERR_TOO_SMALL; /* quietly: the caller comes back with a larger block */
+}
+
+/* Room at the front of the block, aligned to `align` (at most 16, a power of two). */
+static exl2_result exl2__template_take(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
+{
+    uint64_t start = exl2__align_up(r->used, align);
+    uint64_t limit = r->room - (uint64_t)r->pieces * sizeof(exl2__template_piece);
+    if (start > limit || bytes > limit - start) {
+        return exl2__template_full(r);
+    }
+    *out = r->block + start;
+    r->used = (size_t)(start + bytes);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_take_values(exl2__template_run *r, uint64_t count, exl2__template_value **out)
+{
+    void *memory = NULL;
+    EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
+    EXL2__TRY(exl2__template_take(r, count * sizeof **out, 8, &memory));
+    *out = (exl2__template_value *)memory;
+    return EXL2_OK;
+}
+
+/* ---- marks ---- */
+
+static bool exl2__template_owned(const exl2__template_run *r, const char *text)
+{
+    uintptr_t at = (uintptr_t)text, base = (uintptr_t)r->block;
+    return at >= base && at < base + r->room;
+}
+
+static void exl2__template_mark(exl2__template_run *r, const char *text, size_t bytes, bool mark)
+{
+    size_t at = (size_t)(text - (const char *)r->block), end = at + bytes;
+    for (; at < end && at % 8; at++) {
+        r->marks[at / 8] = (uint8_t)((r->marks[at / 8] & ~(1u << at % 8)) | (uint32_t)mark << at % 8);
+    }
+    if (at < end) {
+        memset(r->marks + at / 8, mark ? 0xFF : 0, (end - at) / 8);
+        at += (end - at) / 8 * 8;
+    }
+    for (; at < end; at++) {
+        r->marks[at / 8] = (uint8_t)((r->marks[at / 8] & ~(1u << at % 8)) | (uint32_t)mark << at % 8);
+    }
+}
+
+/* Copies bytes with their marks. Text outside the block (the template's, special tokens) has none. */
+static void exl2__template_copy(exl2__template_run *r, char *to, const char *from, size_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    memcpy(to, from, bytes);
+    if (!exl2__template_owned(r, from)) {
+        exl2__template_mark(r, to, bytes, false);
+        return;
+    }
+    size_t at = (size_t)(to - (char *)r->block), source = (size_t)(from - (const char *)r->block);
+    for (size_t i = 0; i < bytes; i++) {
+        uint32_t bit = (uint32_t)r->marks[(source + i) / 8] >> (source + i) % 8 & 1u;
+        r->marks[(at + i) / 8] = (uint8_t)((r->marks[(at + i) / 8] & ~(1u << (at + i) % 8)) | bit << (at + i) % 8);
+    }
+}
+
+/* ---- making values ---- */
+
+static inline exl2__template_value exl2__template_none(void)
+{
+    exl2__template_value v = { EXL2__TEMPLATE_KIND_NONE, false, 0, 0, 0, { 0 } };
+    return v;
+}
+
+static inline exl2__template_value exl2__template_int(int64_t integer)
+{
+    exl2__template_value v = { EXL2__TEMPLATE_KIND_INT, false, 0, 0, 0, { 0 } };
+    v.as.integer = integer;
+    return v;
+}
+
+static inline exl2__template_value exl2__template_bool(bool truth)
+{
+    exl2__template_value v = exl2__template_int(truth);
+    v.kind = EXL2__TEMPLATE_KIND_BOOL;
+    return v;
+}
+
+static inline exl2__template_value exl2__template_real(double real)
+{
+    exl2__template_value v = { EXL2__TEMPLATE_KIND_REAL, false, 0, 0, 0, { 0 } };
+    v.as.real = real;
+    return v;
+}
+
+static inline exl2__template_value exl2__template_text(const char *text, size_t bytes)
+{
+    exl2__template_value v = { EXL2__TEMPLATE_KIND_TEXT, false, 0, 0, (uint32_t)bytes, { 0 } };
+    v.as.text = text;
+    return v;
+}
+
+static inline exl2__template_value exl2__template_items(exl2__template_kind kind, const exl2__template_value *items,
+                                                        uint32_t count)
+{
+    exl2__template_value v = { (uint8_t)kind, false, 0, 0, count, { 0 } };
+    v.as.items = items;
+    return v;
+}
+
+static inline exl2__template_value exl2__template_undefined(exl2__template_why why, const exl2__template_value *owner,
+                                                            const char *name, size_t bytes)
+{
+    exl2__template_value v = exl2__template_text(name, bytes);
+    v.kind = EXL2__TEMPLATE_KIND_UNDEFINED;
+    v.why = (uint8_t)why;
+    v.owner = owner ? owner->kind : 0;
+    return v;
+}
+
+/* Room for a text of exactly `bytes`, for the caller to fill and mark. */
+static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
+                                            char **text)
+{
+    void *memory = NULL;
+    EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + 1, UINT32_MAX)));
+    EXL2__TRY(exl2__template_take(r, bytes, 1, &memory));
+    *text = (char *)memory;
+    *out = exl2__template_text(*text, (size_t)bytes);
+    return EXL2_OK;
+}
+
+/* A copy whose bytes are all marked or all not. */
+static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *text, size_t bytes, bool mark,
+                                            exl2__template_value *out)
+{
+    char *to = NULL;
+    EXL2__TRY(exl2__template_take_text(r, bytes, out, &to));
+    if (bytes) {
+        memcpy(to, text, bytes);
+        exl2__template_mark(r, to, bytes, mark);
+    }
+    return EXL2_OK;
+}
+
+/* ---- names of kinds, as Python's messages have them ---- */
+
+static const char *exl2__template_type(const exl2__template_value *v)
+{
+    static const char *const names[] = { "Undefined", "NoneType", "bool",  "int",       "float", "str",        "list",
+                                         "tuple",     "range",    "view", "dict",      "Namespace", "LoopContext",
+                                         "generator", "Macro",    "method" };
+    return names[v->kind];
+}
+
+/* Using an undefined value where that is an error. */
+static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const exl2__template_value *v)
+{
+    exl2__template_value owner = { v->owner, false, 0, 0, 0, { 0 } };
+    const char *type = v->owner == EXL2__TEMPLATE_KIND_NONE ? "None" : exl2__template_type(&owner);
+    const char *object = v->owner == EXL2__TEMPLATE_KIND_NONE ? "" : " object";
+    uint32_t line, column;
+    switch (v->why) {
+    case EXL2__TEMPLATE_NO_VARIABLE:
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%.*s' is undefined", (int)v->count, v->as.text);
+    case EXL2__TEMPLATE_NO_ATTRIBUTE:
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s%s' has no attribute '%.*s'", type, object, (int)v->count,
+                                   v->as.text);
+    case EXL2__TEMPLATE_NO_ELEMENT:
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s%s has no such element", type, object);
+    default:
+        exl2__unicode_place(r->program->text, v->count, &line, &column);
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   "the inline if-expression on line %u evaluated to false and no else section was "
+                                   "defined.",
+                                   line);
+    }
+}
+
+static bool exl2__template_is_number(const exl2__template_value *v)
+{
+    return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT ||
+           v->kind == EXL2__TEMPLATE_KIND_REAL;
+}
+
+static bool exl2__template_is_integer(const exl2__template_value *v)
+{
+    return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT;
+}
+
+static bool exl2__template_is_sequence(const exl2__template_value *v)
+{
+    return v->kind >= EXL2__TEMPLATE_KIND_LIST && v->kind <= EXL2__TEMPLATE_KIND_VIEW;
+}
+
+static double exl2__template_as_real(const exl2__template_value *v)
+{
+    return v->kind == EXL2__TEMPLATE_KIND_REAL ? v->as.real : (double)v->as.integer;
+}
+
+/* What `if` asks. */
+static bool exl2__template_truth(const exl2__template_value *v)
+{
+    switch (v->kind) {
+    case EXL2__TEMPLATE_KIND_UNDEFINED:
+    case EXL2__TEMPLATE_KIND_NONE:
+        return false;
+    case EXL2__TEMPLATE_KIND_BOOL:
+    case EXL2__TEMPLATE_KIND_INT:
+        return v->as.integer != 0;
+    case EXL2__TEMPLATE_KIND_REAL:
+        return v->as.real != 0;
+    case EXL2__TEMPLATE_KIND_NAMESPACE:
+    case EXL2__TEMPLATE_KIND_LOOP:
+    case EXL2__TEMPLATE_KIND_GENERATOR:
+    case EXL2__TEMPLATE_KIND_MACRO:
+    case EXL2__TEMPLATE_KIND_METHOD:
+        return true;
+    default:
+        return v->count != 0;
+    }
+}
+
+#endif

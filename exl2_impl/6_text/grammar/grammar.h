@@ -1,0 +1,86 @@
+/* grammar.h: a grammar of any kind, ready to say which tokens may come next.
+   takes: the source, of a kind that is compiled; a model's table of tokens, which must outlive the grammar.
+   gives: exl2__grammar, exl2__grammar_open_as, exl2__grammar_open, exl2__grammar_close.
+   owns:  the automaton, its states and masks, from open to close.
+   next:  ../chat/template.h */
+#ifndef EXL2__GRAMMAR_H
+#define EXL2__GRAMMAR_H
+
+#include "grammar_branch.h"
+#include "grammar_mask.h"
+
+#define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
+#define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
+
+/* mask is what jobs use: exl2__grammar_mask_join, _get, _take, _shortest, _leave. */
+typedef struct exl2__grammar {
+    exl2__grammar_link link;
+    exl2__grammar_mask mask;
+} exl2__grammar;
+
+static void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
+{
+    exl2__grammar_mask_close(c, &g->mask);
+    exl2__grammar_link_close(c, &g->link);
+}
+
+static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes,
+                               const exl2__grammar_vocab *vocab, bool strict)
+{
+    switch (kind) {
+    case EXL2_GRAMMAR_JSON:
+        exl2__grammar_branch_read(g, "{}", 2, vocab, false);
+        break;
+    case EXL2_GRAMMAR_JSON_SCHEMA:
+        exl2__grammar_branch_read(g, source, bytes, vocab, strict);
+        break;
+    case EXL2_GRAMMAR_REGEX:
+        exl2__grammar_code_rule(g);
+        exl2__grammar_code_define(g, 0, exl2__grammar_regex_read(g, source, bytes, true));
+        break;
+    case EXL2_GRAMMAR_EBNF:
+        exl2__grammar_ebnf_read(g, source, bytes);
+        break;
+    default:
+        exl2__grammar_ebnf_choices(g, source, bytes);
+        break;
+    }
+}
+
+/* *g must not move while it is open. cache_bytes 0: CACHE_BYTES. `strict`: as exl2_grammar_desc has it. */
+EXL2__COLD
+static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
+                                         size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                         exl2__grammar *g)
+{
+    static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
+    exl2__grammar_code code;
+    *g = (exl2__grammar){ { 0 }, { 0 } };
+    if (bytes > EXL2__GRAMMAR_SOURCE_MAX) {
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: %zu bytes, at most %u are supported", labels[kind], bytes,
+                          EXL2__GRAMMAR_SOURCE_MAX);
+    }
+    exl2_result result = exl2__grammar_code_open(c, &code, labels[kind]);
+    if (result == EXL2_OK) {
+        exl2__grammar_read(&code, kind, source, bytes, vocab, strict);
+        result = exl2__grammar_link_open(&code, vocab, &g->link);
+    }
+    exl2__grammar_code_close(&code);
+    if (result == EXL2_OK) {
+        result = exl2__grammar_mask_open(c, &g->link, vocab, cache_bytes ? cache_bytes : EXL2__GRAMMAR_CACHE_BYTES,
+                                         &g->mask);
+    }
+    if (result < 0) {
+        exl2__grammar_close(c, g);
+    }
+    return result;
+}
+
+static inline exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
+                                             const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                             exl2__grammar *g)
+{
+    return exl2__grammar_open_as(c, kind, false, source, bytes, vocab, cache_bytes, g);
+}
+
+#endif

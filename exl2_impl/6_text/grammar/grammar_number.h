@@ -1,0 +1,240 @@
+/* grammar_number.h: numbers between two bounds, as JSON writes them, -> a piece of an automaton.
+   takes: bounds, as decimal numbers.
+   gives: exl2__grammar_number_bound, exl2__grammar_number_set, exl2__grammar_number_piece.
+   owns:  nothing.
+   next:  grammar_schema.h */
+#ifndef EXL2__GRAMMAR_NUMBER_H
+#define EXL2__GRAMMAR_NUMBER_H
+
+#include "../../0_base/json/json_number.h"
+#include "grammar_code.h"
+
+#define EXL2__GRAMMAR_NUMBER_DIGITS 15 /* before and behind the point together: every double keeps them apart */
+
+/* 12.5 is whole "12", part "5". */
+typedef struct exl2__grammar_number_bound {
+    bool present, negative, exclusive;
+    uint32_t digits, parts;
+    char whole[EXL2__GRAMMAR_NUMBER_DIGITS + 1], part[EXL2__GRAMMAR_NUMBER_DIGITS + 1];
+} exl2__grammar_number_bound;
+
+/* false: it has too many digits. */
+static bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__json_number *n, bool exclusive)
+{
+    char digits[20];
+    uint32_t count = 0;
+    uint64_t rest = n->digits;
+    *b = (exl2__grammar_number_bound){ 0 };
+    b->present = true;
+    b->exclusive = exclusive;
+    b->negative = n->negative && n->digits;
+    for (; rest; rest /= 10) {
+        digits[count++] = (char)('0' + rest % 10); /* last digit first */
+    }
+    int64_t point = n->digits ? n->exponent : 0; /* of the last digit */
+    if (n->cut || point > EXL2__GRAMMAR_NUMBER_DIGITS || point < -EXL2__GRAMMAR_NUMBER_DIGITS
+        || (int64_t)count + point > EXL2__GRAMMAR_NUMBER_DIGITS) {
+        return false;
+    }
+    for (int64_t place = (int64_t)count + point - 1; place >= 0; place--) {
+        b->whole[b->digits++] = place >= point ? digits[place - point] : '0';
+    }
+    for (int64_t place = -1; place >= point; place--) {
+        b->part[b->parts++] = place - point < (int64_t)count ? digits[place - point] : '0';
+    }
+    if (b->digits == 0) {
+        b->whole[b->digits++] = '0';
+    }
+    return b->digits + b->parts <= EXL2__GRAMMAR_NUMBER_DIGITS;
+}
+
+static void exl2__grammar_number_set_integer(exl2__grammar_number_bound *b, int64_t value)
+{
+    exl2__json_number n = { value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 0, value < 0, false };
+    exl2__grammar_number_set(b, &n, false);
+}
+
+/* The least integer that a lower bound allows, or the greatest that an upper one does. */
+static int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b, bool upper)
+{
+    int64_t value = 0;
+    bool fraction = false;
+    for (uint32_t i = 0; i < b->digits; i++) {
+        value = value * 10 + (b->whole[i] - '0');
+    }
+    for (uint32_t i = 0; i < b->parts; i++) {
+        fraction = fraction || b->part[i] != '0';
+    }
+    if (fraction) { /* towards zero so far */
+        return b->negative ? (upper ? -value - 1 : -value) : upper ? value : value + 1;
+    }
+    value = b->negative ? -value : value;
+    return b->exclusive ? (upper ? value - 1 : value + 1) : value;
+}
+
+/* ---- size of a number, without sign: low <= size <= high ---- */
+
+/* Entries are by [still equal to low][still equal to high]. */
+typedef struct exl2__grammar_number_maker {
+    exl2__grammar_code *g;
+    const exl2__grammar_number_bound *low, *high;
+    uint32_t end;      /* where numbers lead */
+    bool integer;
+    uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* any fraction of up to so many digits, or 0 = not made */
+} exl2__grammar_number_maker;
+
+static uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t a, uint32_t b)
+{
+    return a && b ? exl2__grammar_code_add(m->g, EXL2__GRAMMAR_CODE_SPLIT, a, b) : a ? a : b;
+}
+
+/* Node for a digit that leads to target; 0 when there is none. */
+static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int low, int high, uint32_t target)
+{
+    if (low > high || !target) {
+        return 0;
+    }
+    exl2__grammar_code_piece digit = exl2__grammar_code_bytes(m->g, (uint32_t)low, (uint32_t)high);
+    exl2__grammar_code_join(m->g, digit.first, target);
+    return digit.first;
+}
+
+/* A digit between low (if is_low) and high (if is_high), and on to the entries of the next place. */
+EXL2__COLD
+static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low, bool is_high,
+                                           uint32_t next[2][2])
+{
+    if (is_low && is_high && low == high) {
+        return exl2__grammar_number_digit(m, low, high, next[1][1]);
+    }
+    uint32_t node = exl2__grammar_number_digit(m, low + is_low, high - is_high, next[0][0]);
+    if (is_low && low <= high) {
+        node = exl2__grammar_number_or(m, node, exl2__grammar_number_digit(m, low, low, next[1][0]));
+    }
+    if (is_high && low <= high) {
+        node = exl2__grammar_number_or(m, node, exl2__grammar_number_digit(m, high, high, next[0][1]));
+    }
+    return node;
+}
+
+/* May a number end that agrees with the bounds so far, and with `parts` digits of their fractions? */
+static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t parts)
+{
+    bool low_more = false, high_more = false;
+    for (uint32_t i = parts; i < EXL2__GRAMMAR_NUMBER_DIGITS; i++) {
+        low_more = low_more || (i < m->low->parts && m->low->part[i] != '0');
+        high_more = high_more || (i < m->high->parts && m->high->part[i] != '0');
+    }
+    return !(is_low && (low_more || m->low->exclusive)) && !(is_high && !high_more && m->high->exclusive);
+}
+
+/* After the whole part: the end, or a point and digits, `room` at most. */
+EXL2__COLD
+static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t room)
+{
+    uint32_t next[2][2] = { { 0 } }, first = 0;
+    uint32_t end = exl2__grammar_number_may_end(m, is_low, is_high, 0) ? m->end : 0;
+    if (m->integer || room == 0) {
+        return end;
+    }
+    if (!is_low && !is_high && m->loose[room]) {
+        return m->loose[room];
+    }
+    for (uint32_t digits = room + 1; digits-- > 0;) { /* `digits` are written: from the last place to the first */
+        uint32_t here[2][2] = { { 0 } };
+        for (uint32_t k = 0; k < 4; k++) {
+            bool low_now = k & 1, high_now = k >> 1;
+            if ((low_now && !is_low) || (high_now && !is_high)) {
+                continue;
+            }
+            int low = low_now && digits < m->low->parts ? m->low->part[digits] : '0';
+            int high = !high_now ? '9' : digits < m->high->parts ? m->high->part[digits] : '0';
+            uint32_t more = exl2__grammar_number_place(m, low, high, low_now, high_now, next);
+            first = low_now == is_low && high_now == is_high ? more : first;
+            bool stop = digits > 0 && exl2__grammar_number_may_end(m, low_now, high_now, digits);
+            here[low_now][high_now] = exl2__grammar_number_or(m, more, stop ? m->end : 0);
+        }
+        memcpy(next, here, sizeof next);
+    }
+    uint32_t point = exl2__grammar_number_digit(m, '.', '.', first);
+    uint32_t node = exl2__grammar_number_or(m, point, end);
+    if (!is_low && !is_high) {
+        m->loose[room] = node;
+    }
+    return node;
+}
+
+/* Numbers whose whole part has `digits` digits. */
+EXL2__COLD
+static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
+{
+    bool low_tight = digits == m->low->digits, high_tight = m->high->present && digits == m->high->digits;
+    uint32_t next[2][2] = { { 0 } };
+    for (uint32_t k = 0; k < 4; k++) {
+        bool low_now = k & 1, high_now = k >> 1;
+        if ((low_tight || !low_now) && (high_tight || !high_now)) {
+            next[low_now][high_now] = exl2__grammar_number_fraction(m, low_now, high_now,
+                                                                    EXL2__GRAMMAR_NUMBER_DIGITS - digits);
+        }
+    }
+    for (uint32_t place = digits; place-- > 0;) {
+        uint32_t here[2][2] = { { 0 } };
+        for (uint32_t k = 0; k < 4; k++) {
+            bool low_now = k & 1, high_now = k >> 1;
+            if ((low_now && !low_tight) || (high_now && !high_tight)
+                || (place == 0 && (low_now != low_tight || high_now != high_tight))) {
+                continue;
+            }
+            int low = low_now ? m->low->whole[place] : place == 0 && digits > 1 ? '1' : '0';
+            int high = high_now ? m->high->whole[place] : '9';
+            here[low_now][high_now] = exl2__grammar_number_place(m, low, high, low_now, high_now, next);
+        }
+        memcpy(next, here, sizeof next);
+    }
+    return next[low_tight][high_tight];
+}
+
+/* 0 when there is no such number. */
+EXL2__COLD
+static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
+                                          const exl2__grammar_number_bound *high, bool integer, uint32_t end)
+{
+    exl2__grammar_number_maker m = { g, low, high, end, integer, { 0 } };
+    uint32_t node = 0, most = high->present ? high->digits : EXL2__GRAMMAR_NUMBER_DIGITS;
+    for (uint32_t digits = low->digits; digits <= most; digits++) {
+        node = exl2__grammar_number_or(&m, node, exl2__grammar_number_length(&m, digits));
+    }
+    return node;
+}
+
+/* Numbers from low to high (both may be absent), with at most 15 digits and no exponent; an automaton without a way
+   through if there are none. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
+                                                           exl2__grammar_number_bound high, bool integer)
+{
+    exl2__grammar_number_bound zero, opposite;
+    exl2__grammar_number_set_integer(&zero, 0);
+    if (integer && low.present) {
+        exl2__grammar_number_set_integer(&low, exl2__grammar_number_integer(&low, false));
+    }
+    if (integer && high.present) {
+        exl2__grammar_number_set_integer(&high, exl2__grammar_number_integer(&high, true));
+    }
+    uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0), node = 0;
+    exl2__grammar_number_maker joiner = { g, NULL, NULL, 0, false, { 0 } };
+    if (!high.present || !high.negative) {
+        node = exl2__grammar_number_size(g, low.present && !low.negative ? &low : &zero, &high, integer, end);
+    }
+    if (!low.present || low.negative) { /* -low >= size >= -high, and not zero */
+        opposite = high;
+        zero.exclusive = true;
+        uint32_t size = exl2__grammar_number_size(g, high.present && high.negative ? &opposite : &zero, &low, integer,
+                                                  end);
+        node = exl2__grammar_number_or(&joiner, node, exl2__grammar_number_digit(&joiner, '-', '-', size));
+    }
+    exl2__grammar_code_piece piece = { node ? node : exl2__grammar_code_bytes(g, 1, 0).first, end };
+    return piece;
+}
+
+#endif

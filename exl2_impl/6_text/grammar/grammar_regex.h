@@ -1,0 +1,436 @@
+/* grammar_regex.h: regular expressions -> pieces of an automaton; what JavaScript and Python agree on.
+   takes: untrusted UTF-8.
+   gives: exl2__grammar_regex_read; the reader, classes and counts for grammar_ebnf.h.
+   owns:  nothing.
+   next:  grammar_ebnf.h */
+#ifndef EXL2__GRAMMAR_REGEX_H
+#define EXL2__GRAMMAR_REGEX_H
+
+#include "../../0_base/json/json_scan.h"
+#include "grammar_code.h"
+
+#define EXL2__GRAMMAR_REGEX_DEPTH_MAX 64u
+
+typedef struct exl2__grammar_regex {
+    exl2__grammar_code *g;
+    const char *text;
+    size_t bytes, at;
+    uint32_t depth;
+} exl2__grammar_regex;
+
+static inline bool exl2__grammar_regex_more(const exl2__grammar_regex *r)
+{
+    return r->at < r->bytes && r->g->result == EXL2_OK;
+}
+
+/* The byte `ahead` of here, or 0 behind the end. */
+static inline char exl2__grammar_regex_peek(const exl2__grammar_regex *r, size_t ahead)
+{
+    return r->bytes - r->at > ahead ? r->text[r->at + ahead] : 0;
+}
+
+static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
+{
+    bool there = r->at < r->bytes && r->text[r->at] == c;
+    r->at += there;
+    return there;
+}
+
+/* The first refusal stays. */
+EXL2__COLD
+static void exl2__grammar_regex_refuse(exl2__grammar_regex *r, exl2_result code, const char *what)
+{
+    if (r->g->result == EXL2_OK) {
+        uint32_t line, column;
+        exl2__unicode_place(r->text, r->at, &line, &column);
+        r->g->result = exl2__fail(r->g->c, code, "%s line %u, column %u: %s", r->g->label, line, column, what);
+    }
+}
+
+/* ---- characters and classes ---- */
+
+typedef struct exl2__grammar_regex_known {
+    char letter;
+    uint8_t count;
+    exl2__grammar_code_range ranges[13];
+} exl2__grammar_regex_known;
+
+/* JavaScript and Python differ outside ASCII: each list holds what belongs to the class in both. */
+static const exl2__grammar_regex_known exl2__grammar_regex_classes[] = {
+    { 'd', 1, { { '0', '9' } } },
+    { 'w', 4, { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } } },
+    { 's', 2, { { 9, 13 }, { ' ', ' ' } } },
+    { 'D', 6, { { 0, '/' }, { ':', 0x65F }, { 0x2000, 0x9FFF }, { 0xAC00, 0xD7A3 }, { 0xE000, 0xF8FF },
+                { 0x1F300, 0x1FAFF } } },
+    { 'W', 8, { { 0, '/' }, { ':', '@' }, { '[', '^' }, { '`', '`' }, { '{', 0x7F }, { 0x2010, 0x2027 },
+                { 0x3001, 0x3003 }, { 0x1F300, 0x1FAFF } } },
+    { 'S', 10, { { 0, 8 }, { 14, 0x1B }, { 0x21, 0x84 }, { 0x86, 0x9F }, { 0xA1, 0x167F }, { 0x1681, 0x180D },
+                 { 0x180F, 0x1FFF }, { 0x200B, 0x2027 }, { 0x2060, 0x2FFF }, { 0x3001, 0xFEFE } } },
+};
+
+static const exl2__grammar_regex_known *exl2__grammar_regex_find_class(char letter)
+{
+    for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_regex_classes); i++) {
+        if (exl2__grammar_regex_classes[i].letter == letter) {
+            return &exl2__grammar_regex_classes[i];
+        }
+    }
+    return NULL;
+}
+
+static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_class *s, uint32_t low, uint32_t high)
+{
+    if (!exl2__grammar_code_class_add(s, low, high)) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_BUDGET, "a class of characters with too many parts");
+    }
+}
+
+/* In a class that will be negated, \d must hold all that may be a digit: what \D does not hold. */
+EXL2__NOINLINE
+static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
+                                          bool negated)
+{
+    negated = negated != r->g->wide;
+    const exl2__grammar_regex_known *known = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
+    uint32_t low = 0; /* of the gap before a range: they ascend */
+    for (uint32_t i = 0; i < known->count; i++) {
+        exl2__grammar_code_range range = known->ranges[i];
+        if (!negated) {
+            exl2__grammar_regex_add(r, s, range.low, range.high);
+        } else if (range.low > low) {
+            exl2__grammar_regex_add(r, s, low, range.low - 1);
+        }
+        low = range.high + 1;
+    }
+    if (negated) {
+        exl2__grammar_regex_add(r, s, low, 0x10FFFF);
+    }
+}
+
+static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
+{
+    uint32_t value = 0, digits = 0;
+    for (; digits < most; digits++) {
+        uint32_t digit = exl2__json_scan_hex((uint8_t)exl2__grammar_regex_peek(r, 0));
+        if (digit == 16) {
+            break;
+        }
+        value = value << 4 | digit;
+        r->at++;
+    }
+    if (digits < least) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "hexadecimal digits are missing");
+    }
+    return value;
+}
+
+/* One character, escaped or not; `letters`: those of classes are an error here. */
+EXL2__COLD
+static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
+{
+    static const char names[] = "nrtfv0abe", codes[] = "\n\r\t\f\v\0\a\b\x1B";
+    uint32_t code = EXL2__UNICODE_BAD;
+    if (!exl2__grammar_regex_skip(r, '\\')) {
+        if (exl2__grammar_regex_more(r)) {
+            r->at += exl2__unicode_next(r->text + r->at, r->bytes - r->at, &code);
+        }
+        if (code >= EXL2__UNICODE_BAD) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a character in valid UTF-8");
+        }
+        return code;
+    }
+    char c = exl2__grammar_regex_peek(r, 0);
+    r->at += r->at < r->bytes;
+    if (c == 'x') {
+        return exl2__grammar_regex_hex(r, 2, 2);
+    }
+    if (c == 'u' && exl2__grammar_regex_skip(r, '{')) {
+        code = exl2__grammar_regex_hex(r, 1, 6);
+        if (!exl2__grammar_regex_skip(r, '}')) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "'}' is missing after \\u{");
+        }
+        return code;
+    }
+    if (c == 'u' || c == 'U') {
+        code = exl2__grammar_regex_hex(r, c == 'u' ? 4 : 8, c == 'u' ? 4 : 8);
+        if (code >= 0xD800 && code < 0xDC00 && exl2__grammar_regex_peek(r, 0) == '\\') {
+            r->at += 2;
+            uint32_t low = exl2__grammar_regex_hex(r, 4, 4);
+            code = 0x10000 + ((code - 0xD800) << 10) + ((low - 0xDC00) & 0x3FF);
+        }
+        return code;
+    }
+    const char *name = c ? strchr(names, c) : NULL;
+    bool letter = (uint8_t)((c | 32) - 'a') < 26 || (uint8_t)(c - '0') < 10;
+    bool octal = c == '0' && (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10;
+    if ((letter && !name) || !c || (uint8_t)c >= 0x80 || octal) {
+        r->at -= c != 0;
+        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "an escape that is not supported");
+        return 0;
+    }
+    return name ? (uint8_t)codes[name - names] : (uint8_t)c;
+}
+
+/* At '['; ends behind ']'. */
+EXL2__NOINLINE
+static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
+{
+    exl2__grammar_code_class s = { 0 };
+    r->at++;
+    bool negated = exl2__grammar_regex_skip(r, '^');
+    while (exl2__grammar_regex_more(r) && exl2__grammar_regex_peek(r, 0) != ']') {
+        char c = exl2__grammar_regex_peek(r, 0), escaped = exl2__grammar_regex_peek(r, 1);
+        if (c == '\\' && exl2__grammar_regex_find_class(escaped)) {
+            r->at += 2;
+            exl2__grammar_regex_add_class(r, &s, escaped, negated);
+            continue;
+        }
+        if (c == '[' && (escaped == ':' || escaped == '.' || escaped == '=')) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "a named class like [:alpha:] is not supported");
+        }
+        uint32_t low = exl2__grammar_regex_char(r), high = low;
+        if (exl2__grammar_regex_peek(r, 0) == '-' && exl2__grammar_regex_peek(r, 1) != ']') {
+            r->at++;
+            high = exl2__grammar_regex_char(r);
+        }
+        if (low > high || high > 0x10FFFF) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a range of characters that ends before it begins");
+        }
+        exl2__grammar_regex_add(r, &s, low, high);
+    }
+    if (!exl2__grammar_regex_skip(r, ']')) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "']' is missing");
+    }
+    if (negated) {
+        exl2__grammar_code_class_negate(&s);
+    }
+    return exl2__grammar_code_one_of(r->g, &s);
+}
+
+/* Every character, or all but line ends. */
+EXL2__NOINLINE
+static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, bool line_ends)
+{
+    exl2__grammar_code_class s = { 0 };
+    if (!line_ends) {
+        exl2__grammar_code_class_add(&s, '\n', '\n');
+        exl2__grammar_code_class_add(&s, '\r', '\r');
+        exl2__grammar_code_class_add(&s, 0x2028, 0x2029);
+    }
+    exl2__grammar_code_class_negate(&s);
+    return exl2__grammar_code_one_of(g, &s);
+}
+
+EXL2__NOINLINE
+static exl2__grammar_code_piece exl2__grammar_regex_known_class(exl2__grammar_regex *r)
+{
+    exl2__grammar_code_class s = { 0 };
+    exl2__grammar_regex_add_class(r, &s, exl2__grammar_regex_peek(r, 1), false);
+    r->at += 2;
+    return exl2__grammar_code_one_of(r->g, &s);
+}
+
+EXL2__NOINLINE
+static exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_code *g, uint32_t code)
+{
+    exl2__grammar_code_class s = { 0 };
+    exl2__grammar_code_class_add(&s, code, code);
+    return exl2__grammar_code_one_of(g, &s);
+}
+
+/* ---- counts ---- */
+
+static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
+{
+    uint64_t value = 0;
+    size_t begin = r->at;
+    for (; (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10; r->at++) {
+        value = exl2__min64(value * 10 + (uint64_t)(exl2__grammar_regex_peek(r, 0) - '0'), UINT32_MAX);
+    }
+    if (r->at == begin) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a count");
+    } else if (value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_BUDGET, "a count of more than 1,000,000 is not supported");
+    }
+    return (uint32_t)value;
+}
+
+/* Is there a repetition in braces here? {,n} and {,} are refused. */
+static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
+{
+    char first = exl2__grammar_regex_peek(r, 1);
+    size_t end = 2;
+    if (exl2__grammar_regex_peek(r, 0) != '{') {
+        return false;
+    }
+    while ((uint8_t)(exl2__grammar_regex_peek(r, end) - '0') < 10) {
+        end++;
+    }
+    if (first == ',' && exl2__grammar_regex_peek(r, end) == '}') {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+                                   "{,n} is a repetition to some dialects (Python) and plain text to others "
+                                   "(JavaScript); write {0,n}, or \\{,n} for the text");
+    }
+    return (uint8_t)(first - '0') < 10;
+}
+
+/* What follows a part: nothing, * + ? or {m} {m,} {m,n}, in any number. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
+{
+    for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
+        char c = exl2__grammar_regex_peek(r, 0);
+        uint32_t min = c == '+', max = c == '?' ? 1 : EXL2__GRAMMAR_CODE_ENDLESS;
+        bool counted = exl2__grammar_regex_counted(r);
+        if (c != '*' && c != '+' && c != '?' && !counted) {
+            break;
+        }
+        r->at++;
+        if (times) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "a second repetition right behind the first");
+        }
+        if (counted) {
+            min = max = exl2__grammar_regex_number(r);
+            if (exl2__grammar_regex_skip(r, ',')) {
+                bool open = exl2__grammar_regex_peek(r, 0) == '}';
+                max = open ? EXL2__GRAMMAR_CODE_ENDLESS : exl2__grammar_regex_number(r);
+            }
+            if (!exl2__grammar_regex_skip(r, '}') || max < min) {
+                exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected {m}, {m,} or {m,n} with m <= n");
+            }
+        }
+        part = exl2__grammar_code_repeat(r->g, part, min, max);
+        exl2__grammar_regex_skip(r, '?'); /* a lazy repetition matches the same texts */
+    }
+    return part;
+}
+
+/* ---- expressions ---- */
+
+static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
+
+/* At '('; ends behind ')'. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
+{
+    r->at++;
+    if (exl2__grammar_regex_skip(r, '?')) {
+        exl2__grammar_regex_skip(r, 'P');
+        char c = exl2__grammar_regex_peek(r, 0), after = exl2__grammar_regex_peek(r, 1);
+        if (c == '<' && after != '=' && after != '!') {
+            while (exl2__grammar_regex_more(r) && !exl2__grammar_regex_skip(r, '>')) {
+                r->at++;
+            }
+        } else if (!exl2__grammar_regex_skip(r, ':')) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+                                       "look-around, flags and conditions, (?...), are not supported");
+        }
+    }
+    if (++r->depth > EXL2__GRAMMAR_REGEX_DEPTH_MAX) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "more than 64 groups inside each other");
+        return exl2__grammar_code_empty(r->g);
+    }
+    exl2__grammar_code_piece inner = exl2__grammar_regex_either(r);
+    r->depth--;
+    if (!exl2__grammar_regex_skip(r, ')')) {
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "')' is missing");
+    }
+    return inner;
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
+{
+    char c = exl2__grammar_regex_peek(r, 0);
+    switch (c) {
+    case '(':
+        return exl2__grammar_regex_group(r);
+    case '[':
+        return exl2__grammar_regex_class(r);
+    case '.':
+        r->at++;
+        return exl2__grammar_regex_any(r->g, false);
+    case '*':
+    case '+':
+    case '?':
+        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+        break;
+    case '{':
+        if (exl2__grammar_regex_counted(r)) {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+        }
+        break;
+    case '^':
+    case '$':
+        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+                                   "^ and $ are supported at the ends of the outermost alternatives only");
+        break;
+    case '\\': {
+        char escaped = exl2__grammar_regex_peek(r, 1);
+        if (exl2__grammar_regex_find_class(escaped)) {
+            return exl2__grammar_regex_known_class(r);
+        }
+        if (escaped == 'b' || escaped == 'B') {
+            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "word borders, \\b and \\B, are not supported");
+        }
+        break;
+    }
+    default:
+        break;
+    }
+    return exl2__grammar_regex_one(r->g, exl2__grammar_regex_char(r));
+}
+
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex *r)
+{
+    exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
+    while (exl2__grammar_regex_more(r)) {
+        char c = exl2__grammar_regex_peek(r, 0);
+        if (c == '|' || c == ')' || (c == '$' && r->depth == 0)) {
+            break;
+        }
+        exl2__grammar_code_piece part = exl2__grammar_regex_atom(r);
+        all = exl2__grammar_code_cat(r->g, all, exl2__grammar_regex_counts(r, part));
+    }
+    return all;
+}
+
+static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r)
+{
+    exl2__grammar_code_piece list = { 0, 0 };
+    do {
+        exl2__grammar_code_or(r->g, &list, exl2__grammar_regex_sequence(r));
+    } while (r->g->result == EXL2_OK && exl2__grammar_regex_skip(r, '|'));
+    return list;
+}
+
+/* Texts that match as a whole, or, if not `whole`, that hold a match: then ^ and $ say where one must begin and end. */
+EXL2__COLD
+static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
+                                                         bool whole)
+{
+    exl2__grammar_regex r = { g, text, bytes, 0, 0 };
+    exl2__grammar_code_piece list = { 0, 0 };
+    do {
+        bool from_start = exl2__grammar_regex_skip(&r, '^') || whole;
+        exl2__grammar_code_piece part = exl2__grammar_regex_sequence(&r);
+        bool to_end = exl2__grammar_regex_skip(&r, '$') || whole;
+        if (!from_start) {
+            part = exl2__grammar_code_cat(
+                g, exl2__grammar_code_star(g, exl2__grammar_regex_any(g, true), true), part);
+        }
+        if (!to_end) {
+            part = exl2__grammar_code_cat(
+                g, part, exl2__grammar_code_star(g, exl2__grammar_regex_any(g, true), true));
+        }
+        exl2__grammar_code_or(g, &list, part);
+    } while (g->result == EXL2_OK && exl2__grammar_regex_skip(&r, '|'));
+    if (exl2__grammar_regex_more(&r)) {
+        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT,
+                                   r.text[r.at] == ')' ? "')' without '('" : "^ and $ stand at ends only");
+    }
+    return list;
+}
+
+#endif

@@ -1,0 +1,418 @@
+/* grammar_schema.h: JSON schema -> an automaton: schemas are read as sets of parts that must all hold, one rule a set.
+   takes: untrusted JSON.
+   gives: exl2__grammar_schema and what is built on it: sets, keywords; exl2__grammar_schema_expand, _rule.
+   owns:  nothing; grammar_branch.h opens and closes it.
+   next:  grammar_types.h */
+#ifndef EXL2__GRAMMAR_SCHEMA_H
+#define EXL2__GRAMMAR_SCHEMA_H
+
+#include "../../0_base/json/json.h"
+#include "grammar_ebnf.h"
+#include "grammar_unroll.h"
+
+#define EXL2__GRAMMAR_SCHEMA_PARTS_MAX 64u
+#define EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX 256u
+#define EXL2__GRAMMAR_SCHEMA_NOTS_MAX 64u
+
+typedef enum exl2__grammar_schema_type { /* bits */
+    EXL2__GRAMMAR_SCHEMA_NULL = 1,
+    EXL2__GRAMMAR_SCHEMA_BOOLEAN = 2,
+    EXL2__GRAMMAR_SCHEMA_INTEGER = 4,
+    EXL2__GRAMMAR_SCHEMA_FRACTION = 8, /* numbers that are no integers */
+    EXL2__GRAMMAR_SCHEMA_STRING = 16,
+    EXL2__GRAMMAR_SCHEMA_ARRAY = 32,
+    EXL2__GRAMMAR_SCHEMA_OBJECT = 64,
+    EXL2__GRAMMAR_SCHEMA_NUMBER = 12,
+    EXL2__GRAMMAR_SCHEMA_ANY = 127
+} exl2__grammar_schema_type;
+
+/* Tokens of subschemas, ascending; the low bits say which of its branches another part stands for. */
+typedef struct exl2__grammar_schema_set {
+    uint32_t parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* token * 4 + 1 (anyOf is chosen) + 2 (oneOf is) */
+    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* token * 2 + 1 (a branch of oneOf): subschemas that must not hold */
+    uint32_t count, not_count;
+    bool never; /* a part is `false` */
+} exl2__grammar_schema_set;
+
+typedef enum exl2__grammar_schema_shared {
+    EXL2__GRAMMAR_SCHEMA_SHARED_CHAR,
+    EXL2__GRAMMAR_SCHEMA_SHARED_STRING,
+    EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER,
+    EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER,
+    EXL2__GRAMMAR_SCHEMA_SHARED_VALUE,
+    EXL2__GRAMMAR_SCHEMA_SHARED_OBJECT,
+    EXL2__GRAMMAR_SCHEMA_SHARED_ARRAY,
+    EXL2__GRAMMAR_SCHEMA_SHARED_COUNT
+} exl2__grammar_schema_shared;
+
+typedef struct exl2__grammar_schema_made {
+    uint32_t hash, rule, parts; /* parts: where in `pool`, the nots behind them */
+    uint16_t count, not_count;
+    bool never;
+} exl2__grammar_schema_made;
+
+typedef struct exl2__grammar_schema {
+    exl2__grammar_code *g;
+    exl2__json j;
+    const exl2__grammar_vocab *vocab;
+    bool strict;                       /* refuse every keyword that would be passed over */
+    uint32_t *targets;                 /* [tokens] of each $ref: what it names, + 1; 0 = not looked for yet */
+    uint32_t *named;                   /* objects with an $id, id or $anchor, ascending */
+    uint32_t named_count;
+    char *buffer;                      /* room for all strings and numbers of the source, escaped again, five times */
+    size_t lists;                      /* bytes of it that two lists of constants take */
+    uint32_t shared[EXL2__GRAMMAR_SCHEMA_SHARED_COUNT]; /* rule; 0 = not made */
+    exl2__grammar_schema_made *made;   /* sets that have a rule, in the order in which they were asked for */
+    uint32_t *pool;
+    uint32_t made_count, made_room, pool_used, pool_room;
+} exl2__grammar_schema;
+
+typedef enum exl2__grammar_schema_use {
+    EXL2__GRAMMAR_SCHEMA_ENFORCED,
+    EXL2__GRAMMAR_SCHEMA_NOTE,    /* an annotation that the standard has: passed over */
+    EXL2__GRAMMAR_SCHEMA_LAX,     /* passed over, unless the reading is strict */
+    EXL2__GRAMMAR_SCHEMA_REFUSED  /* says something about values that is not enforced */
+} exl2__grammar_schema_use;
+
+typedef struct exl2__grammar_schema_keyword {
+    const char *name;
+    uint8_t types; /* that it is about; 0: about all, or an annotation */
+    uint8_t use;
+} exl2__grammar_schema_keyword;
+
+#define EXL2__GRAMMAR_SCHEMA_WORD(name, types) { name, EXL2__GRAMMAR_SCHEMA_##types, EXL2__GRAMMAR_SCHEMA_ENFORCED }
+
+/* What is not listed is passed over too, unless the reading is strict. */
+static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
+    { "type", 0, 0 }, { "enum", 0, 0 }, { "const", 0, 0 }, { "anyOf", 0, 0 }, { "oneOf", 0, 0 }, { "allOf", 0, 0 },
+    { "$ref", 0, 0 }, { "not", 0, 0 }, { "nullable", 0, 0 },
+    EXL2__GRAMMAR_SCHEMA_WORD("properties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("required", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("additionalProperties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("patternProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("propertyNames", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("minProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("maxProperties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("unevaluatedProperties", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("dependentRequired", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("dependencies", OBJECT),
+    EXL2__GRAMMAR_SCHEMA_WORD("items", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("prefixItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("additionalItems", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("minItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("maxItems", ARRAY), EXL2__GRAMMAR_SCHEMA_WORD("uniqueItems", ARRAY),
+    EXL2__GRAMMAR_SCHEMA_WORD("minLength", STRING), EXL2__GRAMMAR_SCHEMA_WORD("maxLength", STRING),
+    EXL2__GRAMMAR_SCHEMA_WORD("pattern", STRING), EXL2__GRAMMAR_SCHEMA_WORD("format", STRING),
+    EXL2__GRAMMAR_SCHEMA_WORD("minimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("maximum", NUMBER),
+    EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMinimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMaximum", NUMBER),
+    EXL2__GRAMMAR_SCHEMA_WORD("multipleOf", NUMBER),
+    { "title", 0, 1 }, { "description", 0, 1 }, { "default", 0, 1 }, { "examples", 0, 1 }, { "$schema", 0, 1 },
+    { "$id", 0, 1 }, { "id", 0, 1 }, { "$comment", 0, 1 }, { "deprecated", 0, 1 }, { "readOnly", 0, 1 },
+    { "writeOnly", 0, 1 }, { "$defs", 0, 1 }, { "definitions", 0, 1 }, { "$anchor", 0, 1 }, { "$vocabulary", 0, 1 },
+    { "if", 0, 3 }, { "then", 0, 2 }, { "else", 0, 2 }, { "dependentSchemas", 0, 3 }, { "contains", 0, 3 },
+    { "minContains", 0, 2 }, { "maxContains", 0, 2 }, { "unevaluatedItems", 0, 3 }, { "$dynamicRef", 0, 3 },
+    { "$recursiveRef", 0, 3 }, { "divisibleBy", 0, 3 }, { "disallow", 0, 3 }, { "extends", 0, 3 },
+};
+
+/* Refuses the schema because of `token`; the first refusal stays. */
+EXL2__COLD
+static void exl2__grammar_schema_refuse(exl2__grammar_schema *s, exl2_result code, uint32_t token, const char *what)
+{
+    if (s->g->result == EXL2_OK) {
+        const exl2__json_token *t = &s->j.tokens[token];
+        uint32_t bytes = t->end - t->begin;
+        bytes = bytes > 60 ? (uint32_t)exl2__utf8_cut(s->j.text + t->begin, 60) : bytes;
+        uint32_t line, column;
+        exl2__unicode_place(s->j.text, t->begin, &line, &column);
+        s->g->result = exl2__fail(s->g->c, code, "%s line %u, column %u: %s: %.*s", s->g->label, line, column, what,
+                                  (int)bytes, s->j.text + t->begin);
+    }
+}
+
+/* The keyword's value in a subschema, or 0; null is a value here. */
+static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t object, const char *key)
+{
+    if (s->j.tokens[object].kind != EXL2__JSON_OBJECT) {
+        return 0;
+    }
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        if (exl2__json_is(&s->j, k, key)) {
+            return k + 1;
+        }
+    }
+    return 0;
+}
+
+/* As _get, refusing a value that is not of `kind`. */
+static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t object, const char *key,
+                                              exl2__json_kind kind)
+{
+    uint32_t value = exl2__grammar_schema_get(s, object, key);
+    if (value && s->j.tokens[value].kind != kind) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, value - 1, "a keyword's value is of the wrong type");
+        return 0;
+    }
+    return value;
+}
+
+static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref); /* grammar_ref.h */
+
+/* ---- sets ---- */
+
+EXL2__COLD
+static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t part)
+{
+    uint32_t at = 0;
+    while (at < set->count && set->parts[at] / 4 < part / 4) {
+        at++;
+    }
+    if (at < set->count && set->parts[at] / 4 == part / 4) {
+        set->parts[at] |= part;
+        return;
+    }
+    if (set->count == EXL2__GRAMMAR_SCHEMA_PARTS_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, part / 4, "more than 64 subschemas that must hold together");
+        return;
+    }
+    memmove(set->parts + at + 1, set->parts + at, (set->count - at) * sizeof *set->parts);
+    set->parts[at] = part;
+    set->count++;
+}
+
+/* Is the key one letter away from the name: added, missing, another one, or two in the wrong order? Case is no
+   difference here. */
+static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char *name)
+{
+    size_t length = strlen(name), head = 0, tail = 0;
+    while (head < bytes && head < length && (key[head] | 32) == (name[head] | 32)) {
+        head++;
+    }
+    while (tail + head < bytes && tail + head < length
+           && (key[bytes - 1 - tail] | 32) == (name[length - 1 - tail] | 32)) {
+        tail++;
+    }
+    size_t mine = bytes - head - tail, others = length - head - tail;
+    return (mine <= 1 && others <= 1)
+        || (mine == 2 && others == 2 && (key[head] | 32) == (name[head + 1] | 32)
+            && (key[head + 1] | 32) == (name[head] | 32));
+}
+
+/* A keyword that is not known: passed over, but for what is one letter away from one that says something about values,
+   so that `requird` is not taken for a remark. */
+EXL2__COLD
+static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
+{
+    const exl2__json_token *t = &s->j.tokens[key];
+    if (s->strict) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key, "an unsupported keyword");
+    }
+    for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords); i++) {
+        const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[i];
+        if (word->types && strlen(word->name) >= 6
+            && exl2__grammar_schema_near(s->j.text + t->begin, t->end - t->begin, word->name)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key,
+                                        "an unknown keyword, one letter away from a known one");
+        }
+    }
+}
+
+static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
+{
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        size_t i = 0;
+        while (i < EXL2__COUNT(exl2__grammar_schema_keywords)
+               && !exl2__json_is(&s->j, k, exl2__grammar_schema_keywords[i].name)) {
+            i++;
+        }
+        if (i == EXL2__COUNT(exl2__grammar_schema_keywords)) {
+            exl2__grammar_schema_check_unknown(s, k);
+            continue;
+        }
+        uint32_t use = exl2__grammar_schema_keywords[i].use;
+        bool idle = exl2__json_is(&s->j, k, "if") && !exl2__grammar_schema_get(s, object, "then")
+            && !exl2__grammar_schema_get(s, object, "else");
+        if ((use == EXL2__GRAMMAR_SCHEMA_REFUSED && !idle) || (use == EXL2__GRAMMAR_SCHEMA_LAX && s->strict)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, k, "an unsupported keyword");
+        }
+    }
+}
+
+/* Adds a subschema that must not hold. */
+EXL2__COLD
+static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t not)
+{
+    uint32_t at = 0;
+    while (at < set->not_count && set->nots[at] / 2 < not / 2) {
+        at++;
+    }
+    if (at < set->not_count && set->nots[at] / 2 == not / 2) {
+        return;
+    }
+    if (set->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, not / 2, "more than 64 subschemas that must not hold");
+        return;
+    }
+    memmove(set->nots + at + 1, set->nots + at, (set->not_count - at) * sizeof *set->nots);
+    set->nots[at] = not;
+    set->not_count++;
+}
+
+/* The one keyword of a subschema that says something, or 0: there are none (*others is 0) or several. */
+static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_t object, uint32_t *others)
+{
+    uint32_t only = 0;
+    *others = 0;
+    for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
+        for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords); i++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[i];
+            if (word->use != EXL2__GRAMMAR_SCHEMA_NOTE && exl2__json_is(&s->j, k, word->name)) {
+                only = k;
+                ++*others;
+            }
+        }
+    }
+    return *others == 1 ? only : 0;
+}
+
+/* Takes apart subschemas that must not hold, as far as they only join others: not not, not anyOf, $ref; what they say
+   otherwise is looked at where values are made. Parts that must hold come to `todo`. */
+EXL2__COLD
+static void exl2__grammar_schema_expand_nots(exl2__grammar_schema *s, exl2__grammar_schema_set *done, uint32_t *nots,
+                                             uint32_t not_count, uint32_t *todo, uint32_t *count)
+{
+    for (uint32_t steps = 0; not_count && s->g->result == EXL2_OK; steps++) {
+        uint32_t not = nots[--not_count], token = not / 2, others;
+        exl2__json_kind kind = s->j.tokens[token].kind;
+        uint32_t only = kind == EXL2__JSON_OBJECT ? exl2__grammar_schema_only(s, token, &others) : 0;
+        if (kind != EXL2__JSON_OBJECT || (!only && !others)) {
+            done->never = done->never || kind == EXL2__JSON_TRUE || kind == EXL2__JSON_OBJECT;
+            if (kind != EXL2__JSON_OBJECT && kind != EXL2__JSON_TRUE && kind != EXL2__JSON_FALSE) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+            }
+            continue;
+        }
+        bool either = only && (exl2__json_is(&s->j, only, "anyOf")
+                               || (exl2__json_is(&s->j, only, "allOf") && s->j.tokens[only + 1].count == 1));
+        if (steps > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX
+            || (either && s->j.tokens[only + 1].count > EXL2__GRAMMAR_SCHEMA_NOTS_MAX - not_count)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must not hold");
+        } else if (only && exl2__json_is(&s->j, only, "$ref")) {
+            uint32_t target = exl2__grammar_ref_target(s, only + 1);
+            nots[not_count] = target * 2 + (not & 1);
+            not_count += target != UINT32_MAX;
+        } else if (only && exl2__json_is(&s->j, only, "not") && *count < EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
+            todo[(*count)++] = (only + 1) * 4;
+        } else if (either) {
+            for (uint32_t k = exl2__json_first(&s->j, only + 1); k; k = exl2__json_next(&s->j, only + 1, k)) {
+                nots[not_count++] = k * 2 + (not & 1);
+            }
+        } else {
+            exl2__grammar_schema_add_not(s, done, not);
+        }
+    }
+}
+
+/* Follows $ref, allOf and not, and drops parts that say nothing, until the set holds all that it stands for. Depth
+   first: after what a part refers to, a mark (bit 31) says that the part is done; one that is met before has led back
+   to itself. */
+EXL2__COLD
+static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+{
+    exl2__grammar_schema_set done = { .never = set->never };
+    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX];
+    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX + 1], begun[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], begun_count = 0;
+    uint32_t count = set->count, not_count = set->not_count;
+    memcpy(todo, set->parts, sizeof set->parts);
+    memcpy(nots, set->nots, sizeof set->nots);
+    while ((count || not_count) && s->g->result == EXL2_OK) {
+        if (count == 0) {
+            exl2__grammar_schema_expand_nots(s, &done, nots, not_count, todo, &count);
+            not_count = 0;
+            continue;
+        }
+        uint32_t part = todo[--count], token = part / 4, before = done.count;
+        if (part >> 31) {
+            begun_count--;
+            continue;
+        }
+        exl2__json_kind kind = s->j.tokens[token].kind;
+        done.never = done.never || kind == EXL2__JSON_FALSE;
+        if (kind != EXL2__JSON_OBJECT) {
+            if (kind != EXL2__JSON_FALSE && kind != EXL2__JSON_TRUE) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+            }
+            continue;
+        }
+        exl2__grammar_schema_add(s, &done, part);
+        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref"), not = exl2__grammar_schema_get(s, token, "not");
+        for (uint32_t i = 0; i < begun_count; i++) {
+            if (begun[i] == token) {
+                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
+                                            "a $ref that leads back to itself with no value in between");
+            }
+        }
+        if (done.count == before) { /* it was there: so is what it refers to */
+            continue;
+        }
+        exl2__grammar_schema_check(s, token);
+        uint32_t all = exl2__grammar_schema_get_kind(s, token, "allOf", EXL2__JSON_ARRAY);
+        uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
+        uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
+        if (children >= EXL2__COUNT(todo) - count || (not && not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX)) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
+            break;
+        }
+        todo[count++] = 1u << 31;
+        begun[begun_count++] = token;
+        for (uint32_t k = all ? exl2__json_first(&s->j, all) : 0; k; k = exl2__json_next(&s->j, all, k)) {
+            todo[count++] = k * 4;
+        }
+        if (target != UINT32_MAX) {
+            todo[count++] = target * 4;
+        }
+        if (not) {
+            nots[not_count++] = not * 2;
+        }
+    }
+    *set = done;
+}
+
+/* ---- rules ---- */
+
+/* The rule of a set, which is expanded here; it is built later, if it is new. */
+EXL2__COLD
+static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+{
+    exl2__grammar_schema_expand(s, set);
+    if (set->never) {
+        set->count = set->not_count = 0;
+    }
+    uint32_t hash = set->never, bytes = set->count * 4, not_bytes = set->not_count * 4;
+    for (uint32_t i = 0; i < set->count + set->not_count; i++) {
+        hash = exl2__grammar_state_mix(hash, i < set->count ? set->parts[i] : ~set->nots[i - set->count]);
+    }
+    for (uint32_t i = 0; i < s->made_count; i++) {
+        const exl2__grammar_schema_made *made = &s->made[i];
+        if (made->hash == hash && made->never == set->never && made->count == set->count
+            && made->not_count == set->not_count && memcmp(s->pool + made->parts, set->parts, bytes) == 0
+            && memcmp(s->pool + made->parts + set->count, set->nots, not_bytes) == 0) {
+            return made->rule;
+        }
+    }
+    while (s->pool_room - s->pool_used <= set->count + set->not_count && s->g->result == EXL2_OK) {
+        void *pool = s->pool; /* there is a pool for none, too */
+        exl2__grammar_code_grow(s->g, &pool, &s->pool_room, 1u << 20, sizeof *s->pool, "subschemas");
+        s->pool = (uint32_t *)pool;
+    }
+    if (s->made_count == s->made_room) {
+        void *made = s->made;
+        exl2__grammar_code_grow(s->g, &made, &s->made_room, EXL2__GRAMMAR_CODE_RULES_MAX, sizeof *s->made,
+                                "subschemas");
+        s->made = (exl2__grammar_schema_made *)made;
+    }
+    uint32_t rule = exl2__grammar_code_rule(s->g);
+    if (s->g->result == EXL2_OK) {
+        exl2__grammar_schema_made made = { hash, rule, s->pool_used, (uint16_t)set->count, (uint16_t)set->not_count,
+                                           set->never };
+        s->made[s->made_count++] = made;
+        memcpy(s->pool + s->pool_used, set->parts, bytes);
+        memcpy(s->pool + s->pool_used + set->count, set->nots, not_bytes);
+        s->pool_used += set->count + set->not_count;
+    }
+    return rule;
+}
+
+#endif

@@ -1,0 +1,271 @@
+/* grammar_vocab.h: a model's tokens as tries of bytes, parted by what they are inside a string; made once per model.
+   takes: a vocabulary, which must outlive the table.
+   gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash.
+   owns:  one block, from open to close.
+   next:  grammar_link.h */
+#ifndef EXL2__GRAMMAR_VOCAB_H
+#define EXL2__GRAMMAR_VOCAB_H
+
+#include "../../0_base/sort.h"
+#include "../tokenizer/vocab.h"
+
+#define EXL2__GRAMMAR_VOCAB_NONE UINT32_MAX
+#define EXL2__GRAMMAR_VOCAB_BYTES_MAX 255u /* longer tokens are never allowed */
+#define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* longest token that _find knows */
+#define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* characters of tokens that are not long; */
+#define EXL2__GRAMMAR_VOCAB_LONG 32u       /* of long ones that are not of the longest group of their kind */
+#define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
+
+/* TEXT: whole characters that JSON strings hold as they are, by count; most of a vocabulary. CONTROL: such characters,
+   then a control character. OTHER: quotes, backslashes, parts of characters. From TEXT32 on: those of more than SHORT
+   characters, or of the other kinds more than SHORT bytes. */
+typedef enum exl2__grammar_vocab_group {
+    EXL2__GRAMMAR_VOCAB_TEXT4, /* 1..4 characters */
+    EXL2__GRAMMAR_VOCAB_TEXT8,
+    EXL2__GRAMMAR_VOCAB_TEXT16,
+    EXL2__GRAMMAR_VOCAB_CONTROL,
+    EXL2__GRAMMAR_VOCAB_OTHER,
+    EXL2__GRAMMAR_VOCAB_TEXT32,
+    EXL2__GRAMMAR_VOCAB_TEXT,  /* more */
+    EXL2__GRAMMAR_VOCAB_OTHER_LONG,
+    EXL2__GRAMMAR_VOCAB_GROUPS
+} exl2__grammar_vocab_group;
+
+/* In the order of a walk from the top: a node's children follow it, and end before `skip`. */
+typedef struct exl2__grammar_vocab_node {
+    uint32_t skip;
+    uint32_t token; /* NONE: no token ends here. Tokens of the same bytes have one each, side by side */
+    uint8_t byte, depth; /* depth of first bytes is 1 */
+} exl2__grammar_vocab_node;
+
+typedef struct exl2__grammar_vocab {
+    const exl2__vocab *vocab;
+    exl2__grammar_vocab_node *nodes;
+    uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
+    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens of up to so many characters */
+    uint32_t *longs[2];  /* [words] tokens from TEXT32 on; from TEXT on */
+    uint32_t longest;    /* bytes of a token, at most */
+    uint32_t *slots, slot_mask;                   /* tokens up to FIND_MAX bytes: id + 1 */
+    uint32_t words;                               /* of a mask: one bit per id, 32 a word */
+    bool alone[256];                              /* the byte is a token */
+    exl2__arena memory;
+} exl2__grammar_vocab;
+
+typedef struct exl2__grammar_vocab_item {
+    uint64_t prefix; /* first eight bytes, first byte highest */
+    const char *text;
+    uint32_t id;
+    uint8_t bytes, group, length;
+} exl2__grammar_vocab_item;
+
+/* *length: of TEXT, its place among masks and 1; else 0. */
+static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
+{
+    uint32_t count = 0, code;
+    bool is_long = bytes > EXL2__GRAMMAR_VOCAB_SHORT;
+    *length = 0;
+    for (size_t at = 0; at < bytes; count++) {
+        at += exl2__unicode_next(text + at, bytes - at, &code);
+        if (code >= EXL2__UNICODE_BAD || code == '"' || code == '\\' || code < 0x20) {
+            return is_long ? EXL2__GRAMMAR_VOCAB_OTHER_LONG : code < 0x20 ? EXL2__GRAMMAR_VOCAB_CONTROL
+                : EXL2__GRAMMAR_VOCAB_OTHER;
+        }
+    }
+    bool longest = count > EXL2__GRAMMAR_VOCAB_LONG;
+    *length = (uint8_t)(exl2__min32(count, EXL2__GRAMMAR_VOCAB_SHORT + 1) + longest);
+    return count <= 4 ? EXL2__GRAMMAR_VOCAB_TEXT4 : count <= 8 ? EXL2__GRAMMAR_VOCAB_TEXT8
+        : count <= EXL2__GRAMMAR_VOCAB_SHORT ? EXL2__GRAMMAR_VOCAB_TEXT16
+        : longest ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32;
+}
+
+static bool exl2__grammar_vocab_less(const void *items, uint32_t left, uint32_t right)
+{
+    const exl2__grammar_vocab_item *a = (const exl2__grammar_vocab_item *)items + left;
+    const exl2__grammar_vocab_item *b = (const exl2__grammar_vocab_item *)items + right;
+    if (a->group != b->group) {
+        return a->group < b->group;
+    }
+    if (a->prefix != b->prefix) {
+        return a->prefix < b->prefix;
+    }
+    int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
+    return order ? order < 0 : a->bytes != b->bytes ? a->bytes < b->bytes : a->id < b->id;
+}
+
+static void exl2__grammar_vocab_swap(void *items, uint32_t a, uint32_t b)
+{
+    exl2__grammar_vocab_item *list = (exl2__grammar_vocab_item *)items, item = list[a];
+    list[a] = list[b];
+    list[b] = item;
+}
+
+/* One step of the hash that _find looks tokens up by; it begins with 0. */
+static inline uint64_t exl2__grammar_vocab_hash(uint64_t hash, uint8_t byte)
+{
+    return (hash + byte + 1) * 0x9E3779B97F4A7C15u;
+}
+
+/* Is there a token of these bytes, whose hash is `hash`? */
+static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64_t hash, const char *text, size_t bytes)
+{
+    uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
+    for (; v->slots[at]; at = (at + 1) & v->slot_mask) {
+        size_t size;
+        const char *piece = exl2__pieces_text(&v->vocab->pieces, v->slots[at] - 1, &size);
+        if (size == bytes && memcmp(piece, text, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Tokens that many others are in the way of are left out: _find serves estimates only. */
+static void exl2__grammar_vocab_remember(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *item)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < item->bytes; i++) {
+        hash = exl2__grammar_vocab_hash(hash, (uint8_t)item->text[i]);
+    }
+    uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
+    for (uint32_t tries = 0; tries < 16; tries++, at = (at + 1) & v->slot_mask) {
+        if (v->slots[at] == 0) {
+            v->slots[at] = item->id + 1;
+            return;
+        }
+    }
+}
+
+static uint32_t exl2__grammar_vocab_shared(const exl2__grammar_vocab_item *a, const exl2__grammar_vocab_item *b)
+{
+    uint32_t shared = 0;
+    if (a->group == b->group) {
+        while (shared < a->bytes && shared < b->bytes && a->text[shared] == b->text[shared]) {
+            shared++;
+        }
+    }
+    return shared;
+}
+
+/* The nodes of the path below the first `keep` end before `node`. */
+static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path, uint32_t *depth, uint32_t keep,
+                                    uint32_t node)
+{
+    for (; *depth > keep; --*depth) {
+        v->nodes[path[*depth - 1]].skip = node;
+    }
+}
+
+EXL2__COLD
+static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *items, uint32_t count)
+{
+    uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX], depth = 0, node = 0, group = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__grammar_vocab_item *item = &items[i];
+        uint32_t shared = i ? exl2__grammar_vocab_shared(item - 1, item) : 0;
+        shared -= shared == item->bytes; /* a twin has a last node of its own */
+        exl2__grammar_vocab_end(v, path, &depth, shared, node);
+        for (; group < item->group; group++) {
+            v->begin[group + 1] = node;
+        }
+        for (; depth < item->bytes; node++) {
+            exl2__grammar_vocab_node n = { 0, EXL2__GRAMMAR_VOCAB_NONE, (uint8_t)item->text[depth],
+                                           (uint8_t)(depth + 1) };
+            v->nodes[node] = n;
+            path[depth++] = node;
+        }
+        v->nodes[node - 1].token = item->id;
+        uint32_t bit = 1u << item->id % 32, word = item->id / 32;
+        if (item->length) {
+            v->masks[item->length - 1][word] |= bit;
+        }
+        v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
+        v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
+        v->longest = exl2__max32(v->longest, item->bytes);
+        if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
+            exl2__grammar_vocab_remember(v, item);
+        }
+        v->alone[(uint8_t)item->text[0]] |= item->bytes == 1;
+    }
+    exl2__grammar_vocab_end(v, path, &depth, 0, node);
+    for (; group < EXL2__GRAMMAR_VOCAB_GROUPS; group++) {
+        v->begin[group + 1] = node;
+    }
+    for (uint32_t i = 1; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+        for (uint32_t k = 0; k < v->words; k++) {
+            v->masks[i][k] |= v->masks[i - 1][k];
+        }
+    }
+}
+
+/* With a dry arena it only counts. */
+static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
+{
+    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_take(a, (uint64_t)nodes * sizeof *v->nodes);
+    v->slots = (uint32_t *)exl2__arena_take_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
+        uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
+        *mask = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
+    }
+}
+
+EXL2__COLD
+static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v, exl2__grammar_vocab_item *items)
+{
+    uint32_t count = 0, nodes = 0;
+    for (uint32_t id = 0; id < v->vocab->id_count; id++) {
+        size_t bytes;
+        bool special;
+        const char *text = exl2__vocab_piece(v->vocab, (exl2_token)id, &bytes, &special);
+        if (!text || special || bytes == 0 || bytes > EXL2__GRAMMAR_VOCAB_BYTES_MAX) {
+            continue;
+        }
+        exl2__grammar_vocab_item *item = &items[count++];
+        item->prefix = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            item->prefix = item->prefix << 8 | (i < bytes ? (uint8_t)text[i] : 0);
+        }
+        item->text = text;
+        item->id = id;
+        item->bytes = (uint8_t)bytes;
+        item->group = exl2__grammar_vocab_group_of(text, bytes, &item->length);
+    }
+    exl2__sort_items order = { items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
+    exl2__sort(&order, count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t shared = i ? exl2__grammar_vocab_shared(&items[i - 1], &items[i]) : 0;
+        nodes += items[i].bytes - shared + (shared == items[i].bytes);
+    }
+    for (v->slot_mask = 63; v->slot_mask < 2 * count; v->slot_mask = v->slot_mask * 2 + 1) {
+    }
+    exl2__arena dry = { 0 };
+    exl2__grammar_vocab_layout(v, &dry, nodes);
+    EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_GENERAL));
+    exl2__grammar_vocab_layout(v, &v->memory, nodes);
+    exl2__grammar_vocab_fill(v, items, count);
+    return EXL2_OK;
+}
+
+static void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
+{
+    exl2__arena_close(c, &v->memory);
+    *v = (exl2__grammar_vocab){ 0 };
+}
+
+EXL2__COLD
+static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
+{
+    void *items;
+    uint64_t bytes = (uint64_t)vocab->id_count * sizeof(exl2__grammar_vocab_item);
+    *v = (exl2__grammar_vocab){ 0 };
+    EXL2__TRY(exl2__alloc(c, bytes, 8, EXL2_MEM_GENERAL, &items));
+    v->vocab = vocab;
+    v->words = exl2__bit_words(vocab->id_count);
+    exl2_result result = exl2__grammar_vocab_make(c, v, (exl2__grammar_vocab_item *)items);
+    exl2__free(c, items, bytes, EXL2_MEM_GENERAL);
+    if (result < 0) {
+        exl2__grammar_vocab_close(c, v);
+    }
+    return result;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* bpe.h: byte-pair merging of one word in n log n time, and the table of merges it looks pairs up in.
+   takes: merges in order of rank, the first symbols of a word.
+   gives: exl2__bpe, exl2__bpe_make, exl2__bpe_add, exl2__bpe_find, exl2__bpe_symbol, exl2__bpe_run.
+   owns:  nothing; the table comes from the caller's arena, the work space of a word from its caller.
+   next:  merges.h */
+#ifndef EXL2__BPE_H
+#define EXL2__BPE_H
+
+#include "../../0_base/arena.h"
+
+#define EXL2__BPE_NONE UINT32_MAX /* no rank, no symbol, no id */
+
+/* Symbols left, right become id. The rank is the index: lower merges first. */
+typedef struct exl2__bpe_merge {
+    uint32_t left, right, id;
+} exl2__bpe_merge;
+
+typedef struct exl2__bpe {
+    exl2__bpe_merge *merges; /* [merge_count] */
+    uint32_t *slots;         /* [mask + 1] open addressing, at most half full: rank + 1 below (mask) the hash's upper
+                                bits; 0 = empty */
+    uint32_t merge_count, mask;
+    uint64_t probes;         /* steps that adding took beyond the first slot */
+} exl2__bpe;
+
+/* Lays out room for merge_count merges; with a dry arena it only counts. */
+static inline void exl2__bpe_make(exl2__bpe *b, exl2__arena *arena, uint32_t merge_count)
+{
+    uint64_t slots = 16;
+    while (slots < (uint64_t)merge_count * 2) {
+        slots *= 2;
+    }
+    b->merge_count = merge_count;
+    b->mask = (uint32_t)(slots - 1);
+    b->merges = (exl2__bpe_merge *)exl2__arena_take(arena, (uint64_t)merge_count * sizeof *b->merges);
+    b->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *b->slots);
+}
+
+static inline uint32_t exl2__bpe_hash(uint32_t left, uint32_t right)
+{
+    uint64_t key = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(key >> 32 ^ key);
+}
+
+/* The slot of the pair, or the empty one where it belongs. */
+static inline uint32_t exl2__bpe_slot(const exl2__bpe *b, uint32_t left, uint32_t right, uint64_t *probes)
+{
+    uint32_t hash = exl2__bpe_hash(left, right), at = hash & b->mask;
+    for (uint32_t slot; (slot = b->slots[at]) != 0; at = (at + 1) & b->mask, (*probes)++) {
+        if (((slot ^ hash) & ~b->mask) == 0) {
+            const exl2__bpe_merge *m = &b->merges[(slot & b->mask) - 1];
+            if (m->left == left && m->right == right) {
+                break;
+            }
+        }
+    }
+    return at;
+}
+
+/* Writes merges[rank]; a pair that comes twice has its later rank. false: the pairs of the file were made to collide
+   in the table, and going on would take quadratic time. */
+static inline bool exl2__bpe_add(exl2__bpe *b, uint32_t rank, exl2__bpe_merge merge)
+{
+    b->merges[rank] = merge;
+    uint32_t at = exl2__bpe_slot(b, merge.left, merge.right, &b->probes);
+    b->slots[at] = (exl2__bpe_hash(merge.left, merge.right) & ~b->mask) | (rank + 1);
+    return b->probes <= 32u * (uint64_t)b->merge_count + 4096;
+}
+
+/* Rank of the pair, or EXL2__BPE_NONE. */
+static inline uint32_t exl2__bpe_find(const exl2__bpe *b, uint32_t left, uint32_t right)
+{
+    uint64_t probes = 0;
+    return (b->slots[exl2__bpe_slot(b, left, right, &probes)] & b->mask) - 1;
+}
+
+/* ---- one word ---- */
+
+typedef struct exl2__bpe_symbol {
+    uint32_t id;
+    uint32_t rank; /* of the pair (this, next); EXL2__BPE_NONE: no such merge, or this symbol is merged away */
+    uint32_t previous, next;
+} exl2__bpe_symbol;
+
+/* Work space: n symbols, and a heap of pairs. A pair enters when it comes about: n - 1 at first, two more for each of
+   at most n - 1 merges, of which each takes one out. */
+static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
+{
+    return symbols * (sizeof(exl2__bpe_symbol) + 2 * sizeof(uint64_t));
+}
+
+/* Binary heap of rank << 32 | position, smallest on top: the lowest rank, leftmost on ties. */
+typedef struct exl2__bpe_heap {
+    uint64_t *keys;
+    uint32_t count;
+} exl2__bpe_heap;
+
+static inline void exl2__bpe_push(exl2__bpe_heap *h, uint64_t key)
+{
+    uint32_t at = h->count++;
+    while (at > 0 && h->keys[(at - 1) / 2] > key) {
+        h->keys[at] = h->keys[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    h->keys[at] = key;
+}
+
+static inline uint64_t exl2__bpe_pop(exl2__bpe_heap *h)
+{
+    uint64_t top = h->keys[0], key = h->keys[--h->count];
+    uint32_t at = 0;
+    for (uint32_t child; (child = 2 * at + 1) < h->count; at = child) {
+        if (child + 1 < h->count && h->keys[child + 1] < h->keys[child]) {
+            child++;
+        }
+        if (h->keys[child] >= key) {
+            break;
+        }
+        h->keys[at] = h->keys[child];
+    }
+    h->keys[at] = key;
+    return top;
+}
+
+/* Looks the pair (at, next) up, and queues it when it can merge. */
+EXL2__HOT
+static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__bpe_heap *h, uint32_t at)
+{
+    uint32_t next = s[at].next;
+    s[at].rank = next == EXL2__BPE_NONE ? EXL2__BPE_NONE : exl2__bpe_find(b, s[at].id, s[next].id);
+    if (s[at].rank != EXL2__BPE_NONE) {
+        exl2__bpe_push(h, (uint64_t)s[at].rank << 32 | at);
+    }
+}
+
+/* `work`: exl2__bpe_work_bytes(count), aligned to 8, beginning with `count` > 0 symbols whose ids are set. Merges until
+   no pair can; the result is the chain of ids from symbol 0 along `next`. count < 2^31. */
+static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
+{
+    exl2__bpe_symbol *s = (exl2__bpe_symbol *)work;
+    exl2__bpe_heap heap = { (uint64_t *)(void *)(s + count), 0 };
+    for (uint32_t i = 0; i < count; i++) {
+        s[i].previous = i - 1; /* of the first: EXL2__BPE_NONE */
+        s[i].next = i + 1 < count ? i + 1 : EXL2__BPE_NONE;
+        exl2__bpe_rank(b, s, &heap, i);
+    }
+    while (heap.count) {
+        uint64_t key = exl2__bpe_pop(&heap);
+        uint32_t at = (uint32_t)key, rank = (uint32_t)(key >> 32);
+        if (s[at].rank != rank) {
+            continue; /* one of the two has merged with another since */
+        }
+        uint32_t gone = s[at].next;
+        s[at].id = b->merges[rank].id;
+        s[at].next = s[gone].next;
+        s[gone].rank = EXL2__BPE_NONE;
+        if (s[at].next != EXL2__BPE_NONE) {
+            s[s[at].next].previous = at;
+        }
+        exl2__bpe_rank(b, s, &heap, at);
+        if (s[at].previous != EXL2__BPE_NONE) {
+            exl2__bpe_rank(b, s, &heap, s[at].previous);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,206 @@
+/* merges.h: model.merges of tokenizer.json -> the table that words are merged with.
+   takes: the parsed file, pieces that can be found by their bytes.
+   gives: exl2__merges_read.
+   owns:  nothing.
+   next:  added.h */
+#ifndef EXL2__MERGES_H
+#define EXL2__MERGES_H
+
+#include "../../0_base/json/json.h"
+#include "bpe.h"
+#include "pieces.h"
+
+#define EXL2__MERGES_LABEL "tokenizer.json: merge"
+
+#define EXL2__MERGES_WAITING 32
+#define EXL2__MERGES_SHORT 48 /* bytes of a merge that can wait */
+
+/* A merge whose memory is on its way into the cache. */
+typedef struct exl2__merges_entry {
+    const char *text;      /* left, then right */
+    size_t left, both;     /* bytes */
+    uint64_t hashes[2];    /* of the sides */
+    uint32_t likely[2];    /* ids of the sides, or so it seems */
+    uint32_t begin, end;   /* in the file */
+    exl2__bpe_merge merge;
+    bool reachable;        /* a side that merging cannot reach never comes about */
+    char own[8 + EXL2__MERGES_SHORT + 8]; /* the text from own[8] on */
+} exl2__merges_entry;
+
+/* Last bytes, a bit each, of the left sides of merges whose right side begins with a space: what is before a space
+   stays with it in a word when it ends in one of these, else nothing ever merges over the gap. */
+typedef struct exl2__merges_gaps {
+    uint32_t kept[8];
+} exl2__merges_gaps;
+
+typedef struct exl2__merges_reader {
+    exl2__ctx *c;
+    const exl2__json *j;
+    const exl2__pieces *pieces;
+    char *buffer; /* room for two strings of the file and 16 bytes; eight before it may be read */
+    exl2__bpe *out;
+    exl2__merges_gaps *gaps;
+    uint32_t rank, guess; /* of the next one: its rank, and perhaps its id */
+    uint32_t count;
+    exl2__merges_entry waiting[EXL2__MERGES_WAITING];
+} exl2__merges_reader;
+
+/* A merge of the file, "a b" or ["a", "b"], to *e; the bytes of a long one to r->buffer. */
+static inline exl2_result exl2__merges_load(exl2__merges_reader *r, uint32_t token, exl2__merges_entry *e)
+{
+    const exl2__json_token *t = &r->j->tokens[token];
+    char *raw = r->buffer + 8; /* behind what loading the left side may write */
+    const char *left = NULL, *right = NULL;
+    size_t left_bytes = 0, bytes = 0;
+    if (t->kind == EXL2__JSON_STRING) {
+        left = exl2__json_view(r->j, token, raw, &bytes);
+        const char *space = bytes ? (const char *)memchr(left, ' ', bytes) : NULL;
+        if (space) {
+            left_bytes = (size_t)(space - left);
+            bytes -= left_bytes + 1;
+            right = memchr(space + 1, ' ', bytes) ? NULL : space + 1;
+        }
+    } else if (t->kind == EXL2__JSON_ARRAY && t->count == 2 && t[1].kind == EXL2__JSON_STRING &&
+               t[2].kind == EXL2__JSON_STRING && t[1].end > t[1].begin) {
+        left = exl2__json_view(r->j, token + 1, raw, &left_bytes);
+        right = exl2__json_view(r->j, token + 2, raw + left_bytes, &bytes);
+    }
+    if (!right) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                          EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two",
+                          r->rank + r->count);
+    }
+    uint8_t left_kind, right_kind;
+    char *out = left_bytes + bytes <= EXL2__MERGES_SHORT ? e->own + 8 : r->buffer;
+    e->text = out;
+    e->begin = t->begin;
+    e->end = t->end;
+    e->left = exl2__pieces_load(r->pieces, out, left, left_bytes, &left_kind);
+    e->both = e->left + exl2__pieces_load(r->pieces, out + e->left, right, bytes, &right_kind);
+    e->reachable = (left_kind & right_kind & EXL2__PIECES_BYTES) != 0;
+    return EXL2_OK;
+}
+
+/* exl2__pieces_hash and exl2__pieces_is for text before whose end eight bytes may be read: faster, as lengths vary. */
+static inline uint64_t exl2__merges_hash(const char *text, size_t bytes)
+{
+    size_t tail = bytes & 7;
+    return exl2__pieces_mix(text, bytes, tail ? exl2__eight_before(text + bytes, tail) : 0);
+}
+
+static inline bool exl2__merges_is(const exl2__pieces *p, uint32_t id, const char *text, size_t bytes)
+{
+    const char *piece = p->text + p->starts[id];
+    return p->starts[id + 1] - p->starts[id] == bytes &&
+           (bytes - 1 < 8 ? exl2__eight_before(piece + bytes, bytes) == exl2__eight_before(text + bytes, bytes)
+                          : exl2__eight_same(piece, text, bytes));
+}
+
+/* Id of the piece that reads so; files list merges by what they make, so it often is `guess` or the id after it. */
+static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *text, size_t bytes, uint32_t guess)
+{
+    for (uint32_t id = guess; id < p->count && id <= guess + 1; id++) {
+        if ((p->flags[id] & EXL2__PIECES_BYTES) && exl2__merges_is(p, id, text, bytes)) {
+            return id;
+        }
+    }
+    return exl2__pieces_find(p, text, bytes);
+}
+
+/* Id of a side, which is text[0 .. bytes). */
+static inline uint32_t exl2__merges_side(const exl2__pieces *p, const exl2__merges_entry *e, int side, const char *text,
+                                         size_t bytes)
+{
+    uint32_t id = e->likely[side];
+    return id != EXL2__PIECES_NONE && exl2__merges_is(p, id, text, bytes)
+         ? id : exl2__pieces_at(p, text, bytes, e->hashes[side]);
+}
+
+static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges_entry *e, uint32_t rank)
+{
+    const exl2__pieces *p = r->pieces;
+    e->merge.left = exl2__merges_side(p, e, 0, e->text, e->left);
+    e->merge.right = exl2__merges_side(p, e, 1, e->text + e->left, e->both - e->left);
+    e->merge.id = r->guess = exl2__merges_result(p, e->text, e->both, r->guess);
+    bool known = e->merge.left != EXL2__PIECES_NONE && e->merge.right != EXL2__PIECES_NONE &&
+                 e->merge.id != EXL2__PIECES_NONE;
+    if (e->reachable && !known) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL " %u (%.*s) needs a token that model.vocab lacks",
+                          rank, (int)exl2__min32(e->end - e->begin, 80), r->j->text + e->begin);
+    }
+    if (e->left && e->both > e->left && e->text[e->left] == ' ') {
+        uint8_t last = (uint8_t)e->text[e->left - 1];
+        r->gaps->kept[last >> 5] |= 1u << (last & 31);
+    }
+    EXL2__PREFETCH(&r->out->slots[exl2__bpe_hash(e->merge.left, e->merge.right) & r->out->mask]);
+    return EXL2_OK;
+}
+
+/* Adds those that wait. What each step reads was asked for in the one before: else the memory's delay is most of the
+   time that reading takes. */
+EXL2__HOT
+static exl2_result exl2__merges_flush(exl2__merges_reader *r)
+{
+    const exl2__pieces *p = r->pieces;
+    uint32_t count = r->count;
+    r->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__merges_entry *e = &r->waiting[i];
+        e->hashes[0] = exl2__merges_hash(e->text, e->left);
+        e->hashes[1] = exl2__merges_hash(e->text + e->left, e->both - e->left);
+        EXL2__PREFETCH(&p->slots[(uint32_t)e->hashes[0] & p->mask]);
+        EXL2__PREFETCH(&p->slots[(uint32_t)e->hashes[1] & p->mask]);
+    }
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        exl2__merges_entry *e = &r->waiting[i / 2];
+        e->likely[i & 1] = exl2__pieces_likely(p, e->hashes[i & 1]);
+        EXL2__PREFETCH(&p->starts[exl2__min32(e->likely[i & 1], p->count)]);
+    }
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        EXL2__PREFETCH(p->text + p->starts[exl2__min32(r->waiting[i / 2].likely[i & 1], p->count)]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        EXL2__TRY(exl2__merges_find(r, &r->waiting[i], r->rank + i));
+    }
+    for (uint32_t i = 0; i < count; i++, r->rank++) {
+        if (r->waiting[i].reachable && !exl2__bpe_add(r->out, r->rank, r->waiting[i].merge)) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", r->rank);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
+   file and 16 bytes, and eight before it may be read. */
+EXL2__HOT
+static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
+                                     const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
+{
+    exl2__json_walk walk;
+    exl2__json_walk_begin(&walk, j, list);
+    exl2__merges_reader r;
+    r.c = c;
+    r.j = &walk.view;
+    r.pieces = pieces;
+    r.buffer = buffer;
+    r.out = out;
+    r.gaps = gaps;
+    r.rank = r.guess = r.count = 0;
+    const exl2__json_token *t = &walk.tokens[1];
+    *gaps = (exl2__merges_gaps){ { 0 } };
+    while (exl2__json_walk_next(&walk)) {
+        if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
+            continue; /* a line of the text file that the list was made from */
+        }
+        exl2__merges_entry *e = &r.waiting[r.count];
+        EXL2__TRY(exl2__merges_load(&r, 1, e));
+        r.count++;
+        if (r.count == EXL2__MERGES_WAITING || e->text == r.buffer) {
+            EXL2__TRY(exl2__merges_flush(&r));
+        }
+    }
+    EXL2__TRY(exl2__merges_flush(&r));
+    return exl2__json_walk_end(c, "tokenizer.json", &walk);
+}
+
+#endif

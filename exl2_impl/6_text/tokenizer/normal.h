@@ -1,0 +1,313 @@
+/* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
+   takes: valid UTF-8, and a mark per byte for what comes from messages.
+   gives: exl2__normal_rules, exl2__normal_text, exl2__normal_allowance, exl2__normal_run, exl2__normal_free.
+   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first.
+   next:  words.h */
+#ifndef EXL2__NORMAL_H
+#define EXL2__NORMAL_H
+
+#include "../../0_base/alloc.h"
+#include "../../0_base/json/json.h"
+#include "../unicode/lower.h"
+#include "../unicode/nfc.h"
+#include "regex_parse.h"
+
+#define EXL2__NORMAL_STEPS_MAX 8
+#define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
+#define EXL2__NORMAL_NFKC_GROWTH 11 /* the same of KD and KC: U+FDFA */
+
+/* A Replace can multiply a text, and each of eight steps multiplies the result of the step before. So the result of
+   every step is limited to 16 times the text. Real normalizers stay below: NFKC, with U+2581 for each space, makes 13
+   bytes of one at most. */
+#define EXL2__NORMAL_TIMES 16
+#define EXL2__NORMAL_EXTRA 4096
+#define EXL2__NORMAL_BYTES_MAX ((1u << 30) - 1) /* regex.h cannot search longer texts */
+
+typedef enum exl2__normal_kind {
+    EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
+    EXL2__NORMAL_REPLACE, /* `text`, or every match of `regex`, by `by` */
+    EXL2__NORMAL_LOWER,   /* capitals by small letters */
+    EXL2__NORMAL_NFC,
+    EXL2__NORMAL_NFD,
+    EXL2__NORMAL_STRIP    /* white space at the ends */
+} exl2__normal_kind;
+
+typedef struct exl2__normal_step {
+    exl2__normal_kind kind;
+    bool left, right;           /* STRIP */
+    bool compatible;            /* NFC is NFKC, NFD is NFKD */
+    const char *text, *by;
+    uint32_t text_bytes, by_bytes;
+    exl2__regex *regex;
+} exl2__normal_step;
+
+typedef struct exl2__normal_rules {
+    exl2__normal_step steps[EXL2__NORMAL_STEPS_MAX];
+    uint32_t count;
+    bool needs_nfc, needs_nfkc;
+    exl2__nfc nfc;
+} exl2__normal_rules;
+
+/* Zeroed: nothing. */
+typedef struct exl2__normal_text {
+    char *text;
+    uint8_t *marks; /* a bit per byte behind the text; all text of a character that comes from a marked one */
+    size_t cap, used;
+    bool lent;      /* the memory is not freed */
+} exl2__normal_text;
+
+static inline uint64_t exl2__normal_bytes(size_t cap)
+{
+    return (uint64_t)cap + cap / 8 + 1;
+}
+
+static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
+{
+    if (t->text && !t->lent) {
+        exl2__free(c, t->text, exl2__normal_bytes(t->cap), EXL2_MEM_GENERAL);
+    }
+    *t = (exl2__normal_text){ 0 };
+}
+
+/* Memory that is lent for texts of up to `cap` bytes. */
+static inline exl2__normal_text exl2__normal_lend(char *memory, size_t cap)
+{
+    return (exl2__normal_text){ memory, NULL, memory ? cap : 0, 0, memory != NULL };
+}
+
+/* Room for `cap` bytes; what was there is lost. */
+static inline exl2_result exl2__normal_reserve(exl2__ctx *c, exl2__normal_text *t, size_t cap)
+{
+    if (cap > t->cap) {
+        void *memory;
+        exl2__normal_free(c, t);
+        EXL2__TRY(exl2__alloc(c, exl2__normal_bytes(cap), 1, EXL2_MEM_GENERAL, &memory));
+        t->text = (char *)memory;
+        t->cap = cap;
+    }
+    t->marks = (uint8_t *)t->text + t->cap;
+    memset(t->marks, 0, t->cap / 8 + 1);
+    t->used = 0;
+    return EXL2_OK;
+}
+
+/* The limit for texts that have `bytes` bytes together. The constant is there for Prepend before a short text. */
+static inline uint64_t exl2__normal_allowance(uint64_t bytes)
+{
+    uint64_t allowed = bytes * EXL2__NORMAL_TIMES + EXL2__NORMAL_EXTRA;
+    return allowed < EXL2__NORMAL_BYTES_MAX ? allowed : EXL2__NORMAL_BYTES_MAX;
+}
+
+/* Text that does not fit is only counted. */
+EXL2__NOINLINE
+static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
+{
+    if (t->used + bytes > t->cap) {
+        t->used += bytes;
+        return;
+    }
+    for (size_t i = 0; i < bytes; i++, t->used++) {
+        t->text[t->used] = text[i];
+        if (marked) {
+            t->marks[t->used >> 3] = (uint8_t)(t->marks[t->used >> 3] | 1u << (t->used & 7));
+        }
+    }
+}
+
+/* Text on its way through the steps; bit marks_at of `marks` is that of text[0]. */
+typedef struct exl2__normal_view {
+    const char *text;
+    size_t bytes;
+    const uint8_t *marks; /* NULL: no marks */
+    size_t marks_at;
+} exl2__normal_view;
+
+static inline bool exl2__normal_marked(const exl2__normal_view *v, size_t at)
+{
+    size_t bit = v->marks_at + at;
+    return v->marks && (v->marks[bit >> 3] >> (bit & 7) & 1);
+}
+
+/* Cuts white space off, without a copy. */
+static inline void exl2__normal_strip(const exl2__normal_step *s, exl2__normal_view *v)
+{
+    uint32_t code;
+    while (s->right && v->bytes) {
+        size_t before = exl2__unicode_before(v->text, v->bytes);
+        exl2__unicode_next(v->text + before, v->bytes - before, &code);
+        if (exl2__unicode_class(code) != EXL2__UNICODE_SPACE) {
+            break;
+        }
+        v->bytes = before;
+    }
+    while (s->left && v->bytes) {
+        uint32_t length = exl2__unicode_next(v->text, v->bytes, &code);
+        if (exl2__unicode_class(code) != EXL2__UNICODE_SPACE) {
+            break;
+        }
+        v->text += length;
+        v->bytes -= length;
+        v->marks_at += length;
+    }
+}
+
+/* Bytes of what is to be replaced at `at`, or 0. */
+static inline size_t exl2__normal_hit(const exl2__normal_step *s, const exl2__normal_view *v, size_t at)
+{
+    if (s->regex) {
+        return (size_t)(exl2__regex_match(s->regex, v->text + at) - (v->text + at));
+    }
+    return v->text[at] == s->text[0] && v->bytes - at >= s->text_bytes &&
+           memcmp(v->text + at, s->text, s->text_bytes) == 0 ? s->text_bytes : 0;
+}
+
+/* Stops as soon as out->used is above `most`. */
+EXL2__COLD
+static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most,
+                                 exl2__normal_text *out)
+{
+    if (s->regex) {
+        exl2__regex_begin(s->regex, v->text, v->bytes);
+    }
+    for (size_t at = 0; at < v->bytes && out->used <= most;) {
+        uint32_t code;
+        size_t hit = exl2__normal_hit(s, v, at);
+        size_t length = hit ? hit : exl2__unicode_next(v->text + at, v->bytes - at, &code);
+        bool marked = false; /* what stands for a match with a marked byte is marked */
+        for (size_t i = at; i < at + length; i++) {
+            marked = marked || exl2__normal_marked(v, i);
+        }
+        exl2__normal_put(out, hit ? s->by : v->text + at, hit ? s->by_bytes : length, marked);
+        at += length;
+    }
+}
+
+static inline void exl2__normal_lower(const exl2__normal_view *v, exl2__normal_text *out)
+{
+    for (size_t at = 0; at < v->bytes;) {
+        char utf8[8];
+        uint32_t code, more, length = exl2__unicode_next(v->text + at, v->bytes - at, &code);
+        uint32_t bytes = exl2__json_encode_utf8(exl2__lower(code, &more), utf8);
+        bytes += more ? exl2__json_encode_utf8(more, utf8 + bytes) : 0;
+        exl2__normal_put(out, utf8, bytes, exl2__normal_marked(v, at));
+        at += length;
+    }
+}
+
+/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_PER_BYTE code points for each byte. */
+static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
+                                 uint32_t *codes, exl2__normal_text *out)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t code;
+        at += exl2__unicode_next(text + at, bytes - at, &code);
+        count += exl2__nfc_decompose(n, code, codes + count);
+    }
+    exl2__nfc_order(n, codes, count, codes + count);
+    count = compose ? exl2__nfc_compose(n, codes, count) : count;
+    for (size_t i = 0; i < count; i++) {
+        char utf8[4];
+        exl2__normal_put(out, utf8, exl2__json_encode_utf8(codes[i], utf8), marked);
+    }
+}
+
+/* All text in normal form. */
+EXL2__COLD
+static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
+                                     exl2__normal_text *out)
+{
+    uint32_t own[64 * 2 * EXL2__NFC_PER_BYTE];
+    bool plain;
+    for (size_t at = 0, length; at < v->bytes; at += length) {
+        length = exl2__nfc_stretch(n, v->text + at, v->bytes - at, &plain);
+        if (plain) {
+            for (size_t i = at; i < at + length; i++) {
+                exl2__normal_put(out, v->text + i, 1, exl2__normal_marked(v, i));
+            }
+            continue;
+        }
+        bool marked = false;
+        for (size_t i = at; i < at + length; i++) {
+            marked = marked || exl2__normal_marked(v, i);
+        }
+        void *codes = own;
+        uint64_t bytes = (uint64_t)length * 2 * EXL2__NFC_PER_BYTE * sizeof own[0];
+        if (length > 64) {
+            EXL2__TRY(exl2__alloc(c, bytes, sizeof own[0], EXL2_MEM_GENERAL, &codes));
+        }
+        exl2__normal_stretch(n, compose, v->text + at, length, marked, (uint32_t *)codes, out);
+        if (codes != own) {
+            exl2__free(c, codes, bytes, EXL2_MEM_GENERAL);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The most bytes that the step can make of *v. For Replace they are counted, up to the first above `most`. */
+static inline uint64_t exl2__normal_growth(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most)
+{
+    exl2__normal_text count = { 0 };
+    switch (s->kind) {
+    case EXL2__NORMAL_REPLACE:
+        exl2__normal_replace(s, v, most, &count);
+        return count.used;
+    case EXL2__NORMAL_LOWER:
+        return (uint64_t)v->bytes * EXL2__LOWER_GROWTH;
+    case EXL2__NORMAL_PREPEND:
+        return (uint64_t)v->bytes + s->by_bytes;
+    default:
+        return (uint64_t)v->bytes * (s->compatible ? EXL2__NORMAL_NFKC_GROWTH : EXL2__NORMAL_NFC_GROWTH);
+    }
+}
+
+/* Runs all steps over *v, which then views its own text or one of the two buffers. *allowed, of exl2__normal_allowance,
+   is how many bytes a step may still make. The largest result of a step is subtracted from it, so that one allowance
+   can serve many texts. FORMAT when it does not suffice. */
+EXL2__COLD
+static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
+                                    exl2__normal_view *v, uint64_t *allowed)
+{
+    uint64_t largest = v->bytes;
+    for (uint32_t i = 0; i < rules->count; i++) {
+        const exl2__normal_step *s = &rules->steps[i];
+        if (s->kind == EXL2__NORMAL_STRIP) {
+            exl2__normal_strip(s, v);
+            continue;
+        }
+        exl2__normal_text *out = &buffers[v->text == buffers[0].text];
+        bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD, plain;
+        exl2__nfc nfc = rules->nfc;
+        nfc.compatible.codes = s->compatible ? nfc.compatible.codes : NULL;
+        if (form && (v->bytes == 0 ||
+                     (exl2__nfc_stretch(&nfc, v->text, v->bytes, &plain) == v->bytes && plain))) {
+            continue;
+        }
+        uint64_t room = exl2__normal_growth(s, v, *allowed);
+        room = room < *allowed ? room : *allowed; /* put only counts what does not fit */
+        EXL2__TRY(exl2__normal_reserve(c, out, (size_t)room + 1));
+        if (form) {
+            EXL2__TRY(exl2__normal_form(c, &nfc, s->kind == EXL2__NORMAL_NFC, v, out));
+        } else if (s->kind == EXL2__NORMAL_LOWER) {
+            exl2__normal_lower(v, out);
+        } else if (s->kind == EXL2__NORMAL_REPLACE) {
+            exl2__normal_replace(s, v, *allowed, out);
+        } else {
+            exl2__normal_put(out, s->by, v->bytes ? s->by_bytes : 0, false);
+            for (size_t at = 0; at < v->bytes; at++) {
+                exl2__normal_put(out, v->text + at, 1, exl2__normal_marked(v, at));
+            }
+        }
+        largest = out->used > largest ? out->used : largest;
+        if (largest > *allowed) {
+            return exl2__fail(c, EXL2_ERR_FORMAT,
+                              "tokenizer.json: the normalizer makes too much of a text: more than %u times its bytes, "
+                              "or 1 GiB", EXL2__NORMAL_TIMES);
+        }
+        *v = (exl2__normal_view){ out->text, out->used, v->marks ? out->marks : NULL, 0 };
+    }
+    *allowed -= largest < *allowed ? largest : *allowed;
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,500 @@
+/* regex_parse.h: a regular expression in the syntax of Oniguruma (Ruby's) -> a program; others are refused by name.
+   takes: the untrusted text of a pattern, in valid UTF-8.
+   gives: exl2__regex_parser, exl2__regex_parse, exl2__regex_copy.
+   owns:  nothing; the parser is plain data of some kilobytes.
+   next:  ../unicode/nfkc_table.h */
+#ifndef EXL2__REGEX_PARSE_H
+#define EXL2__REGEX_PARSE_H
+
+#include "../../0_base/json/json_scan.h"
+#include "regex.h"
+
+#define EXL2__REGEX_DEPTH_MAX 16 /* groups in groups, classes in classes */
+#define EXL2__REGEX_REPEAT_MAX 255
+
+/* Grammar: . [...] \s \d \w \p{Lu} \x41 ^ $ (...) (?:...) (?i:...) (?=...) (?!...) | ? * + {2,3}, lazy ones with ?, and
+   ?+ *+ ++ behind a single character. Jumps are relative, so that a stretch of code can be moved and copied. */
+typedef struct exl2__regex_parser {
+    const char *at, *end;
+    const char *refused;    /* the first thing that we lack, for a message; NULL: nothing yet */
+    uint32_t count, set_count, range_count, depth;
+    bool fold, in_class;    /* (?i), [...] */
+    exl2__regex_code code[EXL2__REGEX_CODE_MAX];
+    exl2__regex_set sets[EXL2__REGEX_SETS_MAX];
+    uint32_t ranges[EXL2__REGEX_RANGES_MAX][2];
+} exl2__regex_parser;
+
+static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty);
+
+EXL2__COLD
+static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
+{
+    p->refused = p->refused ? p->refused : what;
+    return false;
+}
+
+/* Goes behind `text` if that comes next. */
+EXL2__COLD
+static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
+{
+    size_t bytes = strlen(text);
+    bool there = (size_t)(p->end - p->at) >= bytes && memcmp(p->at, text, bytes) == 0;
+    p->at += there ? bytes : 0;
+    return there;
+}
+
+/* An instruction in front of those from `place` on. */
+EXL2__COLD
+static bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
+{
+    if (p->count == EXL2__REGEX_CODE_MAX) {
+        return exl2__regex_refuse(p, "so many characters and repetitions");
+    }
+    memmove(p->code + place + 1, p->code + place, (p->count++ - place) * sizeof *p->code);
+    p->code[place] = (exl2__regex_code){ (uint8_t)op, false, (int16_t)a, (int16_t)b };
+    return true;
+}
+
+static inline bool exl2__regex_emit(exl2__regex_parser *p, exl2__regex_op op, int32_t a, int32_t b)
+{
+    return exl2__regex_insert(p, p->count, op, a, b);
+}
+
+/* ---- characters and classes ---- */
+
+EXL2__COLD
+static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uint32_t low, uint32_t high)
+{
+    if (low > high || (p->fold && high >= 0x80)) {
+        return exl2__regex_refuse(p, low > high ? "a range that goes down" : "(?i) with characters beyond ASCII");
+    }
+    for (uint32_t code = low; code <= high && code < 256; code++) {
+        s->latin[code >> 5] |= 1u << (code & 31);
+        uint32_t letter = code | 32;
+        if (p->fold && letter >= 'a' && letter <= 'z') {
+            s->latin[code >> 5 ^ 1] |= 1u << (code & 31);
+            if (letter == 's' || letter == 'k') { /* U+017F and U+212A fold to them */
+                uint32_t other = letter == 's' ? 0x17F : 0x212A;
+                p->fold = false;
+                bool fine = exl2__regex_add_range(p, s, other, other);
+                p->fold = true;
+                if (!fine) {
+                    return false;
+                }
+            }
+        }
+    }
+    if (high >= 256) {
+        if (p->range_count == EXL2__REGEX_RANGES_MAX) {
+            return exl2__regex_refuse(p, "so many ranges");
+        }
+        p->ranges[p->range_count][0] = low < 256 ? 256 : low;
+        p->ranges[p->range_count++][1] = high;
+        s->count++;
+    }
+    return true;
+}
+
+EXL2__COLD
+static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
+{
+    for (uint32_t code = 0; code < 256; code++) {
+        uint32_t kind = exl2__unicode_class(code);
+        s->latin[code >> 5] |= (uint32_t)(((kind & kinds) != 0) != not) << (code & 31);
+    }
+    s->kinds = (uint16_t)(s->kinds | (not ? ~kinds : kinds));
+}
+
+/* \p{Lu}, \p{^L} or \P{L} behind \p. */
+EXL2__COLD
+static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool not)
+{
+    static const struct {
+        char name[3];
+        uint16_t kinds;
+    } names[] = {
+        { "L", EXL2__UNICODE_LETTER }, { "Lu", EXL2__UNICODE_UPPER }, { "Ll", EXL2__UNICODE_LOWER },
+        { "Lt", EXL2__UNICODE_TITLE }, { "Lm", EXL2__UNICODE_MODIFIER }, { "Lo", EXL2__UNICODE_CASELESS },
+        { "M", EXL2__UNICODE_MARK }, { "N", EXL2__UNICODE_NUMBERS }, { "Nd", EXL2__UNICODE_DIGIT },
+        { "Nl", EXL2__UNICODE_LETTER_NUMBER }, { "No", EXL2__UNICODE_NUMERAL },
+        { "P", EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR }, { "Pc", EXL2__UNICODE_CONNECTOR },
+        { "S", EXL2__UNICODE_SYMBOL | EXL2__UNICODE_WORD_SYMBOL }
+    };
+    if (exl2__regex_eat(p, "{")) {
+        not = exl2__regex_eat(p, "^") != not;
+        for (size_t i = 0; i < EXL2__COUNT(names); i++) {
+            size_t bytes = strlen(names[i].name);
+            if ((size_t)(p->end - p->at) > bytes && p->at[bytes] == '}' && memcmp(p->at, names[i].name, bytes) == 0) {
+                p->at += bytes + 1;
+                if (p->fold && (names[i].kinds & 0x1C) && names[i].kinds != EXL2__UNICODE_LETTER) {
+                    return exl2__regex_refuse(p, "(?i) with a class of letters");
+                }
+                exl2__regex_add_kinds(s, names[i].kinds, not);
+                return true;
+            }
+        }
+    }
+    return exl2__regex_refuse(p, "a property in \\p{...} unknown to us");
+}
+
+/* Hexadecimal digits, at most `most` (0..8). */
+EXL2__COLD
+static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
+{
+    uint32_t digits = 0, digit;
+    for (*out = 0; digits < most && p->at < p->end; digits++, p->at++) {
+        if ((digit = exl2__json_scan_hex((uint8_t)*p->at)) == 16) {
+            break;
+        }
+        *out = *out << 4 | digit;
+    }
+    return digits > 0 && *out < 0x110000;
+}
+
+/* Behind a backslash: *code, or a class that joins the set (*code = UINT32_MAX). */
+EXL2__COLD
+static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
+{
+    static const char letters[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1B";
+    uint8_t c = p->at < p->end ? (uint8_t)*p->at++ : 'Z';
+    const char *letter = (const char *)memchr(letters, c, sizeof letters - 1);
+    bool fine = true;
+    *code = UINT32_MAX;
+    if (letter) {
+        *code = (uint8_t)values[letter - letters];
+    } else if (c == 's' || c == 'S') {
+        exl2__regex_add_kinds(s, EXL2__UNICODE_SPACE, c == 'S');
+    } else if (c == 'd' || c == 'D') {
+        exl2__regex_add_kinds(s, EXL2__UNICODE_DIGIT, c == 'D');
+    } else if (c == 'w' || c == 'W') {
+        uint32_t kinds = EXL2__UNICODE_WORD & ~EXL2__UNICODE_WORD_OTHER;
+        exl2__regex_add_kinds(s, kinds, c == 'W');
+        if (!p->in_class) { /* there, of U+0080 to U+00FF, numerals such as U+00B2 count too */
+            exl2__regex_set more = { { 0 }, 0, 0, 0, false };
+            exl2__regex_add_kinds(&more, kinds | EXL2__UNICODE_NUMERAL, c == 'W');
+            memcpy(s->latin, more.latin, sizeof s->latin);
+        }
+    } else if (c == 'p' || c == 'P') {
+        fine = exl2__regex_property(p, s, c == 'P');
+    } else if (c == 'u' || c == 'x') {
+        bool braces = c == 'x' && exl2__regex_eat(p, "{");
+        fine = exl2__regex_hex(p, braces ? 8 : c == 'u' ? 4 : 2, code) && (!braces || exl2__regex_eat(p, "}"));
+    } else if (c < 0x80 && !((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9')) {
+        *code = c;
+    } else {
+        fine = false;
+    }
+    return fine || exl2__regex_refuse(p, "an escape unknown to us");
+}
+
+/* A character as it is written, or an escape. */
+static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
+{
+    if (exl2__regex_eat(p, "\\")) {
+        return exl2__regex_escape(p, s, code);
+    }
+    p->at += exl2__unicode_next(p->at, (size_t)(p->end - p->at), code);
+    return true;
+}
+
+/* Behind a '[': the characters of a class join the set. */
+EXL2__COLD
+static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
+{
+    exl2__regex_set s = { { 0 }, 0, (uint16_t)p->range_count, 0, false };
+    bool not = exl2__regex_eat(p, "^"), fine = ++p->depth <= EXL2__REGEX_DEPTH_MAX;
+    for (bool first = true; fine && p->at < p->end && (first || *p->at != ']'); first = false) {
+        uint32_t code, high;
+        if (exl2__regex_eat(p, "[")) {
+            fine = p->at < p->end && *p->at != ':' && exl2__regex_class(p, &s);
+            continue;
+        }
+        fine = !exl2__regex_eat(p, "&&") && exl2__regex_character(p, &s, &code);
+        high = code = fine ? code : 0;
+        if (fine && code != UINT32_MAX && p->end - p->at >= 2 && *p->at == '-' && p->at[1] != ']') {
+            p->at++;
+            fine = *p->at != '[' && exl2__regex_character(p, &s, &high) && high != UINT32_MAX;
+        }
+        fine = fine && (code == UINT32_MAX || exl2__regex_add_range(p, &s, code, high));
+    }
+    if (!fine || !exl2__regex_eat(p, "]")) {
+        return exl2__regex_refuse(p, "a class with &&, with [:...:], without its ], or in too many others");
+    }
+    p->depth--;
+    for (uint32_t i = 0; i < 8; i++) {
+        out->latin[i] |= not ? ~s.latin[i] : s.latin[i];
+    }
+    out->not = not && s.count;
+    out->kinds = (uint16_t)(out->kinds | (not && !s.count ? ~s.kinds : s.kinds));
+    out->count = (uint16_t)(out->count + s.count);
+    return p->depth == 0 || !out->not || exl2__regex_refuse(p, "a class in a class with [^");
+}
+
+/* ---- items ---- */
+
+/* One character: [...], an escape, '.', or itself. */
+EXL2__COLD
+static bool exl2__regex_single(exl2__regex_parser *p)
+{
+    uint32_t code = UINT32_MAX, depth = p->depth;
+    if (p->set_count == EXL2__REGEX_SETS_MAX) {
+        return exl2__regex_refuse(p, "so many characters and classes");
+    }
+    exl2__regex_set *s = &p->sets[p->set_count];
+    *s = (exl2__regex_set){ { 0 }, 0, (uint16_t)p->range_count, 0, false };
+    bool fine = true;
+    if (exl2__regex_eat(p, "[")) {
+        p->depth = 0; /* of classes, here */
+        p->in_class = true;
+        fine = exl2__regex_class(p, s);
+        p->in_class = false;
+        p->depth = depth;
+    } else if (exl2__regex_eat(p, ".")) {
+        exl2__regex_add_kinds(s, 0, true);
+        s->latin[0] &= ~(1u << '\n');
+    } else {
+        fine = exl2__regex_character(p, s, &code) && (code == UINT32_MAX || exl2__regex_add_range(p, s, code, code));
+    }
+    return fine && exl2__regex_emit(p, EXL2__REGEX_SET, (int32_t)p->set_count++, 0);
+}
+
+/* Behind a '('. */
+EXL2__COLD
+static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
+{
+    bool fold = p->fold, not = exl2__regex_eat(p, "?!"), look = not || exl2__regex_eat(p, "?=");
+    uint32_t place = p->count;
+    if (p->depth++ == EXL2__REGEX_DEPTH_MAX) {
+        return exl2__regex_refuse(p, "so many groups in groups");
+    }
+    if (look && !exl2__regex_emit(p, EXL2__REGEX_LOOK, 1, 0)) {
+        return false;
+    }
+    if (!look && exl2__regex_eat(p, "?i:")) {
+        p->fold = true;
+    } else if (!look && !exl2__regex_eat(p, "?:") && p->at < p->end && *p->at == '?') {
+        return exl2__regex_refuse(p, "a group (? other than (?: (?i: (?= (?!");
+    }
+    if (!exl2__regex_alternatives(p, empty) || !exl2__regex_eat(p, ")")) {
+        return exl2__regex_refuse(p, "a ( without its )");
+    }
+    if (look) {
+        if (!exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0)) {
+            return false;
+        }
+        p->code[place].not = not;
+        p->code[place].b = (int16_t)(p->count - place);
+        *empty = true;
+    }
+    p->fold = fold;
+    p->depth--;
+    return true;
+}
+
+/* {2}, {2,}, {,3} or {2,3}; anything else is no repetition, and stays. */
+EXL2__COLD
+static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
+{
+    const char *begin = p->at;
+    uint32_t numbers[2] = { 0, 0 }, digits[2] = { 0, 0 }, which = 0;
+    for (p->at++; p->at < p->end; p->at++) {
+        uint32_t digit = (uint32_t)(uint8_t)*p->at - '0';
+        if (digit < 10 && digits[which]++ < 5) {
+            numbers[which] = numbers[which] * 10 + digit;
+        } else if (*p->at == ',' && which == 0) {
+            which = 1;
+        } else {
+            break;
+        }
+    }
+    if (digits[0] + digits[1] == 0 || !exl2__regex_eat(p, "}")) {
+        p->at = begin;
+        return false;
+    }
+    *least = numbers[0];
+    *most = which == 0 ? numbers[0] : digits[1] ? numbers[1] : UINT32_MAX;
+    return true;
+}
+
+/* Makes a repetition of the code from `place` on. */
+EXL2__COLD
+static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t least, uint32_t most, bool lazy)
+{
+    uint32_t one = p->count - place;
+    exl2__regex_code copy[EXL2__REGEX_CODE_MAX];
+    memcpy(copy, p->code + place, one * sizeof *copy);
+    bool forever = most == UINT32_MAX;
+    uint32_t copies = forever ? least > 1 ? least : 1 : most;
+    if (least > most || copies > EXL2__REGEX_REPEAT_MAX || copies * (one + 1) > EXL2__REGEX_CODE_MAX) {
+        return exl2__regex_refuse(p, "such a repetition");
+    }
+    p->count = place;
+    for (uint32_t i = 0; i < copies; i++) {
+        bool option = i >= least, loop = forever && i + 1 == copies;
+        int32_t over = (int32_t)(one + 1 + (loop && option));
+        if (option && !exl2__regex_emit(p, EXL2__REGEX_SPLIT, lazy ? over : 1, lazy ? 1 : over)) {
+            return false;
+        }
+        if (p->count + one > EXL2__REGEX_CODE_MAX) {
+            return exl2__regex_refuse(p, "such a repetition");
+        }
+        memcpy(p->code + p->count, copy, one * sizeof *copy);
+        p->count += one;
+        if (loop && option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, -(int32_t)one - 1, 0)) {
+            return false;
+        }
+        if (loop && !option &&
+            !exl2__regex_emit(p, EXL2__REGEX_SPLIT, lazy ? 1 : -(int32_t)one, lazy ? -(int32_t)one : 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What follows a greedy repetition that gives nothing back, of one character: no more of it. */
+EXL2__COLD
+static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
+{
+    if (one.op != EXL2__REGEX_SET) {
+        return exl2__regex_refuse(p, "?+, *+ or ++ behind more than a character");
+    }
+    if (option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, 4, 0)) { /* taken: there may be more */
+        return false;
+    }
+    p->code[place].b = option ? 3 : p->code[place].b;
+    bool fine = exl2__regex_emit(p, EXL2__REGEX_LOOK, 1, 3) && exl2__regex_emit(p, EXL2__REGEX_SET, one.a, 0) &&
+                exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0);
+    if (fine) {
+        p->code[p->count - 3].not = true;
+    }
+    return fine;
+}
+
+/* The quantifiers behind an item. */
+EXL2__COLD
+static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
+{
+    while (p->at < p->end) {
+        char c = *p->at;
+        uint32_t least = c == '+', most = c == '?' ? 1 : UINT32_MAX;
+        if (c == '{' ? !exl2__regex_counts(p, &least, &most) : c != '?' && c != '*' && c != '+') {
+            break;
+        }
+        p->at += c != '{';
+        bool single = p->count == place + 1, lazy = exl2__regex_eat(p, "?");
+        exl2__regex_code one = p->code[place];
+        if ((*empty && most > 1) || (lazy && c == '{' && least == most)) {
+            return exl2__regex_refuse(p, "a repetition of what may be empty, or {n}?");
+        }
+        if (!exl2__regex_repeat(p, place, least, most, lazy)) {
+            return false;
+        }
+        if (c != '{' && !lazy && exl2__regex_eat(p, "+")) {
+            one.op = single ? one.op : (uint8_t)EXL2__REGEX_MATCH;
+            if (!exl2__regex_possess(p, place, one, c == '?')) {
+                return false;
+            }
+        }
+        *empty = *empty || least == 0;
+    }
+    return true;
+}
+
+EXL2__COLD
+static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
+{
+    uint32_t place = p->count;
+    bool fine;
+    *empty = false;
+    if (exl2__regex_eat(p, "(")) {
+        fine = exl2__regex_group(p, empty);
+    } else if (*p->at == '^' || *p->at == '$') {
+        fine = exl2__regex_emit(p, *p->at == '^' ? EXL2__REGEX_LINE : EXL2__REGEX_LINE_END, 1, 0);
+        p->at++;
+        *empty = true;
+    } else if (*p->at == '?' || *p->at == '*' || *p->at == '+') {
+        fine = exl2__regex_refuse(p, "a repetition of nothing");
+    } else {
+        fine = exl2__regex_single(p);
+    }
+    return fine && exl2__regex_quantifiers(p, place, empty);
+}
+
+/* Alternatives up to ')' or the end. Each but the last becomes SPLIT, itself, JUMP to the end. */
+EXL2__COLD
+static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
+{
+    uint32_t begin = p->count, place = begin;
+    bool all_empty = true;
+    *empty = false;
+    while (p->at < p->end && *p->at != ')') {
+        bool item;
+        if (!exl2__regex_eat(p, "|")) {
+            if (!exl2__regex_item(p, &item)) {
+                return false;
+            }
+            all_empty = all_empty && item;
+            continue;
+        }
+        if (!exl2__regex_insert(p, place, EXL2__REGEX_SPLIT, 1, 0) || !exl2__regex_emit(p, EXL2__REGEX_JUMP, 0, 0)) {
+            return false;
+        }
+        p->code[place].b = (int16_t)(p->count - place);
+        place = p->count;
+        *empty = *empty || all_empty;
+        all_empty = true;
+    }
+    *empty = *empty || all_empty;
+    for (uint32_t next; begin < place; begin = next) {
+        int32_t over = p->code[begin].b;
+        next = begin + (uint32_t)over;
+        p->code[next - 1].a = (int16_t)(p->count - next + 1);
+    }
+    return true;
+}
+
+/* Makes the program of `text`, which *p then has. false: p->refused says why. */
+EXL2__COLD
+static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
+{
+    bool empty;
+    p->at = text;
+    p->end = text + bytes;
+    p->refused = NULL;
+    p->count = p->set_count = p->range_count = p->depth = 0;
+    p->in_class = false;
+    p->fold = exl2__regex_eat(p, "(?i)");
+    if (!exl2__regex_alternatives(p, &empty)) {
+        return exl2__regex_refuse(p, "a syntax unknown to us");
+    }
+    if (p->at < p->end || empty) {
+        return exl2__regex_refuse(p, empty ? "a match that may be empty" : "a ) without its (");
+    }
+    return exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0);
+}
+
+/* The program in memory of the arena; NULL: the arena is dry and only counts. */
+EXL2__COLD
+static exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
+{
+    exl2__regex made = { 0 }, *out = (exl2__regex *)exl2__arena_take(arena, sizeof *out);
+    exl2__regex_code *code = (exl2__regex_code *)exl2__arena_take(arena, p->count * sizeof *code);
+    exl2__regex_set *sets = (exl2__regex_set *)exl2__arena_take(arena, p->set_count * sizeof *sets);
+    uint32_t (*ranges)[2] = (uint32_t (*)[2])exl2__arena_take(arena, p->range_count * sizeof *ranges);
+    made.count = p->count;
+    exl2__regex_layout(&made, arena);
+    if (out == NULL || made.kept[EXL2__REGEX_LEVELS - 1] == NULL) {
+        return NULL;
+    }
+    memcpy(code, p->code, p->count * sizeof *code);
+    memcpy(sets, p->sets, p->set_count * sizeof *sets);
+    memcpy(ranges, p->ranges, p->range_count * sizeof *ranges);
+    made.code = code;
+    made.sets = sets;
+    made.ranges = (const uint32_t (*)[2])ranges;
+    *out = made;
+    exl2__regex_finish(out);
+    return out;
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* vocab_measure.h: tokenizer.json, first pass: what its tokenizer takes, and room for it.
+   takes: the parsed files.
+   gives: exl2__vocab_reader, exl2__vocab_open_scratch, exl2__vocab_measure, exl2__vocab_layout.
+   owns:  nothing; vocab_read.h closes what the reader has.
+   next:  vocab_read.h */
+#ifndef EXL2__VOCAB_MEASURE_H
+#define EXL2__VOCAB_MEASURE_H
+
+#include "../../0_base/log.h"
+#include "../../1_load/file.h"
+#include "vocab.h"
+#include "vocab_names.h"
+#include "vocab_rules.h"
+
+#define EXL2__VOCAB_FILE_MAX ((uint64_t)1 << 28)
+
+typedef struct exl2__vocab_entry {
+    uint32_t begin, end; /* of its string in the file */
+    uint32_t id, bytes;  /* decoded */
+    uint8_t kind;
+    bool escaped;
+} exl2__vocab_entry;
+
+typedef struct exl2__vocab_reader {
+    exl2__ctx *c;
+    exl2__vocab *v;
+    exl2__blob file, config_file;
+    exl2__json j, config; /* config.tokens NULL: no such file */
+    exl2__vocab_rules rules;
+    exl2__arena scratch;
+    char *buffer;         /* room for any two strings of the files, unescaped, and 16 bytes; 8 before it may be read */
+    exl2__vocab_entry *entries; /* [vocab_count] of model.vocab, in scratch */
+    exl2__arena pool;     /* strings of the rules, in the block */
+    exl2__merges_gaps *gaps; /* in the block */
+    exl2__normal_text normal[2];
+    uint64_t normal_allowed; /* bytes that the normalizer may still make of added tokens */
+    bool keep_slots;      /* encoding finds pieces by their bytes too */
+    uint32_t vocab_count, added_count;
+    uint32_t normalized_count; /* of the added tokens */
+    uint64_t text_bytes;  /* pieces, then contents of added tokens, then named texts */
+    uint32_t text_used;
+} exl2__vocab_reader;
+
+static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const exl2__json *j, const char *what,
+                                              uint32_t token, uint32_t *out)
+{
+    exl2__vocab_rules_reader rules = { .c = r->c, .j = j };
+    EXL2__TRY(exl2__vocab_rules_id(&rules, what, token, out));
+    r->v->id_count = exl2__max32(r->v->id_count, *out + 1);
+    return EXL2_OK;
+}
+
+/* A string of tokenizer.json as the bytes that it stands for, in r->buffer. */
+static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__json *j, uint32_t token, uint8_t *kind)
+{
+    size_t bytes;
+    const char *text = exl2__json_view(j, token, r->buffer, &bytes);
+    return exl2__pieces_load(&r->v->pieces, r->buffer, text, bytes, kind);
+}
+
+/* What text has to read for the added token to be found in it, in *out: its content, or what the normalizer makes of
+   that. r->buffer has the content. */
+static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_token *token, exl2__normal_view *out)
+{
+    *out = (exl2__normal_view){ r->buffer, token->bytes, NULL, 0 };
+    if (token->normalized) {
+        EXL2__TRY(exl2__normal_run(r->c, &r->rules.normal, r->normal, out, &r->normal_allowed));
+    }
+    return out->bytes <= EXL2__ADDED_BYTES_MAX ? EXL2_OK
+         : exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                      EXL2__VOCAB_RULES_FILE ": the normalizer makes %zu bytes of added token %u, at most %u are "
+                      "supported", out->bytes, token->id, EXL2__ADDED_BYTES_MAX);
+}
+
+/* The next entry of added_tokens after *item (0 at first) that has a content; *item 0 at the end. */
+EXL2__COLD
+static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
+                                          uint32_t *content)
+{
+    exl2__vocab_rules_reader in = { .c = r->c, .j = &r->j };
+    uint32_t list = r->rules.added;
+    for (;;) {
+        *item = *item ? exl2__json_next(&r->j, list, *item) : list ? exl2__json_first(&r->j, list) : 0;
+        if (*item == 0) {
+            return EXL2_OK;
+        }
+        *out = (exl2__added_token){ 0 };
+        *content = exl2__json_get(&r->j, *item, "content");
+        uint32_t id = exl2__json_get(&r->j, *item, "id");
+        if (*content == 0 || r->j.tokens[*content].kind != EXL2__JSON_STRING || id == 0) {
+            return exl2__vocab_rules_malformed(&in, "an element of added_tokens", "an object with id and content");
+        }
+        EXL2__TRY(exl2__vocab_read_id(r, &r->j, "an id of added_tokens", id, &out->id));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "special", false, &out->special));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "single_word", false, &out->single_word));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "lstrip", false, &out->lstrip));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "rstrip", false, &out->rstrip));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "normalized", !out->special, &out->normalized));
+        size_t bytes = exl2__json_text(&r->j, *content, NULL, 0);
+        if (bytes > EXL2__ADDED_BYTES_MAX) {
+            return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                              EXL2__VOCAB_RULES_FILE ": added token %u has %zu bytes, at most %u are supported",
+                              out->id, bytes, EXL2__ADDED_BYTES_MAX);
+        }
+        out->bytes = (uint32_t)bytes;
+        if (bytes) { /* the library ignores empty ones */
+            return EXL2_OK;
+        }
+    }
+}
+
+/* ---- sizes ---- */
+
+/* Of all strings, those of containers that stayed unread included. */
+static inline size_t exl2__vocab_longest_string(const exl2__json *j)
+{
+    size_t longest = exl2__max32(j->flat[0].longest, j->flat[1].longest);
+    for (uint32_t i = 0; i < j->token_count; i++) {
+        size_t bytes = j->tokens[i].end - j->tokens[i].begin;
+        longest = j->tokens[i].kind == EXL2__JSON_STRING && bytes > longest ? bytes : longest;
+    }
+    return longest;
+}
+
+/* With a dry arena it only counts. */
+static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *arena)
+{
+    if (r->rules.normal.needs_nfc) {
+        exl2__nfc_make(&r->rules.normal.nfc, r->rules.normal.needs_nfkc, arena);
+    }
+}
+
+/* Room for what the rules point to. */
+static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *arena)
+{
+    exl2__arena pool = { (uint8_t *)exl2__arena_take(arena, r->rules.pool_bytes), r->rules.pool_bytes, 0, arena->tag };
+    return pool;
+}
+
+/* Scratch for reading: the string buffer, and the way from bytes to ids unless encoding needs it too. */
+static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
+{
+    size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
+    uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 24;
+    exl2__arena dry = { 0 };
+    exl2__pieces pieces = { 0 };
+    exl2__arena_take(&dry, buffer_bytes);
+    exl2__arena_take(&dry, r->rules.pool_bytes);
+    exl2__arena_take(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__vocab_make_nfc(r, &dry);
+    if (!r->keep_slots) {
+        exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
+    }
+    EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
+    r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes) + 8;
+    exl2__arena pool = exl2__vocab_pool(r, &r->scratch);
+    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &pool, &r->rules));
+    r->entries = (exl2__vocab_entry *)exl2__arena_take(&r->scratch,
+                                                       (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__vocab_make_nfc(r, &r->scratch);
+    if (!r->keep_slots) {
+        exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->j.flat[0].members);
+    }
+    return EXL2_OK;
+}
+
+EXL2__HOT
+static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
+{
+    uint8_t kind;
+    exl2__json_walk walk;
+    exl2__json_walk_begin(&walk, &r->j, &r->j.flat[0]);
+    while (exl2__json_walk_next(&walk)) {
+        exl2__vocab_entry *e = &r->entries[r->vocab_count++];
+        EXL2__TRY(exl2__vocab_read_id(r, &walk.view, "an id of model.vocab", 2, &e->id));
+        e->begin = walk.tokens[1].begin;
+        e->end = walk.tokens[1].end;
+        e->escaped = walk.tokens[1].escaped;
+        e->bytes = (uint32_t)exl2__vocab_read_bytes(r, &walk.view, 1, &e->kind);
+        r->text_bytes += e->bytes;
+    }
+    EXL2__TRY(exl2__json_walk_end(r->c, EXL2__VOCAB_RULES_FILE, &walk));
+    exl2__added_token token;
+    for (uint32_t item = 0, content;;) {
+        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
+        if (item == 0) {
+            break;
+        }
+        exl2__normal_view pattern;
+        exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
+        EXL2__TRY(exl2__vocab_pattern(r, &token, &pattern));
+        r->added_count++;
+        r->normalized_count += token.normalized;
+        r->text_bytes += pattern.bytes + exl2__vocab_read_bytes(r, &r->j, content, &kind);
+    }
+    for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
+        uint32_t text = exl2__vocab_names_text(&r->config, (exl2__vocab_names_role)role);
+        r->text_bytes += text ? exl2__json_text(&r->config, text, NULL, 0) + 1 : 0;
+    }
+    EXL2__TRY(exl2__vocab_names_ids(r->c, &r->config, EXL2__VOCAB_RULES_IDS_MAX, &r->v->id_count));
+    if (r->text_bytes > UINT32_MAX) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": the tokens have %llu bytes, at most 2^32 - 1 are supported",
+                          (unsigned long long)r->text_bytes);
+    }
+    return EXL2_OK;
+}
+
+/* A normalizer that does no more than to make U+2581 of spaces, and perhaps put one in front, is none: words take both
+   for the same, and can have a space in front. Where added tokens are looked for in normalized text it stays. */
+EXL2__COLD
+static void exl2__vocab_simplify(exl2__vocab_reader *r)
+{
+    exl2__normal_rules *n = &r->rules.normal;
+    exl2__words_rules *w = &r->rules.words;
+    const exl2__normal_step *last = &n->steps[n->count ? n->count - 1 : 0];
+    bool prepend = n->count == 2 && n->steps[0].kind == EXL2__NORMAL_PREPEND && n->steps[0].by_bytes &&
+                   exl2__words_mark(n->steps[0].by, n->steps[0].by + n->steps[0].by_bytes) == n->steps[0].by_bytes;
+    bool replace = n->count > 0 && last->kind == EXL2__NORMAL_REPLACE && !last->regex && last->text_bytes == 1 &&
+                   *last->text == ' ' && last->by_bytes == 3 && memcmp(last->by, EXL2__PIECES_MARK, 3) == 0;
+    if (r->v->pieces.marked && r->normalized_count == 0 && w->count == 0 && w->prefix == EXL2__WORDS_NO_PREFIX &&
+        replace && (n->count == 1 || prepend)) {
+        w->prefix = prepend ? EXL2__WORDS_PREFIX_TWICE : EXL2__WORDS_NO_PREFIX;
+        w->prefix_step = 0;
+        n->count = 0;
+    }
+}
+
+/* With a dry arena it only counts. */
+EXL2__COLD
+static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
+{
+    exl2__vocab *v = r->v;
+    v->pieces.count = v->id_count;
+    v->pieces.starts = (uint32_t *)exl2__arena_take_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
+    v->pieces.flags = (uint8_t *)exl2__arena_take_zeroed(arena, v->id_count);
+    exl2__arena_take(arena, 8); /* short pieces are read as the eight bytes that end with them */
+    v->pieces.text = (char *)exl2__arena_take(arena, r->text_bytes);
+    if (r->keep_slots) {
+        exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);
+    }
+    exl2__bpe_make(&v->bpe, arena, r->j.flat[1].members);
+    v->added.tokens = (exl2__added_token *)exl2__arena_take(arena, r->added_count * sizeof(exl2__added_token));
+    v->added.text = v->pieces.text;
+    v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
+    for (int i = 0; i < 2 && r->rules.normal.count; i++) {
+        v->rewritten[i] = (char *)exl2__arena_take(arena, exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES));
+    }
+    r->gaps = (exl2__merges_gaps *)exl2__arena_take(arena, sizeof *r->gaps);
+    r->pool = exl2__vocab_pool(r, arena);
+    exl2__vocab_make_nfc(r, arena);
+}
+
+#endif

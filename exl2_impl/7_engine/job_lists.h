@@ -1,0 +1,244 @@
+/* job_lists.h: how a job chooses its tokens and where its text ends: sampler, stops, bans, copied into the job.
+   takes: exl2_job_desc.
+   gives: exl2__choices_check_ids, exl2__choices_stops, exl2__choices_sampler.
+   owns:  nothing; copies lie in the job's block.
+   next:  job_start.h */
+#ifndef EXL2__JOB_LISTS_H
+#define EXL2__JOB_LISTS_H
+
+#include "jobs.h"
+
+static exl2_result exl2__choices_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
+                                            const char *what)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i],
+                              m->plan.shape.vocab);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- what must be copied ---- */
+
+/* A piece of the job's text memory, aligned for any id or float, or NULL. */
+static inline void *exl2__choices_take(exl2__job *job, uint32_t *used, size_t bytes)
+{
+    uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
+    if (end > EXL2__JOB_TEXT_BYTES) {
+        return NULL;
+    }
+    void *memory = (uint8_t *)job->block->text + *used;
+    *used = (uint32_t)end;
+    return memory;
+}
+
+/* A copy of ids that the vocabulary has. */
+EXL2__COLD
+static exl2_result exl2__choices_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
+                                      uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
+{
+    exl2_token *copy = (exl2_token *)exl2__choices_take(job, used, count * sizeof *copy);
+    if (!copy) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
+    }
+    EXL2__TRY(exl2__choices_check_ids(e, m, ids, count, what));
+    for (uint32_t i = 0; i < count; i++) {
+        copy[i] = ids[i];
+    }
+    *out = copy;
+    return EXL2_OK;
+}
+
+/* Strings into the job's text memory; *longest grows to the longest. */
+EXL2__COLD
+static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
+                                         const char *what, uint32_t *used, size_t *longest, exl2__stops *out)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!strings[i] || !strings[i][0]) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %u is empty", what, i);
+        }
+        size_t length = strlen(strings[i]);
+        if (!exl2__unicode_valid(strings[i], length)) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %u is not valid UTF-8: no text can contain it", what, i);
+        }
+        if (length > EXL2__JOB_STOP_BYTES_MAX) {
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "%s %u has %zu bytes, at most %d are allowed", what, i, length,
+                              EXL2__JOB_STOP_BYTES_MAX);
+        }
+        *longest = length > *longest ? length : *longest;
+        bytes += length;
+    }
+    void *memory = exl2__choices_take(job, used, exl2__stops_bytes(count, bytes));
+    if (!memory) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings and lists of tokens take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
+    }
+    exl2__stops_make(out, strings, count, memory);
+    return EXL2_OK;
+}
+
+/* End tokens that a minimum length bans. */
+EXL2__COLD
+static exl2_result exl2__choices_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                      uint32_t *used)
+{
+    exl2__sequence *s = &job->sequence;
+    uint32_t eos = m->load.config.eos_count, count = eos + job->stop_token_count;
+    exl2_token *ends = (exl2_token *)exl2__choices_take(job, used, count * sizeof *ends);
+    if (!ends || count > EXL2__SEQUENCE_ENDS_MAX) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "min_tokens holds back %u end and stop tokens, at most %u are allowed", count,
+                          EXL2__SEQUENCE_ENDS_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        ends[i] = i < eos ? m->load.config.eos[i] : job->stop_tokens[i - eos];
+    }
+    s->ends = ends;
+    s->end_count = d->min_tokens > 0 ? count : 0;
+    return EXL2_OK;
+}
+
+/* Everything that ends a text, or may not be in it. */
+EXL2__COLD
+static exl2_result exl2__choices_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                       uint32_t *used)
+{
+    size_t longest = 0;
+    EXL2__TRY(exl2__choices_strings(e, job, d->stop_strings, d->stop_string_count, "stop string", used, &longest,
+                                    &job->stops));
+    job->bans.fold = true;
+    EXL2__TRY(exl2__choices_strings(e, job, d->ban_strings, d->ban_string_count, "ban string", used, &longest,
+                                    &job->bans));
+    job->stop_token_count = d->stop_token_count;
+    EXL2__TRY(exl2__choices_ids(e, m, job, d->stop_tokens, d->stop_token_count, "stop token", used,
+                                &job->stop_tokens));
+    if (d->min_tokens > 0) {
+        EXL2__TRY(exl2__choices_ends(e, m, job, d, used));
+    }
+    if ((job->bans.count > 0 || job->healed >= 0) && d->grammar.id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes a grammar, or ban_strings and heal_prompt");
+    }
+    uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
+    job->held_max = EXL2__JOB_HELD_TOKENS;
+    if (d->alts_per_token) {
+        job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
+    }
+    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
+                          d->alts_per_token,
+                          (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
+    }
+    return EXL2_OK;
+}
+
+/* ---- what penalties and XTC leave alone ---- */
+
+static bool exl2__choices_in_list(const exl2_token *list, uint32_t count, exl2_token token)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the token's text has one of these characters, or it is an added token. */
+static bool exl2__choices_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(v, token, &bytes, &special);
+    for (uint32_t i = 0; i < v->added.count; i++) {
+        special |= v->added.tokens[i].id == (uint32_t)token;
+    }
+    for (size_t i = 0; text && i < bytes && !special; i++) {
+        special = text[i] && strchr(characters, text[i]);
+    }
+    return special;
+}
+
+static bool exl2__choices_breaks(const void *user, exl2_token token)
+{
+    const exl2__job *job = (const exl2__job *)user;
+    if (job->breakers.count == 0) {
+        return exl2__choices_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
+    }
+    size_t bytes, settled, at;
+    bool special;
+    const char *text = exl2__vocab_piece(job->vocab, token, &bytes, &special);
+    return text && exl2__stops_match(&job->breakers, text, bytes, &settled, &at);
+}
+
+static bool exl2__choices_keeps(const void *user, exl2_token token)
+{
+    const exl2__job *job = (const exl2__job *)user;
+    return job->xtc_keep_count ? exl2__choices_in_list(job->xtc_keep, job->xtc_keep_count, token)
+                               : exl2__choices_has_any(job->vocab, token, "\n");
+}
+
+/* What DRY and XTC ask about tokens. */
+EXL2__COLD
+static exl2_result exl2__choices_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                         const exl2_sampler_desc *d, uint32_t *used)
+{
+    exl2__sequence *s = &job->sequence;
+    size_t longest = 0;
+    job->vocab = &m->vocab;
+    job->xtc_keep_count = d->xtc_keep_count;
+    EXL2__TRY(exl2__choices_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
+    if (d->dry_breaker_count && !m->vocab.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
+    }
+    EXL2__TRY(exl2__choices_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used, &longest,
+                                    &job->breakers));
+    s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__choices_keeps : NULL;
+    s->sampling.xtc_user = job;
+    s->dry.breaks = m->vocab.present ? exl2__choices_breaks : NULL;
+    s->dry.user = job;
+    return EXL2_OK;
+}
+
+EXL2__COLD
+static exl2_result exl2__choices_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                          uint32_t *used)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2_sampler_desc resolved;
+    EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
+    uint32_t biases = resolved.bias_count + resolved.ban_count;
+    bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
+    exl2_bias *bias = few ? (exl2_bias *)exl2__choices_take(job, used, biases * sizeof *bias) : NULL;
+    if (!bias) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
+                          EXL2__JOB_TEXT_BYTES);
+    }
+    for (uint32_t i = 0; i < resolved.bias_count; i++) {
+        bias[i] = d->sampler.bias[i];
+        EXL2__TRY(exl2__choices_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
+    }
+    EXL2__TRY(exl2__choices_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
+    for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
+        bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__minus_infinity() };
+    }
+    job->allow_count = resolved.allow_count;
+    EXL2__TRY(exl2__choices_ids(e, m, job, resolved.allow, job->allow_count, "allowed token", used, &job->allow));
+    resolved.bias_count = biases;
+    resolved.bias = bias;
+    job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
+    exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
+    s->penalty_range = exl2__sampler_penalty_range(&resolved);
+    exl2__sampler_dry(&resolved, &s->dry);
+    EXL2__TRY(exl2__choices_askers(e, m, job, &d->sampler, used));
+    s->on_host = d->on_logits || (m->backend->draws && !m->backend->draws(&s->sampling));
+    s->waits = s->on_host || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
+    return EXL2_OK;
+}
+
+#endif

@@ -1,0 +1,498 @@
+/* job_start.h: exl2_job_desc -> a queued job: its session, its prompt's ids, its sampler, its stops.
+   takes: a desc; everything in it is copied.
+   gives: exl2__starting_job.
+   owns:  a temporary block for conversations that outgrow the model's own; a template that a conversation brings.
+   next:  api.h */
+#ifndef EXL2__JOB_START_H
+#define EXL2__JOB_START_H
+
+#include "job_lists.h"
+
+#define EXL2__DEFAULT_MAX_TOKENS 512u
+
+/* ---- chat template ---- */
+
+/* A rendered conversation; `block` was allocated for it if the model's own was too small, `own` if the conversation
+   brought its template, `own_guard` if it brought special tokens. */
+typedef struct exl2__rendered {
+    const char *text;
+    size_t bytes;
+    const uint8_t *from_message;
+    const uint32_t *guard; /* added tokens that count as special in marked bytes */
+    uint32_t *own_guard;   /* for special_tokens of the conversation */
+    uint64_t guard_bytes;
+    void *block;
+    uint64_t block_bytes;
+    exl2__template own;
+} exl2__rendered;
+
+static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
+{
+    exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);
+    exl2__free(&e->ctx, r->own_guard, r->guard_bytes, EXL2_MEM_GENERAL);
+    exl2__template_close(&e->ctx, &r->own);
+    *r = (exl2__rendered){ 0 };
+}
+
+/* The template of the desc's text, or that of the model that it means. */
+static exl2_result exl2__starting_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
+                                           exl2__rendered *own, const exl2__template **out)
+{
+    *out = &own->own;
+    if (chat->template_text) {
+        EXL2__TRY(exl2__template_open(&e->ctx, chat->template_text, strlen(chat->template_text), &own->own));
+        return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab) : EXL2_OK;
+    }
+    if (m->chats.count == 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
+    }
+    const exl2__template *found = exl2__template_set_pick(&m->chats, chat->template_name, chat->tools != NULL);
+    if (!found) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s has no chat template called '%s'", m->path,
+                          chat->template_name ? chat->template_name : "default");
+    }
+    *out = found;
+    return EXL2_OK;
+}
+
+/* Into the model's block, or one that grows. */
+static exl2_result exl2__starting_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
+                                            void *block, exl2__rendered *out)
+{
+    uint64_t bytes = EXL2__RENDER_BYTES;
+    for (;;) {
+        if (!block) {
+            EXL2__TRY(exl2__alloc(&e->ctx, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &out->block));
+            out->block_bytes = bytes;
+            block = out->block;
+        }
+        exl2_result r = exl2__template_render(&e->ctx, t, input, block, (size_t)bytes, &out->text, &out->bytes,
+                                              &out->from_message);
+        if (r != EXL2_ERR_TOO_SMALL) {
+            return r;
+        }
+        exl2__free(&e->ctx, out->block, out->block_bytes, EXL2_MEM_GENERAL);
+        out->block = block = NULL;
+        out->block_bytes = 0;
+        bytes *= 4; /* ends: from EXL2__TEMPLATE_BLOCK_MAX on rendering is EXL2_ERR_BUDGET */
+    }
+}
+
+static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
+                                         const exl2_chat_desc *chat, exl2__rendered *out)
+{
+    static const exl2_chat_desc none = { 0 };
+    uint32_t steps = 0; /* over all blocks that are tried, so that their number does not matter */
+    exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
+                                   m->vocab.unk_text, m->vocab.pad_text, &steps };
+    const exl2__template *t;
+    *out = (exl2__rendered){ 0 };
+    for (size_t i = 0; i < count; i++) {
+        if (!messages[i].role && !messages[i].fields) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
+        }
+    }
+    exl2_result r = exl2__starting_template(e, m, input.chat, out, &t);
+    if (r == EXL2_OK) {
+        r = exl2__starting_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
+        out->guard = t->guard;
+        out->guard_bytes = t->guard_bytes;
+    }
+    if (r == EXL2_OK && input.chat->special_tokens && t->guard) {
+        r = exl2__template_guard_special(&e->ctx, t, &m->vocab, input.chat->special_tokens, &out->own_guard);
+        out->guard = out->own_guard;
+    }
+    if (r < 0) {
+        exl2__starting_free(e, out);
+    }
+    return r;
+}
+
+/* ---- prompt ---- */
+
+/* Text -> ids into the job's prompt, which has room for context_max of them; out[0 .. begin) is what comes before, and
+   goes where the text begins with the same: never is BOS there twice. */
+static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
+                                         const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
+                                         uint32_t *count)
+{
+    size_t need = 0;
+    exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin,
+                                 m->info.context_max - begin, &need);
+    if (r == EXL2_ERR_TOO_SMALL) {
+        *count = (uint32_t)exl2__min64(need + begin, UINT32_MAX); /* for exl2_job_measure */
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, a session holds %u",
+                          (unsigned long long)(need + begin), m->info.context_max);
+    }
+    EXL2__TRY(r);
+    *count = (uint32_t)need;
+    if (need >= begin && memcmp(out, out + begin, begin * sizeof *out) == 0) {
+        memmove(out, out + begin, need * sizeof *out);
+    } else {
+        *count += begin;
+    }
+    return EXL2_OK;
+}
+
+/* The history is kept as far as it equals the conversation; the last token is computed again for its logits. */
+static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
+                                       exl2_token *prompt, uint32_t count)
+{
+    uint32_t keep = 0;
+    while (keep < t->tokens && keep < count && *exl2__table_token(t, &m->pages, keep) == prompt[keep]) {
+        keep++;
+    }
+    keep = count ? exl2__min32(keep, count - 1) : 0;
+    s->keep = keep;
+    s->prompt = prompt + keep;
+    s->prompt_count = count - keep;
+}
+
+/* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
+EXL2__COLD
+static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                         const exl2__table *t)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2_token *prompt = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max;
+    uint32_t count = 0;
+    bool has_text = d->prompt != NULL;
+    if (has_text + (d->tokens != NULL) + (d->messages != NULL) > 1) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes one of prompt, tokens and messages");
+    }
+    if ((has_text || d->messages) && !m->vocab.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text",
+                          m->path);
+    }
+    if (d->messages) {
+        exl2__rendered rendered;
+        EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
+        m->vocab.added.guarded = rendered.guard;
+        exl2_result r =
+            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+        m->vocab.added.guarded = NULL;
+        exl2__starting_free(e, &rendered);
+        job->stats.prompt_tokens = count;
+        EXL2__TRY(r);
+        exl2__starting_keep_prefix(m, t, s, prompt, count);
+        return EXL2_OK;
+    }
+    if (has_text) {
+        uint32_t bos =
+            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
+        size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
+        exl2_result r = exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count);
+        job->stats.prompt_tokens = count;
+        EXL2__TRY(r);
+    } else {
+        job->stats.prompt_tokens = (uint32_t)exl2__min64(d->token_count, UINT32_MAX);
+        if (d->token_count > m->info.context_max) {
+            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u",
+                              d->token_count, m->info.context_max);
+        }
+        count = (uint32_t)d->token_count;
+        for (uint32_t i = 0; i < count; i++) {
+            prompt[i] = d->tokens[i];
+        }
+    }
+    s->keep = t->tokens;
+    s->prompt = prompt;
+    s->prompt_count = count;
+    return EXL2_OK;
+}
+
+/* The last token of the prompt goes, and the first one to be drawn begins as it did: where it has text of its own, and
+   something is left to go on from. */
+static inline void exl2__starting_heal(const exl2__model *m, exl2__job *job)
+{
+    exl2__sequence *s = &job->sequence;
+    size_t bytes;
+    bool special = true;
+    exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
+    const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
+    if (text && !special && bytes > 0 && exl2__unicode_valid(text, bytes) && s->keep + s->prompt_count > 1) {
+        s->prompt_count--;
+        job->healed = last;
+    }
+}
+
+/* Sets how many tokens may come, and with it how long the history may grow. */
+static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+{
+    exl2__sequence *s = &job->sequence;
+    uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
+    uint32_t context_max = m->info.context_max;
+    uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
+    if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
+        new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
+    }
+    s->tokens_end = (uint32_t)exl2__min64(prompt_end + new_tokens, UINT32_MAX);
+    job->max_tokens = (uint32_t)new_tokens;
+    if (prompt_end == 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "there is nothing to go on from: the prompt is empty and so is the session");
+    }
+    if (prompt_end + new_tokens > context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL,
+                          "the job needs a context of %llu tokens (%llu of prompt, %llu new), a session holds %u",
+                          (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end,
+                          (unsigned long long)new_tokens, context_max);
+    }
+    s->min_end = (uint32_t)exl2__min64(prompt_end + d->min_tokens, UINT32_MAX);
+    if (d->min_tokens > new_tokens) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but only %llu tokens may come", d->min_tokens,
+                          (unsigned long long)new_tokens);
+    }
+    uint32_t pages = exl2__pages_for(s->tokens_end);
+    if (pages > m->pages.count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
+                          pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
+    }
+    return EXL2_OK;
+}
+
+/* ---- the job ---- */
+
+static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+                                       const exl2_job_desc *d)
+{
+    exl2__sequence *s = &job->sequence;
+    uint32_t used = 0;
+    s->table = &session->table;
+    s->priority = d->priority;
+    s->order = e->order++;
+    s->prefill_only = d->prefill_only;
+    s->score_prompt = d->score_prompt;
+    s->alts = d->alts_per_token;
+    EXL2__TRY(exl2__starting_prompt(e, m, job, d, &session->table));
+    EXL2__TRY(exl2__choices_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    job->healed = -1;
+    if (d->heal_prompt && !d->prefill_only) {
+        exl2__starting_heal(m, job);
+    }
+    EXL2__TRY(exl2__starting_length(e, m, job, d));
+    EXL2__TRY(exl2__choices_stops(e, m, job, d, &used));
+    EXL2__TRY(exl2__choices_sampler(e, m, job, d, &used));
+    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
+    exl2__stream_make(&job->stream, d->show_markers, true);
+    job->show_markers = d->show_markers;
+    job->on_event = d->on_event;
+    job->on_logits = d->on_logits;
+    job->user = d->user;
+    job->start_ns = exl2__platform_ns();
+    return EXL2_OK;
+}
+
+/* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
+EXL2__COLD
+static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+                                        exl2__model **model)
+{
+    exl2__model *m;
+    *session = NULL;
+    if (d->session.id) {
+        exl2__session *s = exl2__objects_session(e, d->session);
+        if (!s) {
+            return exl2__objects_stale(e, "session", d->session.id);
+        }
+        if (s->job) {
+            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME
+                              " until its DONE", EXL2__POOL_NAMED(s->job));
+        }
+        m = &e->models[s->model];
+        if (d->model.id && d->model.id != m->id) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names a session of one model and another model");
+        }
+        *session = s;
+    } else if (!(m = exl2__objects_model(e, d->model))) {
+        return d->model.id ? exl2__objects_stale(e, "model", d->model.id)
+                           : exl2__fail(&e->ctx, EXL2_ERR_STALE, "exl2_job_desc sets neither model nor session: a job "
+                                        "needs one of them");
+    }
+    if (m->state != EXL2_OK) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE,
+                          m->state == EXL2_PENDING ? "the model is still loading" : "the model did not load");
+    }
+    if (m->desc.text_only) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
+    }
+    EXL2__TRY(exl2__objects_open_for_more(e, m));
+    *model = m;
+    return EXL2_OK;
+}
+
+/* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
+   changed, but *out, if it was set, says how far the job came: its slot is free, and nothing was written over it. */
+EXL2__COLD
+static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
+                                      exl2__job **out)
+{
+    exl2__session *session;
+    exl2__model *m = NULL;
+    EXL2__TRY(exl2__starting_place(e, d, &session, &m));
+    uint64_t job_id = exl2__pool_take(&e->job_ids);
+    if (!job_id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
+    }
+    uint32_t slot = exl2__pool_slot_of(job_id);
+    bool one_shot = session == NULL;
+    if (one_shot && !(session = exl2__objects_new_session(e, m))) {
+        exl2__pool_give(&e->job_ids, slot);
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
+    }
+    exl2__job *job = &e->jobs[slot];
+    exl2__lock(&e->lock);
+    *job = (exl2__job){ 0 };
+    job->id = job_id;
+    exl2__unlock(&e->lock);
+    job->model = (uint32_t)(m - e->models);
+    job->session = (uint32_t)(session - e->sessions);
+    job->block = &m->blocks[slot];
+    job->discard_events = discard_events;
+    *out = job;
+    exl2_result r = exl2__starting_fill(e, m, session, job, d);
+    if (r < 0) {
+        exl2__pool_give(&e->job_ids, slot);
+        if (one_shot) {
+            exl2__objects_free_session(e, session);
+        }
+        return r;
+    }
+    session->job = of ? of : job_id;
+    session->one_shot = one_shot;
+    return EXL2_OK;
+}
+
+/* The job of the negative prompt beside `leader`. */
+EXL2__COLD
+static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
+{
+    exl2__model *m = &e->models[leader->model];
+    exl2_job_desc other = { .session = d->negative, .prompt = d->negative_prompt, .prompt_bytes = d->negative_bytes,
+                            .messages = d->negative_messages, .message_count = d->negative_message_count,
+                            .text_flags = d->text_flags, .chat = d->chat, .max_tokens = leader->max_tokens,
+                            .heal_prompt = d->heal_prompt, .prefill_only = d->prefill_only,
+                            .priority = d->priority };
+    other.model.id = m->id;
+    void *guide;
+    EXL2__TRY(exl2__starting_one(e, &other, true, leader->id, twin));
+    exl2__job *job = *twin;
+    uint32_t pages = exl2__pages_for(leader->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
+    exl2_result r = EXL2_OK;
+    if (m->plan.sequences_max < 2 || pages > m->pages.count) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
+                       "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
+    } else if (job->healed != leader->healed) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance: both prompts must end with the same token");
+    } else {
+        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof *job->guide, 64, EXL2_MEM_SCRATCH, &guide);
+    }
+    if (r < 0) {
+        exl2__jobs_give_up(e, job, 0);
+        return r;
+    }
+    leader->guide = (float *)guide;
+    leader->guidance = d->guidance;
+    leader->twin = job;
+    job->leader = leader;
+    leader->sequence.partner = &job->sequence;
+    job->sequence.partner = &leader->sequence;
+    job->sequence.follows = true;
+    leader->sequence.on_host = leader->sequence.waits = true;
+    job->sequence.on_host = job->sequence.waits = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_desc *d)
+{
+    bool negative = d->negative.id || d->negative_prompt || d->negative_messages;
+    if (!exl2__sampler_fits(d->guidance, -100, 100)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
+    }
+    if (negative != (d->guidance < 0 || d->guidance > 0)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"
+                                                          : "guidance needs a negative prompt or session");
+    }
+    return EXL2_OK;
+}
+
+/* Job and twin (NULL: without guidance), filled in, and not live yet. On failure as exl2__starting_one. */
+EXL2__COLD
+static exl2_result exl2__starting_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
+                                       exl2__job **twin)
+{
+    EXL2__TRY(exl2__starting_check_guidance(e, d));
+    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, job));
+    if (d->guidance < 0 || d->guidance > 0) {
+        exl2_result r = exl2__starting_twin(e, d, *job, twin);
+        if (r < 0) {
+            *twin = NULL;
+            exl2__grammars_leave(e, *job);
+            exl2__jobs_give_up(e, *job, 0);
+        }
+        return r;
+    }
+    return EXL2_OK;
+}
+
+/* Queues the job. On failure nothing has changed. */
+EXL2__COLD
+static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+{
+    exl2__job *job = NULL, *twin = NULL;
+    EXL2__TRY(exl2__starting_both(e, d, discard_events, &job, &twin));
+    if (twin) {
+        twin->sequence.live = true;
+    }
+    job->sequence.live = true;
+    exl2__jobs_publish(e, job);
+    exl2__objects_publish(e);
+    out->id = job->id;
+    return EXL2_OK;
+}
+
+/* ---- what a job would need ---- */
+
+/* Of the prompt, what is in the cache already: counted as when the job becomes active. */
+static inline uint32_t exl2__starting_reused(const exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    uint32_t cached = exl2__min32(s->table->cached, s->keep);
+    cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token once more, for its logits */
+    return exl2__jobs_reused(job, cached, s->keep + s->prompt_count);
+}
+
+/* Starts the job as far as it can be undone, and undoes it. */
+EXL2__COLD
+static exl2_result exl2__starting_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+{
+    exl2__job *job = NULL, *twin = NULL;
+    exl2_result r = exl2__starting_both(e, d, true, &job, &twin);
+    memset(out, 0, sizeof *out);
+    if (job) {
+        const exl2__model *m = &e->models[job->model];
+        out->prompt_tokens = job->stats.prompt_tokens;
+        out->max_tokens = job->max_tokens;
+        out->context_tokens = job->sequence.tokens_end;
+        out->context_max = m->info.context_max;
+        out->pages_free = m->pages.free_count;
+    }
+    if (r < 0) {
+        return r;
+    }
+    const exl2__pages *pages = &e->models[job->model].pages;
+    out->reused_tokens = exl2__starting_reused(job);
+    out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
+    out->pages_needed += twin ? exl2__schedule_demand(&twin->sequence, pages) : 0;
+    exl2__grammars_leave(e, job);
+    if (twin) {
+        exl2__jobs_give_up(e, twin, 0);
+    }
+    exl2__jobs_give_up(e, job, 0);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
+#endif

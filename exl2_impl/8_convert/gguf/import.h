@@ -1,0 +1,91 @@
+/* import.h: a GGUF file -> a folder with an EXL2 model, whole or not at all. The public entry point.
+   takes: exl2_import_desc.
+   gives: exl2_import_gguf; exl2__import_gguf, the same on a given context, for tests.
+   owns:  everything until it returns.
+   next:  ../../../exl2.h */
+#ifndef EXL2__IMPORT_H
+#define EXL2__IMPORT_H
+
+#include "../folder.h"
+#include "import_model.h"
+#include "import_text.h"
+
+#ifdef EXL2_NO_FILES
+#error "EXL2_CONVERT reads and writes files: it cannot be used with EXL2_NO_FILES"
+#endif
+
+/* All that an import holds, so that one place frees it. */
+typedef struct exl2__import {
+    exl2__gguf gguf;
+    exl2__import_config config;
+    exl2__import_text text;
+    exl2__import_plan plan;
+    exl2__folder folder;
+} exl2__import;
+
+static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, exl2__import_config *config)
+{
+    config->bits = d->bits ? d->bits : 8;
+    config->group = d->group ? d->group : 32;
+    config->head_bits = d->head_bits ? d->head_bits : 8;
+    if (d->_end_canary != 0) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc was not zeroed: its _end_canary is %u", d->_end_canary);
+    }
+    if (!d->gguf_path || !d->out_dir) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc.%s is NULL", d->gguf_path ? "out_dir" : "gguf_path");
+    }
+    if (!exl2__pack_bits_valid(config->bits) || !exl2__pack_bits_valid(config->head_bits)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "bits %u and head_bits %u: each must be 2, 3, 4, 5, 6 or 8", config->bits,
+                          config->head_bits);
+    }
+    if (config->group != 32 && config->group != 64 && config->group != 128) {
+        return exl2__fail(c, EXL2_ERR_ARG, "group %u: it must be 32, 64 or 128", config->group);
+    }
+    return EXL2_OK;
+}
+
+/* Everything is read and checked before the first byte is written. */
+static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im)
+{
+    EXL2__TRY(exl2__import_check(c, d, &im->config));
+    EXL2__TRY(exl2__gguf_open(c, d->gguf_path, &im->gguf));
+    EXL2__TRY(exl2__import_config_read(&im->gguf, &im->config));
+    EXL2__TRY(exl2__import_text_read(&im->gguf, im->config.vocab, &im->text));
+    EXL2__TRY(exl2__import_plan_make(&im->gguf, &im->config, &im->plan));
+    EXL2__TRY(exl2__folder_begin(c, &im->folder, d->out_dir));
+    EXL2__TRY(exl2__import_config_write(c, im->folder.work_path, &im->config, &im->text.ids));
+    EXL2__TRY(exl2__import_text_write(c, im->folder.work_path, &im->text, im->config.context));
+    EXL2__TRY(exl2__import_model_run(&im->plan, d, im->folder.work_path, EXL2__SHARDS_BYTES));
+    return exl2__folder_commit(c, &im->folder);
+}
+
+static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
+{
+    exl2__import im;
+    memset(&im, 0, sizeof im);
+    exl2_result result = exl2__import_steps(c, d, &im);
+    exl2__import_plan_close(&im.plan);
+    exl2__import_text_close(&im.text);
+    exl2__gguf_close(&im.gguf);
+    exl2__folder_abandon(&im.folder);
+    return result;
+}
+
+EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d)
+{
+    exl2__ctx c;
+    if (!d) {
+        return EXL2_ERR_ARG;
+    }
+    memset(&c, 0, sizeof c);
+    c.allocator = exl2__platform_allocator();
+    c.files = exl2__platform_files();
+    c.parallel = d->parallel;
+    exl2_result result = exl2__import_gguf(&c, d);
+    if (d->error) {
+        *d->error = c.error;
+    }
+    return result;
+}
+
+#endif

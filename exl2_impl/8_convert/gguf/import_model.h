@@ -1,0 +1,370 @@
+/* import_model.h: does what a plan says: tensors of GGUF -> output*.safetensors of an EXL2 folder, one slab at a time.
+   takes: a plan, the output folder, progress and parallel hooks.
+   gives: exl2__import_model_run.
+   owns:  while it runs: scratch for one tensor as stored and one slab of numbers, the output files.
+   next:  import.h */
+#ifndef EXL2__IMPORT_MODEL_H
+#define EXL2__IMPORT_MODEL_H
+
+#include "import_plan.h"
+#include "../quantize.h"
+
+#define EXL2__IMPORT_SLAB_ROWS 256u /* input features of a slab: a multiple of every group and every GGUF block */
+#define EXL2__IMPORT_CHUNK 256u     /* columns of a task */
+#define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* at most, of a slab */
+
+/* `stored`: of the widest matrix. */
+typedef struct exl2__import_scratch {
+    uint64_t piece;        /* numbers of an embedding or norm at a time */
+    uint8_t *raw;          /* a matrix as stored, or such a piece */
+    float *slab;           /* [stored / 16][SLAB_ROWS][16] */
+    float *peaks;          /* [GROUPS][stored] */
+    double *errors;        /* [GROUPS][chunks][TRIES] */
+    uint8_t *codes;        /* [SLAB_ROWS][stored] */
+    uint8_t *levels;       /* [GROUPS][stored] */
+    uint32_t *words;       /* [SLAB_ROWS / 4][stored] */
+    uint32_t *scales;      /* [GROUPS][stored / 8] */
+    exl2__group *groups;   /* [most groups of a matrix] */
+    uint16_t *scale_max;   /* the same */
+    uint16_t *group_words; /* the same, in pairs */
+    uint32_t *inverse;     /* [most inputs] */
+} exl2__import_scratch;
+
+typedef struct exl2__import_model {
+    exl2__import_plan *plan;
+    exl2__gguf *g; /* of the plan */
+    const exl2_import_desc *desc;
+    exl2__arena memory;
+    exl2__import_scratch scratch;
+    exl2__shards shards;
+    uint64_t shard_bytes;
+    uint64_t numbers_done; /* of plan->numbers */
+} exl2__import_model;
+
+/* What the tasks of one slab share. */
+typedef struct exl2__import_slab {
+    const exl2__import_matrix *matrix;
+    const exl2__import_scratch *scratch;
+    const exl2__group *groups; /* [group_count] of this slab */
+    uint32_t row, rows, group_count, chunks;
+    uint16_t tries[EXL2__IMPORT_GROUPS][EXL2__QUANTIZE_TRIES];
+    uint16_t scale_max[EXL2__IMPORT_GROUPS];
+} exl2__import_slab;
+
+/* ---- scratch, progress, tasks ---- */
+
+static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a)
+{
+    exl2__import_scratch *s = &m->scratch;
+    uint64_t raw = 0, stored = 0, in = m->plan->config->hidden, groups = 0;
+    for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
+        const exl2__import_matrix *x = &m->plan->matrices[i];
+        raw = exl2__max64(raw, x->weight->bytes);
+        raw = exl2__max64(raw, x->bias ? x->bias->bytes : 0);
+        stored = exl2__max64(stored, x->stored);
+        in = exl2__max64(in, x->in);
+        groups = exl2__max64(groups, x->group_count);
+    }
+    s->piece = exl2__min64(stored * EXL2__IMPORT_SLAB_ROWS / 2, 1u << 20); /* what `codes` holds as f16 */
+    raw = exl2__max64(raw, s->piece * sizeof(float));
+    uint64_t chunks = exl2__div_up(stored, EXL2__IMPORT_CHUNK);
+    s->raw = (uint8_t *)exl2__arena_take(a, raw);
+    s->slab = (float *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS * sizeof *s->slab);
+    s->peaks = (float *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS * sizeof *s->peaks);
+    s->errors = (double *)exl2__arena_take(a, chunks * EXL2__IMPORT_GROUPS * EXL2__QUANTIZE_TRIES * sizeof *s->errors);
+    s->codes = (uint8_t *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS);
+    s->levels = (uint8_t *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS);
+    s->words = (uint32_t *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS / 4 * sizeof *s->words);
+    s->scales = (uint32_t *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS / 8 * sizeof *s->scales);
+    s->groups = (exl2__group *)exl2__arena_take(a, groups * sizeof *s->groups);
+    s->scale_max = (uint16_t *)exl2__arena_take(a, groups * sizeof *s->scale_max);
+    s->group_words = (uint16_t *)exl2__arena_take(a, groups * 2 * sizeof *s->group_words);
+    s->inverse = (uint32_t *)exl2__arena_take(a, in * sizeof *s->inverse);
+}
+
+/* Counts `numbers` as done and tells the host. */
+static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t numbers, const char *what)
+{
+    const exl2_import_desc *d = m->desc;
+    m->numbers_done += numbers;
+    if (d->progress && !d->progress(d->user, (float)((double)m->numbers_done / (double)m->plan->numbers), what)) {
+        return exl2__fail(m->g->ctx, EXL2_ERR_CANCELLED, "the import of %s was cancelled", m->g->path);
+    }
+    return EXL2_OK;
+}
+
+static void exl2__import_model_tasks(const exl2__ctx *c, uint32_t count, void (*task)(void *arg, uint32_t index),
+                                     void *arg)
+{
+    if (c->parallel.run && count > 1) {
+        c->parallel.run(c->parallel.user, count, task, arg);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        task(arg, i);
+    }
+}
+
+/* Columns of chunk i: [*begin, *end). */
+static inline void exl2__import_model_chunk(const exl2__import_slab *b, uint32_t i, uint32_t *begin, uint32_t *end)
+{
+    *begin = i * EXL2__IMPORT_CHUNK;
+    *end = exl2__min32(*begin + EXL2__IMPORT_CHUNK, b->matrix->stored);
+}
+
+static inline float *exl2__import_model_strip(const exl2__import_slab *b, uint32_t column)
+{
+    return b->scratch->slab + (size_t)column * EXL2__IMPORT_SLAB_ROWS;
+}
+
+/* GGUF row of output feature n. GGUF rotates neighbours (2i, 2i + 1) of a head, EXL2's Llama rotates
+   (i, i + dim / 2): with heads of 8, feature 1 of a head is GGUF's 2, feature 4 is GGUF's 1. */
+static inline uint32_t exl2__import_model_source_row(const exl2__import_matrix *x, uint32_t n)
+{
+    if (x->pair_dim == 0) {
+        return n;
+    }
+    uint32_t half = x->pair_dim / 2, in_head = n % x->pair_dim;
+    return n - in_head + in_head % half * 2 + in_head / half;
+}
+
+/* Task: the numbers of one chunk of columns, and their peaks by group. Padding columns are zeros. */
+static void exl2__import_model_load_task(void *arg, uint32_t index)
+{
+    const exl2__import_slab *b = (const exl2__import_slab *)arg;
+    const exl2__import_matrix *x = b->matrix;
+    const exl2__gguf_type *type = x->weight->type;
+    size_t row_bytes = (size_t)x->in / type->items * type->bytes, skip = (size_t)b->row / type->items * type->bytes;
+    uint32_t begin, end;
+    exl2__import_model_chunk(b, index, &begin, &end);
+    for (uint32_t column = begin; column < end; column++) {
+        float numbers[EXL2__IMPORT_SLAB_ROWS] = { 0 };
+        uint32_t lane = column % EXL2__QUANTIZE_LANES;
+        float *strip = exl2__import_model_strip(b, column - lane) + lane;
+        if (column < x->out) {
+            const uint8_t *row = b->scratch->raw + exl2__import_model_source_row(x, column) * row_bytes + skip;
+            exl2__gguf_types_read(type, row, b->rows, numbers);
+        }
+        for (uint32_t r = 0; r < b->rows; r++) {
+            strip[(size_t)r * EXL2__QUANTIZE_LANES] = numbers[r];
+        }
+    }
+    for (uint32_t g = 0; g < b->group_count; g++) {
+        float *peaks = b->scratch->peaks + (size_t)g * x->stored;
+        size_t first = (size_t)(b->groups[g].row - b->row) * EXL2__QUANTIZE_LANES;
+        for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
+            exl2__quantize_peaks(exl2__import_model_strip(b, column) + first, b->groups[g].rows, peaks + column);
+        }
+    }
+}
+
+/* Task: what each try of the scale of one group costs in one chunk. */
+static void exl2__import_model_search_task(void *arg, uint32_t index)
+{
+    const exl2__import_slab *b = (const exl2__import_slab *)arg;
+    uint32_t g = index / b->chunks, begin, end;
+    const exl2__group *group = &b->groups[g];
+    double *errors = b->scratch->errors + (size_t)index * EXL2__QUANTIZE_TRIES;
+    exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
+    memset(errors, 0, EXL2__QUANTIZE_TRIES * sizeof *errors);
+    for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
+        const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
+        const float *peaks = b->scratch->peaks + (size_t)g * b->matrix->stored + column;
+        exl2__quantize_errors(strip, group->rows, peaks, group->bits, b->tries[g], errors);
+    }
+}
+
+/* Task: levels, codes and words of one group in one chunk. */
+static void exl2__import_model_pack_task(void *arg, uint32_t index)
+{
+    const exl2__import_slab *b = (const exl2__import_slab *)arg;
+    const exl2__import_scratch *s = b->scratch;
+    uint32_t g = index / b->chunks, stored = b->matrix->stored, begin, end;
+    const exl2__group *group = &b->groups[g];
+    uint8_t *codes = s->codes + (size_t)(group->row - b->row) * stored;
+    uint8_t *levels = s->levels + (size_t)g * stored;
+    exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
+    for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
+        const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
+        exl2__quantize_levels(strip, group->rows, s->peaks + (size_t)g * stored + column, group->bits, b->scale_max[g],
+                              levels + column);
+        exl2__quantize_codes(strip, group->rows, levels + column, group->bits, b->scale_max[g], codes + column, stored);
+    }
+    exl2__pack_codes(codes + begin, group->rows, end - begin, stored, group->bits,
+                     s->words + (size_t)(group->word - b->groups[0].word) * stored + begin, stored);
+    exl2__pack_levels(levels + begin, end - begin, s->scales + (size_t)g * (stored / 8) + begin / 8);
+}
+
+/* ---- one tensor ---- */
+
+/* Scale candidates of each group of the slab; refuses what fp16 cannot hold. */
+static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__import_slab *b)
+{
+    const exl2__import_matrix *x = b->matrix;
+    for (uint32_t g = 0; g < b->group_count; g++) {
+        const float *peaks = b->scratch->peaks + (size_t)g * x->stored;
+        float peak = 0;
+        for (uint32_t n = 0; n < x->stored; n++) {
+            peak = peak > peaks[n] ? peak : peaks[n];
+            if (!exl2__float_is_finite(peaks[n]) || peaks[n] > EXL2__QUANTIZE_MAX) {
+                return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
+                                  "%s: tensor %.*s has a number in row %u that is not finite or beyond 32752",
+                                  m->g->path, EXL2__GGUF_NAME(x->weight->name), exl2__import_model_source_row(x, n));
+            }
+        }
+        exl2__quantize_tries(peak, x->bits, b->tries[g]);
+    }
+    return EXL2_OK;
+}
+
+static void exl2__import_model_slab_pick(exl2__import_slab *b)
+{
+    for (uint32_t g = 0; g < b->group_count; g++) {
+        /* in the order of chunks, so that threads do not change the result */
+        double sums[EXL2__QUANTIZE_TRIES] = { 0 };
+        for (uint32_t i = 0; i < b->chunks; i++) {
+            const double *errors = b->scratch->errors + ((size_t)g * b->chunks + i) * EXL2__QUANTIZE_TRIES;
+            for (uint32_t k = 0; k < EXL2__QUANTIZE_TRIES; k++) {
+                sums[k] += errors[k];
+            }
+        }
+        b->scale_max[g] = exl2__quantize_pick(b->tries[g], sums);
+    }
+}
+
+/* Quantizes and writes the groups of one slab; their q_scale_max go to scratch. */
+static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x,
+                                               uint32_t first_group, uint32_t group_count)
+{
+    exl2__import_scratch *s = &m->scratch;
+    exl2__import_slab b;
+    memset(&b, 0, sizeof b);
+    b.matrix = x;
+    b.scratch = s;
+    b.groups = s->groups + first_group;
+    b.group_count = group_count;
+    b.row = b.groups[0].row;
+    b.rows = b.groups[group_count - 1].row + b.groups[group_count - 1].rows - b.row;
+    b.chunks = (uint32_t)exl2__div_up(x->stored, EXL2__IMPORT_CHUNK);
+    exl2__import_model_tasks(m->g->ctx, b.chunks, exl2__import_model_load_task, &b);
+    EXL2__TRY(exl2__import_model_slab_tries(m, &b));
+    exl2__import_model_tasks(m->g->ctx, b.chunks * group_count, exl2__import_model_search_task, &b);
+    exl2__import_model_slab_pick(&b);
+    exl2__import_model_tasks(m->g->ctx, b.chunks * group_count, exl2__import_model_pack_task, &b);
+    memcpy(s->scale_max + first_group, b.scale_max, group_count * sizeof *b.scale_max);
+    uint64_t row_bytes = (uint64_t)x->stored * 4, words = (uint64_t)b.rows * x->bits / 32;
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry, b.groups[0].word * row_bytes, s->words, words * row_bytes));
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 1, first_group * row_bytes / 8, s->scales,
+                                 group_count * row_bytes / 8));
+    return exl2__import_model_progress(m, (uint64_t)b.rows * x->stored, x->name);
+}
+
+/* [count] numbers to f16; `first` is the index of the first one in its tensor, for the message. */
+static exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t,
+                                             const float *numbers, uint64_t count, uint64_t first, uint16_t *halves)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        halves[i] = exl2__f32_to_f16(numbers[i]);
+        if ((halves[i] & 0x7C00) == 0x7C00) {
+            return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
+                              "%s: tensor %.*s has a number at %llu that is not finite or beyond 65504", m->g->path,
+                              EXL2__GGUF_NAME(t->name), (unsigned long long)(first + i));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Embedding or norm: read, convert and written piece by piece. */
+static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl2__import_plain *p)
+{
+    const exl2__gguf_tensor *t = p->tensor;
+    const exl2__import_scratch *s = &m->scratch;
+    uint64_t all = t->bytes / t->type->bytes * t->type->items, piece;
+    uint16_t *halves = (uint16_t *)(void *)s->codes;
+    for (uint64_t done = 0; done < all; done += piece) {
+        piece = exl2__min64(all - done, s->piece);
+        EXL2__TRY(exl2__gguf_read(m->g, t->offset + done / t->type->items * t->type->bytes, s->raw,
+                                  piece / t->type->items * t->type->bytes));
+        exl2__gguf_types_read(t->type, s->raw, piece, s->slab);
+        EXL2__TRY(exl2__import_model_halves(m, t, s->slab, piece, done, halves));
+        EXL2__TRY(exl2__shards_write(&m->shards, p->entry, done * 2, halves, piece * 2));
+        EXL2__TRY(exl2__import_model_progress(m, piece, m->shards.entries[p->entry].name));
+    }
+    return EXL2_OK;
+}
+
+/* [out] numbers in the order of the output features; zeros where the layer has none of its own. */
+static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2__import_matrix *x)
+{
+    const exl2__import_scratch *s = &m->scratch;
+    float *stored = s->slab, *ordered = s->peaks;
+    uint16_t *halves = (uint16_t *)(void *)s->codes;
+    memset(halves, 0, (size_t)x->stored * 2);
+    if (x->bias) {
+        EXL2__TRY(exl2__gguf_read(m->g, x->bias->offset, s->raw, x->bias->bytes));
+        exl2__gguf_types_read(x->bias->type, s->raw, x->out, stored);
+        for (uint32_t n = 0; n < x->out; n++) {
+            ordered[n] = stored[exl2__import_model_source_row(x, n)];
+        }
+        EXL2__TRY(exl2__import_model_halves(m, x->bias, ordered, x->out, 0, halves));
+    }
+    return exl2__shards_write(&m->shards, x->entry + 5, 0, halves, (uint64_t)x->stored * 2);
+}
+
+static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const exl2__import_matrix *x)
+{
+    exl2__import_scratch *s = &m->scratch;
+    exl2__pack_band band = { x->bits, x->in, x->group };
+    uint32_t group_count, words, slab_groups = EXL2__IMPORT_SLAB_ROWS / x->group;
+    EXL2__TRY(exl2__pack_layout(m->g->ctx, x->name, x->in, &band, 1, s->groups, &group_count, &words));
+    EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset, s->raw, x->weight->bytes));
+    for (uint32_t i = 0; i < group_count; i += slab_groups) {
+        EXL2__TRY(exl2__import_model_run_slab(m, x, i, exl2__min32(slab_groups, group_count - i)));
+    }
+    for (uint32_t i = 0; i < group_count; i++) {
+        s->group_words[2 * i] = (uint16_t)s->groups[i].bits;
+        s->group_words[2 * i + 1] = (uint16_t)s->groups[i].word;
+    }
+    for (uint32_t i = 0; i < x->in; i++) {
+        s->inverse[i] = i; /* rows stay in their order: nothing here knows which inputs matter most */
+    }
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 2, 0, s->scale_max, (uint64_t)group_count * 2));
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 3, 0, s->group_words, (uint64_t)group_count * 4));
+    EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 4, 0, s->inverse, (uint64_t)x->in * 4));
+    return x->has_bias ? exl2__import_model_run_bias(m, x) : EXL2_OK;
+}
+
+static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char *dir)
+{
+    exl2__arena measure = { 0 };
+    exl2__import_model_lay_scratch(m, &measure);
+    EXL2__TRY(exl2__arena_open(m->g->ctx, &m->memory, measure.used, EXL2_MEM_SCRATCH));
+    exl2__import_model_lay_scratch(m, &m->memory);
+    EXL2__TRY(exl2__import_plan_list(m->plan, m->shard_bytes, &m->shards));
+    EXL2__TRY(exl2__shards_open(&m->shards, dir));
+    for (uint32_t i = 0; i < m->plan->plain_count; i++) {
+        EXL2__TRY(exl2__import_model_run_plain(m, &m->plan->plains[i]));
+    }
+    for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
+        EXL2__TRY(exl2__import_model_run_matrix(m, &m->plan->matrices[i]));
+    }
+    return exl2__shards_finish(&m->shards);
+}
+
+/* Makes every tensor of the plan, in files in `dir` of at most shard_bytes of data each. */
+static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir,
+                                          uint64_t shard_bytes)
+{
+    exl2__import_model m;
+    memset(&m, 0, sizeof m);
+    m.plan = plan;
+    m.g = plan->g;
+    m.desc = desc;
+    m.shard_bytes = shard_bytes;
+    exl2_result result = exl2__import_model_run_all(&m, dir);
+    exl2__shards_close(&m.shards);
+    exl2__arena_close(m.g->ctx, &m.memory);
+    return result;
+}
+
+#endif
