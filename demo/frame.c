@@ -2,8 +2,7 @@
    writes text; each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws them.
    takes: a model folder, a budget a frame.
    gives: main.
-   owns:  nothing beyond main.
-   next:  common/host.h */
+   owns:  nothing beyond main. */
 #include "common/chart.h"
 #include "common/clock.h"
 #include "common/host.h"

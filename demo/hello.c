@@ -1,8 +1,7 @@
 /* hello.c: the shortest program: a model goes on with a text.
    takes: a model folder, as the one argument.
    gives: main.
-   owns:  the engine, until exl2_close.
-   next:  frame.c */
+   owns:  the engine, until exl2_close. */
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"
 

@@ -2,8 +2,7 @@
    engine gets --cpu-us a frame, and on a GPU --gpu-us of it; the visitor is a person at the terminal or a script.
    takes: a model folder, the people's files, a terminal or a script.
    gives: main.
-   owns:  nothing beyond main.
-   next:  npc/tavern.h */
+   owns:  nothing beyond main. */
 #include "common/clock.h"
 #include "common/interrupt.h"
 #include "common/pace.h"

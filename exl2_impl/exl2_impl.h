@@ -1,8 +1,7 @@
-/* exl2_impl.h: the implementation, in reading order, which is the order of dependence: the table of contents.
+/* exl2_impl.h: the implementation in its order of dependence: the table of contents.
    takes: exl2.h above it, in the one C file that defines EXL2_IMPLEMENTATION.
    gives: every public function.
    owns:  nothing.
-   next:  0_base/config.h
 
    What stands between EXL2__SIZE_BEGIN and EXL2__SIZE_END is built for size, the rest for speed. */
 
@@ -34,7 +33,7 @@ EXL2__SIZE_BEGIN
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
 
-/* ---- 1_load: files of a model, checked as they are read ---- */
+/* ---- 0_base/json: JSON, whole and still being written ---- */
 
 /* defines: numbers of JSON without a locale */
 #include "0_base/json/json_number.h"
@@ -56,6 +55,8 @@ EXL2__SIZE_END
 
 EXL2__SIZE_BEGIN
 
+/* ---- 1_load: files of a model, checked as they are read ---- */
+
 /* defines: small files, whole */
 #include "1_load/file.h"
 /* defines: typed, bounded fields of a config file */
@@ -69,7 +70,7 @@ EXL2__SIZE_BEGIN
 /* defines: the safetensors files of a folder, open */
 #include "1_load/tensor_files.h"
 /* defines: the table of all tensors */
-#include "1_load/safetensors.h"
+#include "1_load/tensor_table.h"
 /* defines: a linear layer as a backend packs it, EXL2 or dense */
 #include "1_load/exl2_matrix.h"
 
@@ -86,14 +87,10 @@ EXL2__SIZE_BEGIN
 /* defines: the same for a device that works by itself: queue units, collect results, repeat a pass */
 #include "2_graph/forward_queue.h"
 
-EXL2__SIZE_END
-
 /* ---- 3_backend: who computes it ---- */
 
-/* defines: weights in strips of 32 columns */
-#include "3_backend/cpu/cpu_matrix.h"
-/* defines: the meaning of every operation: the reference */
-#include "3_backend/cpu/cpu_phases.h"
+EXL2__SIZE_END
+
 /* defines: the integer arithmetic of sampling */
 #include "3_backend/sample/cpu_weight.h"
 /* defines: which tokens of a row are still in */
@@ -102,6 +99,10 @@ EXL2__SIZE_END
 #include "3_backend/sample/cpu_sample_shape.h"
 /* defines: a row of logits -> a token, or log-probabilities */
 #include "3_backend/sample/cpu_sample.h"
+/* defines: weights in strips of 32 columns */
+#include "3_backend/cpu/cpu_matrix.h"
+/* defines: the meaning of every operation: the reference */
+#include "3_backend/cpu/cpu_phases.h"
 /* defines: one model on the CPU, and how its work is spread over threads */
 #include "3_backend/cpu/cpu_device.h"
 /* defines: rows of logits on the processor */
@@ -192,27 +193,17 @@ EXL2__SIZE_BEGIN
 
 EXL2__SIZE_END
 
-/* ---- 6_text: text to ids and back, chat templates ---- */
+/* ---- 6_text: text to ids and back, grammars, chat templates ---- */
 
 /* defines: the class of every code point, packed */
 #include "6_text/unicode/unicode_table.h"
 /* defines: UTF-8, and classes of code points */
 #include "6_text/unicode/unicode.h"
-/* defines: the bytes of every token */
-#include "6_text/tokenizer/pieces.h"
-/* defines: added tokens in text */
-#include "6_text/tokenizer/added.h"
-/* defines: byte-pair merging */
-#include "6_text/tokenizer/bpe.h"
 /* defines: small letters for capitals */
 #include "6_text/unicode/lower.h"
-/* defines: regular expressions over text */
-#include "6_text/tokenizer/regex.h"
 
 EXL2__SIZE_BEGIN
 
-/* defines: a pattern -> a program for it */
-#include "6_text/tokenizer/regex_parse.h"
 /* defines: compatibility decompositions, packed */
 #include "6_text/unicode/nfkc_table.h"
 /* defines: what they are of a code point */
@@ -224,6 +215,22 @@ EXL2__SIZE_END
 #include "6_text/unicode/nfc_table.h"
 /* defines: normal forms D and C */
 #include "6_text/unicode/nfc.h"
+/* defines: the bytes of every token */
+#include "6_text/tokenizer/pieces.h"
+/* defines: added tokens in text */
+#include "6_text/tokenizer/added.h"
+/* defines: byte-pair merging */
+#include "6_text/tokenizer/bpe.h"
+/* defines: regular expressions over text */
+#include "6_text/tokenizer/regex.h"
+
+EXL2__SIZE_BEGIN
+
+/* defines: a pattern -> a program for it */
+#include "6_text/tokenizer/regex_parse.h"
+
+EXL2__SIZE_END
+
 /* defines: text rewritten before it is cut */
 #include "6_text/tokenizer/normal.h"
 /* defines: text cut into words */
@@ -392,16 +399,11 @@ EXL2__SIZE_BEGIN
 EXL2__SIZE_END
 
 #ifdef EXL2_CONVERT
+
 /* ---- 8_convert: making models ---- */
 
 /* defines: an output folder, whole or not at all */
 #include "8_convert/folder.h"
-/* defines: tensor types of GGUF */
-#include "8_convert/gguf/gguf_types.h"
-/* defines: names, values and shapes as GGUF stores them */
-#include "8_convert/gguf/gguf_header.h"
-/* defines: a GGUF file, checked */
-#include "8_convert/gguf/gguf.h"
 /* defines: codes and scales -> words of an EXL2 file */
 #include "8_convert/pack.h"
 /* defines: numbers -> scales and codes of a group */
@@ -410,6 +412,12 @@ EXL2__SIZE_END
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
+/* defines: tensor types of GGUF */
+#include "8_convert/gguf/gguf_types.h"
+/* defines: names, values and shapes as GGUF stores them */
+#include "8_convert/gguf/gguf_header.h"
+/* defines: a GGUF file, checked */
+#include "8_convert/gguf/gguf.h"
 /* defines: GGUF keys -> config.json */
 #include "8_convert/gguf/import_config.h"
 /* defines: GGUF keys -> tokenizer files */
@@ -420,5 +428,4 @@ EXL2__SIZE_END
 #include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
 #include "8_convert/gguf/import.h"
-
 #endif

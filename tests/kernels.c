@@ -3,8 +3,7 @@
    takes: NVRTC: EXL2_NVRTC, or beside the nvcc on PATH; run in the root of the tree. By hand also a module and an
           architecture: kernels gemv1.cu 89, which prints what the assembler says.
    gives: exit code 77 without NVRTC.
-   owns:  nothing that outlives the program.
-   next:  ../kernels_src/kernels.def.h */
+   owns:  nothing that outlives the program. */
 #define _XOPEN_SOURCE 700
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "../exl2_impl/3_backend/cuda/cuda_kernels.h"
@@ -187,8 +186,8 @@ static void compile(exl2__ctx *c, const char *module, uint32_t arch)
     }
     pthread_mutex_unlock(&lock);
     exl2__cuda_compile_close(&job);
-    exl2__blob_close(c, &image);
-    exl2__blob_close(c, &log);
+    exl2__file_blob_close(c, &image);
+    exl2__file_blob_close(c, &log);
     exl2__cuda_source_close(c, &source);
 }
 

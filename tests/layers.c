@@ -1,11 +1,11 @@
 /* layers.c: the house rules that a program can check, over the whole source tree.
    takes: layers ROOT VERSION.
    gives: one line per broken rule, with file and line.
-   owns:  nothing that outlives the program.
-   next:  ../meson.build */
+   owns:  nothing that outlives the program. */
 #include "names.h"
 
 #define LINES_MAX 800
+#define LINES_WARN 500
 #define COLUMNS_MAX 120
 
 /* ---- file heads ---- */
@@ -18,11 +18,11 @@ static bool exists(const char *path)
     return stat(full, &info) == 0;
 }
 
-/* Five labelled parts in the first comment: name, takes, gives, owns, next; `next` names a file that exists. */
+/* Four labelled parts in the first comment: name, takes, gives, owns. */
 static void check_head(const source_file *file)
 {
-    static const char *const labels[] = { "   takes: ", "   gives: ", "   owns:  ", "   next:  " };
-    char first[SOURCE_PATH_BYTES + 8], next[SOURCE_PATH_BYTES], path[SOURCE_PATH_BYTES];
+    static const char *const labels[] = { "   takes: ", "   gives: ", "   owns:  " };
+    char first[SOURCE_PATH_BYTES + 8];
     snprintf(first, sizeof first, "/* %s: ", source_base(file->path));
     require(strncmp(file->text, first, strlen(first)) == 0, file, 1, "the file must begin with", first);
     const char *end = strstr(file->text, "*/"), *at = file->text;
@@ -36,9 +36,68 @@ static void check_head(const source_file *file)
         }
         at += strlen(line_start);
     }
-    snprintf(next, sizeof next, "%.*s", (int)strcspn(at, " ,;\n"), at);
-    source_resolve(path, file->path, next);
-    require(exists(path), file, 1, "`next:` names a file that is not there", next);
+}
+
+static bool defines(const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < defined_count; i++) {
+        if (defined[i].name.bytes == bytes && memcmp(defined[i].name.text, name, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the head says the file gives, the file defines. After check_macros and check_scope. */
+static void check_gives(const source_file *file)
+{
+    const char *at = strstr(file->text, "\n   gives: "), *end = at ? strstr(at, "\n   owns:  ") : NULL;
+    while (at && end && at < end) {
+        size_t bytes = 0;
+        while (isalnum((unsigned char)at[bytes]) || at[bytes] == '_') {
+            bytes++;
+        }
+        bool ours = bytes > 5 && (strncmp(at, "exl2_", 5) == 0 || strncmp(at, "EXL2_", 5) == 0);
+        check_count += ours;
+        if (ours && at[bytes] != '*' && !defines(at, bytes)) {
+            broken(file, 1, "`gives:` names what the file does not define", at, bytes);
+        }
+        at += bytes ? bytes : 1;
+    }
+}
+
+/* ---- rooms: the folder of a file, such as exl2_impl/6_text/chat ---- */
+
+static size_t room_bytes(const char *path)
+{
+    return (size_t)(source_base(path) - path);
+}
+
+static bool same_room(const char *a, const char *b)
+{
+    return room_bytes(a) == room_bytes(b) && strncmp(a, b, room_bytes(a)) == 0;
+}
+
+/* A function bears a word of its file's name, or the name of its room. What 0_base defines serves everybody, and has
+   names of its own; the operating system's file as well. */
+static void check_functions(const source_file *file)
+{
+    char words[2 * SOURCE_PATH_BYTES];
+    snprintf(words, sizeof words, "%.*s_%.*s", (int)strcspn(source_base(file->path), "."), source_base(file->path),
+             (int)room_bytes(file->path) - 1, file->path);
+    for (size_t i = 0; i < defined_count && folder_number(file->path) > 0; i++) {
+        const source_token *name = &defined[i].name;
+        bool bears = !defined[i].function || !source_starts(name, "exl2__");
+        for (const char *word = words; !bears && *word; word += strspn(word, "_/")) {
+            size_t bytes = strcspn(word, "_/");
+            bears = name->bytes >= 6 + bytes && strncmp(name->text + 6, word, bytes) == 0;
+            word += bytes;
+        }
+        check_count++;
+        if (!bears) {
+            broken(file, name->line, "bears neither a word of its file's name nor its room's", name->text, name->bytes);
+        }
+    }
 }
 
 /* ---- includes ---- */
@@ -90,6 +149,38 @@ static void check_includes(const source_file *file)
     }
 }
 
+/* The files of a room stand together in the list. Of its own number a file includes its room, or a room that is
+   complete above it. */
+static void check_rooms(const source_names *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const source_file *file = find_file(list->paths[i]);
+        size_t first = i;
+        while (first > 0 && same_room(list->paths[first - 1], list->paths[i])) {
+            first--;
+        }
+        for (size_t k = 0; file && k < first; k++) {
+            require(!same_room(list->paths[k], list->paths[i]), file, 1, "does not stand in exl2_impl.h with its room",
+                    list->paths[i]);
+        }
+        for (size_t t = 0; file && t < file->token_count; t++) {
+            char name[SOURCE_PATH_BYTES], target[SOURCE_PATH_BYTES];
+            bool quoted;
+            if (!source_include(file, t, name, &quoted) || !quoted) {
+                continue;
+            }
+            source_resolve(target, file->path, name);
+            if (folder_number(target) != folder_number(file->path) || same_room(target, file->path)) {
+                continue;
+            }
+            for (size_t k = i; k < list->count; k++) {
+                require(!same_room(target, list->paths[k]), file, file->tokens[t].line,
+                        "includes a room that is not complete above its own", name);
+            }
+        }
+    }
+}
+
 /* The list names every file once, in an order that depends on nothing below, each under its "defines:" line. */
 static void check_list(void)
 {
@@ -127,6 +218,7 @@ static void check_list(void)
         }
         source_add(&seen, path);
     }
+    check_rooms(&seen);
     for (size_t i = 0; i < file_count; i++) {
         int times = 0;
         for (size_t k = 0; k < seen.count; k++) {
@@ -287,10 +379,13 @@ int main(int argc, char **argv)
         }
     }
     for (size_t i = 0; i < file_count; i++) {
+        defined_count = 0;
         check_head(&files[i]);
         check_includes(&files[i]);
         check_macros(&files[i]);
         check_scope(&files[i]);
+        check_gives(&files[i]);
+        check_functions(&files[i]);
         if (strcmp(files[i].path, "exl2_impl/0_base/platform.h") != 0) {
             check_calls(&files[i]);
         }

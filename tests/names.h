@@ -1,8 +1,7 @@
 /* names.h: the rules of names: everything at file scope carries our prefix, is static or public, and is no state.
    takes: files of the tree, as tokens.
-   gives: broken, require, find_file and what else all rules use; check_macros, check_scope.
-   owns:  the list of files.
-   next:  layers.c */
+   gives: broken, require, find_file and the other helpers of all rules; check_macros, check_scope.
+   owns:  the list of files; the names that the file under check defines. */
 #ifndef NAMES_H
 #define NAMES_H
 
@@ -82,6 +81,23 @@ static void check_name(const source_file *file, const source_token *name, const 
     }
 }
 
+/* Names that the file under check defines: functions with a body, types, tags, enum constants, macros, tables. */
+static struct {
+    source_token name;
+    bool function; /* with a body, and not public */
+} *defined;
+static size_t defined_count, defined_room;
+
+static void define_name(const source_token *name, bool function)
+{
+    if (defined_count == defined_room) {
+        defined_room = 2 * defined_room + 256;
+        defined = realloc(defined, defined_room * sizeof *defined);
+    }
+    defined[defined_count].name = *name;
+    defined[defined_count++].function = function;
+}
+
 /* Macros of one letter, X above all, are local: undefined in the same file. */
 static void check_macros(const source_file *file)
 {
@@ -99,6 +115,7 @@ static void check_macros(const source_file *file)
         }
         if (t[1].bytes > 1) {
             check_name(file, t + 1, "macro without our prefix", false);
+            define_name(t + 1, false);
             continue;
         }
         bool ended = false;
@@ -143,6 +160,7 @@ static void check_enum(const source_file *file, size_t open, size_t end)
         const source_token *t = &file->tokens[i];
         if (t->name && !t->directive && (source_is(t - 1, "{") || source_is(t - 1, ","))) {
             check_name(file, t, "enum constant without our prefix", false);
+            define_name(t, false);
         }
     }
 }
@@ -172,6 +190,9 @@ static void check_declaration(const source_file *file, const declaration *d)
         return;
     }
     check_name(file, d->name, "name at file scope without our prefix", d->foreign);
+    if (d->body || d->type || !d->function) {
+        define_name(d->name, d->body && !d->public);
+    }
     if (d->body && !d->local && !d->public) {
         broken(file, d->name->line, "function is neither static nor EXL2_API", d->name->text, d->name->bytes);
     }
@@ -201,6 +222,9 @@ static void check_scope(const source_file *file)
             bool defines = source_is(t + 2, "{") || source_is(t + 2, ";");
             if (defines) {
                 check_name(file, t + 1, "tag without our prefix", os_file && t[1].text[0] == '_');
+                if (source_is(t + 2, "{")) {
+                    define_name(t + 1, false);
+                }
             }
             i += 2;
             if (source_is(t + 2, ";")) {

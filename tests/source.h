@@ -1,8 +1,7 @@
 /* source.h: reads the source tree for tests/layers.c: files of a folder, C tokens, include lines.
    takes: paths relative to the root of the tree.
    gives: source_list, source_read, source_tokens, source_includes.
-   owns:  texts and arrays live until the program ends.
-   next:  names.h */
+   owns:  texts and arrays live until the program ends. */
 #ifndef SOURCE_H
 #define SOURCE_H
 

@@ -60,11 +60,11 @@ static inline void decode_row(void *user, const exl2__json *j, int line)
     size_t count, need, again;
     exl2_token *ids = rows_ids(j, exl2__json_get(j, 0, "ids"), &count);
     bool skip = rows_flag(j, "skip_special");
-    exl2_result result = exl2__decode(s->v, ids, count, skip, NULL, 0, &need);
+    exl2_result result = exl2__stream_decode(s->v, ids, count, skip, NULL, 0, &need);
     CHECK(result == (need ? EXL2_ERR_TOO_SMALL : EXL2_OK));
     char *text = malloc(need + 1);
     text[need] = 'Z';
-    CHECK(exl2__decode(s->v, ids, count, skip, text, need, &again) == EXL2_OK);
+    CHECK(exl2__stream_decode(s->v, ids, count, skip, text, need, &again) == EXL2_OK);
     CHECK(again == need && text[need] == 'Z');
     check_row(s, line, "text", text, need, j, exl2__json_get(j, 0, "text"));
     free(text);

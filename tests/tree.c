@@ -1,8 +1,7 @@
 /* tree.c: the rules that amalgamate and layers keep, each tried on a small source tree that breaks it.
    takes: tree AMALGAMATE LAYERS FOLDER; FOLDER is emptied.
    gives: a failed check for every rule that let its tree pass.
-   owns:  FOLDER.
-   next:  layers.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
@@ -11,8 +10,7 @@
 
 static const char *amalgamate, *layers, *folder;
 
-#define HEAD(name, next) \
-    "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing.\n   next:  " next " */\n"
+#define HEAD(name) "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing. */\n"
 #define GUARD(name) "#ifndef EXL2__" name "_H\n#define EXL2__" name "_H\n"
 
 static const char good_header[] =
@@ -21,15 +19,15 @@ static const char good_header[] =
     "#define EXL2_VERSION 102 /* 0.1.2 */\nEXL2_API int exl2_go(void);\n#endif\n"
     "#ifdef EXL2_IMPLEMENTATION\n#include \"exl2_impl/exl2_impl.h\"\n#endif\n";
 static const char good_list[] =
-    HEAD("exl2_impl.h", "0_base/result.h")
+    HEAD("exl2_impl.h")
     "/* defines: a */\n#include \"0_base/result.h\"\n/* defines: b */\n#include \"1_load/b.h\"\n";
 static const char good_result[] =
-    HEAD("result.h", "../1_load/b.h") GUARD("RESULT") "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum "
+    HEAD("result.h") GUARD("RESULT") "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum "
                                                       "exl2__kind { EXL2__ONE, EXL2__TWO } exl2__kind;\n"
                                                       "static const int exl2__table[] = { 1, 2 };\nstatic inline int "
                                                       "exl2__one(void)\n{\n    return exl2__table[0];\n}\n#endif\n";
 static const char good_b[] =
-    HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef "
+    HEAD("b.h") GUARD("B") "#include \"../0_base/result.h\"\n#define X(n) EXL2__##n,\n#undef "
                                            "X\nEXL2_API int exl2_go(void)\n{\n    return exl2__one();\n}\n#endif\n";
 static const char good_test[] = "int main(void) { return exl2_go(); }\n";
 
@@ -112,9 +110,9 @@ static void check_template(void)
     char path[1200];
     write_tree();
     write_file("exl2_impl/1_load/t_template.h",
-               HEAD("t_template.h", "b.h") "static inline int EXL2__T_NAME(void)\n{\n    return 1;\n}\n");
+               HEAD("t_template.h") "static inline int EXL2__T_NAME(void)\n{\n    return 1;\n}\n");
     write_file("exl2_impl/1_load/b.h",
-               HEAD("b.h", "../../exl2.h") GUARD(
+               HEAD("b.h") GUARD(
                    "B") "#include \"../0_base/result.h\"\n#define EXL2__T_NAME exl2__first\n#include \"t_template.h\"\n"
                         "#define EXL2__T_NAME exl2__second\n#include \"t_template.h\"\nEXL2_API int exl2_go(void)\n{\n "
                         "   return 1;\n}\n#endif\n");
@@ -130,7 +128,7 @@ static void check_template(void)
 /* Headers shared with kernels and what embed.c made are inlined, for the backends alone. */
 static void check_kernels(void)
 {
-    static const char k[] = HEAD("k.h", "../../exl2.h") GUARD("K") "#include \"../0_base/result.h\"\n#include "
+    static const char k[] = HEAD("k.h") GUARD("K") "#include \"../0_base/result.h\"\n#include "
         "\"../../kernels_src/args.h\"\n#include \"exl2_kernels.inc\" /* text */\n#endif\n";
     char path[1200], list[1200];
     write_tree();
@@ -146,9 +144,45 @@ static void check_kernels(void)
     CHECK(strstr(text, "\nstruct exl2k_args;\n") != NULL && strstr(text, "\nstruct exl2__made;\n") != NULL);
     CHECK(strstr(text, "\n#include \"") == NULL);
     free(text);
-    write_file("exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../kernels_src/args.h\"\n"
+    write_file("exl2_impl/1_load/b.h", HEAD("b.h") GUARD("B") "#include \"../../kernels_src/args.h\"\n"
                "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n#endif\n");
     check_says(layers, "no such file: ../../kernels_src/args.h");
+}
+
+/* Rooms: folders below a numbered one. Their files stand together in the list, and a room includes only what is
+   complete above it. */
+#define ROOM_FILE(name, guard, more) HEAD(name) GUARD(guard) "#include \"../../0_base/result.h\"\n" more "#endif\n"
+
+static void check_rooms(void)
+{
+    static const char *const orders[][4] = {
+        { "1_load/x/c.h", "1_load/x/d.h", "1_load/y/e.h", NULL },
+        { "1_load/x/c.h", "1_load/y/e.h", "1_load/x/d.h", "does not stand in exl2_impl.h with its room" },
+    };
+    for (size_t i = 0; i < 3; i++) {
+        char list[2000], command[1300];
+        const char *const *order = orders[i % 2];
+        write_tree();
+        snprintf(command, sizeof command, "mkdir -p '%s/exl2_impl/1_load/x' '%s/exl2_impl/1_load/y'", folder, folder);
+        CHECK(system(command) == 0);
+        write_file("exl2_impl/1_load/x/c.h", ROOM_FILE("c.h", "C", ""));
+        write_file("exl2_impl/1_load/x/d.h", ROOM_FILE("d.h", "D", ""));
+        write_file("exl2_impl/1_load/y/e.h", ROOM_FILE("e.h", "E", "#include \"../x/c.h\"\n"));
+        if (i == 2) {
+            write_file("exl2_impl/1_load/x/d.h", ROOM_FILE("d.h", "D", "#include \"../y/e.h\"\n"));
+        }
+        snprintf(list, sizeof list, "%s", good_list);
+        for (size_t k = 0; k < 3; k++) {
+            size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, "/* defines: k */\n#include \"%s\"\n", order[k]);
+        }
+        write_file("exl2_impl/exl2_impl.h", list);
+        if (i == 0) {
+            CHECK_INT(run(layers), 0);
+        } else {
+            check_says(layers, i == 1 ? order[3] : "includes a room that is not complete above its own");
+        }
+    }
 }
 
 static const struct {
@@ -165,21 +199,23 @@ static const struct {
 };
 
 #define BAD_B(code)                                                                                                    \
-    HEAD("b.h", "../../exl2.h")                                                                                        \
+    HEAD("b.h")                                                                                        \
     GUARD("B") "#include \"../0_base/result.h\"\nEXL2_API int exl2_go(void)\n{\n    return 1;\n}\n" code "#endif\n"
 
 static const struct {
     const char *path, *text, *says;
 } layer_cases[] = {
     { "exl2_impl/0_base/result.h",
-      HEAD("result.h", "../../exl2.h") GUARD("RESULT") "#include \"../1_load/b.h\"\n#endif\n", "higher folder" },
-    { "exl2_impl/1_load/b.h", HEAD("c.h", "../../exl2.h") GUARD("B") "#endif\n", "must begin with" },
-    { "exl2_impl/1_load/b.h", HEAD("b.h", "gone.h") GUARD("B") "#endif\n", "`next:` names" },
+      HEAD("result.h") GUARD("RESULT") "#include \"../1_load/b.h\"\n#endif\n", "higher folder" },
+    { "exl2_impl/1_load/b.h", HEAD("c.h") GUARD("B") "#endif\n", "must begin with" },
     { "exl2_impl/1_load/b.h",
-      "/* b.h: a.\n   takes: x\n   owns:  y\n   gives: z\n   next:  ../../exl2.h */\n" GUARD("B") "#endif\n",
-      "the head lacks" },
-    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") "#ifndef B_H\n#define EXL2__B_H\n#endif\n", "include guard" },
-    { "exl2_impl/1_load/b.h", HEAD("b.h", "../../exl2.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n",
+      "/* b.h: a.\n   takes: x\n   owns:  y\n   gives: z */\n" GUARD("B") "#endif\n", "the head lacks" },
+    { "exl2_impl/1_load/b.h",
+      "/* b.h: a.\n   takes: x\n   gives: exl2__gone.\n   owns:  y */\n" GUARD("B") "#endif\n",
+      "`gives:` names what the file does not define: exl2__gone" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__other(void)\n{\n    return 1;\n}\n"), "bears neither" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h") "#ifndef B_H\n#define EXL2__B_H\n#endif\n", "include guard" },
+    { "exl2_impl/1_load/b.h", HEAD("b.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n",
       "only result.h" },
     { "exl2_impl/1_load/b.h", BAD_B("#include <stdlib.h>\n"), "system header" },
     { "exl2_impl/1_load/b.h", BAD_B("#include \"gone.h\"\n"), "no such file" },
@@ -192,20 +228,19 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("enum exl2__e { EXL2__A, RED };\n"), "enum constant without our prefix: RED" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__counter;\n"), "global variable" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__slots[4] = { 0 };\n"), "global variable" },
-    { "exl2_impl/1_load/b.h", BAD_B("int exl2__open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
-    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__f(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
+    { "exl2_impl/1_load/b.h", BAD_B("int exl2__b_open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
       "state inside a function" },
-    { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__f(void)\n{\n    return malloc(3);\n}\n"),
+    { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__b(void)\n{\n    return malloc(3);\n}\n"),
       "platform.h: malloc" },
     { "exl2_impl/1_load/b.h", BAD_B("#define EXL2__STOP() abort()\n"), "platform.h: abort" },
     { "exl2_impl/1_load/b.h", BAD_B("\t\n"), "tab" },
-    { "exl2_impl/1_load/c.h", HEAD("c.h", "b.h") GUARD("C") "#endif\n", "must be in exl2_impl.h" },
+    { "exl2_impl/1_load/c.h", HEAD("c.h") GUARD("C") "#endif\n", "must be in exl2_impl.h" },
     { "exl2_impl/exl2_impl.h",
-      HEAD("exl2_impl.h",
-           "0_base/result.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n",
+      HEAD("exl2_impl.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n",
       "before something" },
     { "exl2_impl/exl2_impl.h",
-      HEAD("exl2_impl.h", "0_base/result.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n",
+      HEAD("exl2_impl.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n",
       "no \"defines:\" line" },
     { "exl2.h", "/* exl2.h: a manual of exl2_going. */\n#define EXL2_VERSION 102 /**/\nEXL2_API int exl2_go(void);\n",
       "the manual does not name: exl2_go" },
@@ -237,6 +272,7 @@ int main(int argc, char **argv)
     check_good_tree();
     check_template();
     check_kernels();
+    check_rooms();
     for (size_t i = 0; i < sizeof amalgam_cases / sizeof amalgam_cases[0]; i++) {
         write_tree();
         write_file(amalgam_cases[i].path, amalgam_cases[i].text);

@@ -1,8 +1,7 @@
 /* bench.c: `exl2 bench`: tokens a second of prefill and decoding, and what they cost; what the GPU's memory gives.
    takes: a model folder; lengths, contexts and batch sizes.
    gives: cli_bench.
-   owns:  nothing beyond the call.
-   next:  import.c */
+   owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/interrupt.h"
 #include "../common/memory.h"

@@ -1,8 +1,7 @@
 /* bench_runs.c: see bench_runs.h.
    takes: a host with a loaded model.
    gives: what bench_runs.h declares.
-   owns:  nothing beyond the calls but the ids.
-   next:  bench.c */
+   owns:  nothing beyond the calls but the ids. */
 #include "bench_runs.h"
 
 #include "../common/clock.h"

@@ -1,8 +1,7 @@
 /* bench_runs.h: times prompts and decoding, on random ids.
    takes: a host with a loaded model.
    gives: bench_runs_prefill, bench_runs_decode, bench_runs_free.
-   owns:  the ids.
-   next:  bench.c */
+   owns:  the ids. */
 #ifndef BENCH_RUNS_H
 #define BENCH_RUNS_H
 

@@ -1,8 +1,7 @@
 /* bench_start.c: see bench_start.h.
    takes: options, a model's desc.
    gives: what bench_start.h declares.
-   owns:  nothing.
-   next:  bench_runs.c */
+   owns:  nothing. */
 #include "bench_start.h"
 
 #include "../common/clock.h"

@@ -1,8 +1,7 @@
 /* bench_start.h: what it takes until a model is ready: opening, kernels, reading, memory against the plan.
    takes: options, a model's desc.
    gives: bench_start_run, bench_start_print, bench_start_json.
-   owns:  nothing; the host is the caller's.
-   next:  bench_runs.h */
+   owns:  nothing; the host is the caller's. */
 #ifndef BENCH_START_H
 #define BENCH_START_H
 

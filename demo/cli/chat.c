@@ -2,8 +2,7 @@
    what its session already knows of it.
    takes: a model folder, lines on stdin.
    gives: cli_chat.
-   owns:  nothing beyond the call.
-   next:  generate.c */
+   owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/host.h"
 #include "../common/interrupt.h"

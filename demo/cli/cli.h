@@ -2,8 +2,7 @@
    0, 1 (one sentence was printed to stderr) or 2 (usage).
    takes: argv.
    gives: one function a subcommand, cli_exit.
-   owns:  nothing.
-   next:  main.c */
+   owns:  nothing. */
 #ifndef DEMO_CLI_H
 #define DEMO_CLI_H
 

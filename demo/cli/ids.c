@@ -1,8 +1,7 @@
 /* ids.c: see ids.h.
    takes: texts, files, the engine's tokenizer.
    gives: what ids.h declares.
-   owns:  nothing.
-   next:  generate.c */
+   owns:  nothing. */
 #include "ids.h"
 
 #include "../common/memory.h"

@@ -1,8 +1,7 @@
 /* ids.h: lists of token ids from flags, files and text.
    takes: "1,2,3", a JSON array, a text.
    gives: ids_from_commas, ids_from_json_file, ids_from_text, ids_from_json.
-   owns:  nothing; the caller frees a list's items.
-   next:  generate.c */
+   owns:  nothing; the caller frees a list's items. */
 #ifndef DEMO_CLI_IDS_H
 #define DEMO_CLI_IDS_H
 

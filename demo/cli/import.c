@@ -1,8 +1,7 @@
 /* import.c: `exl2 import`: makes an EXL2 model folder from a GGUF file.
    takes: a GGUF file, a folder that does not exist yet or is empty.
    gives: cli_import.
-   owns:  nothing beyond the call.
-   next:  kernels.c */
+   owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"

@@ -2,8 +2,7 @@
    alone.
    takes: a model folder, or none.
    gives: cli_info.
-   owns:  nothing.
-   next:  chat.c */
+   owns:  nothing. */
 #include "../common/host.h"
 #include "../common/json_out.h"
 #include "cli.h"

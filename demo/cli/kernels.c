@@ -1,8 +1,7 @@
 /* kernels.c: `exl2 kernels build`: compiles the kernels of GPUs that need not be here, to ship them with a program.
    takes: architectures, a folder.
    gives: cli_kernels.
-   owns:  nothing beyond the call.
-   next:  synth.c */
+   owns:  nothing beyond the call. */
 #include "../common/clock.h"
 #include "../common/kernel_folder.h"
 #include "../common/pool.h"

@@ -1,8 +1,7 @@
 /* lines.c: see lines.h.
    takes: stdin.
    gives: what lines.h declares.
-   owns:  the line and its tree.
-   next:  tokenize.c */
+   owns:  the line and its tree. */
 #include "lines.h"
 
 #include "../common/text_file.h"

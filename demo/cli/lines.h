@@ -1,8 +1,7 @@
 /* lines.h: JSON lines in, JSON lines out: the frame of tokenize and render.
    takes: a folder with tokenizer files; stdin, one JSON object a line.
    gives: lines_run, lines_text, lines_error, lines_engine_error.
-   owns:  the tree of a line while its function runs.
-   next:  tokenize.c */
+   owns:  the tree of a line while its function runs. */
 #ifndef DEMO_CLI_LINES_H
 #define DEMO_CLI_LINES_H
 

@@ -1,8 +1,7 @@
 /* logprobs.c: see logprobs.h.
    takes: tokens with their alternatives.
    gives: what logprobs.h declares.
-   owns:  nothing.
-   next:  chat.c */
+   owns:  nothing. */
 #include "logprobs.h"
 
 #include "../common/memory.h"

@@ -1,8 +1,7 @@
 /* logprobs.h: the log-probabilities of the tokens that a job writes: rows for people, an array for machines.
    takes: TEXT events of a job with alts_per_token.
    gives: logprobs, logprobs_add, logprobs_print, logprobs_json, logprobs_free.
-   owns:  the copies of the events' tokens, until logprobs_free.
-   next:  chat.c */
+   owns:  the copies of the events' tokens, until logprobs_free. */
 #ifndef DEMO_CLI_LOGPROBS_H
 #define DEMO_CLI_LOGPROBS_H
 

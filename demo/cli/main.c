@@ -1,8 +1,7 @@
 /* main.c: the program `exl2`: picks the subcommand.
    takes: argv.
    gives: main.
-   owns:  nothing.
-   next:  info.c */
+   owns:  nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/text_file.h"
 #include "cli.h"

@@ -2,8 +2,7 @@
    takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt", "kwargs",
           "template"} on stdin.
    gives: cli_render.
-   owns:  nothing beyond the call.
-   next:  template.c */
+   owns:  nothing beyond the call. */
 #include "../common/memory.h"
 #include "../common/text_file.h"
 #include "cli.h"

@@ -1,8 +1,7 @@
 /* sampling.c: see sampling.h.
    takes: flags.
    gives: what sampling.h declares.
-   owns:  nothing.
-   next:  ids.c */
+   owns:  nothing. */
 #include "sampling.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* sampling.h: the sampling flags that generate and chat share.
    takes: flags.
    gives: SAMPLING_ARGS, sampling_defaults, sampling_desc.
-   owns:  nothing; descs point into the options.
-   next:  ids.h */
+   owns:  nothing; descs point into the options. */
 #ifndef DEMO_CLI_SAMPLING_H
 #define DEMO_CLI_SAMPLING_H
 

@@ -1,8 +1,7 @@
 /* score.c: `exl2 score`: reads a text with the model and says how likely each of its tokens was.
    takes: a model folder; a text or ids.
    gives: cli_score.
-   owns:  nothing beyond the call.
-   next:  tokenize.c */
+   owns:  nothing beyond the call. */
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"

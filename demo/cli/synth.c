@@ -1,8 +1,7 @@
 /* synth.c: `exl2 synth`: an EXL2 model of random weights, for measurements without the weights of a real one.
    takes: a folder, a shape, a bit rate.
    gives: cli_synth.
-   owns:  nothing beyond the call.
-   next:  synth_plan.h */
+   owns:  nothing beyond the call. */
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "cli.h"

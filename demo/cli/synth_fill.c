@@ -1,8 +1,7 @@
 /* synth_fill.c: see synth_fill.h.
    takes: a tensor of the plan.
    gives: what synth_fill.h declares.
-   owns:  one chunk while it runs.
-   next:  synth_write.c */
+   owns:  one chunk while it runs. */
 #include "synth_fill.h"
 
 #include "../../exl2_impl/0_base/half.h"

@@ -1,8 +1,7 @@
 /* synth_fill.h: the bytes of a synthetic tensor: a function of its seed and the place in it.
    takes: a tensor of the plan, a function that takes bytes in order.
    gives: synth_fill_tensor.
-   owns:  nothing beyond the call.
-   next:  synth_write.h */
+   owns:  nothing beyond the call. */
 #ifndef DEMO_CLI_SYNTH_FILL_H
 #define DEMO_CLI_SYNTH_FILL_H
 

@@ -1,8 +1,7 @@
 /* synth_plan.c: see synth_plan.h.
    takes: tables of shapes and of the mixes that the EXL2 converter chooses for them.
    gives: what synth_plan.h declares.
-   owns:  the plan's list of tensors.
-   next:  synth_fill.c */
+   owns:  the plan's list of tensors. */
 #include "synth_plan.h"
 
 #include "../common/memory.h"

@@ -1,8 +1,7 @@
 /* synth_plan.h: which tensors a synthetic EXL2 model has: names, shapes, group tables, before any byte is written.
    takes: a shape, a bit rate, a seed.
    gives: synth_shape_find, synth_bpw_known, synth_plan_make, synth_groups.
-   owns:  the plan's list of tensors.
-   next:  synth_fill.h */
+   owns:  the plan's list of tensors. */
 #ifndef DEMO_CLI_SYNTH_PLAN_H
 #define DEMO_CLI_SYNTH_PLAN_H
 

@@ -1,8 +1,7 @@
 /* synth_write.c: see synth_write.h.
    takes: a plan.
    gives: what synth_write.h declares.
-   owns:  the files that it makes, until they are complete.
-   next:  ../frame.c */
+   owns:  the files that it makes, until they are complete. */
 #define _POSIX_C_SOURCE 200809L
 #include "synth_write.h"
 

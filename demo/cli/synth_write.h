@@ -1,8 +1,7 @@
 /* synth_write.h: writes a synthetic model's folder, a chunk at a time.
    takes: a plan, a folder that does not exist yet or is empty.
    gives: synth_write.
-   owns:  the folder's files until it is complete; a failure removes them.
-   next:  synth_plan.c */
+   owns:  the folder's files until it is complete; a failure removes them. */
 #ifndef DEMO_CLI_SYNTH_WRITE_H
 #define DEMO_CLI_SYNTH_WRITE_H
 

@@ -1,8 +1,7 @@
 /* template.c: see template.h.
    takes: files.
    gives: what template.h declares.
-   owns:  nothing.
-   next:  bench.c */
+   owns:  nothing. */
 #include "template.h"
 
 #include "../common/text_file.h"

@@ -1,8 +1,7 @@
 /* template.h: the flag --template FILE|NAME.
    takes: a path or the name of one of the model's chat templates.
    gives: TEMPLATE_ARG, template_choose.
-   owns:  nothing; the caller frees the text.
-   next:  template.c */
+   owns:  nothing; the caller frees the text. */
 #ifndef DEMO_CLI_TEMPLATE_H
 #define DEMO_CLI_TEMPLATE_H
 

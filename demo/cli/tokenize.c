@@ -1,8 +1,7 @@
 /* tokenize.c: `exl2 tokenize`: text to ids and back, one JSON object a line.
    takes: a folder with tokenizer files; {"text", "special", "add_bos"} or {"ids", "skip_special"} on stdin.
    gives: cli_tokenize.
-   owns:  nothing beyond the call.
-   next:  render.c */
+   owns:  nothing beyond the call. */
 #include "../common/memory.h"
 #include "cli.h"
 #include "ids.h"

@@ -1,8 +1,7 @@
 /* args.c: see args.h.
    takes: argv.
    gives: what args.h declares.
-   owns:  nothing.
-   next:  memory.c */
+   owns:  nothing. */
 #include "args.h"
 
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* args.h: command-line flags by table.
    takes: argv, a table of flags and of positional arguments.
    gives: args_parse, args_distance, args_wrong.
-   owns:  nothing; texts point into argv.
-   next:  memory.h */
+   owns:  nothing; texts point into argv. */
 #ifndef DEMO_ARGS_H
 #define DEMO_ARGS_H
 

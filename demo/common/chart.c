@@ -1,8 +1,7 @@
 /* chart.c: see chart.h.
    takes: milliseconds a frame.
    gives: what chart.h declares.
-   owns:  nothing.
-   next:  host.c */
+   owns:  nothing. */
 #include "chart.h"
 
 #define BUCKETS 12

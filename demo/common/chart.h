@@ -1,8 +1,7 @@
 /* chart.h: frame times as a histogram in text and as a panel of a picture.
    takes: milliseconds a frame, in order.
    gives: chart_histogram, chart_panel, chart colours.
-   owns:  nothing.
-   next:  host.h */
+   owns:  nothing. */
 #ifndef DEMO_CHART_H
 #define DEMO_CHART_H
 

@@ -1,8 +1,7 @@
 /* clock.c: see clock.h.
    takes: the POSIX clocks.
    gives: what clock.h declares.
-   owns:  nothing.
-   next:  pace.c */
+   owns:  nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "clock.h"
 

@@ -1,8 +1,7 @@
 /* clock.h: time that never goes back, time that the processor worked for us, and naps.
    takes: nothing.
    gives: clock_ns, clock_seconds_since, clock_cpu_ns, clock_sleep_us.
-   owns:  nothing.
-   next:  pace.h */
+   owns:  nothing. */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H
 

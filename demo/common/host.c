@@ -1,8 +1,7 @@
 /* host.c: see host.h.
    takes: options, a model folder.
    gives: what host.h declares.
-   owns:  the engine and the pool of a host, until host_close.
-   next:  text_file.c */
+   owns:  the engine and the pool of a host, until host_close. */
 #include "host.h"
 
 #include "clock.h"

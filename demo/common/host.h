@@ -2,8 +2,7 @@
    keep how a job ended, print the engine's warnings and the sentence of a failure.
    takes: --backend, --device, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
-   owns:  the engine and the pool.
-   next:  text_file.h */
+   owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
 

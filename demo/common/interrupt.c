@@ -1,8 +1,7 @@
 /* interrupt.c: see interrupt.h.
    takes: POSIX signals.
    gives: what interrupt.h declares.
-   owns:  one flag.
-   next:  host.c */
+   owns:  one flag. */
 #define _POSIX_C_SOURCE 200809L
 #include "interrupt.h"
 

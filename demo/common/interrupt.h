@@ -1,8 +1,7 @@
 /* interrupt.h: Ctrl-C as a flag; a second Ctrl-C ends the program as usual.
    takes: SIGINT; SIGTERM and SIGHUP when asked.
    gives: interrupt_watch, interrupt_watch_ends, interrupted.
-   owns:  the process's handlers of these signals.
-   next:  host.h */
+   owns:  the process's handlers of these signals. */
 #ifndef DEMO_INTERRUPT_H
 #define DEMO_INTERRUPT_H
 

@@ -1,8 +1,7 @@
 /* json_in.c: see json_in.h.
    takes: text.
    gives: what json_in.h declares.
-   owns:  the nodes, keys and texts of a tree.
-   next:  samples.c */
+   owns:  the nodes, keys and texts of a tree. */
 #include "json_in.h"
 
 #include "memory.h"

@@ -1,8 +1,7 @@
 /* json_in.h: reads one JSON text into a tree.
    takes: UTF-8 text, at most 64 levels deep.
    gives: json_read, json_member, json_free.
-   owns:  the tree, until json_free; `raw` points into the text that was read.
-   next:  samples.h */
+   owns:  the tree, until json_free; `raw` points into the text that was read. */
 #ifndef DEMO_JSON_IN_H
 #define DEMO_JSON_IN_H
 

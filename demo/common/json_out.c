@@ -1,8 +1,7 @@
 /* json_out.c: see json_out.h.
    takes: a stdio stream.
    gives: what json_out.h declares.
-   owns:  nothing.
-   next:  json_in.c */
+   owns:  nothing. */
 #include "json_out.h"
 
 #include <inttypes.h>

@@ -1,8 +1,7 @@
 /* kernel_folder.c: see kernel_folder.h.
    takes: stdio and the system's folders.
    gives: what kernel_folder.h declares.
-   owns:  nothing.
-   next:  host.c */
+   owns:  nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernel_folder.h"
 

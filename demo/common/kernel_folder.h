@@ -1,8 +1,7 @@
 /* kernel_folder.h: exl2_kernel_cache as a folder: an entry is a file of its key's name.
    takes: a folder, or the user's own place for caches.
    gives: kernel_folder_open, kernel_folder_hook.
-   owns:  nothing; the files stay, except entries of older versions.
-   next:  host.h */
+   owns:  nothing; the files stay, except entries of older versions. */
 #ifndef DEMO_KERNEL_FOLDER_H
 #define DEMO_KERNEL_FOLDER_H
 

@@ -1,8 +1,7 @@
 /* memory.c: see memory.h.
    takes: the C library's heap.
    gives: what memory.h declares.
-   owns:  nothing.
-   next:  clock.c */
+   owns:  nothing. */
 #include "memory.h"
 
 #include <stdint.h>

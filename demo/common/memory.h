@@ -1,8 +1,7 @@
 /* memory.h: heap memory for programs that cannot go on without it.
    takes: sizes.
    gives: memory_take, memory_grow, memory_copy_text, memory_text.
-   owns:  nothing; the caller gives memory back with free().
-   next:  clock.h */
+   owns:  nothing; the caller gives memory back with free(). */
 #ifndef DEMO_MEMORY_H
 #define DEMO_MEMORY_H
 

@@ -1,8 +1,7 @@
 /* pace.c: see pace.h.
    takes: the clock.
    gives: what pace.h declares.
-   owns:  nothing.
-   next:  pool.c */
+   owns:  nothing. */
 #include "pace.h"
 
 #include "clock.h"

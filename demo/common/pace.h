@@ -1,8 +1,7 @@
 /* pace.h: the pace of a 60 Hz display.
    takes: nothing.
    gives: pace_until, pace_display, PACE_FRAME_NS.
-   owns:  nothing.
-   next:  pool.h */
+   owns:  nothing. */
 #ifndef DEMO_PACE_H
 #define DEMO_PACE_H
 

@@ -1,8 +1,7 @@
 /* picture.c: see picture.h.
    takes: stb_image_write where HAVE_STB_IMAGE_WRITE is defined.
    gives: what picture.h declares.
-   owns:  the pixels of a picture.
-   next:  chart.c */
+   owns:  the pixels of a picture. */
 #include "picture.h"
 
 #include "memory.h"

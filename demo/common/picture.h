@@ -1,8 +1,7 @@
 /* picture.h: a small canvas for charts: boxes, lines, a 5x7 font, PNG.
    takes: sizes and places in pixels, (0,0) at the top left; colours 0xRRGGBB.
    gives: picture_open, picture_box, picture_line, picture_text, picture_save_png, picture_close.
-   owns:  its pixels.
-   next:  chart.h */
+   owns:  its pixels. */
 #ifndef DEMO_PICTURE_H
 #define DEMO_PICTURE_H
 

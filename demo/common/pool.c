@@ -2,8 +2,7 @@
    by one owns that index. The run cannot end before the owner has finished, so task and arg stay valid for him.
    takes: POSIX threads.
    gives: what pool.h declares.
-   owns:  the pool, its threads.
-   next:  host.c */
+   owns:  the pool, its threads. */
 #define _GNU_SOURCE
 #include "pool.h"
 

@@ -1,8 +1,7 @@
 /* pool.h: a small thread pool behind exl2_parallel: threads spin briefly between phases, then sleep.
    takes: a thread count.
    gives: pool_open, pool_hook, pool_close, pool_processors.
-   owns:  its threads.
-   next:  host.h */
+   owns:  its threads. */
 #ifndef DEMO_POOL_H
 #define DEMO_POOL_H
 

@@ -1,8 +1,7 @@
 /* progress.c: see progress.h.
    takes: stderr.
    gives: what progress.h declares.
-   owns:  nothing.
-   next:  interrupt.c */
+   owns:  nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "progress.h"
 

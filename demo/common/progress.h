@@ -1,8 +1,7 @@
 /* progress.h: one progress line on stderr, only where stderr is a terminal.
    takes: a share of 0..1 and what is being done.
    gives: progress_show, progress_end.
-   owns:  the last line of the terminal between the two.
-   next:  interrupt.h */
+   owns:  the last line of the terminal between the two. */
 #ifndef DEMO_PROGRESS_H
 #define DEMO_PROGRESS_H
 

@@ -1,8 +1,7 @@
 /* samples.c: see samples.h.
    takes: the C library's heap and sort.
    gives: what samples.h declares.
-   owns:  nothing beyond the lists.
-   next:  picture.c */
+   owns:  nothing beyond the lists. */
 #include "samples.h"
 
 #include "memory.h"

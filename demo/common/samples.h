@@ -1,8 +1,7 @@
 /* samples.h: percentiles of measurements.
    takes: numbers, one at a time.
    gives: samples_add, samples_percentile, samples_median, samples_free.
-   owns:  the lists; a zeroed one is empty.
-   next:  picture.h */
+   owns:  the lists; a zeroed one is empty. */
 #ifndef DEMO_SAMPLES_H
 #define DEMO_SAMPLES_H
 

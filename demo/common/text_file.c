@@ -1,8 +1,7 @@
 /* text_file.c: see text_file.h.
    takes: stdio.
    gives: what text_file.h declares.
-   owns:  nothing.
-   next:  json_out.c */
+   owns:  nothing. */
 #include "text_file.h"
 
 #include "memory.h"

@@ -1,8 +1,7 @@
 /* text_file.h: whole files and whole lines, and the end of stdout.
    takes: paths, stdin.
    gives: text_file_read, text_line_read, text_stdout_end.
-   owns:  nothing; the caller frees what it gets.
-   next:  json_out.h */
+   owns:  nothing; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
 

@@ -1,8 +1,7 @@
 /* wrap.c: see wrap.h.
    takes: text, the terminal's width.
    gives: what wrap.h declares.
-   owns:  nothing.
-   next:  text_file.c */
+   owns:  nothing. */
 #define _DEFAULT_SOURCE
 #include "wrap.h"
 

@@ -1,8 +1,7 @@
 /* wrap.h: streamed text on a terminal, broken between words.
    takes: pieces of UTF-8 text as they come; the width of the terminal behind stdout.
    gives: wrap, wrap_open, wrap_text, wrap_end.
-   owns:  nothing.
-   next:  text_file.h */
+   owns:  nothing. */
 #ifndef DEMO_WRAP_H
 #define DEMO_WRAP_H
 

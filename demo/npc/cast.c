@@ -1,8 +1,7 @@
 /* cast.c: see cast.h.
    takes: text files.
    gives: what cast.h declares.
-   owns:  the texts of a cast.
-   next:  tavern.c */
+   owns:  the texts of a cast. */
 #include "cast.h"
 
 #include "../common/text_file.h"

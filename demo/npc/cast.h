@@ -1,8 +1,7 @@
 /* cast.h: who is in the tavern, read from plain text files.
    takes: a folder with world.txt and one file a person.
    gives: cast_read, cast_free.
-   owns:  the texts, until cast_free.
-   next:  recall.h */
+   owns:  the texts, until cast_free. */
 #ifndef NPC_CAST_H
 #define NPC_CAST_H
 

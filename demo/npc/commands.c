@@ -1,8 +1,7 @@
 /* commands.c: see commands.h.
    takes: lines.
    gives: what commands.h declares.
-   owns:  nothing.
-   next:  script.c */
+   owns:  nothing. */
 #include "commands.h"
 
 #include "transcript.h"

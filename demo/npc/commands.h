@@ -1,8 +1,7 @@
 /* commands.h: what the player types, or a script in his place.
    takes: one line at a time.
    gives: command_run.
-   owns:  nothing.
-   next:  script.h */
+   owns:  nothing. */
 #ifndef NPC_COMMANDS_H
 #define NPC_COMMANDS_H
 

@@ -1,8 +1,7 @@
 /* end_card.c: see end_card.h.
    takes: figures.
    gives: what end_card.h declares.
-   owns:  nothing beyond a call.
-   next:  ../npc.c */
+   owns:  nothing beyond a call. */
 #include "end_card.h"
 
 #include "../common/chart.h"

@@ -1,8 +1,7 @@
 /* end_card.h: what the evening cost, in figures: as text, JSON and a picture.
    takes: frame times, a tavern, the engine's statistics.
    gives: end_card_print, end_card_save_json, end_card_save_png.
-   owns:  nothing; lists are sorted in place.
-   next:  ../npc.c */
+   owns:  nothing; lists are sorted in place. */
 #ifndef NPC_END_CARD_H
 #define NPC_END_CARD_H
 

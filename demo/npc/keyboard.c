@@ -1,8 +1,7 @@
 /* keyboard.c: see keyboard.h.
    takes: POSIX terminals.
    gives: what keyboard.h declares.
-   owns:  the terminal's mode.
-   next:  screen.c */
+   owns:  the terminal's mode. */
 #define _POSIX_C_SOURCE 200809L
 #include "keyboard.h"
 

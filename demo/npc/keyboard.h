@@ -1,8 +1,7 @@
 /* keyboard.h: lines from a terminal, without waiting for them, so that a frame loop can ask.
    takes: a terminal at stdin.
    gives: keyboard_open, keyboard_line, keyboard_close.
-   owns:  the terminal's mode, until keyboard_close.
-   next:  screen.h */
+   owns:  the terminal's mode, until keyboard_close. */
 #ifndef NPC_KEYBOARD_H
 #define NPC_KEYBOARD_H
 

@@ -1,8 +1,7 @@
 /* line_edit.c: see line_edit.h.
    takes: bytes.
    gives: what line_edit.h declares.
-   owns:  nothing.
-   next:  keyboard.c */
+   owns:  nothing. */
 #include "line_edit.h"
 
 #include <string.h>

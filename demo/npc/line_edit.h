@@ -2,8 +2,7 @@
    so that a test can type.
    takes: the bytes that a terminal sends for keys.
    gives: line_edit_byte, line_edit_view.
-   owns:  its texts, in place.
-   next:  keyboard.h */
+   owns:  its texts, in place. */
 #ifndef NPC_LINE_EDIT_H
 #define NPC_LINE_EDIT_H
 

@@ -1,8 +1,7 @@
 /* recall.c: see recall.h.
    takes: words of ASCII letters; everything else parts words.
    gives: what recall.h declares.
-   owns:  nothing.
-   next:  tavern.c */
+   owns:  nothing. */
 #include "recall.h"
 
 #include "turn.h"

@@ -2,8 +2,7 @@
    none does, asides that begin as the question does, others every time.
    takes: a character, a question.
    gives: recall, recall_aside, recall_turns.
-   owns:  nothing.
-   next:  tavern.h */
+   owns:  nothing. */
 #ifndef NPC_RECALL_H
 #define NPC_RECALL_H
 

@@ -1,8 +1,7 @@
 /* screen.c: see screen.h.
    takes: stdout, ANSI sequences where it is a terminal.
    gives: what screen.h declares.
-   owns:  the copy of what is drawn.
-   next:  commands.c */
+   owns:  the copy of what is drawn. */
 #define _DEFAULT_SOURCE
 #include "screen.h"
 

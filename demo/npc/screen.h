@@ -2,8 +2,7 @@
    status row and the prompt; a line that has ended scrolls up and stands. Elsewhere: lines as they end, in order.
    takes: a tavern, a status, what is being typed.
    gives: screen_open, screen_note, screen_draw, screen_close.
-   owns:  the lower end of the terminal.
-   next:  commands.h */
+   owns:  the lower end of the terminal. */
 #ifndef NPC_SCREEN_H
 #define NPC_SCREEN_H
 

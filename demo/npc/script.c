@@ -1,8 +1,7 @@
 /* script.c: see script.h.
    takes: a text file.
    gives: what script.h declares.
-   owns:  the text.
-   next:  end_card.c */
+   owns:  the text. */
 #include "script.h"
 
 #include "../common/memory.h"

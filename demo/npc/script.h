@@ -1,8 +1,7 @@
 /* script.h: a text file that plays the visitor. script.txt shows all that it can say.
    takes: a file, the state of the tavern.
    gives: script_read, script_line, script_listen, script_close.
-   owns:  the text.
-   next:  end_card.h */
+   owns:  the text. */
 #ifndef NPC_SCRIPT_H
 #define NPC_SCRIPT_H
 

@@ -1,8 +1,7 @@
 /* tavern.c: see tavern.h.
    takes: the engine's events.
    gives: what tavern.h declares.
-   owns:  what tavern.h says.
-   next:  transcript.c */
+   owns:  what tavern.h says. */
 #include "tavern.h"
 
 #include "../common/clock.h"

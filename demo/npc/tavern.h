@@ -5,8 +5,7 @@
    turn only the words stay in the session: a small model repeats what it reads again and again.
    takes: a loaded model, a cast.
    gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
-   owns:  the conversations, all lines that were said. The sessions end with the engine.
-   next:  transcript.h */
+   owns:  the conversations, all lines that were said. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
 

@@ -1,8 +1,7 @@
 /* transcript.c: see transcript.h.
    takes: the lines of a tavern.
    gives: what transcript.h declares.
-   owns:  nothing.
-   next:  wrap.c */
+   owns:  nothing. */
 #define _POSIX_C_SOURCE 200809L
 #include "transcript.h"
 

@@ -1,8 +1,7 @@
 /* transcript.h: what was said, as a text.
    takes: a tavern.
    gives: transcript_text, transcript_save, transcript_hash.
-   owns:  nothing.
-   next:  wrap.h */
+   owns:  nothing. */
 #ifndef NPC_TRANSCRIPT_H
 #define NPC_TRANSCRIPT_H
 

@@ -1,8 +1,7 @@
 /* turn.c: see turn.h.
    takes: the state of the game, JSON.
    gives: what turn.h declares.
-   owns:  nothing.
-   next:  tavern.c */
+   owns:  nothing. */
 #include "turn.h"
 
 #include "../common/json_in.h"

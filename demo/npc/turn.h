@@ -1,8 +1,7 @@
 /* turn.h: what a person may do in one turn: a JSON schema of the game as it is now, and what came of it.
    takes: who is present, what the person holds, his trust; JSON as it comes.
    gives: turn_schema, turn_example, turn_words, turn_named, turn_read.
-   owns:  nothing.
-   next:  tavern.h */
+   owns:  nothing. */
 #ifndef NPC_TURN_H
 #define NPC_TURN_H
 

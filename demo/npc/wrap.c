@@ -1,8 +1,7 @@
 /* wrap.c: see wrap.h.
    takes: UTF-8.
    gives: what wrap.h declares.
-   owns:  nothing.
-   next:  line_edit.c */
+   owns:  nothing. */
 #include "wrap.h"
 
 #include <stdbool.h>

@@ -1,8 +1,7 @@
 /* wrap.h: text that breaks into rows between words, whatever pieces it comes in.
    takes: a stream to write to, its columns.
    gives: wrap_words, wrap_style, wrap_row, wrap_end, wrap_code_point.
-   owns:  the word that is not written yet, until wrap_end.
-   next:  line_edit.h */
+   owns:  the word that is not written yet, until wrap_end. */
 #ifndef NPC_WRAP_H
 #define NPC_WRAP_H
 

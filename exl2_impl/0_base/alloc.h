@@ -1,8 +1,7 @@
 /* alloc.h: every host byte goes through the allocator hook, is counted, and stops at the host's cap.
    takes: exl2__ctx (hook, cap).
    gives: exl2__alloc, exl2__free.
-   owns:  nothing; the caller frees with the same size and tag.
-   next:  arena.h */
+   owns:  nothing; the caller frees with the same size and tag. */
 #ifndef EXL2__ALLOC_H
 #define EXL2__ALLOC_H
 

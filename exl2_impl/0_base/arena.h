@@ -2,8 +2,7 @@
    also measures it: run it dry, open an arena of the size it gave, run it again.
    takes: exl2__ctx, a size from a dry run.
    gives: exl2__arena, exl2__arena_open, exl2__arena_take, exl2__arena_close.
-   owns:  one block; everything taken from it dies with it.
-   next:  pool.h */
+   owns:  one block; everything taken from it dies with it. */
 #ifndef EXL2__ARENA_H
 #define EXL2__ARENA_H
 

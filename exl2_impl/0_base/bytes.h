@@ -2,8 +2,7 @@
    takes: sizes from files, unaligned little-endian bytes.
    gives: checked u64 sums and products, align-up, words of bit sets, little-endian loads and stores, packed numbers,
           eight bytes looked at as one word.
-   owns:  nothing.
-   next:  half.h */
+   owns:  nothing. */
 #ifndef EXL2__BYTES_H
 #define EXL2__BYTES_H
 

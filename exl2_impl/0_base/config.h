@@ -1,8 +1,7 @@
 /* config.h: what this compiler and processor can do, under names of our own.
    takes: predefined macros, and the host's EXL2_ASSERT.
    gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, targets, inlining, size, lowest bit, atomics.
-   owns:  nothing.
-   next:  result.h */
+   owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
 

@@ -2,8 +2,7 @@
    are often fp16 subnormals (exl2-format 4.5).
    takes: bit patterns.
    gives: exl2__f16_to_f32, exl2__f32_to_f16, exl2__bf16_to_f32, exl2__float_bits.
-   owns:  nothing.
-   next:  hash.h */
+   owns:  nothing. */
 #ifndef EXL2__HALF_H
 #define EXL2__HALF_H
 

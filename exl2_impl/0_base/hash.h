@@ -1,8 +1,7 @@
 /* hash.h: 64-bit string hash and an index table over strings that others own.
    takes: byte strings.
    gives: exl2__hash, exl2__strtab.
-   owns:  nothing; the table's slots come from the caller's arena.
-   next:  platform.h */
+   owns:  nothing; the table's slots come from the caller's arena. */
 #ifndef EXL2__HASH_H
 #define EXL2__HASH_H
 

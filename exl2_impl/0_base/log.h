@@ -1,8 +1,7 @@
 /* log.h: log lines and profiler zones through the host's hooks; nothing is ever printed.
    takes: exl2__ctx.
    gives: exl2__log, exl2__zone_begin, exl2__zone_end.
-   owns:  nothing.
-   next:  platform.h */
+   owns:  nothing. */
 #ifndef EXL2__LOG_H
 #define EXL2__LOG_H
 

@@ -2,11 +2,10 @@
    takes: nothing.
    gives: exl2__platform_ns, _nap, _doze, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
           exl2__platform_library, exl2__platform_symbol, exl2__platform_unload;
-          with EXL2_CONVERT also create, write, finish, make_dir, remove_file, remove_dir, rename, is_link, is_file,
-          entry.
+          where models are made (section 12 of exl2.h) also create, write, finish, make_dir, remove_file, remove_dir,
+          rename, is_link, is_file, entry.
    owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
-          until unload.
-   next:  json/json.h */
+          until unload. */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
 

@@ -2,8 +2,7 @@
    never matches its slot again: a slot that has had all its generations stays empty.
    takes: a capacity.
    gives: exl2__pool_take, exl2__pool_slot, exl2__pool_slot_of, exl2__pool_give; how a sentence names an id.
-   owns:  nothing; the two arrays belong to the caller's arena.
-   next:  half.h */
+   owns:  nothing; the two arrays belong to the caller's arena. */
 #ifndef EXL2__POOL_H
 #define EXL2__POOL_H
 

@@ -1,8 +1,7 @@
 /* result.h: one context per engine, one error record per context, one way to fail.
    takes: the host's hooks, as exl2_open copied them.
    gives: exl2__ctx, exl2__format, exl2__fail, EXL2__TRY.
-   owns:  nothing; the engine owns its context.
-   next:  alloc.h */
+   owns:  nothing; the engine owns its context. */
 #ifndef EXL2__RESULT_H
 #define EXL2__RESULT_H
 

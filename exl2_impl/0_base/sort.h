@@ -2,8 +2,7 @@
    user pointer, and may be quadratic).
    takes: any array, through a comparison and a swap of two of its items.
    gives: exl2__sort.
-   owns:  nothing.
-   next:  platform.h */
+   owns:  nothing. */
 #ifndef EXL2__SORT_H
 #define EXL2__SORT_H
 

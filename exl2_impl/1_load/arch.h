@@ -1,8 +1,7 @@
 /* arch.h: one row per architecture: how its tensors are called. A new Llama-like model is a new row.
    takes: nothing.
    gives: exl2__linear, exl2__arch, exl2__archs, exl2__arch_key.
-   owns:  nothing.
-   next:  model_config.h */
+   owns:  nothing. */
 #ifndef EXL2__ARCH_H
 #define EXL2__ARCH_H
 

@@ -2,12 +2,11 @@
    takes: the tensor table, a layer key, the sizes that config.json asks for.
    gives: exl2__dtype, exl2__group, exl2__matrix_desc; find (headers only), data, groups, tables (everything but the
           weights).
-   owns:  exl2__matrix_tables: one block with the tables of one matrix, until it is closed.
-   next:  ../2_graph/phases.h */
+   owns:  exl2__matrix_tables: one block with the tables of one matrix, until it is closed. */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
 
-#include "safetensors.h"
+#include "tensor_table.h"
 
 typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
 

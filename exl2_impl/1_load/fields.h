@@ -1,8 +1,7 @@
 /* fields.h: named, typed, bounded fields of a JSON config file, with the sentences for what is wrong with one.
    takes: a parsed file; alternative names of a field, bounds.
    gives: exl2__fields, exl2__fields_find, bad, missing, refuse, and readers for u32, f64, bool.
-   owns:  the file's text and tokens, until exl2__fields_close.
-   next:  model_rope.h */
+   owns:  the file's text and tokens, until exl2__fields_close. */
 #ifndef EXL2__FIELDS_H
 #define EXL2__FIELDS_H
 
@@ -25,7 +24,7 @@ static inline void exl2__fields_close(exl2__fields *f)
 {
     if (f->c) {
         exl2__json_close(f->c, &f->json);
-        exl2__blob_close(f->c, &f->text);
+        exl2__file_blob_close(f->c, &f->text);
     }
     *f = (exl2__fields){ 0 };
 }

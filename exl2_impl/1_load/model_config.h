@@ -2,8 +2,7 @@
    refused by name.
    takes: a model folder, untrusted.
    gives: exl2__config, exl2__config_defaults, exl2__config_read, exl2__config_rope.
-   owns:  nothing.
-   next:  tensor_files.h */
+   owns:  nothing. */
 #ifndef EXL2__MODEL_CONFIG_H
 #define EXL2__MODEL_CONFIG_H
 

@@ -1,8 +1,7 @@
 /* model_rope.h: the position frequencies of RoPE, with the scalings that long-context Llama models use.
    takes: numbers that model_config.h has checked.
    gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies.
-   owns:  nothing.
-   next:  arch.h */
+   owns:  nothing. */
 #ifndef EXL2__MODEL_ROPE_H
 #define EXL2__MODEL_ROPE_H
 

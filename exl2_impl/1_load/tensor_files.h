@@ -2,8 +2,7 @@
    an index file (EXL2 folders carry the index of the source model, which names other files).
    takes: a folder.
    gives: exl2__tensor_files, open, close.
-   owns:  the open files, until exl2__tensor_files_close.
-   next:  safetensors.h */
+   owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
 

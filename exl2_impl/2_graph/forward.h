@@ -1,8 +1,7 @@
 /* forward.h: walks a forward pass unit by unit, so that it can stop at any border and go on in a later frame.
    takes: a step (rows of several sequences), a deadline.
    gives: exl2__forward, exl2__forward_begin, exl2__forward_run, exl2__forward_rows_for.
-   owns:  nothing; the step's arrays belong to the batch, results to the model's scratch.
-   next:  forward_queue.h */
+   owns:  nothing; the step's arrays belong to the batch, results to the model's scratch. */
 #ifndef EXL2__FORWARD_H
 #define EXL2__FORWARD_H
 

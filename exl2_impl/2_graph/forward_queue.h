@@ -1,8 +1,7 @@
 /* forward_queue.h: walks a forward pass of a backend whose device works by itself: queues units, collects results.
    takes: a pass begun, device time to queue, whether to wait.
    gives: exl2__pace, exl2__forward_queue, exl2__forward_go_on.
-   owns:  nothing.
-   next:  ../3_backend/cpu/cpu.h */
+   owns:  nothing. */
 #ifndef EXL2__FORWARD_QUEUE_H
 #define EXL2__FORWARD_QUEUE_H
 

@@ -1,8 +1,7 @@
 /* phases.h: THE BACKEND BOUNDARY. Everything above asks for phases of a forward pass; everything below does them.
    takes: checked model tensors once, then a step (rows, page tables, sampling) per pass.
    gives: EXL2__PHASES, the structs that cross the boundary, exl2__backend.
-   owns:  nothing; a backend owns weights, pages and scratch, in arenas whose size `measure` gave.
-   next:  plan.h */
+   owns:  nothing; a backend owns weights, pages and scratch, in arenas whose size `measure` gave. */
 #ifndef EXL2__PHASES_H
 #define EXL2__PHASES_H
 

@@ -1,8 +1,7 @@
 /* plan.h: config + desc -> a plan: shape, limits, and the bytes that a model takes, before anything is allocated.
    takes: exl2__config, exl2_model_desc's limits, sizes of pages that the backend states.
    gives: exl2__plan_make, exl2__plan_pages.
-   owns:  nothing.
-   next:  weights.h */
+   owns:  nothing. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
 

@@ -2,7 +2,6 @@
    takes: config, tensor table, a backend's device.
    gives: exl2__weights: measure (headers only), begin, slice by slice until done.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
-   next:  forward.h
 
    The model is a list of units, a unit being what a backend packs together: the embedding; per layer q, k, v |
    o | gate, up | down; the head. A unit brings the norm in front of it. */

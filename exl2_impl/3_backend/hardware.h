@@ -2,7 +2,6 @@
    takes: exl2_engine_desc, exl2_kernel_build_desc.
    gives: exl2__hardware with open, close, count, probe; exl2__hardware_list, exl2__hardware_build.
    owns:  the open device, until close.
-   next:  ../4_cache/pages.h
 
    The engine above knows a backend and a pointer for it, and nothing of CUDA. */
 #ifndef EXL2__HARDWARE_H

@@ -2,8 +2,7 @@
    to the backend; the tokens stay here, so histories can be read without a device.
    takes: a page count.
    gives: exl2__pages, take, share, give.
-   owns:  nothing; its arrays come from the model's scratch arena.
-   next:  table.h */
+   owns:  nothing; its arrays come from the model's scratch arena. */
 #ifndef EXL2__PAGES_H
 #define EXL2__PAGES_H
 

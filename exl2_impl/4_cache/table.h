@@ -2,7 +2,6 @@
    takes: the pool of pages.
    gives: exl2__table and what can be done to it.
    owns:  its share of the pages; the page list itself lies in the model's scratch arena.
-   next:  ../5_generate/sequence.h
 
    tokens >= cached: the newest tokens may lie in the history before their K and V are computed. Whoever writes
    (tokens from `tokens` on, K and V from `cached` on) calls exl2__table_reserve first, once per job. */

@@ -1,8 +1,7 @@
 /* batch.h: rows of several sequences -> one forward pass, and which of them want logits.
    takes: sequences with their rows set, the pages, copies that came from starting them.
    gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_forget, exl2__batch_next.
-   owns:  nothing; its arrays lie in the model's scratch arena and live until the pass has ended.
-   next:  sampler.h */
+   owns:  nothing; its arrays lie in the model's scratch arena and live until the pass has ended. */
 #ifndef EXL2__BATCH_H
 #define EXL2__BATCH_H
 

@@ -1,8 +1,7 @@
 /* dry.h: DRY, the penalty on going on with what the history has already said: which tokens would, and what they pay.
    takes: a history, settings.
    gives: exl2__dry, exl2__dry_find.
-   owns:  nothing.
-   next:  sequence.h */
+   owns:  nothing. */
 #ifndef EXL2__DRY_H
 #define EXL2__DRY_H
 

@@ -1,8 +1,7 @@
 /* sampler.h: what a host's sampler settings mean: presets, the model's own defaults, range checks.
    takes: exl2_sampler_desc, the defaults of generation_config.json (checked by the loader).
    gives: exl2__sampler_resolve, exl2__sampler_make, exl2__sampler_dry, exl2__sampler_penalty_range.
-   owns:  nothing; lists stay the host's.
-   next:  ../3_backend/sample/cpu_sample.h */
+   owns:  nothing; lists stay the host's. */
 #ifndef EXL2__SAMPLER_H
 #define EXL2__SAMPLER_H
 

@@ -1,8 +1,7 @@
 /* schedule.h: which sequences may start, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
    gives: exl2__schedule_next, exl2__schedule_start, exl2__schedule_rows.
-   owns:  nothing.
-   next:  batch.h */
+   owns:  nothing. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
 

@@ -1,8 +1,7 @@
 /* sequence.h: what scheduling knows about a job: a history, tokens to append to it, how to sample the next.
    takes: a session's table, the prompt's ids, a resolved sampler.
    gives: exl2__sequence.
-   owns:  nothing; the job that embeds it owns the memory behind the pointers.
-   next:  schedule.h */
+   owns:  nothing; the job that embeds it owns the memory behind the pointers. */
 #ifndef EXL2__SEQUENCE_H
 #define EXL2__SEQUENCE_H
 

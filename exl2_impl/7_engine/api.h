@@ -1,8 +1,7 @@
 /* api.h: the public functions of engine, events and text: check arguments, resolve handles, call inward; nothing else.
    takes: calls from the host.
    gives: section 2 to 7 of exl2.h.
-   owns:  the engine's block.
-   next:  api_jobs.h */
+   owns:  the engine's block. */
 #ifndef EXL2__API_H
 #define EXL2__API_H
 
@@ -470,7 +469,7 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const ex
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
                                  "ids, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2__decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
+    exl2__stream_decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
     if (cap) {
         out[*need < cap ? *need : exl2__utf8_cut(out, cap - 1)] = 0;
     }
@@ -485,7 +484,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render",
                                  "messages, out or need is missing"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
-    exl2_result r = exl2__starting_render(e, m, msgs, n, d, &rendered);
+    exl2_result r = exl2__job_start_render(e, m, msgs, n, d, &rendered);
     if (r < 0) {
         exl2__objects_publish_memory(e);
         return r;
@@ -496,7 +495,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
         memcpy(out, rendered.text, bytes);
         out[bytes] = 0;
     }
-    exl2__starting_free(e, &rendered);
+    exl2__job_start_free(e, &rendered);
     exl2__objects_publish_memory(e);
     return exl2__api_fits(e, *need, out, cap);
 }

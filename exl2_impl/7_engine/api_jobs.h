@@ -1,8 +1,7 @@
 /* api_jobs.h: the public functions of sessions, sampling and jobs: check, resolve handles, call inward; nothing else.
    takes: calls from the host.
    gives: section 8 to 10 of exl2.h.
-   owns:  nothing.
-   next:  ../../exl2.h */
+   owns:  nothing. */
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
@@ -199,7 +198,7 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
 {
     exl2_job handle;
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_start"));
-    exl2_result r = exl2__starting_job(e, d, false, out ? out : &handle);
+    exl2_result r = exl2__job_start_job(e, d, false, out ? out : &handle);
     exl2__objects_publish_memory(e);
     return r;
 }
@@ -209,7 +208,7 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "there is nowhere to put the answer"));
     memset(out, 0, sizeof *out);
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_measure"));
-    return exl2__starting_measure(e, d, out);
+    return exl2__job_start_measure(e, d, out);
 }
 
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
@@ -218,7 +217,7 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     exl2_step_desc step = { .wait = true };
     EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_generate"));
-    exl2_result started = exl2__starting_job(e, d, d->on_event == NULL, &handle);
+    exl2_result started = exl2__job_start_job(e, d, d->on_event == NULL, &handle);
     exl2__objects_publish_memory(e);
     EXL2__TRY(started);
     e->watched = handle.id;

@@ -1,8 +1,7 @@
 /* drawing.h: what each row of the next pass may draw, and rows that the engine draws itself.
    takes: jobs with rows in a pass; logits of a row that its backend does not draw.
    gives: exl2__drawing_plan, exl2__drawing_masks, exl2__drawing_row.
-   owns:  nothing; masks lie in the batch.
-   next:  step.h */
+   owns:  nothing; masks lie in the batch. */
 #ifndef EXL2__DRAWING_H
 #define EXL2__DRAWING_H
 

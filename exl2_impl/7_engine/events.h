@@ -1,8 +1,7 @@
 /* events.h: a byte ring for events that the host pulls. An event lies in it with everything it points to.
    takes: events; memory for the ring.
    gives: exl2__events_push, exl2__events_pull; room that is reserved before there are events for it.
-   owns:  nothing; the ring is part of the engine's block.
-   next:  objects.h */
+   owns:  nothing; the ring is part of the engine's block. */
 #ifndef EXL2__EVENTS_H
 #define EXL2__EVENTS_H
 

@@ -1,8 +1,7 @@
 /* grammars.h: the grammars that the host has made, and how far each job's text has come in its own.
    takes: exl2_grammar_desc; a job and its history.
    gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _cost, _mask.
-   owns:  what is compiled: a grammar's blocks until it was closed and its last job has ended, a model's token table.
-   next:  jobs.h */
+   owns:  what is compiled: a grammar's blocks until it was closed and its last job has ended, a model's token table. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
 

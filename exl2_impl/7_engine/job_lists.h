@@ -1,14 +1,13 @@
 /* job_lists.h: how a job chooses its tokens and where its text ends: sampler, stops, bans, copied into the job.
    takes: exl2_job_desc.
-   gives: exl2__choices_check_ids, exl2__choices_stops, exl2__choices_sampler.
-   owns:  nothing; copies lie in the job's block.
-   next:  job_start.h */
+   gives: exl2__job_lists_check_ids, exl2__job_lists_stops, exl2__job_lists_sampler.
+   owns:  nothing; copies lie in the job's block. */
 #ifndef EXL2__JOB_LISTS_H
 #define EXL2__JOB_LISTS_H
 
 #include "jobs.h"
 
-static exl2_result exl2__choices_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
+static exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
                                             const char *what)
 {
     for (size_t i = 0; i < count; i++) {
@@ -23,7 +22,7 @@ static exl2_result exl2__choices_check_ids(exl2_engine *e, const exl2__model *m,
 /* ---- what must be copied ---- */
 
 /* A piece of the job's text memory, aligned for any id or float, or NULL. */
-static inline void *exl2__choices_take(exl2__job *job, uint32_t *used, size_t bytes)
+static inline void *exl2__job_lists_take(exl2__job *job, uint32_t *used, size_t bytes)
 {
     uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
     if (end > EXL2__JOB_TEXT_BYTES) {
@@ -36,15 +35,15 @@ static inline void *exl2__choices_take(exl2__job *job, uint32_t *used, size_t by
 
 /* A copy of ids that the vocabulary has. */
 EXL2__COLD
-static exl2_result exl2__choices_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
+static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
                                       uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
 {
-    exl2_token *copy = (exl2_token *)exl2__choices_take(job, used, count * sizeof *copy);
+    exl2_token *copy = (exl2_token *)exl2__job_lists_take(job, used, count * sizeof *copy);
     if (!copy) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
     }
-    EXL2__TRY(exl2__choices_check_ids(e, m, ids, count, what));
+    EXL2__TRY(exl2__job_lists_check_ids(e, m, ids, count, what));
     for (uint32_t i = 0; i < count; i++) {
         copy[i] = ids[i];
     }
@@ -54,7 +53,7 @@ static exl2_result exl2__choices_ids(exl2_engine *e, const exl2__model *m, exl2_
 
 /* Strings into the job's text memory; *longest grows to the longest. */
 EXL2__COLD
-static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
+static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
                                          const char *what, uint32_t *used, size_t *longest, exl2__stops *out)
 {
     size_t bytes = 0;
@@ -73,7 +72,7 @@ static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const c
         *longest = length > *longest ? length : *longest;
         bytes += length;
     }
-    void *memory = exl2__choices_take(job, used, exl2__stops_bytes(count, bytes));
+    void *memory = exl2__job_lists_take(job, used, exl2__stops_bytes(count, bytes));
     if (!memory) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings and lists of tokens take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
@@ -84,12 +83,12 @@ static exl2_result exl2__choices_strings(exl2_engine *e, exl2__job *job, const c
 
 /* End tokens that a minimum length bans. */
 EXL2__COLD
-static exl2_result exl2__choices_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                       uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t eos = m->load.config.eos_count, count = eos + job->stop_token_count;
-    exl2_token *ends = (exl2_token *)exl2__choices_take(job, used, count * sizeof *ends);
+    exl2_token *ends = (exl2_token *)exl2__job_lists_take(job, used, count * sizeof *ends);
     if (!ends || count > EXL2__SEQUENCE_ENDS_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "min_tokens holds back %u end and stop tokens, at most %u are allowed", count,
@@ -105,20 +104,20 @@ static exl2_result exl2__choices_ends(exl2_engine *e, const exl2__model *m, exl2
 
 /* Everything that ends a text, or may not be in it. */
 EXL2__COLD
-static exl2_result exl2__choices_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                        uint32_t *used)
 {
     size_t longest = 0;
-    EXL2__TRY(exl2__choices_strings(e, job, d->stop_strings, d->stop_string_count, "stop string", used, &longest,
+    EXL2__TRY(exl2__job_lists_strings(e, job, d->stop_strings, d->stop_string_count, "stop string", used, &longest,
                                     &job->stops));
     job->bans.fold = true;
-    EXL2__TRY(exl2__choices_strings(e, job, d->ban_strings, d->ban_string_count, "ban string", used, &longest,
+    EXL2__TRY(exl2__job_lists_strings(e, job, d->ban_strings, d->ban_string_count, "ban string", used, &longest,
                                     &job->bans));
     job->stop_token_count = d->stop_token_count;
-    EXL2__TRY(exl2__choices_ids(e, m, job, d->stop_tokens, d->stop_token_count, "stop token", used,
+    EXL2__TRY(exl2__job_lists_ids(e, m, job, d->stop_tokens, d->stop_token_count, "stop token", used,
                                 &job->stop_tokens));
     if (d->min_tokens > 0) {
-        EXL2__TRY(exl2__choices_ends(e, m, job, d, used));
+        EXL2__TRY(exl2__job_lists_ends(e, m, job, d, used));
     }
     if ((job->bans.count > 0 || job->healed >= 0) && d->grammar.id) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes a grammar, or ban_strings and heal_prompt");
@@ -139,7 +138,7 @@ static exl2_result exl2__choices_stops(exl2_engine *e, const exl2__model *m, exl
 
 /* ---- what penalties and XTC leave alone ---- */
 
-static bool exl2__choices_in_list(const exl2_token *list, uint32_t count, exl2_token token)
+static bool exl2__job_lists_in_list(const exl2_token *list, uint32_t count, exl2_token token)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (list[i] == token) {
@@ -150,7 +149,7 @@ static bool exl2__choices_in_list(const exl2_token *list, uint32_t count, exl2_t
 }
 
 /* Whether the token's text has one of these characters, or it is an added token. */
-static bool exl2__choices_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
+static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
 {
     size_t bytes;
     bool special;
@@ -164,11 +163,11 @@ static bool exl2__choices_has_any(const exl2__vocab *v, exl2_token token, const 
     return special;
 }
 
-static bool exl2__choices_breaks(const void *user, exl2_token token)
+static bool exl2__job_lists_breaks(const void *user, exl2_token token)
 {
     const exl2__job *job = (const exl2__job *)user;
     if (job->breakers.count == 0) {
-        return exl2__choices_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
+        return exl2__job_lists_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
     }
     size_t bytes, settled, at;
     bool special;
@@ -176,37 +175,37 @@ static bool exl2__choices_breaks(const void *user, exl2_token token)
     return text && exl2__stops_match(&job->breakers, text, bytes, &settled, &at);
 }
 
-static bool exl2__choices_keeps(const void *user, exl2_token token)
+static bool exl2__job_lists_keeps(const void *user, exl2_token token)
 {
     const exl2__job *job = (const exl2__job *)user;
-    return job->xtc_keep_count ? exl2__choices_in_list(job->xtc_keep, job->xtc_keep_count, token)
-                               : exl2__choices_has_any(job->vocab, token, "\n");
+    return job->xtc_keep_count ? exl2__job_lists_in_list(job->xtc_keep, job->xtc_keep_count, token)
+                               : exl2__job_lists_has_any(job->vocab, token, "\n");
 }
 
 /* What DRY and XTC ask about tokens. */
 EXL2__COLD
-static exl2_result exl2__choices_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
+static exl2_result exl2__job_lists_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                          const exl2_sampler_desc *d, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     size_t longest = 0;
     job->vocab = &m->vocab;
     job->xtc_keep_count = d->xtc_keep_count;
-    EXL2__TRY(exl2__choices_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
+    EXL2__TRY(exl2__job_lists_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
     if (d->dry_breaker_count && !m->vocab.present) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
     }
-    EXL2__TRY(exl2__choices_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used, &longest,
+    EXL2__TRY(exl2__job_lists_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used, &longest,
                                     &job->breakers));
-    s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__choices_keeps : NULL;
+    s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__job_lists_keeps : NULL;
     s->sampling.xtc_user = job;
-    s->dry.breaks = m->vocab.present ? exl2__choices_breaks : NULL;
+    s->dry.breaks = m->vocab.present ? exl2__job_lists_breaks : NULL;
     s->dry.user = job;
     return EXL2_OK;
 }
 
 EXL2__COLD
-static exl2_result exl2__choices_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                           uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
@@ -214,28 +213,28 @@ static exl2_result exl2__choices_sampler(exl2_engine *e, const exl2__model *m, e
     EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
     uint32_t biases = resolved.bias_count + resolved.ban_count;
     bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
-    exl2_bias *bias = few ? (exl2_bias *)exl2__choices_take(job, used, biases * sizeof *bias) : NULL;
+    exl2_bias *bias = few ? (exl2_bias *)exl2__job_lists_take(job, used, biases * sizeof *bias) : NULL;
     if (!bias) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
     }
     for (uint32_t i = 0; i < resolved.bias_count; i++) {
         bias[i] = d->sampler.bias[i];
-        EXL2__TRY(exl2__choices_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
+        EXL2__TRY(exl2__job_lists_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
     }
-    EXL2__TRY(exl2__choices_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
+    EXL2__TRY(exl2__job_lists_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
     for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
         bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__minus_infinity() };
     }
     job->allow_count = resolved.allow_count;
-    EXL2__TRY(exl2__choices_ids(e, m, job, resolved.allow, job->allow_count, "allowed token", used, &job->allow));
+    EXL2__TRY(exl2__job_lists_ids(e, m, job, resolved.allow, job->allow_count, "allowed token", used, &job->allow));
     resolved.bias_count = biases;
     resolved.bias = bias;
     job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
     exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
     s->penalty_range = exl2__sampler_penalty_range(&resolved);
     exl2__sampler_dry(&resolved, &s->dry);
-    EXL2__TRY(exl2__choices_askers(e, m, job, &d->sampler, used));
+    EXL2__TRY(exl2__job_lists_askers(e, m, job, &d->sampler, used));
     s->on_host = d->on_logits || (m->backend->draws && !m->backend->draws(&s->sampling));
     s->waits = s->on_host || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
     return EXL2_OK;

@@ -1,8 +1,7 @@
 /* job_start.h: exl2_job_desc -> a queued job: its session, its prompt's ids, its sampler, its stops.
    takes: a desc; everything in it is copied.
-   gives: exl2__starting_job.
-   owns:  a temporary block for conversations that outgrow the model's own; a template that a conversation brings.
-   next:  api.h */
+   gives: exl2__job_start_job.
+   owns:  a temporary block for conversations that outgrow the model's own; a template that a conversation brings. */
 #ifndef EXL2__JOB_START_H
 #define EXL2__JOB_START_H
 
@@ -26,7 +25,7 @@ typedef struct exl2__rendered {
     exl2__template own;
 } exl2__rendered;
 
-static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
+static inline void exl2__job_start_free(exl2_engine *e, exl2__rendered *r)
 {
     exl2__free(&e->ctx, r->block, r->block_bytes, EXL2_MEM_GENERAL);
     exl2__free(&e->ctx, r->own_guard, r->guard_bytes, EXL2_MEM_GENERAL);
@@ -35,7 +34,7 @@ static inline void exl2__starting_free(exl2_engine *e, exl2__rendered *r)
 }
 
 /* The template of the desc's text, or that of the model that it means. */
-static exl2_result exl2__starting_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
+static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
                                            exl2__rendered *own, const exl2__template **out)
 {
     *out = &own->own;
@@ -57,7 +56,7 @@ static exl2_result exl2__starting_template(exl2_engine *e, exl2__model *m, const
 }
 
 /* Into the model's block, or one that grows. */
-static exl2_result exl2__starting_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
+static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
                                             void *block, exl2__rendered *out)
 {
     uint64_t bytes = EXL2__RENDER_BYTES;
@@ -79,7 +78,7 @@ static exl2_result exl2__starting_render_in(exl2_engine *e, const exl2__template
     }
 }
 
-static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
+static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
                                          const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
@@ -93,9 +92,9 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
         }
     }
-    exl2_result r = exl2__starting_template(e, m, input.chat, out, &t);
+    exl2_result r = exl2__job_start_template(e, m, input.chat, out, &t);
     if (r == EXL2_OK) {
-        r = exl2__starting_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
+        r = exl2__job_start_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
         out->guard = t->guard;
         out->guard_bytes = t->guard_bytes;
     }
@@ -104,7 +103,7 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
         out->guard = out->own_guard;
     }
     if (r < 0) {
-        exl2__starting_free(e, out);
+        exl2__job_start_free(e, out);
     }
     return r;
 }
@@ -113,7 +112,7 @@ static exl2_result exl2__starting_render(exl2_engine *e, exl2__model *m, const e
 
 /* Text -> ids into the job's prompt, which has room for context_max of them; out[0 .. begin) is what comes before, and
    goes where the text begins with the same: never is BOS there twice. */
-static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
+static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
                                          const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
                                          uint32_t *count)
 {
@@ -136,7 +135,7 @@ static exl2_result exl2__starting_encode(exl2_engine *e, exl2__model *m, const c
 }
 
 /* The history is kept as far as it equals the conversation; the last token is computed again for its logits. */
-static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
+static void exl2__job_start_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
                                        exl2_token *prompt, uint32_t count)
 {
     uint32_t keep = 0;
@@ -151,7 +150,7 @@ static void exl2__starting_keep_prefix(const exl2__model *m, const exl2__table *
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
 EXL2__COLD
-static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                          const exl2__table *t)
 {
     exl2__sequence *s = &job->sequence;
@@ -167,22 +166,22 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
     }
     if (d->messages) {
         exl2__rendered rendered;
-        EXL2__TRY(exl2__starting_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
+        EXL2__TRY(exl2__job_start_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
         m->vocab.added.guarded = rendered.guard;
         exl2_result r =
-            exl2__starting_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+            exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
         m->vocab.added.guarded = NULL;
-        exl2__starting_free(e, &rendered);
+        exl2__job_start_free(e, &rendered);
         job->stats.prompt_tokens = count;
         EXL2__TRY(r);
-        exl2__starting_keep_prefix(m, t, s, prompt, count);
+        exl2__job_start_keep_prefix(m, t, s, prompt, count);
         return EXL2_OK;
     }
     if (has_text) {
         uint32_t bos =
             t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
         size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
-        exl2_result r = exl2__starting_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count);
+        exl2_result r = exl2__job_start_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count);
         job->stats.prompt_tokens = count;
         EXL2__TRY(r);
     } else {
@@ -204,7 +203,7 @@ static exl2_result exl2__starting_prompt(exl2_engine *e, exl2__model *m, exl2__j
 
 /* The last token of the prompt goes, and the first one to be drawn begins as it did: where it has text of its own, and
    something is left to go on from. */
-static inline void exl2__starting_heal(const exl2__model *m, exl2__job *job)
+static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
     size_t bytes;
@@ -218,7 +217,7 @@ static inline void exl2__starting_heal(const exl2__model *m, exl2__job *job)
 }
 
 /* Sets how many tokens may come, and with it how long the history may grow. */
-static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
@@ -255,7 +254,7 @@ static exl2_result exl2__starting_length(exl2_engine *e, const exl2__model *m, e
 
 /* ---- the job ---- */
 
-static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
                                        const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
@@ -266,15 +265,15 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
     s->prefill_only = d->prefill_only;
     s->score_prompt = d->score_prompt;
     s->alts = d->alts_per_token;
-    EXL2__TRY(exl2__starting_prompt(e, m, job, d, &session->table));
-    EXL2__TRY(exl2__choices_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    EXL2__TRY(exl2__job_start_prompt(e, m, job, d, &session->table));
+    EXL2__TRY(exl2__job_lists_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
     job->healed = -1;
     if (d->heal_prompt && !d->prefill_only) {
-        exl2__starting_heal(m, job);
+        exl2__job_start_heal(m, job);
     }
-    EXL2__TRY(exl2__starting_length(e, m, job, d));
-    EXL2__TRY(exl2__choices_stops(e, m, job, d, &used));
-    EXL2__TRY(exl2__choices_sampler(e, m, job, d, &used));
+    EXL2__TRY(exl2__job_start_length(e, m, job, d));
+    EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
+    EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
     EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
     exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
@@ -287,7 +286,7 @@ static exl2_result exl2__starting_fill(exl2_engine *e, exl2__model *m, exl2__ses
 
 /* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
 EXL2__COLD
-static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+static exl2_result exl2__job_start_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
                                         exl2__model **model)
 {
     exl2__model *m;
@@ -326,12 +325,12 @@ static exl2_result exl2__starting_place(exl2_engine *e, const exl2_job_desc *d, 
 /* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
    changed, but *out, if it was set, says how far the job came: its slot is free, and nothing was written over it. */
 EXL2__COLD
-static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
+static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
                                       exl2__job **out)
 {
     exl2__session *session;
     exl2__model *m = NULL;
-    EXL2__TRY(exl2__starting_place(e, d, &session, &m));
+    EXL2__TRY(exl2__job_start_place(e, d, &session, &m));
     uint64_t job_id = exl2__pool_take(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
@@ -352,7 +351,7 @@ static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bo
     job->block = &m->blocks[slot];
     job->discard_events = discard_events;
     *out = job;
-    exl2_result r = exl2__starting_fill(e, m, session, job, d);
+    exl2_result r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
         exl2__pool_give(&e->job_ids, slot);
         if (one_shot) {
@@ -367,7 +366,7 @@ static exl2_result exl2__starting_one(exl2_engine *e, const exl2_job_desc *d, bo
 
 /* The job of the negative prompt beside `leader`. */
 EXL2__COLD
-static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
+static exl2_result exl2__job_start_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
 {
     exl2__model *m = &e->models[leader->model];
     exl2_job_desc other = { .session = d->negative, .prompt = d->negative_prompt, .prompt_bytes = d->negative_bytes,
@@ -377,7 +376,7 @@ static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, e
                             .priority = d->priority };
     other.model.id = m->id;
     void *guide;
-    EXL2__TRY(exl2__starting_one(e, &other, true, leader->id, twin));
+    EXL2__TRY(exl2__job_start_one(e, &other, true, leader->id, twin));
     exl2__job *job = *twin;
     uint32_t pages = exl2__pages_for(leader->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
     exl2_result r = EXL2_OK;
@@ -405,7 +404,7 @@ static exl2_result exl2__starting_twin(exl2_engine *e, const exl2_job_desc *d, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_desc *d)
+static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job_desc *d)
 {
     bool negative = d->negative.id || d->negative_prompt || d->negative_messages;
     if (!exl2__sampler_fits(d->guidance, -100, 100)) {
@@ -418,15 +417,15 @@ static exl2_result exl2__starting_check_guidance(exl2_engine *e, const exl2_job_
     return EXL2_OK;
 }
 
-/* Job and twin (NULL: without guidance), filled in, and not live yet. On failure as exl2__starting_one. */
+/* Job and twin (NULL: without guidance), filled in, and not live yet. On failure as exl2__job_start_one. */
 EXL2__COLD
-static exl2_result exl2__starting_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
+static exl2_result exl2__job_start_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
                                        exl2__job **twin)
 {
-    EXL2__TRY(exl2__starting_check_guidance(e, d));
-    EXL2__TRY(exl2__starting_one(e, d, discard_events, 0, job));
+    EXL2__TRY(exl2__job_start_check_guidance(e, d));
+    EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
     if (d->guidance < 0 || d->guidance > 0) {
-        exl2_result r = exl2__starting_twin(e, d, *job, twin);
+        exl2_result r = exl2__job_start_twin(e, d, *job, twin);
         if (r < 0) {
             *twin = NULL;
             exl2__grammars_leave(e, *job);
@@ -439,10 +438,10 @@ static exl2_result exl2__starting_both(exl2_engine *e, const exl2_job_desc *d, b
 
 /* Queues the job. On failure nothing has changed. */
 EXL2__COLD
-static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
     exl2__job *job = NULL, *twin = NULL;
-    EXL2__TRY(exl2__starting_both(e, d, discard_events, &job, &twin));
+    EXL2__TRY(exl2__job_start_both(e, d, discard_events, &job, &twin));
     if (twin) {
         twin->sequence.live = true;
     }
@@ -456,7 +455,7 @@ static exl2_result exl2__starting_job(exl2_engine *e, const exl2_job_desc *d, bo
 /* ---- what a job would need ---- */
 
 /* Of the prompt, what is in the cache already: counted as when the job becomes active. */
-static inline uint32_t exl2__starting_reused(const exl2__job *job)
+static inline uint32_t exl2__job_start_reused(const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t cached = exl2__min32(s->table->cached, s->keep);
@@ -466,10 +465,10 @@ static inline uint32_t exl2__starting_reused(const exl2__job *job)
 
 /* Starts the job as far as it can be undone, and undoes it. */
 EXL2__COLD
-static exl2_result exl2__starting_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     exl2__job *job = NULL, *twin = NULL;
-    exl2_result r = exl2__starting_both(e, d, true, &job, &twin);
+    exl2_result r = exl2__job_start_both(e, d, true, &job, &twin);
     memset(out, 0, sizeof *out);
     if (job) {
         const exl2__model *m = &e->models[job->model];
@@ -483,7 +482,7 @@ static exl2_result exl2__starting_measure(exl2_engine *e, const exl2_job_desc *d
         return r;
     }
     const exl2__pages *pages = &e->models[job->model].pages;
-    out->reused_tokens = exl2__starting_reused(job);
+    out->reused_tokens = exl2__job_start_reused(job);
     out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
     out->pages_needed += twin ? exl2__schedule_demand(&twin->sequence, pages) : 0;
     exl2__grammars_leave(e, job);

@@ -1,8 +1,7 @@
 /* jobs.h: a running job's life: a token comes in, settled text goes out, one DONE ends it.
    takes: results of a pass, flags that other threads set.
    gives: exl2__jobs_accept, exl2__jobs_score, exl2__jobs_release, exl2__jobs_end, exl2__jobs_finish.
-   owns:  nothing; held text and tokens lie in the job's block.
-   next:  step.h */
+   owns:  nothing; held text and tokens lie in the job's block. */
 #ifndef EXL2__JOBS_H
 #define EXL2__JOBS_H
 

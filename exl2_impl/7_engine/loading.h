@@ -1,8 +1,7 @@
 /* loading.h: a model's way from a folder to ready, in slices that a frame can bear, and its end.
    takes: exl2_model_desc.
    gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_close.
-   owns:  the model's arenas, vocabulary, template, tensor table and device.
-   next:  step.h */
+   owns:  the model's arenas, vocabulary, template, tensor table and device. */
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
 

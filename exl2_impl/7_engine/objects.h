@@ -1,8 +1,7 @@
 /* objects.h: the engine's objects and how a handle becomes one.
    takes: handles from the host.
    gives: exl2_engine, exl2__model, exl2__session, exl2__job; exl2__objects_* look-ups.
-   owns:  the engine's block (slots, event ring); each model owns its arenas.
-   next:  job_start.h */
+   owns:  the engine's block (slots, event ring); each model owns its arenas. */
 #ifndef EXL2__OBJECTS_H
 #define EXL2__OBJECTS_H
 

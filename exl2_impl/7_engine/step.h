@@ -2,8 +2,7 @@
    Read this first in this folder.
    takes: an engine, a budget.
    gives: exl2__step_engine.
-   owns:  nothing.
-   next:  api.h */
+   owns:  nothing. */
 #ifndef EXL2__STEP_H
 #define EXL2__STEP_H
 

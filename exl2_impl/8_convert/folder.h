@@ -1,8 +1,7 @@
 /* folder.h: an output folder that appears whole or not at all: written as OUT.unfinished beside it, renamed at the end.
    takes: the path of the folder to make.
    gives: exl2__folder, exl2__folder_begin, exl2__folder_commit, exl2__folder_abandon.
-   owns:  OUT.unfinished on disk, from begin until commit or abandon.
-   next:  gguf/import_config.h */
+   owns:  OUT.unfinished on disk, from begin until commit or abandon. */
 #ifndef EXL2__FOLDER_H
 #define EXL2__FOLDER_H
 

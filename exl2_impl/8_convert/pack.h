@@ -1,8 +1,7 @@
 /* pack.h: codes and scale codes -> the words of an EXL2 file (exl2-format 4.1 to 4.6).
    takes: the row layout, codes of a group, levels of its columns.
    gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale.
-   owns:  nothing.
-   next:  quantize.h */
+   owns:  nothing. */
 #ifndef EXL2__PACK_H
 #define EXL2__PACK_H
 

@@ -2,8 +2,7 @@
    arithmetic allows (exl2-format 4.5, 4.6).
    takes: strips: some rows of 16 columns, [rows, 16] float, finite, at most EXL2__QUANTIZE_MAX in size.
    gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: the steps of one group, in this order.
-   owns:  nothing.
-   next:  write.h */
+   owns:  nothing. */
 #ifndef EXL2__QUANTIZE_H
 #define EXL2__QUANTIZE_H
 

@@ -1,8 +1,7 @@
 /* shards.h: safetensors files of a known list of tensors, whose bytes may then come in any order.
    takes: names, types, shapes; then the bytes of each tensor, piece by piece.
    gives: exl2__shards: add all tensors, then open, write, close.
-   owns:  the list and the open files, until exl2__shards_close.
-   next:  folder.h */
+   owns:  the list and the open files, until exl2__shards_close. */
 #ifndef EXL2__SHARDS_H
 #define EXL2__SHARDS_H
 

@@ -2,8 +2,7 @@
    callers read like the file they write.
    takes: a path, pieces of text.
    gives: exl2__write, exl2__write_open, exl2__write_close; _raw, _format, _quoted, _float.
-   owns:  the buffer and the open file, until exl2__write_close.
-   next:  shards.h */
+   owns:  the buffer and the open file, until exl2__write_close. */
 #ifndef EXL2__WRITE_H
 #define EXL2__WRITE_H
 

@@ -4,8 +4,7 @@
    takes: amalgamate ROOT COMMIT_FILE OUT [STAMP DEPFILE], or amalgamate ROOT COMMIT_FILE --install PATH under Meson.
    gives: OUT; stops with one sentence and exit code 1 on a cycle, an include from a higher folder, or a file that
           exl2_impl/exl2_impl.h does not list.
-   owns:  nothing that outlives the program.
-   next:  ../exl2_impl.h */
+   owns:  nothing that outlives the program. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>

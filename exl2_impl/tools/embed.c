@@ -2,8 +2,7 @@
    the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
-   owns:  nothing that outlives the program.
-   next:  amalgamate.c */
+   owns:  nothing that outlives the program. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,8 +2,7 @@
    together, bit by bit.
    takes: [kernels_src [test | time [NVRTC options]]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program.
-   next:  sample.c */
+   owns:  nothing that outlives the program. */
 #include "attend_rig.h"
 
 /* ---- rows against the reference, and against themselves ---- */

@@ -1,8 +1,7 @@
 /* attend_rig.h: scenes for tests of attention: sequences in shuffled pages, rows to come, a reference in double.
    takes: rig.h; kernels attend_*.cu.
    gives: attend_scene, attend_decode, attend_prefill, attend_check, attend_same.
-   owns:  attend_scene: host arrays and device memory, until attend_scene_free.
-   next:  attend.c */
+   owns:  attend_scene: host arrays and device memory, until attend_scene_free. */
 #ifndef ATTEND_RIG_H
 #define ATTEND_RIG_H
 

@@ -2,8 +2,7 @@
    with overlapping launches.
    takes: KERNELS_SRC [tokens of a split ...]; a GPU.
    gives: microseconds a layer of chains qkv, attention, out less those of chains qkv, out; and of attention alone.
-   owns:  nothing that outlives the program.
-   next:  rig.h */
+   owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
 #include "attend_rig.h"

@@ -1,8 +1,7 @@
 /* double_rounded.h: the reference in double with weights rounded to fp16, beside that of cpu_double.h.
    takes: nothing.
    gives: cpu_rounded_backend, cpu_rounded_look: as cpu_double_backend, cpu_double_look.
-   owns:  nothing.
-   next:  double_rounded.c */
+   owns:  nothing. */
 #ifndef DOUBLE_ROUNDED_H
 #define DOUBLE_ROUNDED_H
 

@@ -1,8 +1,7 @@
 /* fake_driver.c: the books of the fake driver, its devices and contexts.
    takes: `fake`.
    gives: fake_driver, fake_reset, fake_leaks, fake_memory; devices and contexts.
-   owns:  objects in one list; they die by their destroy call or by fake_reset.
-   next:  fake_memory.c */
+   owns:  objects in one list; they die by their destroy call or by fake_reset. */
 #include "fake_objects.h"
 
 fake_state fake;

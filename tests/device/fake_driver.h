@@ -3,8 +3,7 @@
    and handed to a callback; any call can be made to fail.
    takes: what the machine is like, in `fake`, after fake_reset.
    gives: fake_driver, fake_nvrtc: the tables; fake_leaks: what was not given back; fake_memory: bytes of the device.
-   owns:  everything behind the handles; fake_reset frees it.
-   next:  fake_driver.c */
+   owns:  everything behind the handles; fake_reset frees it. */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 

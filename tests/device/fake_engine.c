@@ -2,8 +2,7 @@
    models into tasks, too.
    takes: machine_tables; the device works while this engine sleeps, and its clock is fake_clock.
    gives: every function of exl2.h.
-   owns:  nothing.
-   next:  fake_engine.h */
+   owns:  nothing. */
 #include <time.h>
 
 #define nanosleep(time, left) fake_sleep(time, left)

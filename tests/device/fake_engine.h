@@ -2,8 +2,7 @@
    what it logs. The engine is linked: fake_engine.c.
    takes: `machine`: whether there are a driver and a compiler; fake_driver.h's `fake`.
    gives: machine_make, machine_desc, machine_drop_cache, machine_end; the cache's entries; warnings and errors.
-   owns:  the cache, until machine_drop_cache.
-   next:  fake_engine.c */
+   owns:  the cache, until machine_drop_cache. */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
 

@@ -1,8 +1,7 @@
 /* fake_memory.c: memory and streams of the fake driver: work is queued, and executed only when somebody waits or asks.
    takes: fake_objects.h.
    gives: fake_queue, fake_run_until, fake_sleep, fake_clock, fake_fill_memory.
-   owns:  nothing of its own.
-   next:  fake_work.c */
+   owns:  nothing of its own. */
 #include "fake_objects.h"
 
 static uint64_t next_op = 1, clock_ticks, host_ns;

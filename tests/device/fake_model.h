@@ -3,8 +3,7 @@
    stale, or of another session changes what is said.
    takes: launches, as fake.run.
    gives: fake_model_run, fake_model_say.
-   owns:  nothing; marks lie in the pages.
-   next:  fake_driver.h */
+   owns:  nothing; marks lie in the pages. */
 #ifndef FAKE_MODEL_H
 #define FAKE_MODEL_H
 

@@ -1,8 +1,7 @@
 /* fake_nvrtc.c: a kernel compiler that checks what it is asked for and answers with canned images.
    takes: fake; a source with the line "#error" does not compile.
    gives: fake_nvrtc; the image of a module is the text "FAKE sm_89 13000 gemv1.cu", which the fake driver loads.
-   owns:  programs, until program_free or fake_reset.
-   next:  ../unit/cuda_kernels.c */
+   owns:  programs, until program_free or fake_reset. */
 #include "fake_driver.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* fake_objects.h: what the parts of the fake driver share: live objects, queued work.
    takes: fake_driver.h.
    gives: object, op; current, make, good, drop, ops_free; CALL.
-   owns:  nothing.
-   next:  fake_driver.c */
+   owns:  nothing. */
 #ifndef FAKE_OBJECTS_H
 #define FAKE_OBJECTS_H
 

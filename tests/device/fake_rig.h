@@ -1,8 +1,7 @@
 /* fake_rig.h: a small list of kernels with sources in memory, a cache in memory, and devices over the fake driver.
    takes: fake_driver.h; include this before anything else that includes cuda_kernels.h.
    gives: rig_make, rig_open, rig_end; cache_entry and the cache's counters.
-   owns:  everything in `rig`, until rig_end.
-   next:  fake_driver.h */
+   owns:  everything in `rig`, until rig_end. */
 #ifndef FAKE_RIG_H
 #define FAKE_RIG_H
 

@@ -1,8 +1,7 @@
 /* fake_work.c: modules, launches and graphs of the fake driver.
    takes: fake_objects.h; fake.kernels, the list that launches are checked against.
    gives: fake_fill_work.
-   owns:  nothing of its own.
-   next:  fake_nvrtc.c */
+   owns:  nothing of its own. */
 #include "fake_objects.h"
 
 /* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv1.cu" ---- */

@@ -1,8 +1,7 @@
 /* gemm.c: products of 9 and more rows on the device against double on the same codes.
    takes: [kernels_src [SHAPE ROWS]]: only this shape, with up to so many rows; a GPU.
    gives: exit code 0, 1, or 77 without a GPU; the largest error.
-   owns:  nothing that outlives the program.
-   next:  gemm_rig.h */
+   owns:  nothing that outlives the program. */
 #include "gemm_rig.h"
 
 #define ROWS 530u

@@ -1,8 +1,7 @@
 /* gemm_rig.h: launches of products of many rows, as the backend makes them.
    takes: rig.h, product_rig.h; kernels gemm.cu.
    gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order.
-   owns:  gemm_scratch: device memory, until gemm_scratch_close.
-   next:  gemm.c */
+   owns:  gemm_scratch: device memory, until gemm_scratch_close. */
 #ifndef GEMM_RIG_H
 #define GEMM_RIG_H
 

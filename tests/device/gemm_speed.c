@@ -1,8 +1,7 @@
 /* gemm_speed.c: how fast products of 9 and more rows are: the linear layers of an 8B model of 4.0 bits a weight.
    takes: KERNELS_SRC ["profile": every product once, for a profiler] [rows ...]; a GPU.
    gives: microseconds and TFLOP/s of each product and of a layer.
-   owns:  nothing that outlives the program.
-   next:  gemm_rig.h */
+   owns:  nothing that outlives the program. */
 #include "gemm_rig.h"
 
 #define LAYERS 4 /* 4 * 109 MB: more than any L2 */

@@ -1,8 +1,7 @@
 /* gpu_rig.h: the GPU of a test that works below the engine.
    takes: exl2__cuda_device; $EXL2_NVRTC, $EXL2_TEST_KERNELS.
    gives: gpu, gpu_ctx; gpu_open, gpu_close.
-   owns:  the device, until gpu_close.
-   next:  model_rig.h */
+   owns:  the device, until gpu_close. */
 #ifndef GPU_RIG_H
 #define GPU_RIG_H
 

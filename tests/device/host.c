@@ -2,8 +2,7 @@
    copies through the pinned ring, launches, graphs; prints what the card gives.
    takes: a GPU; NVRTC, also through EXL2_NVRTC; run in the root of the tree.
    gives: exit code 77 where there is none.
-   owns:  nothing that outlives the program.
-   next:  rig.h */
+   owns:  nothing that outlives the program. */
 #define EXL2__KERNELS(X) X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "../../exl2_impl/3_backend/cuda/cuda_ring.h"

@@ -1,8 +1,7 @@
 /* kernel_folder.h: compiled kernels in a folder, as the cache hook of tests: a file an entry, named by its key.
    takes: $EXL2_TEST_KERNELS, or a folder that build_kernels.c fills.
    gives: kernel_folder_of, kernel_folder.
-   owns:  nothing.
-   next:  build_kernels.c */
+   owns:  nothing. */
 #ifndef KERNEL_FOLDER_H
 #define KERNEL_FOLDER_H
 

@@ -2,8 +2,7 @@
    what memory that takes.
    takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU or a model; figures.
-   owns:  nothing that outlives the program.
-   next:  sample.c */
+   owns:  nothing that outlives the program. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/2_graph/weights.h"

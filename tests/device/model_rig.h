@@ -1,8 +1,7 @@
 /* model_rig.h: a whole model on one backend, and passes over texts of it whose logits the host sees.
    takes: a folder with a model; for CUDA an open exl2__cuda_device.
    gives: side with open and close; side_run, side_poison.
-   owns:  the model, until side_close.
-   next:  models.c */
+   owns:  the model, until side_close. */
 #ifndef MODEL_RIG_H
 #define MODEL_RIG_H
 

@@ -1,8 +1,7 @@
 /* models.c: whole models: logits of the GPU against the CPU's, greedy text, and the same bits in any company.
    takes: [folders of models, else the goldens: trained ones have a tokenizer.json]; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
-   owns:  nothing that outlives the program.
-   next:  ../engine/golden.c */
+   owns:  nothing that outlives the program. */
 #include "model_rig.h"
 
 #define REPEATS 1000u

@@ -1,8 +1,7 @@
 /* phase_pass.h: the passes of the phase tests: rows at positions that cross pages and splits, their logits.
    takes: made_step.h.
    gives: passes, make_step; sizes of a made_step.
-   owns:  nothing.
-   next:  phase_rig.h */
+   owns:  nothing. */
 #ifndef PHASE_PASS_H
 #define PHASE_PASS_H
 

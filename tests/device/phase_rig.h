@@ -2,7 +2,6 @@
    takes: a shape, an open exl2__cuda_device; cpu_double.c and double_rounded.c, linked.
    gives: trio with open and close; watch_poison, watch_check; pages_fill, pages_check; level_*.
    owns:  the models and the host's copies, until trio_close.
-   next:  phases.c
 
    The references: weights as code * scale, which products of few rows read; and rounded to fp16, as products of many
    rows decode them (kernels.md 11). Before a phase a reference takes over what the GPU has, so each phase is compared

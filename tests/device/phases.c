@@ -2,8 +2,7 @@
    passes; buffers poisoned before each phase, everything that it must leave alone checked after it.
    takes: [first shape, shapes, [every how manieth pass]]; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
-   owns:  nothing that outlives the program.
-   next:  models.c */
+   owns:  nothing that outlives the program. */
 #include "phase_rig.h"
 #include "spread.h"
 

@@ -1,8 +1,7 @@
 /* product_rig.h: matrices for tests of kernels: random ones of any mix of widths, on the host and packed on the device.
    takes: rig.h, a mix; kernels shuffle.cu.
    gives: product_matrix, product_make, product_pack, product_code, product_weight, product_record_code, random numbers.
-   owns:  product_matrix: host tables and device memory, until product_free.
-   next:  repack.c */
+   owns:  product_matrix: host tables and device memory, until product_free. */
 #ifndef PRODUCT_RIG_H
 #define PRODUCT_RIG_H
 

@@ -2,8 +2,7 @@
    takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of kernels ...];
           a GPU.
    gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
-   owns:  nothing that outlives the program.
-   next:  rig.h */
+   owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
 #define REPEATS 15

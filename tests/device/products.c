@@ -1,8 +1,7 @@
 /* products.c: products of 1 to 8 rows on the device against double on the same codes, and rows against themselves.
    takes: [kernels_src]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU; the largest errors.
-   owns:  nothing that outlives the program.
-   next:  product_speed.c */
+   owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
 #define ROWS 8

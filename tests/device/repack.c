@@ -1,8 +1,7 @@
 /* repack.c: codes, scales and dense weights packed on the device, read back by a second reading of the layout.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program.
-   next:  products.c */
+   owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
 static uint32_t width_bits(const exl2k_chunk *chunk)

@@ -1,8 +1,7 @@
 /* sample.c: sampling on the device against the CPU backend's, which is compiled in: every result equal bit for bit.
    takes: [kernels_src [test | time]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program.
-   next:  small.c */
+   owns:  nothing that outlives the program. */
 #include "../../exl2_impl/3_backend/cuda/cuda_sample.h"
 #include "../sample_reference.h"
 #include "rig.h"

@@ -1,8 +1,7 @@
 /* small.c: embedding, norm, RoPE table, page copies and fills, gathers on the device against references on the host.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program.
-   next:  attend.c */
+   owns:  nothing that outlives the program. */
 #include "../../exl2_impl/0_base/half.h"
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../kernels_src/copy_args.h"

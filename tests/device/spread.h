@@ -1,8 +1,7 @@
 /* spread.h: exl2_parallel by threads that live for one call: references in tests take less time.
    takes: nothing.
    gives: spread_parallel.
-   owns:  nothing.
-   next:  phases.c */
+   owns:  nothing. */
 #ifndef SPREAD_H
 #define SPREAD_H
 

@@ -2,8 +2,7 @@
    a compiler, from a cache, and from a set that was built elsewhere. Over the fake driver.
    takes: the goldens.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  ../device/fake_engine.h */
+   owns:  nothing that outlives the program. */
 #include "../device/fake_engine.h"
 
 #include <math.h>

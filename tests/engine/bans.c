@@ -2,8 +2,7 @@
    the host edits. Through the public API.
    takes: a golden model with a tokenizer made for it.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  text_model.h */
+   owns:  nothing that outlives the program. */
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"

@@ -2,8 +2,7 @@
    is beside them, ends of every kind. Through the public API.
    takes: a golden model.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  rig.h */
+   owns:  nothing that outlives the program. */
 #include "rig.h"
 
 static const exl2_token yes[] = { 5, 17, 42, 99, 3, 250, 1, 8 }, no[] = { 200, 7, 9 };

@@ -2,8 +2,7 @@
    lists are checked. The chain itself: tests/unit/cpu_sample*.c.
    takes: a golden model.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  rig.h */
+   owns:  nothing that outlives the program. */
 #include "rig.h"
 
 static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };

@@ -3,8 +3,7 @@
    every kind. Histories are what the fake model says, and nothing is left.
    takes: the goldens.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  cuda_rig.h */
+   owns:  nothing that outlives the program. */
 #include "cuda_rig.h"
 
 /* An engine with the golden model. Exits when that fails. */

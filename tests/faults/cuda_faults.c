@@ -3,8 +3,7 @@
    drivers older than the code, contexts of the host, all kinds of devices.
    takes: the goldens.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  cuda_rig.h */
+   owns:  nothing that outlives the program. */
 #include "cuda_rig.h"
 
 static void make(bool late)

@@ -2,8 +2,7 @@
    of an engine with all that goes through the driver.
    takes: fake_model.h; the goldens.
    gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use.
-   owns:  nothing.
-   next:  ../device/fake_model.h */
+   owns:  nothing. */
 #ifndef CUDA_RIG_H
 #define CUDA_RIG_H
 

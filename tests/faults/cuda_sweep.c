@@ -4,8 +4,7 @@
    gone, closed in good order.
    takes: the goldens.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  cuda_rig.h */
+   owns:  nothing that outlives the program. */
 #include "cuda_rig.h"
 
 typedef struct sweep_kind {

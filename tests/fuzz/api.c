@@ -18,8 +18,7 @@
    -Dc_args=-DEXL2_NO_SIMD (CC=clang meson setup ...; MSan does not see into the C library's functions otherwise).
    takes: the goldens of tests/golden.
    gives: exit code 0 or 1.
-   owns:  nothing that outlives the program.
-   next:  api_engine.c */
+   owns:  nothing that outlives the program. */
 #define _GNU_SOURCE
 #include "api_replay.h"
 

@@ -1,8 +1,7 @@
 /* api_calls.h: stepping, pulling, running dry; engines; misuse; the choice of an operation, in a callback or outside.
    takes: the shadow model, api.random of the operation.
    gives: api_operation, api_callback_operation, api_open_engine, api_close_engine, api_drain.
-   owns:  the engine.
-   next:  api_replay.h */
+   owns:  the engine. */
 #ifndef API_CALLS_H
 #define API_CALLS_H
 

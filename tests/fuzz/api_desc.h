@@ -1,8 +1,7 @@
 /* api_desc.h: random descs: engines, models, jobs, grammars. Mostly sound, sometimes at a border, rarely wrong.
    takes: api_draw; a shadow model.
    gives: api_make_engine, api_make_model, api_make_job, api_grammar_specs, api_logits.
-   owns:  nothing; a job's arrays lie in its api_job_store.
-   next:  api_shadow.h */
+   owns:  nothing; a job's arrays lie in its api_job_store. */
 #ifndef API_DESC_H
 #define API_DESC_H
 

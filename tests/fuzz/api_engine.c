@@ -2,8 +2,7 @@
    sequence of calls is a function of the seed alone; driver and compiler are those of tests/device.
    takes: api_clock, api_sleep, api_entropy, machine_tables.
    gives: every function of exl2.h.
-   owns:  nothing.
-   next:  api.c */
+   owns:  nothing. */
 #include <time.h>
 
 int api_clock(int clock, struct timespec *time);

@@ -2,8 +2,7 @@
    random, a clock that counts, sleeps in which "another thread" calls.
    takes: api; api_other_thread, api_slept of api_calls.h.
    gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for api_engine.c.
-   owns:  the files, for the life of the program.
-   next:  api_desc.h */
+   owns:  the files, for the life of the program. */
 #ifndef API_HOOKS_H
 #define API_HOOKS_H
 

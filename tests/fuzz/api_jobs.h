@@ -1,8 +1,7 @@
 /* api_jobs.h: jobs as the fuzzer starts them, what their callbacks do, and what another thread does beside.
    takes: the shadow model.
    gives: api_op_start, api_hear, api_allow, api_logits, api_other_thread, api_slept.
-   owns:  nothing; records belong to the shadow model.
-   next:  api_objects.h */
+   owns:  nothing; records belong to the shadow model. */
 #ifndef API_JOBS_H
 #define API_JOBS_H
 

@@ -1,8 +1,7 @@
 /* api_objects.h: operations on models, texts, sessions, grammars and jobs, with what each must answer.
    takes: the shadow model, api.random of the operation.
    gives: api_op_model_open and the other api_op_*; api_refresh_models.
-   owns:  nothing.
-   next:  api_calls.h */
+   owns:  nothing. */
 #ifndef API_OBJECTS_H
 #define API_OBJECTS_H
 

@@ -2,8 +2,7 @@
    settings say the same.
    takes: the records of a sequence whose engine is closed.
    gives: api_replay_some.
-   owns:  an engine, while it runs.
-   next:  api.c */
+   owns:  an engine, while it runs. */
 #ifndef API_REPLAY_H
 #define API_REPLAY_H
 

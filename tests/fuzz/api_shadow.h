@@ -2,8 +2,7 @@
    function may give.
    takes: events, results.
    gives: api_begin, api_end: around every call of the engine; api_event; api_settle_all; api_check_idle; records.
-   owns:  the job records.
-   next:  api_calls.h */
+   owns:  the job records. */
 #ifndef API_SHADOW_H
 #define API_SHADOW_H
 

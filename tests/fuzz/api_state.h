@@ -2,8 +2,7 @@
    the engine must hold, how a finding ends the process that found it.
    takes: nothing.
    gives: api, api_shared; api_draw, api_chance; api_finding, api_trace; the shadow's records.
-   owns:  the shadow's records, until api_shadow_end.
-   next:  api_hooks.h */
+   owns:  the shadow's records, until api_shadow_end. */
 #ifndef API_STATE_H
 #define API_STATE_H
 

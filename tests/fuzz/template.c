@@ -1,8 +1,7 @@
 /* template.c: fuzz target of the chat template interpreter: the bytes are a template, the conversation is fixed.
    takes: bytes.
    gives: LLVMFuzzerTestOneInput.
-   owns:  what one run allocates.
-   next:  ../unit/template.c */
+   owns:  what one run allocates. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template.h"
 

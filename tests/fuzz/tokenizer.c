@@ -32,9 +32,9 @@ static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *tex
     exl2__encode(c, v, text, bytes, marks, flags, NULL, 0, &count);
     exl2_token *ids = malloc((count + 1) * sizeof *ids);
     require(exl2__encode(c, v, text, bytes, marks, flags, ids, count, &again) == EXL2_OK && again == count);
-    exl2__decode(v, ids, count, false, NULL, 0, &need);
+    exl2__stream_decode(v, ids, count, false, NULL, 0, &need);
     *out = malloc(need + 1);
-    require(exl2__decode(v, ids, count, false, *out, need, &again) == EXL2_OK && again == need);
+    require(exl2__stream_decode(v, ids, count, false, *out, need, &again) == EXL2_OK && again == need);
     require(exl2__unicode_valid(*out, need));
     size_t room = exl2__stream_room(v);
     char *chunk = malloc(room);

@@ -2,8 +2,7 @@
    conversation through pipes, where replies pass as they are.
    takes: chat PROGRAM FOLDER: the program, a folder to write to; the real model.
    gives: exit code 0, 1 or 77 (no model).
-   owns:  FOLDER.
-   next:  generate.c */
+   owns:  FOLDER. */
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE
 #include "program.h"

@@ -3,8 +3,7 @@
    takes: cli CASE PROGRAM FOLDER: "numbers", "lines", "synth", "devices" or "sentences", the program, a folder to write
           to.
    gives: exit code 0 or 1.
-   owns:  FOLDER.
-   next:  generate.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 

@@ -2,8 +2,7 @@
    picture that come of them, and their sentences. How fast it was is not judged.
    takes: frame FRAME HELLO FOLDER: the two programs, a folder to write to.
    gives: exit code 0 or 1.
-   owns:  FOLDER.
-   next:  cli.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 

@@ -2,8 +2,7 @@
    And turns of npc by a model of random weights.
    takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
    gives: exit code 0 or 1.
-   owns:  FOLDER.
-   next:  template.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 

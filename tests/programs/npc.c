@@ -3,8 +3,7 @@
    must be one that the game allows; and answers to npc_questions.txt, which nobody foresaw, by the likeliest tokens.
    takes: npc CASE PROGRAM FOLDER: "sentences", "script", "turns" or "questions", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
-   owns:  FOLDER.
-   next:  ../hosts/hosts.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 

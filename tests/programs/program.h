@@ -3,8 +3,7 @@
    takes: a program, a folder to write to.
    gives: program_set, program_run, program_read, program_write, program_sentence, program_parse, program_json,
           program_number, program_text.
-   owns:  FOLDER/out and FOLDER/err; the caller frees what it gets.
-   next:  cli.c */
+   owns:  FOLDER/out and FOLDER/err; the caller frees what it gets. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 

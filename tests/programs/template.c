@@ -2,8 +2,7 @@
    real model what `generate --chat` and `chat` make of --template.
    takes: template CASE PROGRAM FOLDER: "render" or "generate", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
-   owns:  FOLDER.
-   next:  npc.c */
+   owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 

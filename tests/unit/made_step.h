@@ -1,8 +1,7 @@
 /* made_step.h: a step with all that it points to: pages and rows handed out to sequences; for tests of phases.
    takes: cpu_synth.h; the test's CONTEXT, PAGES (a prime), ROWS_MAX, SEQUENCES_MAX, LOGITS_MAX, defined before.
    gives: made_rows, made_step, made_copies, made_step_place.
-   owns:  nothing.
-   next:  cpu_phases.c */
+   owns:  nothing. */
 #ifndef MADE_STEP_H
 #define MADE_STEP_H
 

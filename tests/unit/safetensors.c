@@ -3,7 +3,7 @@
 #include "../memory_files.h"
 #include "../model_maker.h"
 
-#include "../../exl2_impl/1_load/safetensors.h"
+#include "../../exl2_impl/1_load/tensor_table.h"
 
 /* A file of `data_bytes` zeros behind this header, in json_text's notation; length 0 = the header's own. */
 static void add_file(memory_files *m, const char *name, const char *header, uint64_t length, size_t data_bytes)

@@ -2,8 +2,7 @@
    pieces of prompts beside speakers.
    takes: nothing.
    gives: main.
-   owns:  nothing.
-   next:  sampler.c */
+   owns:  nothing. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/5_generate/schedule.h"

@@ -25,7 +25,7 @@ static void check_corners(exl2__ctx *c)
     exl2__stream stream = { 0 }, checkpoint;
     CHECK(exl2__vocab_open(c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
     exl2_token outside[3] = { -1, INT32_MAX, (exl2_token)v.id_count };
-    CHECK(exl2__decode(&v, outside, 3, false, text, 64, &need) == EXL2_OK && need == 0);
+    CHECK(exl2__stream_decode(&v, outside, 3, false, text, 64, &need) == EXL2_OK && need == 0);
     exl2_token bytes[4]; /* of U+1F642 */
     for (int i = 0; i < 4; i++) {
         bytes[i] = (exl2_token)v.byte_ids[(uint8_t)"\xF0\x9F\x99\x82"[i]];
@@ -43,7 +43,7 @@ static void check_corners(exl2__ctx *c)
     CHECK(memcmp(text, "\xF0\x9F\xBD", 3) == 0);
     exl2__vocab_close(c, &v);
     exl2__vocab none = { 0 };
-    CHECK(exl2__decode(&none, bytes, 4, false, text, 64, &need) == EXL2_OK && need == 0);
+    CHECK(exl2__stream_decode(&none, bytes, 4, false, text, 64, &need) == EXL2_OK && need == 0);
 }
 
 int main(void)

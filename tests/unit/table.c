@@ -2,8 +2,7 @@
    forks. K and V are stood for by an array beside the pool, written and copied as a backend would.
    takes: nothing.
    gives: main.
-   owns:  nothing.
-   next:  schedule.c */
+   owns:  nothing. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/4_cache/table.h"

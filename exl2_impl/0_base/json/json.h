@@ -2,8 +2,7 @@
    takes: untrusted text, which must outlive the tokens.
    gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is,
           u64, i64, f64, bool to read values.
-   owns:  the token array, until exl2__json_close.
-   next:  json_part.h */
+   owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
 #define EXL2__JSON_H
 

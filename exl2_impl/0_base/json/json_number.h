@@ -1,8 +1,7 @@
 /* json_number.h: the text of a JSON number -> uint64_t or double, without libc (strtod knows locales).
    takes: text that the JSON grammar has already accepted.
    gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64.
-   owns:  nothing.
-   next:  json_scan.h */
+   owns:  nothing. */
 #ifndef EXL2__JSON_NUMBER_H
 #define EXL2__JSON_NUMBER_H
 

@@ -1,8 +1,7 @@
 /* json_part.h: one value of a JSON text that may end anywhere, as far as it has come; strict, without recursion.
    takes: untrusted bytes, a JSON Pointer.
    gives: exl2__json_part, exl2__json_part_pointer_is, exl2__json_part_read.
-   owns:  nothing.
-   next:  ../../1_load/file.h */
+   owns:  nothing. */
 #ifndef EXL2__JSON_PART_H
 #define EXL2__JSON_PART_H
 

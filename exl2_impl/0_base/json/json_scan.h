@@ -1,8 +1,7 @@
 /* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion): text -> tokens, or what is wrong where.
    takes: untrusted bytes, and room for the tokens once they are counted.
    gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all, exl2__json_scan_child.
-   owns:  nothing.
-   next:  json.h */
+   owns:  nothing. */
 #ifndef EXL2__JSON_SCAN_H
 #define EXL2__JSON_SCAN_H
 

@@ -1,8 +1,7 @@
 /* cpu.h: the CPU backend: its table of functions, and each phase as a row of stages.
    takes: calls through exl2__backend.
    gives: exl2__cpu_backend.
-   owns:  the device struct.
-   next:  ../cuda/cuda_api.h */
+   owns:  the device struct. */
 #ifndef EXL2__CPU_H
 #define EXL2__CPU_H
 

@@ -1,8 +1,7 @@
 /* cpu_attend.h: K and V into their pages, and attention over them.
    takes: q, k, v of the step's rows, page tables.
-   gives: the works of exl2__cpu_device_split for the end of phase qkv and for phase attend.
+   gives: the stages that end phase qkv and those of phase attend, as cpu_device.h splits them over tasks.
    owns:  nothing.
-   next:  cpu.h
 
    Order of sums: a score is a chain over the dimensions, ascending; an output element is a chain over the tokens
    0..position, ascending; see also exl2__cpu_ops.softmax. Rows of a tile that end earlier get weights of exactly 0 for

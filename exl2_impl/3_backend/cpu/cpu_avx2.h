@@ -1,8 +1,7 @@
 /* cpu_avx2.h: products and attention in eight lanes, for processors with AVX2, FMA and F16C.
    takes: cpu_simd_template.h.
    gives: exl2__cpu_avx2_ops.
-   owns:  nothing.
-   next:  cpu_avx512.h */
+   owns:  nothing. */
 #ifndef EXL2__CPU_AVX2_H
 #define EXL2__CPU_AVX2_H
 

@@ -1,8 +1,7 @@
 /* cpu_avx512.h: products and attention in sixteen lanes, for processors with AVX-512 (F, BW, DQ, VL).
    takes: cpu_simd_template.h.
    gives: exl2__cpu_avx512_ops.
-   owns:  nothing.
-   next:  cpu_device.h */
+   owns:  nothing. */
 #ifndef EXL2__CPU_AVX512_H
 #define EXL2__CPU_AVX512_H
 

@@ -1,8 +1,7 @@
 /* cpu_device.h: one model on the CPU: where everything lies, and how work is spread over the host's threads.
    takes: a plan, arenas for pages and scratch, a step per pass.
    gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_device_split.
-   owns:  the device struct; pages and scratch lie in the caller's arenas.
-   next:  cpu_attend.h */
+   owns:  the device struct; pages and scratch lie in the caller's arenas. */
 #ifndef EXL2__CPU_DEVICE_H
 #define EXL2__CPU_DEVICE_H
 

@@ -1,8 +1,7 @@
 /* cpu_logits.h: rows of logits on the processor: phase `sample`, and rows that the engine draws.
    takes: logits of the group that head has done.
    gives: exl2__cpu_sample; exl2__cpu_row_logits, exl2__cpu_row_draw of the backend.
-   owns:  nothing.
-   next:  cpu.h */
+   owns:  nothing. */
 #ifndef EXL2__CPU_LOGITS_H
 #define EXL2__CPU_LOGITS_H
 

@@ -2,7 +2,6 @@
    takes: checked matrix descriptions, then their words or rows in file order.
    gives: exl2__cpu_part, exl2__cpu_matrix, exl2__cpu_matrix_bytes, _make, _feed, _code, _weight.
    owns:  nothing; everything lies in the weight arena of the caller.
-   next:  cpu_phases.h
 
    ORDER OF SUMS, the same for one row, any batch, any chunk, any thread count and every instruction set, so that
    results are equal bit for bit. A strip is 32 columns; a block is 32 packed rows, all of one group.

@@ -2,7 +2,6 @@
    takes: packed parts, rows of activations, KV pages.
    gives: exl2__cpu_ops, exl2__cpu_phases_ops (the reference, for every processor), exl2__real.
    owns:  nothing.
-   next:  cpu_vector.h
 
    Tests build this in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 has them
    (EXL2__TEST_F16_WEIGHTS) and with K and V unrounded (EXL2__TEST_F32_KV). */

@@ -1,8 +1,7 @@
 /* cpu_simd_template.h: products and attention in vectors, written once and included once per instruction set.
    takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
-   gives: exl2__cpu_<isa>_product, _scores, _mix.
+   gives: the functions product, scores and mix of one instruction set, named by its includer.
    owns:  nothing.
-   next:  cpu_device.h
 
    No include guard: each include makes one set. Every lane does the same chain of fused multiply-adds whatever the
    width of the vector, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).

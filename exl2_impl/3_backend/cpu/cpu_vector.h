@@ -2,7 +2,6 @@
    takes: rows of activations.
    gives: exl2__cpu_fields_of, exl2__cpu_vector_norm, _gather, _rope, _half, _softmax, _silu.
    owns:  nothing.
-   next:  cpu_simd_template.h
 
    Eight lanes for every instruction set: one compiled function, so one order of sums. Sums run in 16 lanes by index
    mod 16, then lanes 8..15 onto 0..7, 4..7 onto 0..3, 2..3 onto 0..1, 1 onto 0. */

@@ -1,8 +1,7 @@
 /* cuda.h: the CUDA backend: a model on a device that the engine has opened.
    takes: an open exl2__cuda_device.
    gives: exl2__cuda_backend.
-   owns:  the model's device memory, ring and events; the device is the engine's.
-   next:  cuda_probe.h */
+   owns:  the model's device memory, ring and events; the device is the engine's. */
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 

@@ -2,8 +2,7 @@
    CUDA header is needed to build and no CUDA library to start. Tests fill the tables with functions of their own.
    takes: exl2__ctx; the name or path of a library, or NULL for the usual names.
    gives: exl2__cuda_driver and exl2__cuda_nvrtc with open and close; exl2__cuda_fail; the driver's types, constants.
-   owns:  the opened library, until close.
-   next:  cuda_source.h */
+   owns:  the opened library, until close. */
 #ifndef EXL2__CUDA_API_H
 #define EXL2__CUDA_API_H
 

@@ -1,8 +1,7 @@
 /* cuda_buffers.h: what a pass needs on the device besides weights: pages, activations, logits; and its data.
    takes: a plan; an arena, dry or not.
    gives: exl2__cuda_buffers, exl2__cuda_buffers_lay; exl2__cuda_pass.
-   owns:  nothing; the memory is the model's.
-   next:  cuda_pass.h */
+   owns:  nothing; the memory is the model's. */
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 

@@ -2,7 +2,6 @@
    takes: the host's cache hook, an open source, a target.
    gives: exl2__cuda_key; exl2__cuda_cache_load, exl2__cuda_cache_store.
    owns:  nothing; a loaded entry is the caller's.
-   next:  cuda_kernels.h
 
    An entry, little-endian: 0 "EXL2KRN1" | 8 u64 hash of the key | 16 u32 NVRTC version (13000 = 13.0) | 20 u32 1 = PTX,
    0 = machine code | 24 u64 bytes of the image | 32 u64 hash of bytes 0..31 xor hash of the image | 40 the image. */
@@ -65,7 +64,7 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
             && exl2__cuda_entry_good(key, (const uint8_t *)memory, bytes)) {
             return EXL2_OK;
         }
-        exl2__blob_close(c, entry);
+        exl2__file_blob_close(c, entry);
     }
     exl2__log(c, EXL2_LOG_WARN, "the kernel cache's entry %s is damaged and not used", key);
     return EXL2_OK;

@@ -1,8 +1,7 @@
 /* cuda_compile.h: one kernel module through NVRTC: which target, which options, what it says when it fails.
    takes: an open NVRTC, an open source.
    gives: exl2__cuda_target; exl2__cuda_compile with run, take and close.
-   owns:  the NVRTC program, until close; image and log are the caller's.
-   next:  cuda_cache.h */
+   owns:  the NVRTC program, until close; image and log are the caller's. */
 #ifndef EXL2__CUDA_COMPILE_H
 #define EXL2__CUDA_COMPILE_H
 
@@ -150,7 +149,7 @@ static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compil
     exl2_result result = exl2__cuda_fail(c, EXL2_ERR_COMPILE, job->result,
                                          "kernel %s does not compile for %s (NVRTC %d): %.*s", job->source->names[0],
                                          target, job->result, bytes, error);
-    exl2__blob_close(c, &log);
+    exl2__file_blob_close(c, &log);
     return result;
 }
 
@@ -173,14 +172,14 @@ static exl2_result exl2__cuda_compile_take(exl2__ctx *c, exl2__cuda_compile *job
         result = job->target.ptx ? n->ptx(job->program, image->data) : n->cubin(job->program, image->data);
     }
     if (result != 0 || bytes == 0) {
-        exl2__blob_close(c, image);
+        exl2__file_blob_close(c, image);
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC compiled %s and gave no code (%d)",
                                job->source->names[0], result);
     }
     exl2__blob said;
     exl2_result got = exl2__cuda_compile_log(c, job, &said);
     if (got < 0) {
-        exl2__blob_close(c, image);
+        exl2__file_blob_close(c, image);
         return got;
     }
     if (log) {
@@ -188,7 +187,7 @@ static exl2_result exl2__cuda_compile_take(exl2__ctx *c, exl2__cuda_compile *job
         return EXL2_OK;
     }
     exl2__cuda_compile_tell(c, EXL2_LOG_WARN, said.data);
-    exl2__blob_close(c, &said);
+    exl2__file_blob_close(c, &said);
     return EXL2_OK;
 }
 

@@ -2,7 +2,6 @@
    takes: what the host said about the device, its allocator and cap.
    gives: exl2__cuda_device with open, close, enter, leave; check, alloc, free; exl2__cuda_arena.
    owns:  driver and compiler libraries, the retained context, streams, kernels; memory until exl2__cuda_device_free.
-   next:  cuda_ring.h
 
    A device stays where it was opened: its kernels point at its driver. */
 #ifndef EXL2__CUDA_DEVICE_H

@@ -2,7 +2,6 @@
    takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_gemm_plan, exl2__cuda_gemm_plan_make.
    owns:  nothing.
-   next:  ../../../kernels_src/gemm_args.h
 
    The bits of a row depend on the plan, and the plan on matrix, device and class of rows alone. Classes: up to 32 rows,
    64, 128, 256, 512, and more. */

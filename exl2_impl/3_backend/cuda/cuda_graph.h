@@ -1,9 +1,8 @@
 /* cuda_graph.h: a pass as units, queued kernel by kernel or, for passes that decode up to 8 rows, by graphs captured
    once; unit 0 begins with copies and embedding, the last units are head and sampling of a group of logit rows.
    takes: a model whose buffers are there.
-   gives: exl2__cuda_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_fixed.
+   gives: exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_fixed.
    owns:  the graphs, until close.
-   next:  cuda_queue.h
 
    Graphs of whole passes, and of all their layers, exist for 1 and for 8 rows, each for a few numbers of splits of
    attention: rows of a pass and their contexts lie in device memory, launches made for too many leave at once. Graphs

@@ -1,8 +1,7 @@
 /* cuda_kernels.h: from the list of kernels to functions that can be launched: cache, else compiler, then the driver.
    takes: kernels_src/kernels.def.h, a driver with a current context, the host's cache hook, NVRTC's path.
    gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with find, load, close, build.
-   owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close.
-   next:  cuda_system.h */
+   owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close. */
 #ifndef EXL2__CUDA_KERNELS_H
 #define EXL2__CUDA_KERNELS_H
 
@@ -117,7 +116,7 @@ typedef struct exl2__cuda_job {
 static void exl2__cuda_job_close(exl2__ctx *c, exl2__cuda_job *job)
 {
     exl2__cuda_compile_close(&job->compile);
-    exl2__blob_close(c, &job->entry);
+    exl2__file_blob_close(c, &job->entry);
     exl2__cuda_source_close(c, &job->source);
 }
 
@@ -179,10 +178,10 @@ static exl2_result exl2__cuda_job_take(exl2__ctx *c, exl2__cuda_compiler *k, exl
     exl2__blob image;
     EXL2__TRY(exl2__cuda_compile_take(c, &job->compile, &image, NULL));
     exl2__cuda_key(&job->source, job->compile.target, k->options, k->option_count, job->key);
-    exl2__blob_close(c, &job->entry);
+    exl2__file_blob_close(c, &job->entry);
     exl2_result result = exl2__cuda_cache_store(c, &k->cache, job->key, k->version, job->compile.target.ptx, &image,
                                                 &job->entry);
-    exl2__blob_close(c, &image);
+    exl2__file_blob_close(c, &image);
     k->compiled++;
     return result;
 }

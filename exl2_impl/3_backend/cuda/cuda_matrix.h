@@ -3,7 +3,6 @@
    gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_cut, exl2__cuda_layout_part, exl2__cuda_layout_cut,
           exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
    owns:  nothing.
-   next:  ../../../kernels_src/matrix_args.h
 
    kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
    (runs of one width), regions become records, records of one region become chunks, and chunks are dealt to slices. */

@@ -1,8 +1,7 @@
 /* cuda_model.h: one model on a CUDA device: its matrices and norms, packed there slab by slab while it loads.
    takes: checked matrix descriptions, slices of rows.
    gives: exl2__cuda_model, exl2__cuda_matrix; bytes, make, stage and feed of the backend.
-   owns:  device memory of the weights; a raw buffer while loading; the list of its matrices.
-   next:  cuda_buffers.h */
+   owns:  device memory of the weights; a raw buffer while loading; the list of its matrices. */
 #ifndef EXL2__CUDA_MODEL_H
 #define EXL2__CUDA_MODEL_H
 

@@ -2,7 +2,6 @@
    takes: an open device whose context is current; guesses.
    gives: exl2__cuda_pace with open, close; exl2__cuda_pace_begin, _end, _queued; exl2__cuda_pace_ns.
    owns:  events, until close.
-   next:  cuda_buffers.h
 
    A slice is what one step queues: units one after the other, between two timestamps. Its time against the guess
    corrects the guesses of its class. Work of others on the same GPU counts, too: that is what a frame feels. */

@@ -1,8 +1,7 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
    gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_fixed; exl2__cuda_run.
-   owns:  nothing.
-   next:  cuda_product.h */
+   owns:  nothing. */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 

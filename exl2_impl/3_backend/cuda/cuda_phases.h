@@ -2,7 +2,6 @@
    takes: a model whose pass was begun.
    gives: exl2__cuda_do.
    owns:  nothing.
-   next:  cuda_graph.h
 
    A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
    residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of

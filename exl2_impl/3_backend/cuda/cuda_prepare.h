@@ -1,8 +1,7 @@
 /* cuda_prepare.h: between loading and the first pass: buffers, pages, the table of RoPE, graphs.
    takes: a plan; a model whose weights are packed.
    gives: exl2__cuda_prepare.
-   owns:  nothing; the memory is the model's.
-   next:  cuda.h */
+   owns:  nothing; the memory is the model's. */
 #ifndef EXL2__CUDA_PREPARE_H
 #define EXL2__CUDA_PREPARE_H
 

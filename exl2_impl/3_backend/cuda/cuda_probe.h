@@ -1,8 +1,7 @@
 /* cuda_probe.h: what the device's memory gives when nothing else is done with it: the yardstick of tokens a second.
    takes: an open device.
    gives: exl2__cuda_probe.
-   owns:  nothing beyond a call.
-   next:  ../hardware.h */
+   owns:  nothing beyond a call. */
 #ifndef EXL2__CUDA_PROBE_H
 #define EXL2__CUDA_PROBE_H
 

@@ -1,8 +1,7 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows and for many; norms.
    takes: a model whose pass was begun.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, _product_next, _many, _norm, _norm_all.
-   owns:  nothing.
-   next:  cuda_split.h */
+   owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 

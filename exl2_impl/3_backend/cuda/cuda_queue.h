@@ -3,7 +3,6 @@
    gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_draw
           of the backend.
    owns:  nothing.
-   next:  cuda_prepare.h
 
    A mark is the end of a sampling, or of a pass without: its event and its part of the results are those of its
    number's lowest bits. Three may be under way: the pass that is waited for, and two repetitions. */

@@ -2,8 +2,7 @@
    results come back into.
    takes: an open device whose context is current.
    gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, send, close.
-   owns:  the ring's memory and events, until close; pinned bytes count as host bytes.
-   next:  cuda_matrix.h */
+   owns:  the ring's memory and events, until close; pinned bytes count as host bytes. */
 #ifndef EXL2__CUDA_RING_H
 #define EXL2__CUDA_RING_H
 

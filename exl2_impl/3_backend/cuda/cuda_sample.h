@@ -1,8 +1,7 @@
 /* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
    takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
    gives: exl2__cuda_sample_chunks, exl2__cuda_sample_can, exl2__cuda_sample_draw, exl2__cuda_sample_result.
-   owns:  nothing.
-   next:  cuda_device.h */
+   owns:  nothing. */
 #ifndef EXL2__CUDA_SAMPLE_H
 #define EXL2__CUDA_SAMPLE_H
 

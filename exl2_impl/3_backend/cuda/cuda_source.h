@@ -1,8 +1,7 @@
 /* cuda_source.h: the text of a kernel module: its file and everything that the file includes.
    takes: exl2_kernels.inc, which tools/embed.c makes of kernels_src; or, with EXL2_KERNEL_DIR, that folder itself.
    gives: exl2__cuda_source with open, close and hash.
-   owns:  the joined texts, until close.
-   next:  cuda_compile.h */
+   owns:  the joined texts, until close. */
 #ifndef EXL2__CUDA_SOURCE_H
 #define EXL2__CUDA_SOURCE_H
 
@@ -34,7 +33,7 @@ typedef struct exl2__cuda_source {
 static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        exl2__blob_close(c, &s->texts[i]);
+        exl2__file_blob_close(c, &s->texts[i]);
     }
     *s = (exl2__cuda_source){ 0 };
 }

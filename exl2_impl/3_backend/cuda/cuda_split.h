@@ -2,7 +2,6 @@
    takes: a model whose pass was begun; rows in natural order.
    gives: exl2__cuda_split_qkv, exl2__cuda_split_gate_up.
    owns:  nothing.
-   next:  cuda_phases.h
 
    No converter writes such files, but the format allows them. What writes rows for such a matrix has no map, so they
    are in natural order; here eight of them at a time are put into the order of a part, and multiplied with it alone. */

@@ -1,8 +1,7 @@
 /* cuda_system.h: which CUDA devices there are, which of them serve, and which one the host means.
    takes: a path to the driver or NULL; the host's exl2_device_desc.
    gives: exl2__cuda_system_open, exl2__cuda_system_list, exl2__cuda_system_pick.
-   owns:  nothing but what exl2__cuda_driver_open opens.
-   next:  cuda_device.h */
+   owns:  nothing but what exl2__cuda_driver_open opens. */
 #ifndef EXL2__CUDA_SYSTEM_H
 #define EXL2__CUDA_SYSTEM_H
 

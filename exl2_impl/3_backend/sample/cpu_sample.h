@@ -1,8 +1,7 @@
 /* cpu_sample.h: the meaning of phase `sample`: a row of logits -> a drawn token, or log-probabilities.
    takes: logits [vocab] f32 (overwritten), an exl2__logit_row, scratch.
-   gives: exl2__sample_scratch_bytes, exl2__sample_row, exl2__sample_random.
-   owns:  nothing; scratch and the array of alternatives are the caller's.
-   next:  ../cpu/cpu.h */
+   gives: exl2__sample_row, exl2__sample_random.
+   owns:  nothing; scratch and the array of alternatives are the caller's. */
 #ifndef EXL2__CPU_SAMPLE_H
 #define EXL2__CPU_SAMPLE_H
 

@@ -1,8 +1,7 @@
 /* cpu_sample_list.h: which tokens of a row are still in: scratch of sampling, candidates by id, prefixes in order.
    takes: a row of logits, its block maxima, memory.
    gives: exl2__sample_work, exl2__sample_list; collect, weigh, prefix, first, sort.
-   owns:  nothing; scratch is the caller's.
-   next:  cpu_sample_shape.h */
+   owns:  nothing; scratch is the caller's. */
 #ifndef EXL2__CPU_SAMPLE_LIST_H
 #define EXL2__CPU_SAMPLE_LIST_H
 

@@ -2,8 +2,7 @@
    them, XTC, draws that lean to one end.
    takes: a list of candidates with their weights.
    gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_draw_skewed.
-   owns:  nothing.
-   next:  cpu_sample.h */
+   owns:  nothing. */
 #ifndef EXL2__CPU_SAMPLE_SHAPE_H
 #define EXL2__CPU_SAMPLE_SHAPE_H
 

@@ -1,8 +1,7 @@
 /* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
    takes: a row of logits [vocab] f32, any bit pattern.
    gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, block maxima and block sums.
-   owns:  nothing.
-   next:  cpu_sample.h */
+   owns:  nothing. */
 #ifndef EXL2__CPU_WEIGHT_H
 #define EXL2__CPU_WEIGHT_H
 

@@ -1,8 +1,7 @@
 /* template.h: chat templates: the Jinja of model files, refused by name where it goes beyond what is written here.
    takes: template text; messages, tools and the rest of an exl2_chat_desc.
    gives: exl2__template_open, exl2__template_render, exl2__template_close.
-   owns:  a template's program and guard, until exl2__template_close.
-   next:  template_code.h */
+   owns:  a template's program and guard, until exl2__template_close. */
 #ifndef EXL2__TEMPLATE_H
 #define EXL2__TEMPLATE_H
 

@@ -1,8 +1,7 @@
 /* template_call.h: the filters, tests and functions of template_code.h's tables, at work.
    takes: exl2__template_run, the value in question and its arguments (NULL: left out).
    gives: exl2__template_filter_call, test_call, function_call.
-   owns:  nothing.
-   next:  template_frame.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CALL_H
 #define EXL2__TEMPLATE_CALL_H
 

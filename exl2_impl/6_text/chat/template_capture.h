@@ -1,8 +1,7 @@
 /* template_capture.h: targets of for and set, and the blocks whose text is a value: set, filter, macro, call; with.
    takes: exl2__template_parser behind the name of such a statement.
    gives: exl2__template_statement_target, set, filter, with, macro, call.
-   owns:  nothing.
-   next:  template_statement.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CAPTURE_H
 #define EXL2__TEMPLATE_CAPTURE_H
 

@@ -1,8 +1,7 @@
 /* template_case.h: lower, upper and title case of any text, and what str.isupper and its like ask.
    takes: exl2__template_run and texts.
    gives: exl2__template_case, exl2__template_is_kind.
-   owns:  nothing.
-   next:  template_format.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CASE_H
 #define EXL2__TEMPLATE_CASE_H
 

@@ -1,8 +1,7 @@
 /* template_clock.h: strftime_now.
    takes: exl2__template_run with its clock, or the one on the wall; a format.
    gives: exl2__template_strftime.
-   owns:  nothing.
-   next:  template_list.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CLOCK_H
 #define EXL2__TEMPLATE_CLOCK_H
 

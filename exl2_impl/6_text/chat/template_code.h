@@ -1,9 +1,8 @@
 /* template_code.h: what a parsed chat template is: a flat program for a stack machine, and the tables of the names
    (filters, tests, methods, functions) that this interpreter knows.
    takes: nothing.
-   gives: exl2__template, exl2__template_ins, the operations, the signatures, exl2__template_place.
-   owns:  nothing; template.h makes and frees the program.
-   next:  template_lex.h */
+   gives: exl2__template, exl2__template_ins, the operations, the signatures.
+   owns:  nothing; template.h makes and frees the program. */
 #ifndef EXL2__TEMPLATE_CODE_H
 #define EXL2__TEMPLATE_CODE_H
 

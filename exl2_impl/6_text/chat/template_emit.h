@@ -2,8 +2,7 @@
    A dry parser has no code and only counts, so that the second run writes into a block of exactly that size.
    takes: exl2__template_lex.
    gives: exl2__template_parser and its token, name, code and text helpers.
-   owns:  nothing; code, names and text are the caller's.
-   next:  template_operand.h */
+   owns:  nothing; code, names and text are the caller's. */
 #ifndef EXL2__TEMPLATE_EMIT_H
 #define EXL2__TEMPLATE_EMIT_H
 

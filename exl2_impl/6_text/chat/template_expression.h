@@ -2,8 +2,7 @@
    `a if b else c`, or, and, not, comparisons, + -, ~, * / // %, **, signs, then operands.
    takes: exl2__template_parser at the first token of an expression.
    gives: exl2__template_expression, exl2__template_expression_tuple.
-   owns:  nothing.
-   next:  template_capture.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_EXPRESSION_H
 #define EXL2__TEMPLATE_EXPRESSION_H
 

@@ -2,8 +2,7 @@
    indent, truncate, padding.
    takes: exl2__template_run and values.
    gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad.
-   owns:  nothing.
-   next:  template_clock.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_FORMAT_H
 #define EXL2__TEMPLATE_FORMAT_H
 

@@ -2,8 +2,7 @@
    variables that end with them, loops.
    takes: exl2__template, a block.
    gives: exl2__template_frame_open, set, write, gather, push, pop, bind, load, loop.
-   owns:  nothing.
-   next:  template_macro.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_FRAME_H
 #define EXL2__TEMPLATE_FRAME_H
 

@@ -1,8 +1,7 @@
 /* template_guard.h: which added tokens a chat template can print, so that no message may forge them.
    takes: a parsed template, the tokenizer of its model.
    gives: exl2__template_guard, exl2__template_guard_special.
-   owns:  nothing; a guard belongs to its template or to the caller.
-   next:  template_set.h */
+   owns:  nothing; a guard belongs to its template or to the caller. */
 #ifndef EXL2__TEMPLATE_GUARD_H
 #define EXL2__TEMPLATE_GUARD_H
 

@@ -2,8 +2,7 @@
    transformers' `tojson` writes it: ", " and ": ", nothing escaped for HTML, characters beyond ASCII kept.
    takes: untrusted JSON; values.
    gives: exl2__template_parse_json, exl2__template_to_json.
-   owns:  nothing.
-   next:  template_call.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_JSON_H
 #define EXL2__TEMPLATE_JSON_H
 

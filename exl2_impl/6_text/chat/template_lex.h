@@ -1,8 +1,7 @@
 /* template_lex.h: template text -> tokens, with Jinja's white space control (trim_blocks, lstrip_blocks, - and +).
    takes: source whose line ends are "\n" and whose last one is gone.
    gives: exl2__template_lex, exl2__template_lex_next; exl2__template_space.
-   owns:  nothing; tokens point into the source.
-   next:  template_emit.h */
+   owns:  nothing; tokens point into the source. */
 #ifndef EXL2__TEMPLATE_LEX_H
 #define EXL2__TEMPLATE_LEX_H
 

@@ -2,8 +2,7 @@
    max.
    takes: exl2__template_run, a value, its arguments (NULL: left out).
    gives: exl2__template_generator, path, pick, sort, group, unique, extreme, chunks, sum.
-   owns:  nothing.
-   next:  template_method.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_LIST_H
 #define EXL2__TEMPLATE_LIST_H
 

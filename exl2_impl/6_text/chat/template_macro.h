@@ -1,8 +1,7 @@
 /* template_macro.h: macros: what a call sees, its arguments, what it gives.
    takes: exl2__template_run at MACRO, CALL_MACRO, PARAMETER, RETURN.
    gives: exl2__template_macro_make, call, parameter, return.
-   owns:  nothing.
-   next:  template_run.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_MACRO_H
 #define EXL2__TEMPLATE_MACRO_H
 

@@ -1,8 +1,7 @@
 /* template_method.h: the methods of texts, dicts, lists and `loop`, and what they share with filters.
    takes: exl2__template_run, the object and its arguments (NULL: left out).
    gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit.
-   owns:  nothing.
-   next:  template_call.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_METHOD_H
 #define EXL2__TEMPLATE_METHOD_H
 

@@ -1,8 +1,7 @@
 /* template_number.h: double -> the shortest decimal text that reads back as the same double, as Python prints it.
    takes: a finite double.
    gives: exl2__template_number_print.
-   owns:  nothing.
-   next:  template_text.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_NUMBER_H
 #define EXL2__TEMPLATE_NUMBER_H
 

@@ -1,8 +1,7 @@
 /* template_operand.h: the operands of expressions -> code: literals, variables, calls, and the . [] | is behind them.
    takes: exl2__template_parser at the first token of an operand.
    gives: exl2__template_operand_primary, postfix, filter, test; the words with a meaning of their own.
-   owns:  nothing.
-   next:  template_expression.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_OPERAND_H
 #define EXL2__TEMPLATE_OPERAND_H
 

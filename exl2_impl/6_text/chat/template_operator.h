@@ -1,8 +1,7 @@
 /* template_operator.h: what + - * / // % ** == < in do to values, by Python's rules.
    takes: exl2__template_run and values.
    gives: exl2__template_arithmetic, sign, comparison, equal, contains, sequence.
-   owns:  nothing.
-   next:  template_part.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_OPERATOR_H
 #define EXL2__TEMPLATE_OPERATOR_H
 

@@ -2,8 +2,7 @@
    method before it looks for a key, a['b'] the other way round, and what is not there is undefined.
    takes: exl2__template_run and values.
    gives: exl2__template_attribute, exl2__template_item, exl2__template_slice, exl2__template_entry_put.
-   owns:  nothing.
-   next:  template_json.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_PART_H
 #define EXL2__TEMPLATE_PART_H
 

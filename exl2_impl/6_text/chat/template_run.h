@@ -1,8 +1,7 @@
 /* template_run.h: the stack machine: one loop over the instructions, no recursion, every step counted.
    takes: a machine that is laid out and whose variables are set.
    gives: exl2__template_run_all.
-   owns:  nothing.
-   next:  template.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_RUN_H
 #define EXL2__TEMPLATE_RUN_H
 

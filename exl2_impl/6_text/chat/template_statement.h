@@ -2,8 +2,7 @@
    the variables that are set inside them; `if` does not.
    takes: exl2__template_parser at the first token of a template.
    gives: exl2__template_statement_all.
-   owns:  nothing.
-   next:  template_value.h */
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_STATEMENT_H
 #define EXL2__TEMPLATE_STATEMENT_H
 

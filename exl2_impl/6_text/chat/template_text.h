@@ -1,9 +1,8 @@
 /* template_text.h: what Python's str does, on UTF-8 whose bytes carry marks: printing values, strip, find, split,
    replace, slices. Parts of a text are views of it; only what is really new is written.
    takes: exl2__template_run and values.
-   gives: exl2__template_string, exl2__template_repr, exl2__template_put and the operations below.
-   owns:  nothing.
-   next:  template_operator.h */
+   gives: exl2__template_string, exl2__template_put and the operations below.
+   owns:  nothing. */
 #ifndef EXL2__TEMPLATE_TEXT_H
 #define EXL2__TEMPLATE_TEXT_H
 

@@ -2,8 +2,7 @@
    front, pieces of output from its back, and behind both lies one mark per byte: "came from a message".
    takes: exl2__template and a block.
    gives: exl2__template_value, exl2__template_run, room, marks, steps, failures.
-   owns:  nothing; the block is the caller's, values in it are never changed nor freed (namespaces are changed).
-   next:  template_text.h */
+   owns:  nothing; the block is the caller's, values in it are never changed nor freed (namespaces are changed). */
 #ifndef EXL2__TEMPLATE_VALUE_H
 #define EXL2__TEMPLATE_VALUE_H
 

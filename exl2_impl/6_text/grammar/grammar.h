@@ -1,8 +1,7 @@
 /* grammar.h: a grammar of any kind, ready to say which tokens may come next.
    takes: the source, of a kind that is compiled; a model's table of tokens, which must outlive the grammar.
    gives: exl2__grammar, exl2__grammar_open_as, exl2__grammar_open, exl2__grammar_close.
-   owns:  the automaton, its states and masks, from open to close.
-   next:  ../chat/template.h */
+   owns:  the automaton, its states and masks, from open to close. */
 #ifndef EXL2__GRAMMAR_H
 #define EXL2__GRAMMAR_H
 

@@ -1,8 +1,7 @@
 /* grammar_apart.h: subschemas that no value fits at once, and objects that keep away from what they must not be.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_apart_disjoint, exl2__grammar_object_keep_apart.
-   owns:  nothing.
-   next:  grammar_branch.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_APART_H
 #define EXL2__GRAMMAR_APART_H
 

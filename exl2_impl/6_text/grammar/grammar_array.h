@@ -1,8 +1,7 @@
 /* grammar_array.h: arrays of a schema: one schema for all items, or one for each of the first; items that all differ.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_array_piece.
-   owns:  nothing that outlives the call.
-   next:  grammar_keys.h */
+   owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_ARRAY_H
 #define EXL2__GRAMMAR_ARRAY_H
 

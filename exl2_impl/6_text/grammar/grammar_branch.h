@@ -1,8 +1,7 @@
 /* grammar_branch.h: choices between schemas, and the whole way from a schema to an automaton.
    takes: untrusted JSON.
    gives: exl2__grammar_branch_read.
-   owns:  nothing that outlives the call.
-   next:  grammar.h */
+   owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_BRANCH_H
 #define EXL2__GRAMMAR_BRANCH_H
 

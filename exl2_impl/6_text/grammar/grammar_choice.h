@@ -2,8 +2,7 @@
    it costs n log n in the number of texts, and as many steps as they have bytes.
    takes: texts in any order, which must outlive the list.
    gives: exl2__grammar_choice, exl2__grammar_choice_open, _close, _add, _sort, _meet, _piece.
-   owns:  the list, from open to close.
-   next:  grammar_regex.h */
+   owns:  the list, from open to close. */
 #ifndef EXL2__GRAMMAR_CHOICE_H
 #define EXL2__GRAMMAR_CHOICE_H
 

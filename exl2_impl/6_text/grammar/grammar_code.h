@@ -1,8 +1,7 @@
 /* grammar_code.h: an automaton over bytes with calls and counted loops, as nodes, and the pieces that front ends join.
    takes: bytes, code point ranges and rules, from front ends.
    gives: exl2__grammar_code, exl2__grammar_code_piece and what makes pieces: range, text, class, alt, loop, call ...
-   owns:  its arrays, until exl2__grammar_code_close.
-   next:  grammar_link.h */
+   owns:  its arrays, until exl2__grammar_code_close. */
 #ifndef EXL2__GRAMMAR_CODE_H
 #define EXL2__GRAMMAR_CODE_H
 

@@ -2,8 +2,7 @@
    takes: untrusted UTF-8. Rules are `name ::= ...` of "text" 'text' [class] . name (group) | * + ? {m,n}, with #
    comments; the root is the rule `root`, or else the first.
    gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices.
-   owns:  nothing that outlives the call.
-   next:  grammar_number.h */
+   owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_EBNF_H
 #define EXL2__GRAMMAR_EBNF_H
 

@@ -2,7 +2,6 @@
    takes: states.
    gives: exl2__grammar_far_state.
    owns:  nothing.
-   next:  grammar_mask.h
 
    Inside [a-z]{2,140} every character leads to a new state, as it counts. A loop that has run often enough may end, or
    begin again until it has run `max` times; a body has at least one character, so while texts of up to max - count

@@ -3,8 +3,7 @@
    takes: expanded sets of subschemas.
    gives: exl2__grammar_figure_piece, exl2__grammar_figure_language, exl2__grammar_figure_holds,
           exl2__grammar_figure_constants, exl2__grammar_figure_lists.
-   owns:  nothing.
-   next:  grammar_sequence.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_FIGURE_H
 #define EXL2__GRAMMAR_FIGURE_H
 

@@ -1,8 +1,7 @@
 /* grammar_keys.h: keys of an object: those that no property declares, what patternProperties and propertyNames say.
    takes: an expanded set of subschemas.
    gives: exl2__grammar_keys_other, exl2__grammar_keys_open, _match, _value, _close.
-   owns:  the language of keys, from _open to _close.
-   next:  grammar_object.h */
+   owns:  the language of keys, from _open to _close. */
 #ifndef EXL2__GRAMMAR_KEYS_H
 #define EXL2__GRAMMAR_KEYS_H
 

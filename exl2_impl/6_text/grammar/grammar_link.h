@@ -2,8 +2,7 @@
    tokens, and the fewest calls inside each other, with which what has begun can end.
    takes: exl2__grammar_code, whose rule 0 is the root; a model's table of tokens.
    gives: exl2__grammar_link, exl2__grammar_link_open, exl2__grammar_link_close.
-   owns:  one block, from open to close.
-   next:  grammar_state.h */
+   owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_LINK_H
 #define EXL2__GRAMMAR_LINK_H
 

@@ -2,8 +2,7 @@
    takes: a linked automaton, a model's table of tokens; tokens as they are drawn.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
           _take.
-   owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller.
-   next:  grammar_choice.h */
+   owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller. */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 

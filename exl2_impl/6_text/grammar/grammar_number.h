@@ -1,8 +1,7 @@
 /* grammar_number.h: numbers between two bounds, as JSON writes them, -> a piece of an automaton.
    takes: bounds, as decimal numbers.
    gives: exl2__grammar_number_bound, exl2__grammar_number_set, exl2__grammar_number_piece.
-   owns:  nothing.
-   next:  grammar_schema.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_NUMBER_H
 #define EXL2__GRAMMAR_NUMBER_H
 

@@ -1,8 +1,7 @@
 /* grammar_object.h: objects of a schema: declared members in the schema's order, then others; how many there are.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires.
-   owns:  nothing that outlives the call.
-   next:  grammar_apart.h */
+   owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 

@@ -1,8 +1,7 @@
 /* grammar_ref.h: what a $ref of a schema names: a path in the document, an $anchor, an $id.
    takes: untrusted JSON.
    gives: exl2__grammar_ref_open, exl2__grammar_ref_target.
-   owns:  nothing.
-   next:  grammar_types.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_REF_H
 #define EXL2__GRAMMAR_REF_H
 

@@ -1,8 +1,7 @@
 /* grammar_regex.h: regular expressions -> pieces of an automaton; what JavaScript and Python agree on.
    takes: untrusted UTF-8.
    gives: exl2__grammar_regex_read; the reader, classes and counts for grammar_ebnf.h.
-   owns:  nothing.
-   next:  grammar_ebnf.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_REGEX_H
 #define EXL2__GRAMMAR_REGEX_H
 

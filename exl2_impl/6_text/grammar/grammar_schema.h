@@ -1,8 +1,7 @@
 /* grammar_schema.h: JSON schema -> an automaton: schemas are read as sets of parts that must all hold, one rule a set.
    takes: untrusted JSON.
    gives: exl2__grammar_schema and what is built on it: sets, keywords; exl2__grammar_schema_expand, _rule.
-   owns:  nothing; grammar_branch.h opens and closes it.
-   next:  grammar_types.h */
+   owns:  nothing; grammar_branch.h opens and closes it. */
 #ifndef EXL2__GRAMMAR_SCHEMA_H
 #define EXL2__GRAMMAR_SCHEMA_H
 

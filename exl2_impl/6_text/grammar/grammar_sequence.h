@@ -2,8 +2,7 @@
    number of them.
    takes: pieces, one a member.
    gives: exl2__grammar_sequence, _open, _member, _rest, _end.
-   owns:  nothing.
-   next:  grammar_array.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_SEQUENCE_H
 #define EXL2__GRAMMAR_SEQUENCE_H
 

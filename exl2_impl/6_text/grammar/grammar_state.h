@@ -2,8 +2,7 @@
    A state is a set of readings of the text so far: the node that waits for a byte, and the frames below it.
    takes: a linked automaton, memory.
    gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _next, _collect.
-   owns:  one block, from open to close.
-   next:  grammar_far.h */
+   owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_STATE_H
 #define EXL2__GRAMMAR_STATE_H
 

@@ -1,8 +1,7 @@
 /* grammar_string.h: strings of a schema: formats, patterns, lengths, and what they must not be, one or all together.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_string_language, exl2__grammar_string_piece.
-   owns:  nothing.
-   next:  grammar_figure.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_STRING_H
 #define EXL2__GRAMMAR_STRING_H
 

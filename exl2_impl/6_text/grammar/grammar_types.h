@@ -1,8 +1,7 @@
 /* grammar_types.h: which types of values a set of subschemas allows, and what a subschema says that must not hold.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_speaks.
-   owns:  nothing.
-   next:  grammar_value.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_TYPES_H
 #define EXL2__GRAMMAR_TYPES_H
 

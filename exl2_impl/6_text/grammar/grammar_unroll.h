@@ -2,8 +2,7 @@
    characters.
    takes: exl2__grammar_words, worked out by exl2__grammar_words_run.
    gives: exl2__grammar_words_emit, exl2__grammar_words_piece.
-   owns:  nothing that outlives the call.
-   next:  grammar_schema.h */
+   owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_UNROLL_H
 #define EXL2__GRAMMAR_UNROLL_H
 

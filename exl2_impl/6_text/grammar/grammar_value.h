@@ -2,8 +2,7 @@
    takes: a schema that is being read.
    gives: exl2__grammar_value_shared, _call, _list, _mark, _quoted, _escape, _text, _same, _listed,
           _count, _never.
-   owns:  nothing.
-   next:  grammar_string.h */
+   owns:  nothing. */
 #ifndef EXL2__GRAMMAR_VALUE_H
 #define EXL2__GRAMMAR_VALUE_H
 

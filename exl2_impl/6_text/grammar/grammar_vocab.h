@@ -1,8 +1,7 @@
 /* grammar_vocab.h: a model's tokens as tries of bytes, parted by what they are inside a string; made once per model.
    takes: a vocabulary, which must outlive the table.
    gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash.
-   owns:  one block, from open to close.
-   next:  grammar_link.h */
+   owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_VOCAB_H
 #define EXL2__GRAMMAR_VOCAB_H
 

@@ -2,8 +2,7 @@
    match others, have a length, are a multiple; one deterministic automaton comes out.
    takes: automata, each for the bytes of a text as it is before JSON escapes it; a model's table of tokens.
    gives: exl2__grammar_words, _open, _add, _regex, _pattern, _accepts, _run, _close; _emit_all for grammar_unroll.h.
-   owns:  its automata and states, from _open to _close.
-   next:  grammar_unroll.h */
+   owns:  its automata and states, from _open to _close. */
 #ifndef EXL2__GRAMMAR_WORDS_H
 #define EXL2__GRAMMAR_WORDS_H
 

@@ -1,8 +1,7 @@
 /* added.h: finds added tokens such as <|im_end|> in text, as the tokenizers library finds them.
    takes: the added_tokens of tokenizer.json, valid UTF-8.
    gives: exl2__added, exl2__added_sort, exl2__added_find, exl2__added_scan, exl2__added_next.
-   owns:  nothing; the list comes from the caller's arena.
-   next:  vocab.h */
+   owns:  nothing; the list comes from the caller's arena. */
 #ifndef EXL2__ADDED_H
 #define EXL2__ADDED_H
 

@@ -1,8 +1,7 @@
 /* bpe.h: byte-pair merging of one word in n log n time, and the table of merges it looks pairs up in.
    takes: merges in order of rank, the first symbols of a word.
    gives: exl2__bpe, exl2__bpe_make, exl2__bpe_add, exl2__bpe_find, exl2__bpe_symbol, exl2__bpe_run.
-   owns:  nothing; the table comes from the caller's arena, the work space of a word from its caller.
-   next:  merges.h */
+   owns:  nothing; the table comes from the caller's arena, the work space of a word from its caller. */
 #ifndef EXL2__BPE_H
 #define EXL2__BPE_H
 

@@ -2,8 +2,7 @@
    takes: untrusted text, an open exl2__vocab.
    gives: exl2__encode.
    owns:  for text that is not valid UTF-8 a temporary copy, for words above EXL2__VOCAB_WORD_BYTES work space, for text
-          that a normalizer makes longer than EXL2__VOCAB_NORMAL_BYTES room; other text takes no memory.
-   next:  stream.h */
+          that a normalizer makes longer than EXL2__VOCAB_NORMAL_BYTES room; other text takes no memory. */
 #ifndef EXL2__ENCODE_H
 #define EXL2__ENCODE_H
 

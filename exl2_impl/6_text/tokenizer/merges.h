@@ -1,8 +1,7 @@
 /* merges.h: model.merges of tokenizer.json -> the table that words are merged with.
    takes: the parsed file, pieces that can be found by their bytes.
    gives: exl2__merges_read.
-   owns:  nothing.
-   next:  added.h */
+   owns:  nothing. */
 #ifndef EXL2__MERGES_H
 #define EXL2__MERGES_H
 

@@ -1,8 +1,7 @@
 /* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
    takes: valid UTF-8, and a mark per byte for what comes from messages.
    gives: exl2__normal_rules, exl2__normal_text, exl2__normal_allowance, exl2__normal_run, exl2__normal_free.
-   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first.
-   next:  words.h */
+   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first. */
 #ifndef EXL2__NORMAL_H
 #define EXL2__NORMAL_H
 

@@ -1,8 +1,7 @@
 /* pieces.h: the bytes of every token id, and the way back from bytes to ids.
    takes: token strings of tokenizer.json: each character stands for one byte, or U+2581 stands for a space.
    gives: exl2__pieces, exl2__pieces_load, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
-   owns:  nothing; the arrays come from the caller's arenas.
-   next:  bpe.h */
+   owns:  nothing; the arrays come from the caller's arenas. */
 #ifndef EXL2__PIECES_H
 #define EXL2__PIECES_H
 

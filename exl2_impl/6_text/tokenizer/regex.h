@@ -1,8 +1,7 @@
 /* regex.h: regular expressions of tokenizer.json over text: leftmost match, ordered alternatives, in linear time.
    takes: valid UTF-8, a program that regex_parse.h made.
    gives: exl2__regex, exl2__regex_layout, exl2__regex_finish, exl2__regex_begin, exl2__regex_match.
-   owns:  nothing; program and work space come from the caller. A program is for one text at a time.
-   next:  regex_parse.h */
+   owns:  nothing; program and work space come from the caller. A program is for one text at a time. */
 #ifndef EXL2__REGEX_H
 #define EXL2__REGEX_H
 

@@ -1,8 +1,7 @@
 /* regex_parse.h: a regular expression in the syntax of Oniguruma (Ruby's) -> a program; others are refused by name.
    takes: the untrusted text of a pattern, in valid UTF-8.
    gives: exl2__regex_parser, exl2__regex_parse, exl2__regex_copy.
-   owns:  nothing; the parser is plain data of some kilobytes.
-   next:  ../unicode/nfkc_table.h */
+   owns:  nothing; the parser is plain data of some kilobytes. */
 #ifndef EXL2__REGEX_PARSE_H
 #define EXL2__REGEX_PARSE_H
 

@@ -1,8 +1,7 @@
 /* stops.h: finds stop strings in text that comes piece by piece, and says what of it can be shown already.
    takes: stop strings, the text that has not been released.
    gives: exl2__stops, exl2__stops_bytes, exl2__stops_make, exl2__stops_match.
-   owns:  nothing; the strings are copied into the caller's memory.
-   next:  ../chat/template.h */
+   owns:  nothing; the strings are copied into the caller's memory. */
 #ifndef EXL2__STOPS_H
 #define EXL2__STOPS_H
 

@@ -1,8 +1,7 @@
 /* stream.h: token ids -> text in whole code points, one id at a time or all at once.
    takes: ids, an open exl2__vocab.
-   gives: exl2__stream with _make, _push, _flush, _pending, _room; exl2__decode.
-   owns:  nothing; exl2__stream is plain data, a copy of it is a checkpoint.
-   next:  stops.h */
+   gives: exl2__stream with _make, _push, _flush, _pending, _room; exl2__stream_decode.
+   owns:  nothing; exl2__stream is plain data, a copy of it is a checkpoint. */
 #ifndef EXL2__STREAM_H
 #define EXL2__STREAM_H
 
@@ -167,7 +166,7 @@ static inline size_t exl2__stream_run(const exl2__stream *s, const exl2__vocab *
 /* Text of the ids, in valid UTF-8, up to cap bytes of it; *need: all of them. No NUL is added. A run of raw bytes that
    is not valid as a whole is a U+FFFD for each byte, as in the library, where a stream has to settle each code point by
    itself. EXL2_ERR_TOO_SMALL when cap is below *need (the error record stays as it is). */
-static inline exl2_result exl2__decode(const exl2__vocab *v, const exl2_token *ids, size_t n, bool skip_special,
+static inline exl2_result exl2__stream_decode(const exl2__vocab *v, const exl2_token *ids, size_t n, bool skip_special,
                                        char *out, size_t cap, size_t *need)
 {
     exl2__stream stream;

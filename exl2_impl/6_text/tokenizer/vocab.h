@@ -2,8 +2,7 @@
    takes: what vocab_read.h fills in.
    gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_settle_bos, exl2__vocab_prefix,
           exl2__vocab_token.
-   owns:  one block for all of it, until exl2__vocab_close.
-   next:  vocab_names.h */
+   owns:  one block for all of it, until exl2__vocab_close. */
 #ifndef EXL2__VOCAB_H
 #define EXL2__VOCAB_H
 

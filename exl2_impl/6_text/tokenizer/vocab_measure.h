@@ -1,8 +1,7 @@
 /* vocab_measure.h: tokenizer.json, first pass: what its tokenizer takes, and room for it.
    takes: the parsed files.
    gives: exl2__vocab_reader, exl2__vocab_open_scratch, exl2__vocab_measure, exl2__vocab_layout.
-   owns:  nothing; vocab_read.h closes what the reader has.
-   next:  vocab_read.h */
+   owns:  nothing; vocab_read.h closes what the reader has. */
 #ifndef EXL2__VOCAB_MEASURE_H
 #define EXL2__VOCAB_MEASURE_H
 

@@ -1,8 +1,7 @@
 /* vocab_names.h: tokenizer_config.json: which tokens have a part to play, and whether BOS comes before raw text.
    takes: the parsed file, or none.
    gives: exl2__vocab_names_role and readers of one value each.
-   owns:  nothing.
-   next:  vocab_steps.h */
+   owns:  nothing. */
 #ifndef EXL2__VOCAB_NAMES_H
 #define EXL2__VOCAB_NAMES_H
 

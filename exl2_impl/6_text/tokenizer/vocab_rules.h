@@ -1,8 +1,7 @@
 /* vocab_rules.h: what post_processor and model of tokenizer.json ask for; those we do not have are refused by name.
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules_read.
-   owns:  nothing.
-   next:  vocab_measure.h */
+   owns:  nothing. */
 #ifndef EXL2__VOCAB_RULES_H
 #define EXL2__VOCAB_RULES_H
 

@@ -1,8 +1,7 @@
 /* vocab_steps.h: normalizer, pre_tokenizer and decoder of tokenizer.json -> steps; others are refused by name.
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules, its reader, small readers of values, and readers of the three.
-   owns:  nothing.
-   next:  vocab_rules.h */
+   owns:  nothing. */
 #ifndef EXL2__VOCAB_STEPS_H
 #define EXL2__VOCAB_STEPS_H
 

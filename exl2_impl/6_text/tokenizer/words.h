@@ -2,8 +2,7 @@
    regular expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
    takes: valid UTF-8, the rules that vocab_rules.h read.
    gives: exl2__words_rules, exl2__words, exl2__words_of, exl2__words_next.
-   owns:  nothing; words point into the text.
-   next:  pieces.h */
+   owns:  nothing; words point into the text. */
 #ifndef EXL2__WORDS_H
 #define EXL2__WORDS_H
 

@@ -1,8 +1,7 @@
 /* lower.h: small letters for capitals, a code point at a time.
    takes: code points.
    gives: exl2__lower, exl2__lower_next, exl2__lower_holds, EXL2__LOWER_GROWTH.
-   owns:  nothing.
-   next:  ../tokenizer/regex.h */
+   owns:  nothing. */
 #ifndef EXL2__LOWER_H
 #define EXL2__LOWER_H
 

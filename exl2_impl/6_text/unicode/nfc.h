@@ -1,8 +1,7 @@
 /* nfc.h: Unicode normal forms D and C, and KD and KC, of one stretch of text at a time.
    takes: code points in an array, or valid UTF-8 to cut into stretches.
    gives: exl2__nfc, exl2__nfc_make, exl2__nfc_stretch, exl2__nfc_decompose, exl2__nfc_order, exl2__nfc_compose.
-   owns:  nothing; the tables come from the caller's arena, unpacked.
-   next:  ../tokenizer/normal.h */
+   owns:  nothing; the tables come from the caller's arena, unpacked. */
 #ifndef EXL2__NFC_H
 #define EXL2__NFC_H
 

@@ -2,8 +2,7 @@
    every code point) and the unicodedata of Python 3.11 where the two agree; the library is of about Unicode 10.
    takes: nothing.
    gives: exl2__nfc_kinds, exl2__nfc_decompositions, exl2__nfc_classes; nfc.h reads them.
-   owns:  nothing.
-   next:  nfc.h */
+   owns:  nothing. */
 #ifndef EXL2__NFC_TABLE_H
 #define EXL2__NFC_TABLE_H
 

@@ -1,8 +1,7 @@
 /* nfkc.h: compatibility decompositions: what normal forms KD and KC make of a code point beyond D and C.
    takes: code points.
    gives: exl2__nfkc, exl2__nfkc_make, exl2__nfkc_find.
-   owns:  nothing; the tables come from the caller's arena, unpacked.
-   next:  nfc_table.h */
+   owns:  nothing; the tables come from the caller's arena, unpacked. */
 #ifndef EXL2__NFKC_H
 #define EXL2__NFKC_H
 

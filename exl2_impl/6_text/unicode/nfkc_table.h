@@ -2,8 +2,7 @@
    that has no canonical decomposition.
    takes: nothing.
    gives: exl2__nfkc_bits; nfkc.h reads them.
-   owns:  nothing.
-   next:  nfkc.h */
+   owns:  nothing. */
 #ifndef EXL2__NFKC_TABLE_H
 #define EXL2__NFKC_TABLE_H
 

@@ -1,8 +1,7 @@
 /* unicode.h: UTF-8 code points, one at a time, and the character classes that splitting text into words needs.
    takes: untrusted bytes, code points.
    gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class and masks over it.
-   owns:  nothing.
-   next:  lower.h */
+   owns:  nothing. */
 #ifndef EXL2__UNICODE_H
 #define EXL2__UNICODE_H
 

@@ -1,8 +1,7 @@
 /* unicode_table.h: the class of every code point, packed.
    takes: nothing.
    gives: exl2__unicode_blocks, exl2__unicode_stream, exl2__unicode_high; unicode.h reads them.
-   owns:  nothing.
-   next:  unicode.h */
+   owns:  nothing. */
 #ifndef EXL2__UNICODE_TABLE_H
 #define EXL2__UNICODE_TABLE_H
 

@@ -1,8 +1,7 @@
 /* gguf.h: a GGUF file, versions 2 and 3 -> its keys and tensors, every number checked against the file.
    takes: a path, through the context's files hook.
    gives: exl2__gguf_open, _close, _key and _get_* for typed reads of keys, _tensor_find, _read.
-   owns:  the header block, the two tables, the open file, until exl2__gguf_close.
-   next:  ../pack.h */
+   owns:  the header block, the two tables, the open file, until exl2__gguf_close. */
 #ifndef EXL2__GGUF_H
 #define EXL2__GGUF_H
 

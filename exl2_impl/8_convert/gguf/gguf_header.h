@@ -1,8 +1,7 @@
 /* gguf_header.h: the part of a GGUF file before its tensor data, as stored: names, values, shapes.
    takes: the first bytes of the file; when they are too few, the caller comes again with more.
    gives: exl2__gguf and its parts, exl2__gguf_parse.
-   owns:  nothing; tables come from the arena of the exl2__gguf.
-   next:  gguf.h */
+   owns:  nothing; tables come from the arena of the exl2__gguf. */
 #ifndef EXL2__GGUF_HEADER_H
 #define EXL2__GGUF_HEADER_H
 

@@ -1,8 +1,7 @@
 /* gguf_types.h: the tensor types of GGUF: what a block weighs and what its numbers are.
    takes: stored blocks.
    gives: exl2__gguf_types_find, exl2__gguf_types_read.
-   owns:  nothing.
-   next:  gguf_header.h */
+   owns:  nothing. */
 #ifndef EXL2__GGUF_TYPES_H
 #define EXL2__GGUF_TYPES_H
 

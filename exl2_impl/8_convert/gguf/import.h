@@ -1,8 +1,7 @@
 /* import.h: a GGUF file -> a folder with an EXL2 model, whole or not at all. The public entry point.
    takes: exl2_import_desc.
    gives: exl2_import_gguf; exl2__import_gguf, the same on a given context, for tests.
-   owns:  everything until it returns.
-   next:  ../../../exl2.h */
+   owns:  everything until it returns. */
 #ifndef EXL2__IMPORT_H
 #define EXL2__IMPORT_H
 

@@ -1,8 +1,7 @@
 /* import_config.h: the llama.* keys of a GGUF file -> config.json and generation_config.json of an EXL2 folder.
    takes: an open GGUF file.
    gives: exl2__import_config, exl2__import_config_read, exl2__import_config_write.
-   owns:  nothing.
-   next:  import_text.h */
+   owns:  nothing. */
 #ifndef EXL2__IMPORT_CONFIG_H
 #define EXL2__IMPORT_CONFIG_H
 

@@ -1,8 +1,7 @@
 /* import_model.h: does what a plan says: tensors of GGUF -> output*.safetensors of an EXL2 folder, one slab at a time.
    takes: a plan, the output folder, progress and parallel hooks.
    gives: exl2__import_model_run.
-   owns:  while it runs: scratch for one tensor as stored and one slab of numbers, the output files.
-   next:  import.h */
+   owns:  while it runs: scratch for one tensor as stored and one slab of numbers, the output files. */
 #ifndef EXL2__IMPORT_MODEL_H
 #define EXL2__IMPORT_MODEL_H
 

@@ -1,8 +1,7 @@
 /* import_plan.h: what an import will do: which tensor of GGUF becomes which of EXL2, with every shape checked.
    takes: an open GGUF file and its sizes.
    gives: exl2__import_plan, exl2__import_plan_make, exl2__import_plan_list, exl2__import_plan_close.
-   owns:  the list of tensors, until exl2__import_plan_close.
-   next:  import_model.h */
+   owns:  the list of tensors, until exl2__import_plan_close. */
 #ifndef EXL2__IMPORT_PLAN_H
 #define EXL2__IMPORT_PLAN_H
 

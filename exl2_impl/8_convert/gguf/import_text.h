@@ -1,8 +1,7 @@
 /* import_text.h: the tokenizer.* keys of a GGUF file -> tokenizer.json and tokenizer_config.json (byte-level BPE).
    takes: an open GGUF file.
    gives: exl2__import_text, exl2__import_text_read, exl2__import_text_write, exl2__import_text_close.
-   owns:  the token table, until exl2__import_text_close.
-   next:  import_plan.h */
+   owns:  the token table, until exl2__import_text_close. */
 #ifndef EXL2__IMPORT_TEXT_H
 #define EXL2__IMPORT_TEXT_H
 

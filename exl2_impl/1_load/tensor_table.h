@@ -1,11 +1,10 @@
-/* safetensors.h: all *.safetensors of a model folder -> one table: name, type, shape, file,
+/* tensor_table.h: all *.safetensors of a model folder -> one table: name, type, shape, file,
    byte range.
    takes: a folder, untrusted.
    gives: exl2__tensor, exl2__tensors, open, close, find, read; exl2__tensor_floats.
-   owns:  the table and the open files, until exl2__tensors_close.
-   next:  exl2_matrix.h */
-#ifndef EXL2__SAFETENSORS_H
-#define EXL2__SAFETENSORS_H
+   owns:  the table and the open files, until exl2__tensors_close. */
+#ifndef EXL2__TENSOR_TABLE_H
+#define EXL2__TENSOR_TABLE_H
 
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
@@ -300,7 +299,7 @@ static exl2_result exl2__tensors_open_table(exl2__ctx *c, const char *dir, exl2_
     exl2_result result = exl2__tensors_read_headers(c, t, headers);
     for (uint32_t i = 0; i < t->files.count; i++) {
         exl2__json_close(c, &headers[i].json);
-        exl2__blob_close(c, &headers[i].text);
+        exl2__file_blob_close(c, &headers[i].text);
     }
     exl2__free(c, memory, bytes, EXL2_MEM_GENERAL);
     EXL2__TRY(result);
