@@ -111,7 +111,7 @@ EXL2K_FN u64 exl2k_value_offset(const exl2k_attend_args &a) { return (u64)a.kv_h
 /* Line of the page tables of a sequence: u32 a page. */
 EXL2K_FN u64 exl2k_table_line(const exl2k_attend_args &a, u32 sequence)
 {
-    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     return (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
 }
 

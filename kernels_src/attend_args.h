@@ -1,26 +1,26 @@
 /* attend_args.h: arguments of attention: one query row a CTA (decode), or tiles of rows (prefill).
-   takes: step_args.h.
+   takes: pass_args.h.
    gives: exl2k_attend_args.
    owns:  nothing.
    next:  attend.cuh
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
-   SPLITS  a row at position p sees p + 1 tokens. EXL2K_SPLIT_ALONE of them are one split; of more each split has
+   SPLITS  a row at position p sees p + 1 tokens. EXL2K_SPLIT_SINGLE of them are one split; of more each split has
            EXL2K_SPLIT_TOKENS, or ceil64(tokens / 16) if that is more, so there are at most 16, and a row's sums do not
            depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have
            more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
-#include "step_args.h"
+#include "pass_args.h"
 
 #define EXL2K_SPLITS_MAX 16u
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
 #endif
-#define EXL2K_SPLIT_ALONE 256 /* adding up a second split takes longer than its tokens */
+#define EXL2K_SPLIT_SINGLE 256 /* adding up a second split takes longer than its tokens */
 #define EXL2K_SPLIT_LENGTH(tokens)                                                                 \
-    ((tokens) <= EXL2K_SPLIT_ALONE                         ? EXL2K_SPLIT_ALONE                     \
+    ((tokens) <= EXL2K_SPLIT_SINGLE                         ? EXL2K_SPLIT_SINGLE                     \
      : (tokens) <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? EXL2K_SPLIT_TOKENS                      \
                                                          : ((tokens) + 64 * EXL2K_SPLITS_MAX - 1) / \
                                                                (64 * EXL2K_SPLITS_MAX) * 64)
@@ -35,8 +35,8 @@
 #define EXL2K_INBOX_BYTES(splits, dim) ((splits) * EXL2K_HEAD_TILE * ((dim) + EXL2K_SPLIT_EXTRA) * 4)
 #define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
 #define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
-#define EXL2K_ORDER_MAX 16384
-#define EXL2K_ORDER_PARTS 8
+#define EXL2K_PERMUTE_MAX 16384
+#define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
 /* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
@@ -45,10 +45,10 @@
    Decode stores K and V of its rows by itself.
    exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
-   EXL2K_ATTEND_THREADS. With up to EXL2K_ORDER_MAX outputs it is faster to leave map 0 there, and then to launch
-   exl2k_attend_order: grid (tiles, EXL2K_ORDER_PARTS), block 256. */
+   EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to leave map 0 there, and then to launch
+   exl2k_attend_permute: grid (tiles, EXL2K_PERMUTE_PARTS), block 256. */
 typedef struct exl2k_attend_args {
-    exl2k_u64 step, rows;  /* exl2k_step, exl2k_row [rows] */
+    exl2k_u64 pass, rows;  /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
     exl2k_u64 rope;        /* f32 [positions, dim / 2, 2]: cosine, sine */
     exl2k_u64 pages;       /* of this layer */

@@ -56,7 +56,7 @@ EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
 
 EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 shared)
 {
-    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     if (blockIdx.x >= counts.z) {
         return false;
     }

@@ -64,7 +64,7 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.warp = threadIdx.x / 32;
     d.row = blockIdx.z;
     d.stages = a.stages;
-    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
     u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
     d.position = __shfl_sync(EXL2K_ALL, near.y, 0);
@@ -72,7 +72,7 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     u32 tokens = d.position + 1;
     u32 each = EXL2K_SPLIT_LENGTH(tokens);
-    d.splits = tokens <= EXL2K_SPLIT_ALONE                         ? 1
+    d.splits = tokens <= EXL2K_SPLIT_SINGLE                         ? 1
              : tokens <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens - 1) / EXL2K_SPLIT_TOKENS + 1
                                                                  : (tokens + each - 1) / each;
     if (d.row >= counts.x || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {

@@ -1,6 +1,6 @@
 /* attend_store.cu: K (rotated) and V of all rows of a pass into their pages; outputs of prefill in their order.
    takes: attend_args.h.
-   gives: exl2k_attend_store, exl2k_attend_order.
+   gives: exl2k_attend_store, exl2k_attend_permute.
    owns:  nothing.
    next:  attend_prefill.cuh */
 #include "attend.cuh"
@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     exl2k_dependency_release();
     exl2k_dependency_wait();
     uint4 row = exl2k_load4(a.rows + blockIdx.x * sizeof(exl2k_row)); /* token, position, sequence, flags */
-    if (blockIdx.x >= exl2k_load(a.step) || (row.w & EXL2K_ROW_DONE)) {
+    if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
         return;
     }
     u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
@@ -28,13 +28,13 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
 }
 
 /* Rows of tiles, each through shared memory: the permutation scatters there, and global memory sees whole lines. */
-extern "C" __global__ void __launch_bounds__(256) exl2k_attend_order(exl2k_attend_args a)
+extern "C" __global__ void __launch_bounds__(256) exl2k_attend_permute(exl2k_attend_args a)
 {
-    __shared__ __align__(16) u16 staged[EXL2K_ORDER_MAX];
+    __shared__ __align__(16) u16 staged[EXL2K_PERMUTE_MAX];
     u32 width = a.heads * a.dim;
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    uint4 counts = exl2k_load4(a.step), addresses = exl2k_load4(a.step + 16);
+    uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     if (blockIdx.x >= counts.z) {
         return;
     }
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_order(exl2k_atten
     uint4 tile = exl2k_load4(tiles + blockIdx.x * sizeof(exl2k_tile)); /* row, rows, pair */
     u32 first = (tile.z + a.group - 1) / a.group; /* rows whose first pair the tile has */
     u32 end = exl2k_min((tile.z + EXL2K_TILE_PAIRS + a.group - 1) / a.group, tile.y);
-    for (u32 row = first + blockIdx.y; row < end; row += EXL2K_ORDER_PARTS) {
+    for (u32 row = first + blockIdx.y; row < end; row += EXL2K_PERMUTE_PARTS) {
         u64 at = a.out + (u64)(tile.x + row) * a.out_pitch * 2;
         for (u32 n = threadIdx.x * 8; n < width; n += 256 * 8) {
             uint4 values = exl2k_load4(at + n * 2), places = exl2k_load_constant4(a.map + n * 2);

@@ -136,7 +136,7 @@ EXL2K_FN u32 exl2k_dot4(u32 a, u32 b)
     return d;
 }
 
-EXL2K_FN u32 exl2k_permute(u32 a, u32 b, u32 selector)
+EXL2K_FN u32 exl2k_permute_bytes(u32 a, u32 b, u32 selector)
 {
     u32 d;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_COPY_THREADS) exl2k_head_rows
     if (row >= exl2k_load(a.rows_at)) {
         return;
     }
-    u64 source = exl2k_load(a.draws + row * sizeof(exl2k_draw));
+    u64 source = exl2k_load(a.samplings + row * sizeof(exl2k_sampling));
     exl2k_copy_row(a.out + row * a.row_bytes, a.x + source * a.row_bytes, a.row_bytes);
     exl2k_copy_row(a.now_out + row * a.slots_bytes, a.sums_now + source * a.slots_bytes, a.slots_bytes);
     exl2k_copy_row(a.before_out + row * a.slots_bytes, a.sums_before + source * a.slots_bytes, a.slots_bytes);

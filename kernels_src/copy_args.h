@@ -1,12 +1,12 @@
 /* copy_args.h: arguments of the kernels that copy pages and gather rows.
-   takes: step_args.h.
+   takes: pass_args.h.
    gives: exl2k_copy_args, exl2k_head_rows_args.
    owns:  nothing.
    next:  copy.cu */
 #ifndef EXL2K_COPY_ARGS_H
 #define EXL2K_COPY_ARGS_H
 
-#include "step_args.h"
+#include "pass_args.h"
 
 #define EXL2K_COPY_THREADS 256
 
@@ -24,7 +24,7 @@ typedef struct exl2k_copy_args {
    logits: the last residual product has left them for all rows. */
 typedef struct exl2k_head_rows_args {
     exl2k_u64 rows_at;           /* u32: how many want logits */
-    exl2k_u64 draws;             /* exl2k_draw: which */
+    exl2k_u64 samplings;             /* exl2k_sampling: which */
     exl2k_u64 x, out;            /* [rows, row_bytes] */
     exl2k_u64 sums_now, sums_before; /* [rows, slots_bytes] */
     exl2k_u64 now_out, before_out;   /* the same */

@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     exl2k_dependency_release();
     exl2k_dependency_wait();
     uint4 own = exl2k_load4(a.rows + row * sizeof(exl2k_row)); /* token, position, sequence, flags */
-    if (row >= exl2k_load(a.step) || (own.w & EXL2K_ROW_DONE)) {
+    if (row >= exl2k_load(a.pass) || (own.w & EXL2K_ROW_DONE)) {
         return;
     }
     u64 token = own.x;

@@ -1,12 +1,12 @@
 /* embed_args.h: arguments of the kernel that looks tokens up.
-   takes: step_args.h.
+   takes: pass_args.h.
    gives: exl2k_embed_args.
    owns:  nothing.
    next:  embed.cu */
 #ifndef EXL2K_EMBED_ARGS_H
 #define EXL2K_EMBED_ARGS_H
 
-#include "step_args.h"
+#include "pass_args.h"
 
 #define EXL2K_EMBED_THREADS 256
 
@@ -15,7 +15,7 @@ enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32 };
 /* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. Tokens without a line of the table give
    zeros. */
 typedef struct exl2k_embed_args {
-    exl2k_u64 step, rows;   /* exl2k_step, exl2k_row [rows] */
+    exl2k_u64 pass, rows;   /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 table;        /* [table_rows, hidden] of `kind` */
     exl2k_u64 residual;     /* f32 [rows, residual_pitch] */
     exl2k_u64 out;          /* fp16 [rows, out_pitch]: residual * weight at map[n]; 0: not wanted */

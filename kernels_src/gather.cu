@@ -1,6 +1,6 @@
 /* gather.cu: rows into the order of one part of a matrix, and gate with up, where parts are multiplied one by one.
    takes: gather_args.h.
-   gives: exl2k_gather, exl2k_join.
+   gives: exl2k_gather, exl2k_silu_mul.
    owns:  nothing.
    next:  copy_args.h */
 #include "base.cuh"
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_join(exl2k_join_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_silu_mul(exl2k_silu_mul_args a)
 {
     u64 from = a.from + (u64)blockIdx.x * a.count * 8, to = a.to + (u64)blockIdx.x * a.pitch * 2;
     exl2k_dependency_release();

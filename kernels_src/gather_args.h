@@ -1,6 +1,6 @@
 /* gather_args.h: arguments of the kernels for matrices whose parts order their inputs differently.
    takes: types.h.
-   gives: exl2k_gather_args, exl2k_join_args.
+   gives: exl2k_gather_args, exl2k_silu_mul_args.
    owns:  nothing.
    next:  gather.cu */
 #ifndef EXL2K_GATHER_ARGS_H
@@ -19,12 +19,12 @@ typedef struct exl2k_gather_args {
 } exl2k_gather_args;
 
 /* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = fp16(silu(gate[n]) * up[n]). */
-typedef struct exl2k_join_args {
+typedef struct exl2k_silu_mul_args {
     exl2k_u64 from; /* f32 [rows, 2, count]: gate, up */
     exl2k_u64 to;   /* fp16 [rows, pitch] */
     exl2k_u64 map;  /* u16 [count]; 0: identity */
     exl2k_u64 rows_at; /* as above */
     exl2k_u32 count, pitch;
-} exl2k_join_args;
+} exl2k_silu_mul_args;
 
 #endif

@@ -1,6 +1,6 @@
 /* gemm.cu: products of 9 and more rows: 32, 64 or 128 rows x 256 columns a CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
-   gives: exl2k_gemm, exl2k_gemm_order.
+   gives: exl2k_gemm, exl2k_gemm_permute.
    owns:  nothing.
    next:  gemm_weights.cuh
 
@@ -376,7 +376,7 @@ EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
 /* ---- columns in another order ---- */
 
 /* One row a CTA, in place. */
-EXL2K_FN void exl2k_order(const exl2k_gemm_order_args &a)
+EXL2K_FN void exl2k_order(const exl2k_gemm_permute_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     u32 shared = exl2k_shared(exl2k_dynamic);
@@ -407,7 +407,7 @@ exl2k_gemm(const __grid_constant__ exl2k_gemm_args a)
 }
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
-exl2k_gemm_order(const __grid_constant__ exl2k_gemm_order_args a)
+exl2k_gemm_permute(const __grid_constant__ exl2k_gemm_permute_args a)
 {
     exl2k_order(a);
 }

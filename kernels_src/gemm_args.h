@@ -1,6 +1,6 @@
 /* gemm_args.h: a product of 9 and more rows with one matrix.
    takes: matrix_args.h.
-   gives: exl2k_gemm_args, exl2k_gemm_order_args: what launches are made of.
+   gives: exl2k_gemm_args, exl2k_gemm_permute_args: what launches are made of.
    owns:  nothing.
    next:  gemm.cu
 
@@ -54,11 +54,11 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 ring_bytes;  /* (slot_bytes << slots_log), at least EXL2K_GEMM_RESULT */
 } exl2k_gemm_args;
 
-/* exl2k_gemm_order: fp16 [rows, pitch], element n of a row to map[n], in place. Grid (rows), 256 threads; dynamic
+/* exl2k_gemm_permute: fp16 [rows, pitch], element n of a row to map[n], in place. Grid (rows), 256 threads; dynamic
    shared memory: 2 * columns bytes. */
-typedef struct exl2k_gemm_order_args {
+typedef struct exl2k_gemm_permute_args {
     exl2k_u64 values, map; /* map: u16 [columns] */
     exl2k_u32 columns, pitch; /* columns: a multiple of 8 */
-} exl2k_gemm_order_args;
+} exl2k_gemm_permute_args;
 
 #endif

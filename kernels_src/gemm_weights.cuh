@@ -206,7 +206,7 @@ template <u32 W> EXL2K_FN void exl2k_record_codes(exl2k_operand a[2], const exl2
 EXL2K_FN void exl2k_half_scale(u32 a[2][4], u32 word, u32 maximum, u32 lane)
 {
     u32 pair = exl2k_scale_pair(word, lane / 4, maximum);
-    u32 even = exl2k_permute(pair, 0, 0x1010u), odd = exl2k_permute(pair, 0, 0x3232u);
+    u32 even = exl2k_permute_bytes(pair, 0, 0x1010u), odd = exl2k_permute_bytes(pair, 0, 0x3232u);
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
         a[j][0] = exl2k_mul2(a[j][0], even);
@@ -237,7 +237,7 @@ EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32
     case EXL2K_W8: exl2k_record_codes<EXL2K_W8>(a, r, lane); break;
     default: exl2k_record_codes<EXL2K_W16>(a, r, lane); break;
     }
-    u32 low = exl2k_permute(maxima, 0, 0x1010u), high = exl2k_permute(maxima, 0, 0x3232u);
+    u32 low = exl2k_permute_bytes(maxima, 0, 0x1010u), high = exl2k_permute_bytes(maxima, 0, 0x3232u);
 #pragma unroll
     for (u32 s = 0; s < 2; s++) {
         exl2k_half_scale(a[s], words[s][0], low, lane);

@@ -5,7 +5,7 @@
    next:  gemv1.cu
 
    A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
-   its group (16 warps = groups of `ways` slices) and streams their chunks through a ring of its own: no barrier but
+   its group (16 warps = groups of `slices` slices) and streams their chunks through a ring of its own: no barrier but
    the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
    a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
    bits in every run, and for a row alone or among others. */
@@ -23,7 +23,7 @@
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M == 1 ? 64 : 512; }
 
 /* Partial sums of a strip. */
-EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.ways + m.rest; }
+EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest; }
 
 /* Where this lane adds: one row: lanes t = 0 and 1 have a column each. */
 template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_place &place)
@@ -66,18 +66,18 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = 0.0f;
     if constexpr (M == 1) {
-#pragma unroll 16 /* EXL2K_WAYS_MAX: all are asked for at once */
+#pragma unroll 16 /* EXL2K_SLICES_MAX: all are asked for at once */
         for (u32 slice = 0; slice < slots; slice++) {
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
     } else {
-        f32 more[EXL2K_WAYS_MAX + 1];
+        f32 more[EXL2K_SLICES_MAX + 1];
 #pragma unroll
-        for (u32 i = 0; i <= EXL2K_WAYS_MAX; i++) { /* the same, in less code */
+        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) { /* the same, in less code */
             more[i] = exl2k_shared_load_f32(at + exl2k_min(i, slots - 1) * exl2k_partial_bytes<M>());
         }
 #pragma unroll
-        for (u32 i = 0; i <= EXL2K_WAYS_MAX; i++) {
+        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) {
             total = i < slots ? total + more[i] : total;
         }
     }
@@ -122,7 +122,7 @@ template <u32 M>
 EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_run &r, exl2k_span block, u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
-    const exl2k_share &share = m.part[r.part].share[r.in.slice];
+    const exl2k_slice &share = m.part[r.part].slice[r.in.slice];
     w.run = r;
     w.chunk = share.chunk;
     w.end = share.chunk + share.count;
@@ -232,7 +232,7 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
     exl2k_place place = exl2k_place_of_warp(a);
-    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.side * a.slot_bytes;
+    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_strips * a.slot_bytes;
     u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
     exl2k_run run = exl2k_run_first(a, place, block);

@@ -41,15 +41,15 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 slots;       /* in use, in all sums: CTAs of a residual product */
     exl2k_u32 out_half;    /* store: 1: fp16 */
     exl2k_f32 eps, inverse_hidden;
-    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, ways + rest, 64 or 512 bytes],
+    /* Dynamic shared memory: ring [16 warps, stages, side, slot_bytes], sums [block, slices + rest, 64 or 512 bytes],
        small. */
     exl2k_u32 stages;      /* 1..EXL2K_GEMV_STAGES_MAX */
-    exl2k_u32 side;        /* chunks of a stage: of 1 or, for one row, 2 strips */
+    exl2k_u32 slot_strips;        /* chunks of a stage: of 1 or, for one row, 2 strips */
     exl2k_u32 slot_bytes;  /* the largest chunk */
     exl2k_u32 block;       /* strips (interleaved: pairs) between two barriers */
-    exl2k_u32 each, more;  /* the same of a CTA; CTAs that have one more */
-    exl2k_u32 ways_inverse; /* 256 / ways + 1 */
-    exl2k_u32 groups_inverse; /* 65536 / (16 / ways) + 1 */
+    exl2k_u32 strips_per_cta, ctas_with_more;  /* the same of a CTA; CTAs that have one more */
+    exl2k_u32 slices_inverse; /* 256 / slices + 1 */
+    exl2k_u32 groups_inverse; /* 65536 / (16 / slices) + 1 */
 } exl2k_gemv_args;
 
 #endif

@@ -221,15 +221,15 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
             uint2 words = exl2k_shared_load2(at[i] + column);
-            first[i] = exl2k_scale_pair(words.x, lane / 4, exl2k_permute(task.maximum, 0, 0x1010u));
-            second[i] = exl2k_scale_pair(words.y, lane / 4, exl2k_permute(task.maximum, 0, 0x3232u));
+            first[i] = exl2k_scale_pair(words.x, lane / 4, exl2k_permute_bytes(task.maximum, 0, 0x1010u));
+            second[i] = exl2k_scale_pair(words.y, lane / 4, exl2k_permute_bytes(task.maximum, 0, 0x3232u));
         }
     } else {
         column += groups > 0 ? exl2k_group_of_record(task, t) * 4 : 0;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
             u32 pair = exl2k_scale_pair(exl2k_shared_load(at[i] + column), lane / 4,
-                                        exl2k_permute(task.maximum, 0, 0x1010u));
+                                        exl2k_permute_bytes(task.maximum, 0, 0x1010u));
             first[i] = second[i] = groups > 0 ? pair : 0x3C003C00u;
         }
     }
@@ -272,11 +272,11 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
             u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
             if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
-                s0 = exl2k_scales_of(words.x, g, exl2k_permute(maximum, 0, 0x1010u));
-                s1 = exl2k_scales_of(words.y, g, exl2k_permute(maximum, 0, 0x3232u));
+                s0 = exl2k_scales_of(words.x, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
+                s1 = exl2k_scales_of(words.y, g, exl2k_permute_bytes(maximum, 0, 0x3232u));
             } else if (bits < 16) {
                 u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, r) * 4);
-                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute(maximum, 0, 0x1010u));
+                s0 = s1 = exl2k_scales_of(word, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
             }
             exl2k_half_eight<W>(d0, w, 0, x, 2 * r);
             exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1);

@@ -20,7 +20,7 @@ typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
 EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
 {
-    u32 c = blockIdx.x, begin = c * a.each + exl2k_min(c, a.more), end = begin + a.each + (c < a.more);
+    u32 c = blockIdx.x, begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more), end = begin + a.strips_per_cta + (c < a.ctas_with_more);
     return exl2k_span{ begin, end };
 }
 
@@ -40,16 +40,16 @@ EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_part &p, exl2k_span all)
    without work. slot: of the partial sums of a strip. */
 typedef struct exl2k_place { u32 slice, slot, group, groups, lane, warp; } exl2k_place;
 
-/* ways_inverse = 256 / ways + 1 divides 0..16 by the ways. */
+/* slices_inverse = 256 / slices + 1 divides 0..16 by the slices. */
 EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
 {
     exl2k_place p;
     p.lane = threadIdx.x % EXL2K_WARP;
     p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
-    p.group = p.warp * a.ways_inverse >> 8;
-    p.groups = EXL2K_GEMV_WARPS * a.ways_inverse >> 8;
-    p.slice = p.slot = p.warp - p.group * a.matrix.ways;
-    if (p.group >= p.groups) { /* the warps are no multiple of the ways */
+    p.group = p.warp * a.slices_inverse >> 8;
+    p.groups = EXL2K_GEMV_WARPS * a.slices_inverse >> 8;
+    p.slice = p.slot = p.warp - p.group * a.matrix.slices;
+    if (p.group >= p.groups) { /* the warps are no multiple of the slices */
         p.group = 0xFFFF;
     }
     return p;
@@ -67,8 +67,8 @@ EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_pla
 {
     exl2k_place p = place;
     if (piece & m.rest) {
-        p.slice = EXL2K_WAYS_MAX;
-        p.slot = m.ways;
+        p.slice = EXL2K_SLICES_MAX;
+        p.slot = m.slices;
         p.group = place.warp;
         p.groups = EXL2K_GEMV_WARPS;
     }
@@ -83,7 +83,7 @@ EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_pla
 typedef struct exl2k_stream {
     u64 from;         /* the lane's job: chunk of its first strip; bytes of it, 0: no job */
     u32 bytes, hop;   /* hop: from its first strip to the second; 0: one strip */
-    uint2 late;       /* first words of the table entry of a chunk that exl2k_share does not have; else 0 */
+    uint2 late;       /* first words of the table entry of a chunk that exl2k_slice does not have; else 0 */
     u32 job;          /* the next */
     u32 ring, barriers;
     u32 at;           /* the cursor: slot and where it is */
@@ -97,11 +97,11 @@ EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_r
 EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span strips)
 {
     u32 begin = strips.begin + place.group + 1, over = exl2k_max(strips.end + place.groups, begin) - begin;
-    return place.slice == EXL2K_WAYS_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
+    return place.slice == EXL2K_SLICES_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
 }
 
 /* Two strips fit a slot. Eight rows: never, as registers are few. */
-template <u32 M> EXL2K_FN bool exl2k_by_twos(const exl2k_gemv_args &a) { return M == 1 && a.side == 2; }
+template <u32 M> EXL2K_FN bool exl2k_by_twos(const exl2k_gemv_args &a) { return M == 1 && a.slot_strips == 2; }
 
 /* The next job has two of the `left` strips. */
 template <u32 M> EXL2K_FN bool exl2k_job_has_two(const exl2k_gemv_args &a, u32 left)
@@ -156,12 +156,12 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
         for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
             exl2k_run r = exl2k_run_of(a, place, piece, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
             const exl2k_part &p = m.part[r.part];
-            const exl2k_share &share = p.share[r.in.slice];
+            const exl2k_slice &share = p.slice[r.in.slice];
             u32 turns = exl2k_by_twos<M>(a) ? (r.own + 1) / 2 : r.own, jobs = turns * share.count;
             seen += jobs;
             if (left < jobs) {
                 u32 index = exl2k_divide(left, turns), turn = left - index * turns;
-                u32 place16 = share.place + exl2k_dot4(share.sizes, 0x01010101u & ((1u << 8 * (index & 3)) - 1));
+                u32 place16 = share.offset16 + exl2k_dot4(share.sizes, 0x01010101u & ((1u << 8 * (index & 3)) - 1));
                 s.bytes = (share.sizes >> 8 * (index & 3) & 255) * 16;
                 if (index > 3) {
                     s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
@@ -234,7 +234,7 @@ EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, con
 /* Moves the cursor to the next slot. */
 EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
 {
-    s.at += a.side * a.slot_bytes;
+    s.at += a.slot_strips * a.slot_bytes;
     if (++s.slot == a.stages) {
         s.slot = 0;
         s.at = s.ring;
@@ -269,12 +269,12 @@ EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, cons
 {
 #if EXL2K_BULK
     const exl2k_part &p = a.matrix.part[r.part];
-    const exl2k_share &share = p.share[r.in.slice];
+    const exl2k_slice &share = p.slice[r.in.slice];
     if (r.own == 0 || share.count == 0) {
         return false;
     }
     if (place.lane == 0) {
-        s.from = p.base + (u64)(r.begin - p.first + r.in.group) * p.pitch + share.place * 16;
+        s.from = p.base + (u64)(r.begin - p.first + r.in.group) * p.pitch + share.offset16 * 16;
         s.bytes = (share.sizes & 255) * 16;
         s.hop = exl2k_job_has_two<M>(a, r.own) ? r.in.groups * p.pitch : 0;
         exl2k_stream_copy(s, a, s.at, 0);
@@ -291,7 +291,7 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
                                         u32 shared, u32 small)
 {
     exl2k_stream s;
-    s.ring = s.at = shared + place.warp * a.stages * a.side * a.slot_bytes;
+    s.ring = s.at = shared + place.warp * a.stages * a.slot_strips * a.slot_bytes;
     s.barriers = small + place.warp * 64;
     s.slot = s.parity = s.job = 0;
 #if EXL2K_BULK
@@ -306,7 +306,7 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_pl
     __syncwarp();
     exl2k_stream_plan<M>(s, a, place);
     if (place.lane < a.stages && place.lane >= (u32)first && s.bytes > 0) {
-        exl2k_stream_copy(s, a, s.ring + place.lane * a.side * a.slot_bytes, place.lane);
+        exl2k_stream_copy(s, a, s.ring + place.lane * a.slot_strips * a.slot_bytes, place.lane);
     }
     s.job = a.stages;
     __syncwarp();

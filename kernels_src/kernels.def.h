@@ -16,16 +16,16 @@
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                                        \
-    X(exl2k_gemm_order, "gemm.cu", exl2k_gemm_order_args, BUDGET)                            \
+    X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)                            \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                                    \
-    X(exl2k_join, "gather.cu", exl2k_join_args, NONE)                                        \
+    X(exl2k_silu_mul, "gather.cu", exl2k_silu_mul_args, NONE)                                        \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
-    X(exl2k_attend_order, "attend_store.cu", exl2k_attend_args, NONE)                        \
+    X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)                        \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \
@@ -33,6 +33,6 @@
     X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE)              \
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE)              \
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                               \
-    X(exl2k_sample_draw, "sample.cu", exl2k_sample_args, NONE)
+    X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
 
 #endif

@@ -1,6 +1,6 @@
 /* matrix_args.h: one linear layer (or q, k, v or gate, up as one) as the product kernels see it.
    takes: types.h.
-   gives: exl2k_chunk, exl2k_share, exl2k_part, exl2k_matrix: passed to kernels by value.
+   gives: exl2k_chunk, exl2k_slice, exl2k_part, exl2k_matrix: passed to kernels by value.
    owns:  nothing; addresses are of device memory that the backend owns.
    next:  unpack.cuh
 
@@ -10,8 +10,8 @@
            product may read 32 rows more than there are: every input row has 32 spare, finite elements at its end.
    CHUNK   1 to 4 records of one width, then the scale words of their groups: the unit of every copy, one run of
            bytes, a multiple of 16. A group that two chunks share has its words in both.
-   SLICE   the chunks that one warp works on, side by side in memory: `ways` slices of about equal cost. Chunks
-           that are left (rest 1) are the slice EXL2K_WAYS_MAX: strip i of a block is warp i's there.
+   SLICE   the chunks that one warp works on, side by side in memory: `slices` slices of about equal cost. Chunks
+           that are left (rest 1) are the slice EXL2K_SLICES_MAX: strip i of a block is warp i's there.
 
    SCALE WORDS of a chunk with G groups: u32 [2][G]; word [g >> 2][group] has the level - 1 of column g in bits
    4 (g & 3) and of column g + 8 in bits 16 + 4 (g & 3), for g = 0..7. A weight is code * fp16(level^2 * maximum).
@@ -23,7 +23,7 @@
 #include "types.h"
 
 #define EXL2K_PARTS_MAX 3
-#define EXL2K_WAYS_MAX 16
+#define EXL2K_SLICES_MAX 16
 #define EXL2K_CHUNK_RECORDS 4
 #define EXL2K_SCALE_BYTES_MAX 64 /* of a chunk: 8 groups of 32 rows */
 
@@ -32,7 +32,7 @@ enum { EXL2K_W2, EXL2K_W3, EXL2K_W4, EXL2K_W5, EXL2K_W6, EXL2K_W8, EXL2K_W16, EX
 
 /* 32 bytes, the same for every strip of a part. */
 typedef struct exl2k_chunk {
-    exl2k_u32 place;      /* from the start of the strip, in units of 16 bytes */
+    exl2k_u32 offset16;      /* from the start of the strip, in units of 16 bytes */
     exl2k_u16 row;        /* first packed row, in units of 32 */
     exl2k_u16 bytes16;    /* in units of 16 bytes, scale words included */
     exl2k_u8 width;       /* EXL2K_W2 .. EXL2K_W16 */
@@ -46,13 +46,13 @@ typedef struct exl2k_chunk {
 } exl2k_chunk;
 
 /* A slice: what its first copies need, so that they wait for no table. */
-typedef struct exl2k_share {
-    exl2k_u32 place;        /* of its first chunk, as exl2k_chunk.place */
+typedef struct exl2k_slice {
+    exl2k_u32 offset16;        /* of its first chunk, as exl2k_chunk.offset16 */
     exl2k_u32 sizes;        /* of its first four chunks, a byte each, in units of 16 bytes */
     exl2k_u16 chunk, count; /* its chunks: [chunk, chunk + count) */
     exl2k_u16 row;          /* of its first chunk, as exl2k_chunk.row */
     exl2k_u16 unused;
-} exl2k_share;
+} exl2k_slice;
 
 typedef struct exl2k_part {
     exl2k_u64 base;       /* strip 0 */
@@ -64,7 +64,7 @@ typedef struct exl2k_part {
     exl2k_u32 columns;    /* real ones; a strip may have more, which are never stored */
     exl2k_u32 chunk_count;
     exl2k_u32 first;      /* strip of the matrix where this part begins; interleaved: 0 */
-    exl2k_share share[EXL2K_WAYS_MAX + 1];
+    exl2k_slice slice[EXL2K_SLICES_MAX + 1];
 } exl2k_part;
 
 /* Parts one after the other, or (interleaved) strip i of part 0 before strip i of part 1. */
@@ -72,7 +72,7 @@ typedef struct exl2k_matrix {
     exl2k_part part[EXL2K_PARTS_MAX];
     exl2k_u32 parts, interleaved;
     exl2k_u32 strips;     /* of all parts */
-    exl2k_u32 ways;       /* slices: warps that share a strip */
+    exl2k_u32 slices;       /* slices: warps that share a strip */
     exl2k_u32 rest;       /* 1: a part may have chunks that are left */
     exl2k_u32 rows;       /* packed rows of real inputs */
     exl2k_u32 widths;     /* bit EXL2K_Wn: chunks of this width occur */

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     if (row >= exl2k_load(a.rows_at)) {
         return;
     }
-    u64 source = a.draws ? exl2k_load(a.draws + row * sizeof(exl2k_draw)) : row;
+    u64 source = a.samplings ? exl2k_load(a.samplings + row * sizeof(exl2k_sampling)) : row;
     u64 from = a.residual + source * a.residual_pitch * 4, to = a.out + (u64)row * a.out_pitch * 2;
     bool stage = a.hidden <= EXL2K_NORM_STAGED;
     f32 square = 0.0f;

@@ -1,12 +1,12 @@
 /* norm_args.h: arguments of the plain norm (where a pass has many rows, and before the head) and of the RoPE table.
-   takes: step_args.h.
+   takes: pass_args.h.
    gives: exl2k_norm_args, exl2k_rope_args.
    owns:  nothing.
    next:  norm.cu */
 #ifndef EXL2K_NORM_ARGS_H
 #define EXL2K_NORM_ARGS_H
 
-#include "step_args.h"
+#include "pass_args.h"
 
 #define EXL2K_NORM_THREADS 256
 #define EXL2K_NORM_STAGED 16384 /* wider rows are written without a detour through shared memory */
@@ -15,7 +15,7 @@
 typedef struct exl2k_norm_args {
     exl2k_u64 rows_at;  /* u32 in device memory: rows of the launch that are there */
     exl2k_u64 residual; /* f32 [rows, residual_pitch] */
-    exl2k_u64 draws;    /* exl2k_draw: row i is row draws[i].row of the residual; 0: row i */
+    exl2k_u64 samplings;    /* exl2k_sampling: row i is row samplings[i].row of the residual; 0: row i */
     exl2k_u64 weight;   /* f32 [hidden] */
     exl2k_u64 out;      /* fp16 [rows, out_pitch] */
     exl2k_u64 map;      /* u16 [hidden]; 0: identity */

@@ -1,6 +1,6 @@
 /* sample.cu: logits -> tokens: keys of blocks (and penalty and bias), then weights, filters and the draw.
-   takes: sample_args.h: logits of the head's rows, exl2k_draw of each.
-   gives: exl2k_sample_keys, exl2k_sample_draw.
+   takes: sample_args.h: logits of the head's rows, exl2k_sampling of each.
+   gives: exl2k_sample_keys, exl2k_sample_token.
    owns:  nothing.
    next:  attend_args.h
 
@@ -11,36 +11,36 @@
 
 /* ---- what both kernels look up ---- */
 
-EXL2K_FN void exl2k_load_draw(const exl2k_sample_args *a, exl2k_draw *to)
+EXL2K_FN void exl2k_load_draw(const exl2k_sample_args *a, exl2k_sampling *to)
 {
-    if (threadIdx.x < sizeof(exl2k_draw) / 4) {
-        ((u32 *)to)[threadIdx.x] = exl2k_load(a->draws + blockIdx.y * sizeof(exl2k_draw) + 4 * threadIdx.x);
+    if (threadIdx.x < sizeof(exl2k_sampling) / 4) {
+        ((u32 *)to)[threadIdx.x] = exl2k_load(a->samplings + blockIdx.y * sizeof(exl2k_sampling) + 4 * threadIdx.x);
     }
     __syncthreads();
 }
 
-EXL2K_FN u32 exl2k_draw_count(const exl2k_sample_args *a)
+EXL2K_FN u32 exl2k_logit_count(const exl2k_sample_args *a)
 {
-    return exl2k_load((u64)&((const exl2k_step *)a->step)->draw_count);
+    return exl2k_load((u64)&((const exl2k_pass *)a->pass)->logit_count);
 }
 
 /* Word 1 of exl2k_row is the position, 3 are the flags. */
-EXL2K_FN u32 exl2k_row_word(const exl2k_sample_args *a, const exl2k_draw *d, u32 word)
+EXL2K_FN u32 exl2k_row_word(const exl2k_sample_args *a, const exl2k_sampling *d, u32 word)
 {
     return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 4 * word);
 }
 
-EXL2K_FN bool exl2k_has_penalty(const exl2k_draw *d) { return d->penalty != 1.0f && d->history_count > 0; }
+EXL2K_FN bool exl2k_has_penalty(const exl2k_sampling *d) { return d->penalty != 1.0f && d->history_count > 0; }
 
-EXL2K_FN bool exl2k_is_adjusted(const exl2k_draw *d)
+EXL2K_FN bool exl2k_is_adjusted(const exl2k_sampling *d)
 {
-    return d->use == EXL2K_DRAW && (exl2k_has_penalty(d) || d->bias_count > 0 || d->mask != 0);
+    return d->use == EXL2K_SAMPLE && (exl2k_has_penalty(d) || d->bias_count > 0 || d->mask != 0);
 }
 
 /* Does the draw need the sum of all weights at its own temperature? */
-EXL2K_FN bool exl2k_needs_sums(const exl2k_draw *d)
+EXL2K_FN bool exl2k_needs_sums(const exl2k_sampling *d)
 {
-    return d->use == EXL2K_DRAW && !(d->flags & EXL2K_GREEDY) && d->top_k == 0
+    return d->use == EXL2K_SAMPLE && !(d->flags & EXL2K_GREEDY) && d->top_k == 0
         && ((d->flags & EXL2K_TOP_P) || d->least_weight <= 1);
 }
 
@@ -121,7 +121,7 @@ EXL2K_FN bool exl2k_set_bit(u32 *bits, u32 i)
     return !(atomicOr(&bits[i / 32], bit) & bit);
 }
 
-EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count)
+EXL2K_FN void exl2k_penalise(const exl2k_sampling *d, exl2k_adjust_work *w, u32 first, u32 count)
 {
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < d->history_count; i += EXL2K_SAMPLE_THREADS) {
@@ -133,7 +133,7 @@ EXL2K_FN void exl2k_penalise(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
     }
 }
 
-EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 first, u32 count, u32 step)
+EXL2K_FN void exl2k_add_bias(const exl2k_sampling *d, exl2k_adjust_work *w, u32 first, u32 count, u32 step)
 {
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < d->bias_count; i += step) {
@@ -145,7 +145,7 @@ EXL2K_FN void exl2k_add_bias(const exl2k_draw *d, exl2k_adjust_work *w, u32 firs
 }
 
 /* Four bits: which of the thread's n-th four tokens may be drawn. */
-EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_draw *d, u32 n)
+EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_sampling *d, u32 n)
 {
     u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
     return d->mask && id < a->vocab ? exl2k_load(d->mask + id / 32 * 4ull) >> (id & 31) : 15;
@@ -153,7 +153,7 @@ EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_draw *d, u32 
 
 /* Mask, penalty and bias. A token that the bias list names twice gets its sums in the order of the list: by one
    thread. */
-EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2k_adjust_work *w,
+EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_sampling *d, exl2k_adjust_work *w,
                            u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     u32 first = blockIdx.x * EXL2K_SAMPLE_CHUNK, count = exl2k_min(a->vocab - first, EXL2K_SAMPLE_CHUNK);
@@ -202,12 +202,12 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_draw *d, exl2
 extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_keys(exl2k_sample_args a)
 {
     __shared__ exl2k_adjust_work w;
-    __shared__ exl2k_draw d;
+    __shared__ exl2k_sampling d;
     u32 bits[EXL2K_CHUNK_FOURS][4];
     exl2k_dependency_release();
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
-    u32 count = exl2k_draw_count(&a);
+    u32 count = exl2k_logit_count(&a);
     exl2k_load_draw(&a, &d);
     if (blockIdx.y >= count) {
         return;
@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     }
 }
 
-/* ---- exl2k_sample_draw ---- */
+/* ---- exl2k_sample_token ---- */
 
 EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 set, int top_key, f32 slope)
 {
@@ -283,7 +283,7 @@ EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curv
 }
 
 /* The likeliest tokens, in order, into the result. */
-EXL2K_STEP u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
+EXL2K_NOINLINE u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
 {
     exl2k_keep_first(exl2k_min(wanted, EXL2K_ALTS_MAX), false);
     u32 begin, end;
@@ -324,22 +324,22 @@ EXL2K_STEP u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
 }
 
 /* The drawn token: steps 4 to 8 of the chain; sum: of all weights, where exl2k_needs_sums. */
-EXL2K_STEP u32 exl2k_pick(u64 sum, u64 bins)
+EXL2K_NOINLINE u32 exl2k_pick(u64 sum, u64 bins)
 {
-    const exl2k_draw *d = &exl2k_w.draw;
+    const exl2k_sampling *d = &exl2k_w.draw;
     u64 random = exl2k_random(d->seed, d->position), least_weight = d->least_weight;
     bool top_p = d->flags & EXL2K_TOP_P;
     if (d->top_k == 0 && !top_p && least_weight <= 1) {
         return exl2k_draw_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
     }
     if (d->top_k == 0 && top_p) {
-        exl2k_keep_nucleus(bins, sum, d->share, least_weight);
+        exl2k_keep_nucleus(bins, sum, d->top_p, least_weight);
     } else if (d->top_k == 0) {
         exl2k_collect(exl2k_least_key(least_weight, EXL2K_SAMPLE_BINS), EXL2K_KEY_INF, true);
     } else {
         exl2k_keep_first(d->top_k, true);
         if (top_p) {
-            exl2k_keep_share(exl2k_items_sum(), d->share);
+            exl2k_keep_share(exl2k_items_sum(), d->top_p);
         }
         exl2k_keep_weighty(least_weight);
     }
@@ -347,9 +347,9 @@ EXL2K_STEP u32 exl2k_pick(u64 sum, u64 bins)
 }
 
 /* The row goes on behind `position`, or ends. */
-EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32 token, u32 position)
+EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_sampling *d, u32 token, u32 position)
 {
-    exl2k_draw *to = (exl2k_draw *)a->draws + blockIdx.y;
+    exl2k_sampling *to = (exl2k_sampling *)a->samplings + blockIdx.y;
     exl2k_row *row = (exl2k_row *)a->rows + d->row;
     bool done = token == EXL2K_NO_TOKEN || d->left <= 1;
     if (d->history_size > 0 && token != EXL2K_NO_TOKEN) {
@@ -365,12 +365,12 @@ EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_draw *d, u32
 }
 
 /* What all rows of a pass share. */
-typedef struct exl2k_pass { u32 ticket, count; } exl2k_pass;
+typedef struct exl2k_pass_counts { u32 ticket, count; } exl2k_pass_counts;
 
 /* Counts the row, and hands the result over. One thread, after a barrier; the others' parts are in the result. */
-EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl2k_pass pass, u32 token)
+EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl2k_pass_counts pass, u32 token)
 {
-    exl2k_step *step = (exl2k_step *)a->step;
+    exl2k_pass *step = (exl2k_pass *)a->pass;
     u32 before = atomicInc(&step->sampled, pass.count - 1);
     __threadfence_system();
     *(volatile u64 *)&result->stamp = token | (u64)(pass.ticket + 1) << 32;
@@ -381,10 +381,10 @@ EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl
 
 /* Everything behind the sums; by the CTA of the row that came last. */
 EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view &raw, const exl2k_row_view &own,
-                               u64 best, exl2k_pass pass, u32 position)
+                               u64 best, exl2k_pass_counts pass, u32 position)
 {
-    const exl2k_draw *d = &exl2k_w.draw;
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_MARKS) * a->rows_max + blockIdx.y;
+    const exl2k_sampling *d = &exl2k_w.draw;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_RESULT_SETS) * a->rows_max + blockIdx.y;
     bool any = raw.curve.top_key != EXL2K_KEY_NONE;
     u32 token = EXL2K_NO_TOKEN, alts = 0;
     u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
@@ -408,7 +408,7 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
         result->top_key = raw.curve.top_key;
         result->logit = logit;
         result->alt_count = alts;
-        if (d->use == EXL2K_DRAW && (d->flags & EXL2K_ADVANCE)) {
+        if (d->use == EXL2K_SAMPLE && (d->flags & EXL2K_ADVANCE)) {
             exl2k_advance(a, d, token, position);
         }
         exl2k_finish(a, result, pass, token);
@@ -416,9 +416,9 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
 }
 
 /* A row that ended in an earlier pass. */
-EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, exl2k_pass pass)
+EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, exl2k_pass_counts pass)
 {
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_MARKS) * a->rows_max + blockIdx.y;
+    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_RESULT_SETS) * a->rows_max + blockIdx.y;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         result->sum = 0;
         result->top_key = EXL2K_KEY_NONE;
@@ -441,7 +441,7 @@ EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a)
     return exl2k_w.counter == gridDim.x - 1;
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_sample_draw(exl2k_sample_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_sample_token(exl2k_sample_args a)
 {
     u32 bits[EXL2K_CHUNK_FOURS][4];
     u64 sums[2] = { 0, 0 };
@@ -450,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_dependency_wait();
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
-    exl2k_pass pass = { exl2k_load((u64)&((const exl2k_step *)a.step)->ticket), exl2k_draw_count(&a) };
+    exl2k_pass_counts pass = { exl2k_load((u64)&((const exl2k_pass *)a.pass)->ticket), exl2k_logit_count(&a) };
     if (threadIdx.x < 8) {
         exl2k_eighth[threadIdx.x] = exl2k_eighths[threadIdx.x];
     }

@@ -10,7 +10,7 @@
 
 /* The smallest key that weighs at least `weight`, which is at most 2^40, and lies in a bin up to `bin`. Every warp
    probes 32 keys a round. */
-EXL2K_STEP int exl2k_least_key(u64 weight, u32 bin)
+EXL2K_NOINLINE int exl2k_least_key(u64 weight, u32 bin)
 {
     exl2k_curve curve = exl2k_w.view.curve;
     u32 low = (u32)EXL2K_KEY_LEAST, high = (u32)curve.top_key;
@@ -70,7 +70,7 @@ EXL2K_FN int exl2k_reach_many(u32 k)
 }
 
 /* The first k tokens in order, or all that are allowed if they are fewer; k > 0. */
-EXL2K_STEP void exl2k_keep_first(u32 k, bool weighted)
+EXL2K_NOINLINE void exl2k_keep_first(u32 k, bool weighted)
 {
     int least = EXL2K_KEY_NONE;
     if (k <= EXL2K_SAMPLE_THREADS / 2) {
@@ -222,7 +222,7 @@ EXL2K_FN void exl2k_draw_within(int cut, u32 last, u32 block, u64 target)
 }
 
 /* Over the row, by the sums of blocks, which hold the survivors only: keys above the cut, or equal and id <= last. */
-EXL2K_STEP u32 exl2k_draw_blocks(int cut, u32 last, u64 random)
+EXL2K_NOINLINE u32 exl2k_draw_blocks(int cut, u32 last, u64 random)
 {
     u32 begin, end;
     u64 own = 0, sums = exl2k_w.view.sums;

@@ -1,7 +1,7 @@
 /* sample_select.cuh: the tokens of a row as items in order, and prefixes of that order, by one CTA.
    takes: sample_weight.cuh; the row's keys of blocks.
    gives: exl2k_w, exl2k_view_set, exl2k_collect, exl2k_items_sum, exl2k_prefix, sums and scans over the CTA.
-   owns:  exl2k_w: the shared memory of exl2k_sample_draw.
+   owns:  exl2k_w: the shared memory of exl2k_sample_token.
    next:  sample_bins.cuh
 
    Survivors of filters are always a prefix of the order (logit descending, id ascending), so a key and a number say it
@@ -18,7 +18,7 @@
 #define EXL2K_BLOCKS_MAX (2 * EXL2K_LIST_MAX)
 #define EXL2K_TIES_ALL EXL2K_ALL
 #define EXL2K_SAMPLE_WARPS (EXL2K_SAMPLE_THREADS / 32)
-#define EXL2K_STEP static __device__ __noinline__
+#define EXL2K_NOINLINE static __device__ __noinline__
 
 enum { EXL2K_ITEMS_LIST, EXL2K_ITEMS_ROW, EXL2K_ITEMS_BLOCKS };
 
@@ -52,7 +52,7 @@ typedef struct exl2k_sample_work {
         } bins;
     };
     u64 partial[6][EXL2K_SAMPLE_WARPS], total;
-    exl2k_draw draw;
+    exl2k_sampling draw;
     exl2k_row_view view;
     exl2k_items items, kept;
     u32 alt_ids[EXL2K_ALTS_MAX];
@@ -94,7 +94,7 @@ template <u32 COUNT> EXL2K_FN void exl2k_block_sums(u64 values[COUNT])
 }
 
 /* Sum of the threads before this one; exl2k_w.total: of all. */
-EXL2K_STEP u64 exl2k_block_scan(u64 own)
+EXL2K_NOINLINE u64 exl2k_block_scan(u64 own)
 {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 sum = own, before = 0;
@@ -184,7 +184,7 @@ EXL2K_FN int exl2k_token_key(bool list, u32 i)
 
 /* Measures of the items at distances [from, a], [from, b], [from, c] to the top key; a <= b <= c. For all, in
    partial[k][0]: the measures, then the numbers. */
-EXL2K_STEP void exl2k_measure(u32 from, u32 a, u32 b, u32 c)
+EXL2K_NOINLINE void exl2k_measure(u32 from, u32 a, u32 b, u32 c)
 {
     exl2k_items items = exl2k_w.items;
     exl2k_curve curve = exl2k_w.view.curve;
@@ -313,7 +313,7 @@ EXL2K_FN u32 exl2k_walk(u32 begin, u32 end, int least, u32 span, u32 limit, u32 
 
 /* The items become the tokens with keys in [least, most], above EXL2K_KEY_NONE; with weights if the list takes them.
    If it does not, they become all of at least `least`. */
-EXL2K_STEP void exl2k_collect(int least, int most, bool weighted)
+EXL2K_NOINLINE void exl2k_collect(int least, int most, bool weighted)
 {
     u32 warp = threadIdx.x / 32, pairs = (exl2k_w.view.blocks + 1) / 2;
     u32 span = (pairs + EXL2K_SAMPLE_WARPS - 1) / EXL2K_SAMPLE_WARPS;
@@ -431,7 +431,7 @@ EXL2K_FN void exl2k_probes(const exl2k_search *s, bool logits, u32 to[3])
 /* Cuts the items to a prefix that ends at a distance in [low, high] to the top key: the shortest of which what lies
    there, `count` items, measures at least `need`; all of them do. 1 <= need. A list stays as it is; what it holds is
    lost if the items were those of the row. */
-EXL2K_STEP void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
+EXL2K_NOINLINE void exl2k_prefix_within(u64 need, u32 low, u32 high, u32 count)
 {
     exl2k_search s = { low, high, need, count };
     u32 top = (u32)exl2k_w.view.curve.top_key, rounds = 0;

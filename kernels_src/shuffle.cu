@@ -110,10 +110,10 @@ EXL2K_FN void exl2k_pairs_of_lane(u32 codes, u32 strip, u32 record, u32 lane, u3
         for (u32 side = 0; side < 2; side++) {
             u32 column = strip * 16 + side * 8 + lane / 4;
             uint2 v = exl2k_shared_load2(codes + ((record * 2 + h) * 32 + column) * EXL2K_CODES_PITCH + lane % 4 * 8);
-            pair[8 * h + side] = exl2k_permute(v.x, 0, 0x4140u);
-            pair[8 * h + side + 2] = exl2k_permute(v.x, 0, 0x4342u);
-            pair[8 * h + side + 4] = exl2k_permute(v.y, 0, 0x4140u);
-            pair[8 * h + side + 6] = exl2k_permute(v.y, 0, 0x4342u);
+            pair[8 * h + side] = exl2k_permute_bytes(v.x, 0, 0x4140u);
+            pair[8 * h + side + 2] = exl2k_permute_bytes(v.x, 0, 0x4342u);
+            pair[8 * h + side + 4] = exl2k_permute_bytes(v.y, 0, 0x4140u);
+            pair[8 * h + side + 6] = exl2k_permute_bytes(v.y, 0, 0x4342u);
         }
     }
 }
@@ -150,7 +150,7 @@ exl2k_shuffle_codes(const __grid_constant__ exl2k_shuffle_args a)
     }
     u32 pair[16];
     exl2k_pairs_of_lane(codes, strip, record, lane, pair);
-    u64 at = a.base + (u64)(blockIdx.x * 2 + strip) * a.pitch + (u64)chunk->place * 16 + record * bits * 128;
+    u64 at = a.base + (u64)(blockIdx.x * 2 + strip) * a.pitch + (u64)chunk->offset16 * 16 + record * bits * 128;
     switch (width) {
     case EXL2K_W2: exl2k_store_record<EXL2K_W2>(at, lane, pair); break;
     case EXL2K_W3: exl2k_store_record<EXL2K_W3>(at, lane, pair); break;
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(32) exl2k_shuffle_scales(const __gr
         u32 column = blockIdx.x * 16 + word / groups * 4 + i;
         value |= exl2k_level(a, group, column) << i * 4 | exl2k_level(a, group, column + 8) << (16 + i * 4);
     }
-    u64 at = a.base + (u64)blockIdx.x * a.pitch + (u64)chunk->place * 16 + chunk->records * bits * 128;
+    u64 at = a.base + (u64)blockIdx.x * a.pitch + (u64)chunk->offset16 * 16 + chunk->records * bits * 128;
     exl2k_store(at + word * 4, value);
 }
 

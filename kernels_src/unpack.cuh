@@ -148,7 +148,7 @@ template <bool RAW> EXL2K_FN void exl2k_decode3(const u32 *w, u32 j, u32 a[4])
 
 template <bool RAW> EXL2K_FN void exl2k_decode4(const u32 *w, u32 j, u32 a[4])
 {
-    u32 swapped = exl2k_permute(w[j], 0, 0x2301u);
+    u32 swapped = exl2k_permute_bytes(w[j], 0, 0x2301u);
     a[0] = exl2k_field<4, 2, RAW>(w[j]);
     a[1] = exl2k_field<4, 6, RAW>(w[j]);
     a[2] = exl2k_field<4, 2, RAW>(swapped);

@@ -138,7 +138,7 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
     uint32_t *zeros = take(s->rows * s->heads * 4); /* heads: at least kv_heads * tiles of heads */
     memset(zeros, 0, s->rows * s->heads * 4);
-    s->step = rig_buffer_make(sizeof(exl2k_step));
+    s->step = rig_buffer_make(sizeof(exl2k_pass));
     s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
     s->tables = rig_buffer_of(s->table, ATTEND_SEQUENCES * s->table_pitch * 4);
     s->inputs = rig_buffer_make(inputs * 4);
@@ -213,7 +213,7 @@ static void attend_scene_free(attend_scene *s)
 static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uint64_t pages)
 {
     exl2k_attend_args a = {
-        .step = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
+        .pass = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
         .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
@@ -276,7 +276,7 @@ static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
         }
         r += rows;
     }
-    exl2k_step step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles,
+    exl2k_pass step = { .row_count = s->present < count ? s->present : count, .tile_count = tiles,
                         .table_pitch = s->table_pitch, .tables = s->tables.address, .tiles = s->tiles.address };
     rig_upload(s->step, 0, &step, sizeof step);
     rig_upload(s->rows_at, 0, s->row + first, count * sizeof *s->row);
@@ -326,7 +326,7 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
                   EXL2K_ATTEND_THREADS, 0, &natural, false);
     if (ordered) {
-        attend_launch(&m->store, "exl2k_attend_order", tiles, EXL2K_ORDER_PARTS, 1, 256, 0, &a, false);
+        attend_launch(&m->store, "exl2k_attend_permute", tiles, EXL2K_PERMUTE_PARTS, 1, 256, 0, &a, false);
     }
 }
 

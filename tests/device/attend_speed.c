@@ -146,7 +146,7 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
     }
     attend_scene_make(&s, sh->heads, sh->kv_heads, sh->dim, sequences, ATTEND_UNWRITTEN);
     uint32_t splits = exl2__min32((context - 1) / split_tokens + 1, EXL2K_SPLITS_MAX);
-    splits = context <= EXL2K_SPLIT_ALONE ? 1 : splits;
+    splits = context <= EXL2K_SPLIT_SINGLE ? 1 : splits;
     for (s.splits = 1; s.splits < splits; s.splits *= 2) {
     }
     s.early = early;

@@ -50,7 +50,7 @@ static void *fake_model_at(uint64_t address, uint64_t bytes)
 }
 
 /* Where the row's sequence keeps its token of a position. */
-static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_step *step, const exl2k_row *row,
+static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_pass *step, const exl2k_row *row,
                                   uint32_t position)
 {
     uint64_t entry = (uint64_t)row->sequence * step->table_pitch + position / EXL2K_PAGE_TOKENS;
@@ -61,8 +61,8 @@ static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_st
 
 static void fake_model_attend(const exl2k_attend_args *a, uint32_t count)
 {
-    const exl2k_step *step = fake_model_at(a->step, sizeof *step);
-    struct fake_pages *pages = fake_model_pages(a->step, true);
+    const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
+    struct fake_pages *pages = fake_model_pages(a->pass, true);
     pages->address = a->pages;
     pages->page_bytes = a->page_bytes;
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
@@ -103,7 +103,7 @@ static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
 /* needed: the row's token is wanted by somebody. */
 static uint32_t fake_model_draw(uint64_t step_address, const exl2k_row *row, uint32_t vocab, bool needed)
 {
-    const exl2k_step *step = fake_model_at(step_address, sizeof *step);
+    const exl2k_pass *step = fake_model_at(step_address, sizeof *step);
     const struct fake_pages *pages = fake_model_pages(step_address, false);
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= row->position; i++) {
@@ -138,11 +138,11 @@ static void fake_model_logits(const exl2k_sample_args *a, const exl2k_row *row, 
         return;
     }
     memset(logits, 0, a->vocab * sizeof(float));
-    logits[fake_model_draw(a->step, row, a->vocab, false)] = 50;
+    logits[fake_model_draw(a->pass, row, a->vocab, false)] = 50;
 }
 
 /* As exl2k_advance of sample.cu. */
-static void fake_model_advance(exl2k_row *row, exl2k_draw *draw, uint32_t token)
+static void fake_model_advance(exl2k_row *row, exl2k_sampling *draw, uint32_t token)
 {
     if (draw->history_size > 0) {
         *(uint32_t *)fake_model_at(draw->history + 4ull * draw->history_next, 4) = token;
@@ -158,25 +158,25 @@ static void fake_model_advance(exl2k_row *row, exl2k_draw *draw, uint32_t token)
 
 static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
 {
-    exl2k_step *step = fake_model_at(a->step, sizeof *step);
-    exl2k_result *results = (exl2k_result *)(uintptr_t)a->results + step->ticket % EXL2K_MARKS * a->rows_max;
-    if (!fake_pinned((void *)(uintptr_t)a->results, EXL2K_MARKS * a->rows_max * sizeof *results)) {
+    exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
+    exl2k_result *results = (exl2k_result *)(uintptr_t)a->results + step->ticket % EXL2K_RESULT_SETS * a->rows_max;
+    if (!fake_pinned((void *)(uintptr_t)a->results, EXL2K_RESULT_SETS * a->rows_max * sizeof *results)) {
         fake_misuse("results go to memory that is not pinned");
         return;
     }
-    for (uint32_t i = 0; i < rows && i < step->draw_count; i++) {
-        exl2k_draw *draw = fake_model_at(a->draws + i * sizeof *draw, sizeof *draw);
+    for (uint32_t i = 0; i < rows && i < step->logit_count; i++) {
+        exl2k_sampling *draw = fake_model_at(a->samplings + i * sizeof *draw, sizeof *draw);
         exl2k_row *row = fake_model_at(a->rows + draw->row * sizeof *row, sizeof *row);
         uint32_t token = EXL2K_NO_TOKEN;
         bool done = row->flags & EXL2K_ROW_DONE;
         if (!done) {
             token = draw->use == EXL2K_SCORE ? draw->target
-                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(a->step, row, a->vocab, true));
+                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(a->pass, row, a->vocab, true));
         }
         if (!done && draw->use == EXL2K_SCORE) {
             fake_model_logits(a, row, i);
         }
-        if (!done && draw->use == EXL2K_DRAW && (draw->flags & EXL2K_ADVANCE)) {
+        if (!done && draw->use == EXL2K_SAMPLE && (draw->flags & EXL2K_ADVANCE)) {
             fake_model_advance(row, draw, token);
         }
         results[i] = (exl2k_result){ .sum = (uint64_t)1 << 40 };
@@ -193,7 +193,7 @@ static void fake_model_run(const char *function, const void *arguments, const un
         fake_model_attend(arguments, grid[2]);
     } else if (strcmp(function, "exl2k_copy_pages") == 0) {
         fake_model_copy(arguments, grid[1]);
-    } else if (strcmp(function, "exl2k_sample_draw") == 0) {
+    } else if (strcmp(function, "exl2k_sample_token") == 0) {
         fake_model_sample(arguments, grid[1]);
     }
 }

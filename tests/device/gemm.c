@@ -189,7 +189,7 @@ static void check_shape(uint32_t shape, uint32_t budget)
     case_close(&c);
 }
 
-/* exl2k_gemm_order: exact, and nothing behind the columns is touched. */
+/* exl2k_gemm_permute: exact, and nothing behind the columns is touched. */
 static void check_order(uint32_t columns)
 {
     enum { PITCH = 5200, LINES = 3 };

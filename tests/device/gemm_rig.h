@@ -50,8 +50,8 @@ static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl
 static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, uint32_t rows, uint32_t columns,
                        uint32_t pitch)
 {
-    exl2k_gemm_order_args a = { .values = values, .map = map, .columns = columns, .pitch = pitch };
-    rig_launch(gemm, "exl2k_gemm_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
+    exl2k_gemm_permute_args a = { .values = values, .map = map, .columns = columns, .pitch = pitch };
+    rig_launch(gemm, "exl2k_gemm_permute", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
 }
 
 #endif

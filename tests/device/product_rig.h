@@ -137,10 +137,10 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
     d->bias = bias ? p->bias : NULL;
 }
 
-#define PRODUCT_REST 32u /* added to ways: chunks that are left go by strips */
+#define PRODUCT_REST 32u /* added to slices: chunks that are left go by strips */
 
-/* Descriptor, chunk tables and room for strips on the device. Parts have been made. ways 0: the best. */
-static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32_t chunk_bytes)
+/* Descriptor, chunk tables and room for strips on the device. Parts have been made. slices 0: the best. */
+static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint32_t chunk_bytes)
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
     const exl2__cuda_form form = { (uint32_t)rig.sm_count, chunk_bytes, shared };
@@ -151,9 +151,9 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = m->part[i].desc;
     }
-    exl2__cuda_cut cut = { ways % PRODUCT_REST, ways / PRODUCT_REST };
-    cut = ways ? cut : exl2__cuda_layout_cut(descs, count, &form);
-    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways, .rest = cut.rest,
+    exl2__cuda_cut cut = { slices % PRODUCT_REST, slices / PRODUCT_REST };
+    cut = slices ? cut : exl2__cuda_layout_cut(descs, count, &form);
+    m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices, .rest = cut.rest,
                                 .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {
         product_part *p = &m->part[i];
@@ -177,7 +177,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t ways, uint32
         d->chunks = m->tables[i].address;
         d->bias = p->desc.has_bias ? m->bias[i].address : 0;
         d->chunk_count = p->layout.count;
-        memcpy(d->share, p->layout.share, sizeof d->share);
+        memcpy(d->slice, p->layout.entries, sizeof d->slice);
         p->base = count == 2 ? (i ? m->part[0].layout.bytes : 0) : at;
         at += p->layout.bytes * d->strips;
         m->device.strips += d->strips;

@@ -181,9 +181,9 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
                                       budget);
     if (ring_stages && rows == 1) {
-        l.shared += (ring_stages * ring_side - a->stages * a->side) * EXL2K_GEMV_WARPS * a->slot_bytes;
+        l.shared += (ring_stages * ring_side - a->stages * a->slot_strips) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
-        a->side = ring_side;
+        a->slot_strips = ring_side;
     }
     l.function = rows == 1 ? rig_function(&gemv1, "exl2k_gemv1") : rig_function(&gemv8, "exl2k_gemv8");
     rig_try(rig.driver.function_set(l.function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)budget), "dynamic shared memory");
@@ -263,8 +263,9 @@ static void time_model(bool units)
         for (uint32_t unit = 0; unit < UNITS && units; unit++) {
             launch one = prepare(0, unit, rows);
             double alone = time_units(unit, unit, rows, OVERLAPPED);
-            printf("    %-8s %6.2f us %5.2f TB/s   %2u ways, %u x %u x %u, block %u\n", unit_names[unit], alone,
-                   layer_bytes(unit, unit) / alone * 1e-6, one.args.matrix.ways, one.args.stages, one.args.side,
+            printf("    %-8s %6.2f us %5.2f TB/s   %2u slices, %u x %u x %u, block %u\n", unit_names[unit], alone,
+                   layer_bytes(unit, unit) / alone * 1e-6, one.args.matrix.slices,
+                   one.args.stages, one.args.slot_strips,
                    one.args.slot_bytes, one.args.block);
         }
     }

@@ -70,10 +70,10 @@ static double rho_of(const float *sums, uint32_t row, uint32_t slots, uint32_t h
 }
 
 /* The parts of c->m are made. outlier: one input is a thousand times as large. */
-static void case_open(product_case *c, uint32_t count, uint32_t ways, uint32_t chunk_bytes, uint32_t order,
+static void case_open(product_case *c, uint32_t count, uint32_t slices, uint32_t chunk_bytes, uint32_t order,
                       bool outlier)
 {
-    product_lay(&c->m, count, ways, chunk_bytes);
+    product_lay(&c->m, count, slices, chunk_bytes);
     product_pack(&c->m, &shuffle, 7, 0);
     for (uint32_t i = 0; i < count; i++) {
         c->columns += c->m.part[i].desc.out;
@@ -205,9 +205,9 @@ static void judge(const product_case *c, const char *what, result_kind kind, uin
     double *worst = bound > 1e-4 ? &worst_half : &worst_single;
     *worst = relative > *worst ? relative : *worst;
     if (!CHECK(relative <= bound)) {
-        printf("    %s of %s: %.2e > %.0e, row %u of %u, %u -> %u, %u bits first, %u ways, %u CTAs, %u bytes\n", what,
+        printf("    %s of %s: %.2e > %.0e, row %u of %u, %u -> %u, %u bits first, %u slices, %u CTAs, %u bytes\n", what,
                kind_names[kind], relative, bound, row, s->rows, c->m.in, c->columns, c->m.part[0].groups[0].bits,
-               c->m.device.ways, s->ctas, s->budget);
+               c->m.device.slices, s->ctas, s->budget);
     }
 }
 

@@ -17,7 +17,7 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
     for (uint32_t c = 0; c < p->layout.count; c++) {
         const exl2k_chunk *chunk = &p->chunks[c];
         uint32_t bits = width_bits(chunk), index = 0;
-        const uint32_t *words = strip + chunk->place * 4, *scales = words + chunk->records * bits * 32;
+        const uint32_t *words = strip + chunk->offset16 * 4, *scales = words + chunk->records * bits * 32;
         for (uint32_t row = 0; row < chunk->records * 64u; row++) {
             uint32_t packed = chunk->row * 32u + row, column0 = s * 16;
             bool there = row < chunk->halves * 32u && packed < p->desc.in;
@@ -47,11 +47,11 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
 }
 
 static void check_matrix(const rig_module *shuffle, const product_run *runs, uint32_t run_count, uint32_t out,
-                         uint32_t ways, uint32_t chunk_bytes)
+                         uint32_t slices, uint32_t chunk_bytes)
 {
     product_matrix m = { 0 };
     product_part_make(&m.part[0], runs, run_count, out, false);
-    product_lay(&m, 1, ways, chunk_bytes);
+    product_lay(&m, 1, slices, chunk_bytes);
     product_pack(&m, shuffle, 1 + product_random() % 9, 0);
     uint32_t *host = product_take(m.bytes / 4, 4), wrong = 0;
     rig_download(m.strips, 0, host, m.bytes);
@@ -59,7 +59,8 @@ static void check_matrix(const rig_module *shuffle, const product_run *runs, uin
         wrong += check_strip(&m.part[0], host + (size_t)s * m.part[0].layout.bytes / 4, s);
     }
     if (!CHECK_INT(wrong, 0)) {
-        printf("    %u runs from %u bits, %u rows, %u outputs, %u ways\n", run_count, runs[0].bits, m.in, out, ways);
+        printf("    %u runs from %u bits, %u rows, %u outputs, %u slices\n", run_count, runs[0].bits, m.in, out,
+               slices);
     }
     free(host);
     product_free(&m);

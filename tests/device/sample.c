@@ -15,10 +15,10 @@ typedef struct bench {
     rig_module module;
     uint32_t vocab, stride;
     float *logits; /* [ROWS, stride] */
-    rig_buffer step, rows, draws, device_logits, adjusted, keys, sums, states, bins, results, history, bias, masks;
+    rig_buffer step, rows, samplings, device_logits, adjusted, keys, sums, states, bins, results, history, bias, masks;
 } bench;
 
-static exl2k_result host_results[EXL2K_MARKS * ROWS];
+static exl2k_result host_results[EXL2K_RESULT_SETS * ROWS];
 static uint64_t random_state = 11;
 
 static bench bench_open(const rig_module *module, uint32_t vocab)
@@ -28,11 +28,11 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
     exl2k_sample_state zeros[ROWS] = { 0 };
     static const exl2k_sample_bins bins[ROWS];
     exl2k_row rows[ROWS] = { 0 };
-    exl2k_step step = { 0 };
+    exl2k_pass step = { 0 };
     b.logits = take((size_t)ROWS * b.stride * sizeof *b.logits);
     b.step = rig_buffer_of(&step, sizeof step);
     b.rows = rig_buffer_of(rows, sizeof rows);
-    b.draws = rig_buffer_make(ROWS * sizeof(exl2k_draw));
+    b.samplings = rig_buffer_make(ROWS * sizeof(exl2k_sampling));
     b.device_logits = rig_buffer_make(ROWS * b.stride * 4ull);
     b.adjusted = rig_buffer_make(ROWS * b.stride * 4ull);
     b.keys = rig_buffer_make(ROWS * 2 * blocks * 4);
@@ -48,7 +48,7 @@ static bench bench_open(const rig_module *module, uint32_t vocab)
 
 static void bench_close(bench *b)
 {
-    rig_buffer *all[] = { &b->step, &b->rows, &b->draws, &b->device_logits, &b->adjusted, &b->keys, &b->sums,
+    rig_buffer *all[] = { &b->step, &b->rows, &b->samplings, &b->device_logits, &b->adjusted, &b->keys, &b->sums,
                           &b->states, &b->bins, &b->results, &b->history, &b->bias, &b->masks };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
@@ -58,19 +58,19 @@ static void bench_close(bench *b)
 
 static void launch(const bench *b, uint32_t rows)
 {
-    exl2k_sample_args a = { .step = b->step.address, .rows = b->rows.address, .draws = b->draws.address,
+    exl2k_sample_args a = { .pass = b->step.address, .rows = b->rows.address, .samplings = b->samplings.address,
                             .logits = b->device_logits.address, .adjusted = b->adjusted.address,
                             .keys = b->keys.address, .sums = b->sums.address, .states = b->states.address,
                             .bins = b->bins.address,
                             .results = b->results.address, .vocab = b->vocab, .stride = b->stride, .rows_max = ROWS };
     uint32_t chunks = exl2__cuda_sample_chunks(b->vocab);
     rig_launch(&b->module, "exl2k_sample_keys", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
-    rig_launch(&b->module, "exl2k_sample_draw", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
+    rig_launch(&b->module, "exl2k_sample_token", chunks, rows, EXL2K_SAMPLE_THREADS, 0, &a, sizeof a);
 }
 
 static uint32_t ticket_of(const bench *b)
 {
-    exl2k_step step;
+    exl2k_pass step;
     rig_download(b->step, 0, &step, sizeof step);
     CHECK_INT(step.sampled, 0);
     return step.ticket;
@@ -124,12 +124,12 @@ static void upload_row(const bench *b, const wanted_row *w, uint32_t index)
                                .bias = b->bias.address + index * BIASES * sizeof(exl2k_bias),
                                .mask = w->row.mask ? b->masks.address + index * sizeof w->mask : 0,
                                .history_size = HISTORY };
-    exl2k_draw draw = exl2__cuda_sample_draw(&w->row, &lists, false, 0);
+    exl2k_sampling draw = exl2__cuda_sample_draw(&w->row, &lists, false, 0);
     exl2k_bias bias[BIASES];
     for (uint32_t i = 0; i < BIASES; i++) {
         bias[i] = (exl2k_bias){ (uint32_t)w->bias[i].token, w->bias[i].add };
     }
-    rig_upload(b->draws, index * sizeof draw, &draw, sizeof draw);
+    rig_upload(b->samplings, index * sizeof draw, &draw, sizeof draw);
     rig_upload(b->history, index * HISTORY * 4, w->history, sizeof w->history);
     rig_upload(b->bias, index * sizeof bias, bias, sizeof bias);
     rig_upload(b->masks, index * sizeof w->mask, w->mask, sizeof w->mask);
@@ -175,7 +175,7 @@ static void compare_all(const bench *b)
     };
     static wanted_row rows[ROWS];
     cases[16].greedy = cases[17].greedy = true;
-    exl2k_step step = { .draw_count = ROWS, .ticket = ticket_of(b) };
+    exl2k_pass step = { .logit_count = ROWS, .ticket = ticket_of(b) };
     rig_upload(b->step, 0, &step, sizeof step);
     rig_upload(b->device_logits, 0, b->logits, ROWS * b->stride * 4ull);
     for (uint32_t first = 0; first < EXL2__COUNT(cases); first += 5) { /* overlapping: other kinds of rows each time */
@@ -189,8 +189,8 @@ static void compare_all(const bench *b)
         CHECK_INT(ticket_of(b), ticket + 2);
         rig_download(b->results, 0, host_results, sizeof host_results);
         for (uint32_t i = 0; i < ROWS; i++) {
-            const exl2k_result *got = &host_results[ticket % EXL2K_MARKS * ROWS + i];
-            const exl2k_result *again = &host_results[(ticket + 1) % EXL2K_MARKS * ROWS + i];
+            const exl2k_result *got = &host_results[ticket % EXL2K_RESULT_SETS * ROWS + i];
+            const exl2k_result *again = &host_results[(ticket + 1) % EXL2K_RESULT_SETS * ROWS + i];
             CHECK_INT(got->stamp >> 32, ticket + 1);
             CHECK_INT(again->stamp - got->stamp, 1ll << 32);
             CHECK(got->sum == again->sum && got->alt_count == again->alt_count);
@@ -244,7 +244,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
     enum { PASSES = 24, SIZE = 8 };
     bench b = bench_open(module, 5000);
     static wanted_row rows[2];
-    exl2k_step step = { .draw_count = 2 };
+    exl2k_pass step = { .logit_count = 2 };
     uint32_t tokens[2][PASSES];
     exl2k_row state[ROWS] = { { 0, 100, 0, 0 }, { 0, 7, 1, 0 } };
     for (uint32_t r = 0; r < 2; r++) {
@@ -274,8 +274,8 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
     }
     for (uint32_t r = 0; r < 2; r++) {
         exl2__cuda_lists lists = { .history = b.history.address + r * HISTORY * 4, .history_size = SIZE };
-        exl2k_draw draw = exl2__cuda_sample_draw(&rows[r].row, &lists, true, r == 0 ? PASSES - 4 : 1000);
-        rig_upload(b.draws, r * sizeof draw, &draw, sizeof draw);
+        exl2k_sampling draw = exl2__cuda_sample_draw(&rows[r].row, &lists, true, r == 0 ? PASSES - 4 : 1000);
+        rig_upload(b.samplings, r * sizeof draw, &draw, sizeof draw);
     }
     rig_upload(b.step, 0, &step, sizeof step);
     rig_upload(b.rows, 0, state, sizeof state);
@@ -286,8 +286,8 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
         rig_download(b.rows, 0, state, sizeof state);
         for (uint32_t r = 0; r < 2; r++) {
             uint32_t wanted = pass < end[r] ? tokens[r][pass] : EXL2K_NO_TOKEN, moves = exl2__min32(pass + 1, end[r]);
-            CHECK_INT((uint32_t)host_results[pass % EXL2K_MARKS * ROWS + r].stamp, wanted);
-            CHECK_INT(host_results[pass % EXL2K_MARKS * ROWS + r].stamp >> 32, pass + 1);
+            CHECK_INT((uint32_t)host_results[pass % EXL2K_RESULT_SETS * ROWS + r].stamp, wanted);
+            CHECK_INT(host_results[pass % EXL2K_RESULT_SETS * ROWS + r].stamp >> 32, pass + 1);
             CHECK_INT(state[r].position, (r == 0 ? 100u : 7u) + moves);
             CHECK_INT(state[r].token, tokens[r][moves - 1]);
             CHECK_INT(state[r].flags, pass + 1 >= end[r] ? EXL2K_ROW_DONE : 0);
@@ -304,7 +304,7 @@ static void time_rows(const rig_module *module, uint32_t vocab, const char *what
     enum { REPEATS = 50 };
     bench b = bench_open(module, vocab);
     static wanted_row w;
-    exl2k_step step = { .draw_count = rows };
+    exl2k_pass step = { .logit_count = rows };
     double best = 1e30;
     for (uint32_t r = 0; r < rows; r++) {
         fill_logits(b.logits + (size_t)r * b.stride, vocab, spread, r + 1);

@@ -71,7 +71,7 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
                                                 : exl2__bits_float((uint32_t)halves[i] << 16);
         }
     }
-    exl2k_step step = { .row_count = ROWS };
+    exl2k_pass step = { .row_count = ROWS };
     exl2k_row rows[LAUNCHED] = { { .token = 3 }, { .token = TOKENS - 1 }, { .token = TOKENS },
                                  { .token = 3, .flags = EXL2K_ROW_DONE }, { .token = 0 } };
     rig_buffer b[] = {
@@ -81,7 +81,7 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
         rig_buffer_of(map, hidden * 2), rig_buffer_of(weight, hidden * 4),
         rig_buffer_make(LAUNCHED * SLOTS_PITCH * 4),
     };
-    exl2k_embed_args a = { .step = b[0].address, .rows = b[1].address, .table = b[2].address, .residual = b[3].address,
+    exl2k_embed_args a = { .pass = b[0].address, .rows = b[1].address, .table = b[2].address, .residual = b[3].address,
                            .out = b[4].address, .map = permuted ? b[5].address : 0, .weight = b[6].address,
                            .sums = b[7].address, .table_rows = TOKENS, .hidden = hidden, .kind = kind,
                            .residual_pitch = pitch, .out_pitch = pitch, .slots_pitch = SLOTS_PITCH, .slots = SLOTS };
@@ -124,21 +124,21 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
     uint32_t pitch = (hidden + 63) / 64 * 64 + 32, present = ROWS, wrong = 0;
     float *residual = random_floats((size_t)LAUNCHED * pitch, 3), *weight = random_floats(hidden, 2);
     uint16_t *map = random_order(hidden);
-    exl2k_draw draws[LAUNCHED] = { { .row = 6 }, { .row = 0 }, { .row = 3 }, { .row = 3 }, { .row = 5 } };
+    exl2k_sampling samplings[LAUNCHED] = { { .row = 6 }, { .row = 0 }, { .row = 3 }, { .row = 3 }, { .row = 5 } };
     const float eps = 1e-5f;
     residual[7] = 3000; /* one element far out */
     rig_buffer b[] = {
         rig_buffer_of(&present, 4), rig_buffer_of(residual, (size_t)LAUNCHED * pitch * 4),
-        rig_buffer_of(draws, sizeof draws),
+        rig_buffer_of(samplings, sizeof samplings),
         rig_buffer_of(weight, hidden * 4), rig_buffer_make(LAUNCHED * pitch * 2ull), rig_buffer_of(map, hidden * 2),
     };
-    exl2k_norm_args a = { .rows_at = b[0].address, .residual = b[1].address, .draws = picked ? b[2].address : 0,
+    exl2k_norm_args a = { .rows_at = b[0].address, .residual = b[1].address, .samplings = picked ? b[2].address : 0,
                           .weight = b[3].address, .out = b[4].address, .map = permuted ? b[5].address : 0,
                           .hidden = hidden, .residual_pitch = pitch, .out_pitch = pitch, .eps = eps };
     rig_launch(m, "exl2k_norm", LAUNCHED, 1, EXL2K_NORM_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[4]);
     for (uint32_t r = 0; r < ROWS; r++) {
-        const float *x = residual + (size_t)(picked ? draws[r].row : r) * pitch;
+        const float *x = residual + (size_t)(picked ? samplings[r].row : r) * pitch;
         double square = 0;
         for (uint32_t n = 0; n < hidden; n++) {
             square += (double)x[n] * (double)x[n];
@@ -253,8 +253,8 @@ static void test_join(const rig_module *m, uint32_t count, bool permuted)
     from[count + 1] = 400; /* beyond fp16 */
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * 2 * count * 4), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
-    exl2k_join_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, 0, count, pitch };
-    rig_launch(m, "exl2k_join", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
+    exl2k_silu_mul_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, 0, count, pitch };
+    rig_launch(m, "exl2k_silu_mul", ROWS, 1, EXL2K_GATHER_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[2]);
     for (uint32_t r = 0; r < ROWS; r++) {
         for (uint32_t n = 0; n < count; n++) {

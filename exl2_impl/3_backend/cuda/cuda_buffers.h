@@ -41,14 +41,14 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
     uint32_t page_bytes; /* of one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
-    exl2k_result *results; /* [EXL2K_MARKS, L] pinned: of the last marks, by their numbers' lowest bits; */
-    exl2__cuda_event *marks[EXL2K_MARKS]; /* they are there */
+    exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned: of the last marks, by their numbers' lowest bits; */
+    exl2__cuda_event *marks[EXL2K_RESULT_SETS]; /* they are there */
 } exl2__cuda_buffers;
 
 /* The pass that was begun, as launches see it. */
 typedef struct exl2__cuda_pass {
-    uint64_t steps;      /* exl2k_step, one for each group of logit rows, at least one */
-    uint64_t rows, draws, copies;
+    uint64_t steps;      /* exl2k_pass, one for each group of logit rows, at least one */
+    uint64_t rows, samplings, copies;
     uint64_t masks;      /* one for each row that has one, aligned to 16 bytes */
     uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
     uint32_t longest;    /* tokens that the row with the longest context sees */
@@ -85,10 +85,10 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_FIXED_ROWS), sequences = p->sequences_max;
     uint64_t group = p->shape.heads / p->shape.kv_heads;
-    uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_step) + rows * sizeof(exl2k_row);
+    uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_pass) + rows * sizeof(exl2k_row);
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
-    bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_draw);
+    bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
     bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
     bytes += sequences * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
     return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);

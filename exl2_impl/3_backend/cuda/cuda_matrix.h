@@ -37,7 +37,7 @@ typedef struct exl2__cuda_region {
 
 /* How strips are shared out. */
 typedef struct exl2__cuda_cut {
-    uint32_t ways;
+    uint32_t slices;
     uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
 } exl2__cuda_cut;
 
@@ -54,8 +54,8 @@ typedef struct exl2__cuda_layout {
     uint64_t slice_bytes_max;
     uint32_t chunk_bytes_max;   /* of the chunks there are */
     uint32_t widths;            /* bit EXL2K_Wn */
-    uint16_t slice[EXL2K_WAYS_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
-    exl2k_share share[EXL2K_WAYS_MAX + 1]; /* of exl2k_part; where chunks are */
+    uint16_t slice[EXL2K_SLICES_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
+    exl2k_slice entries[EXL2K_SLICES_MAX + 1]; /* of exl2k_part; where chunks are */
     uint32_t left;              /* chunks behind those of the slices */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
@@ -129,7 +129,7 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
                                     uint32_t records)
 {
     uint16_t unused[8], *group_of = l->chunks ? l->group_of[l->count] : unused;
-    exl2k_chunk chunk = { .place = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
+    exl2k_chunk chunk = { .offset16 = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
                           .records = (exl2k_u8)records, .by_half = region->by_half };
     uint32_t there = (uint32_t)exl2__div_up(region->rows, EXL2__CUDA_HALF_ROWS) - 2 * first;
     chunk.row = (exl2k_u16)((region->row + first * EXL2__CUDA_RECORD_ROWS) / EXL2__CUDA_HALF_ROWS);
@@ -176,7 +176,7 @@ static uint32_t exl2__cuda_pieces_all(const exl2__cuda_layout *l, uint32_t most)
 /* Chunks that slices do not have, of `chunks` of a strip. */
 static inline uint32_t exl2__cuda_left(exl2__cuda_cut cut, uint32_t chunks)
 {
-    return cut.rest && chunks >= cut.ways ? chunks % cut.ways : 0;
+    return cut.rest && chunks >= cut.slices ? chunks % cut.slices : 0;
 }
 
 /* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
@@ -185,7 +185,7 @@ static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
     uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
     for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
         uint32_t chunks = exl2__cuda_pieces_all(l, most), left = exl2__cuda_left(l->cut, chunks);
-        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.ways) + left) *
+        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.slices) + left) *
                         (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
         if (load < least) {
             least = load;
@@ -205,7 +205,7 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     l->count = l->group = l->widths = l->chunk_bytes_max = 0;
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
-    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most), ways = l->cut.ways;
+    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most), slices = l->cut.slices;
     l->left = exl2__cuda_left(l->cut, all);
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
@@ -213,7 +213,7 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
         l->widths |= 1u << exl2__cuda_width(region->bits);
         for (uint32_t pieces = exl2__cuda_pieces(l, region, most); pieces > 0; pieces--) {
             uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
-            for (; slice < exl2__min32(l->count * ways / (all - l->left), ways); begun = l->bytes) {
+            for (; slice < exl2__min32(l->count * slices / (all - l->left), slices); begun = l->bytes) {
                 l->slice[++slice] = (uint16_t)l->count;
             }
             exl2__cuda_layout_chunk(l, region, first, records);
@@ -221,7 +221,7 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
             first += records;
         }
     }
-    while (slice < EXL2K_WAYS_MAX + 1) {
+    while (slice < EXL2K_SLICES_MAX + 1) {
         l->slice[++slice] = (uint16_t)l->count;
     }
 }
@@ -233,17 +233,17 @@ static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc
     *l = (exl2__cuda_layout){ .desc = desc, .cut = cut, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
     exl2__cuda_layout_run_all(l);
-    for (uint32_t i = 0; i < cut.ways + (l->left > 0) && chunks; i++) {
-        exl2k_share *share = &l->share[i < cut.ways ? i : EXL2K_WAYS_MAX];
+    for (uint32_t i = 0; i < cut.slices + (l->left > 0) && chunks; i++) {
+        exl2k_slice *entry = &l->entries[i < cut.slices ? i : EXL2K_SLICES_MAX];
         const exl2k_chunk *chunk = &chunks[l->slice[i]];
-        share->chunk = l->slice[i];
-        share->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
-        for (uint32_t k = 0; k < share->count && k < 4; k++) {
-            share->sizes |= (uint32_t)chunk[k].bytes16 << 8 * k;
+        entry->chunk = l->slice[i];
+        entry->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
+        for (uint32_t k = 0; k < entry->count && k < 4; k++) {
+            entry->sizes |= (uint32_t)chunk[k].bytes16 << 8 * k;
         }
-        if (share->count > 0) {
-            share->place = chunk->place;
-            share->row = chunk->row;
+        if (entry->count > 0) {
+            entry->offset16 = chunk->offset16;
+            entry->row = chunk->row;
         }
     }
 }
@@ -256,7 +256,7 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 }
 
 /* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
-   strips a CTA: 16 ways leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
+   strips a CTA: 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
 static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint32_t count,
                                             const exl2__cuda_form *form)
 {
@@ -271,14 +271,14 @@ static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint
     uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
     uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
-    uint32_t ways = exl2__max32(1, exl2__min32(room, EXL2K_WAYS_MAX)), each = count == 2 ? strips / 2 : strips;
-    for (exl2__cuda_cut cut = { ways, 0 }; cut.ways > 0; cut.ways -= cut.rest, cut.rest ^= 1) {
-        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.ways);
+    uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
+    for (exl2__cuda_cut cut = { slices, 0 }; cut.slices > 0; cut.slices -= cut.rest, cut.rest ^= 1) {
+        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.slices);
         uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], cut, form->chunk_bytes, NULL, NULL);
-            uint64_t stages = exl2__div_up(l.count - l.left, cut.ways) * exl2__div_up(turns, 2);
+            uint64_t stages = exl2__div_up(l.count - l.left, cut.slices) * exl2__div_up(turns, 2);
             stages += l.left * exl2__div_up(last, 2);
             uint64_t load = l.slice_bytes_max * turns + l.left * last * l.chunk_bytes_max;
             load += EXL2__CUDA_CHUNK_COST * stages;
@@ -323,22 +323,23 @@ static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t 
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
-    static const struct { uint32_t stages, side; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
-    uint32_t unit = a->matrix.interleaved ? 2 : 1, strip = (a->matrix.ways + a->matrix.rest) * (rows == 1 ? 64u : 512u);
+    static const struct { uint32_t stages, slot_strips; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
+    uint32_t unit = a->matrix.interleaved ? 2 : 1;
+    uint32_t strip = (a->matrix.slices + a->matrix.rest) * (rows == 1 ? 64u : 512u);
     uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
     uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
     a->slot_bytes = chunk_bytes;
-    a->each = a->matrix.strips / unit / ctas;
-    a->more = a->matrix.strips / unit % ctas;
-    a->ways_inverse = 256 / a->matrix.ways + 1;
-    a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.ways) + 1;
+    a->strips_per_cta = a->matrix.strips / unit / ctas;
+    a->ctas_with_more = a->matrix.strips / unit % ctas;
+    a->slices_inverse = 256 / a->matrix.slices + 1;
+    a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
     for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
         for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
-            uint32_t ring = rings[i].stages * rings[i].side * EXL2K_GEMV_WARPS * chunk_bytes;
+            uint32_t ring = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes;
             uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
             if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
                 a->stages = rings[i].stages;
-                a->side = rings[i].side;
+                a->slot_strips = rings[i].slot_strips;
                 a->block = exl2__min32((budget - taken) / strip, wanted) / unit;
                 return taken + a->block * unit * strip;
             }

@@ -65,7 +65,7 @@ typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
-    uint32_t marks_queued, marks_collected; /* ends of samplings (exl2k_step.ticket), and of passes without */
+    uint32_t marks_queued, marks_collected; /* ends of samplings (exl2k_pass.ticket), and of passes without */
     uint32_t layers_per_unit;       /* of fixed passes */
     bool whole;                     /* fixed passes may be queued as one graph */
     uint64_t layer_bytes, head_bytes; /* of weights, about */
@@ -247,7 +247,7 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
         part->columns = parts[i].out;
         part->column = i ? part[-1].column + part[-1].columns : 0;
         part->chunk_count = l[i].count;
-        memcpy(part->share, l[i].share, sizeof part->share);
+        memcpy(part->slice, l[i].entries, sizeof part->slice);
         at[i] = count == 2 ? (i ? l[0].bytes : 0) : bytes;
         bytes += l[i].bytes * part->strips;
         out->device.strips += part->strips;
@@ -276,7 +276,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
-    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .ways = cut.ways,
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices,
                                   .rest = cut.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);

@@ -11,17 +11,17 @@
 
 /* Where the parts of a pass's data lie, in bytes from its start. The first three are known to graphs. */
 typedef struct exl2__cuda_places {
-    uint64_t steps, rows, draws, tables, tiles, copies, lists;
+    uint64_t steps, rows, samplings, tables, tiles, copies, lists;
 } exl2__cuda_places;
 
 static exl2__cuda_places exl2__cuda_places_of(const exl2__cuda_pass *pass, const exl2__step *step, uint32_t groups,
                                               uint32_t table_pitch)
 {
     exl2__cuda_places at = { 0 };
-    uint32_t draws = pass->fixed ? pass->row_count : step->logit_count;
-    at.rows = exl2__align_up(groups * sizeof(exl2k_step), 16);
-    at.draws = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
-    at.tables = exl2__align_up(at.draws + draws * sizeof(exl2k_draw), 16);
+    uint32_t sampling_count = pass->fixed ? pass->row_count : step->logit_count;
+    at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
+    at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
+    at.tables = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
     at.tiles = exl2__align_up(at.tables + (uint64_t)step->sequence_count * table_pitch * sizeof(uint32_t), 16);
     at.copies = exl2__align_up(at.tiles + pass->tile_count * sizeof(exl2k_tile), 16);
     at.lists = exl2__align_up(at.copies + step->copy_count * sizeof *step->copies, 16);
@@ -112,7 +112,7 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
 }
 
 /* One row of logits with its lists, without its mask. */
-static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_draw *draw)
+static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_sampling *draw)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_DRAW) {
@@ -143,13 +143,13 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 }
 
 /* Behind everything else, and uploaded later. */
-static bool exl2__cuda_place_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_draw *draws)
+static bool exl2__cuda_place_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
     uint64_t bytes = 0;
     m->pass.masks = k->device + k->used;
     for (uint32_t i = 0; i < m->step->logit_count; i++) {
         if (m->step->logits[i].mask) {
-            draws[i].mask = m->pass.masks + bytes;
+            samplings[i].mask = m->pass.masks + bytes;
             bytes += exl2__cuda_mask_bytes(m);
         }
     }
@@ -161,18 +161,18 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
                                 uint32_t table_pitch, uint32_t groups)
 {
     const exl2__step *step = m->step;
-    exl2k_step *steps = (exl2k_step *)(void *)(k->slot + at->steps);
-    exl2k_draw *draws = (exl2k_draw *)(void *)(k->slot + at->draws);
+    exl2k_pass *steps = (exl2k_pass *)(void *)(k->slot + at->steps);
+    exl2k_sampling *samplings = (exl2k_sampling *)(void *)(k->slot + at->samplings);
     uint32_t size = m->plan->logit_rows_max;
     k->used = at->lists;
     if (k->used > k->size) {
         return false;
     }
     for (uint32_t g = 0; g < groups; g++) {
-        steps[g] = (exl2k_step){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
+        steps[g] = (exl2k_pass){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
                                  .table_pitch = table_pitch, .tables = k->device + at->tables,
                                  .tiles = k->device + at->tiles, .ticket = m->marks_queued + g,
-                                 .draw_count = exl2__min32(size, step->logit_count - g * size) };
+                                 .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
     exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
                          table_pitch);
@@ -182,9 +182,9 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &draws[i]);
+        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &samplings[i]);
     }
-    return good && exl2__cuda_place_masks(m, k, draws);
+    return good && exl2__cuda_place_masks(m, k, samplings);
 }
 
 /* What launches of a fixed pass of `rows` rows (1 or 8) are told; nothing of it is in the step. */
@@ -195,7 +195,7 @@ static exl2__cuda_pass exl2__cuda_pass_fixed(const exl2__cuda_model *m, uint32_t
     exl2__cuda_places at = exl2__cuda_places_of(&pass, &none, 1, 0);
     pass.steps = m->b.data + at.steps;
     pass.rows = m->b.data + at.rows;
-    pass.draws = m->b.data + at.draws;
+    pass.samplings = m->b.data + at.samplings;
     return pass;
 }
 
@@ -219,7 +219,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     exl2__cuda_places at = exl2__cuda_places_of(pass, step, groups, table_pitch);
     pass->steps = m->b.data + at.steps;
     pass->rows = m->b.data + at.rows;
-    pass->draws = m->b.data + at.draws;
+    pass->samplings = m->b.data + at.samplings;
     pass->copies = m->b.data + at.copies;
     m->marks_collected = m->marks_queued; /* a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));

@@ -67,7 +67,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
     const exl2__layer *first = &m->plan->layers[0];
     (void)layer;
     (void)range;
-    exl2k_embed_args a = { .step = m->pass.steps, .rows = m->pass.rows, .table = table->table,
+    exl2k_embed_args a = { .pass = m->pass.steps, .rows = m->pass.rows, .table = table->table,
                            .residual = m->b.residual, .out = m->b.x, .map = exl2__cuda_matrix_of(first->qkv)->map,
                            .weight = exl2__cuda_values(first->attn_norm), .sums = exl2__cuda_sums(m, 0),
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
@@ -149,20 +149,20 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
                              .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
-    exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_ORDER_PARTS, .threads = 256 };
+    exl2__cuda_grid order = { .x = m->pass.tile_count, .y = EXL2K_PERMUTE_PARTS, .threads = 256 };
     exl2k_attend_args natural = *a;
-    bool ordered = !a->map || a->heads * a->dim > EXL2K_ORDER_MAX;
+    bool ordered = !a->map || a->heads * a->dim > EXL2K_PERMUTE_MAX;
     natural.map = ordered ? a->map : 0;
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
     EXL2__TRY(exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, &natural));
-    return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_order, order, a);
+    return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_permute, order, a);
 }
 
 static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
-    exl2k_attend_args a = { .step = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
+    exl2k_attend_args a = { .pass = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
@@ -217,14 +217,14 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
 /* The step that says how many rows of logits the group has. */
 static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const exl2__range *range)
 {
-    return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_step);
+    return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_pass);
 }
 
 /* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
 static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
-    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_step, draw_count),
-                            .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .x = m->b.x,
+    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_pass, logit_count),
+                            .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling), .x = m->b.x,
                             .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
                             .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
                             .before_out = m->b.head_sums[1], .row_bytes = m->b.x_pitch * 2,
@@ -243,8 +243,8 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride };
     if (m->pass.many) {
-        exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_step, draw_count), .out = m->b.head_x,
-                                 .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw) };
+        exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
+                                 .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
         EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
         a.x = m->b.head_x;
     } else if (m->pass.singles) {
@@ -260,8 +260,9 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
 static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
-    exl2k_sample_args a = { .step = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
-                            .draws = m->pass.draws + range->logit0 * sizeof(exl2k_draw), .logits = m->b.logits,
+    exl2k_sample_args a = { .pass = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
+                            .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling),
+                            .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,
                             .states = m->b.sample_states, .bins = m->b.sample_bins,
                             .results = (uint64_t)(uintptr_t)m->b.results,
@@ -270,7 +271,7 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     exl2__cuda_grid grid = { .x = exl2__cuda_sample_chunks(a.vocab), .y = range->logit_count,
                              .threads = EXL2K_SAMPLE_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_keys, grid, &a));
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_draw, grid, &a);
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_token, grid, &a);
 }
 
 static exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,

@@ -49,7 +49,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
         exl2__cuda_ring_close(gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));
     }
-    uint64_t logits_at = exl2__align_up(EXL2K_MARKS * p->logit_rows_max * sizeof(exl2k_result), 64);
+    uint64_t logits_at = exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
     m->results_bytes = logits_at + p->shape.vocab * sizeof(float);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;

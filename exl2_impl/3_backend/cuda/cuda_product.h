@@ -57,7 +57,7 @@ static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
 /* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
 static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 {
-    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_step, row_count) : 0;
+    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_pass, row_count) : 0;
 }
 
 /* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. Where
@@ -126,14 +126,14 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
    a row fits into shared memory; scattered columns cost a third of the product. */
 static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
-    exl2k_gemm_order_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
+    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
                                     .pitch = a->out_pitch };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
     bool apart = a->map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
     a->map = apart ? 0 : a->map;
     EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
-    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_order, grid, &order) : EXL2_OK;
+    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
 }
 
 /* Rows of the residual, normalised, as inputs of `reader`. */
@@ -152,7 +152,7 @@ static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint3
 
 static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
 {
-    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_step, row_count), .out = m->b.x };
+    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_pass, row_count), .out = m->b.x };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
 }
 

@@ -75,7 +75,7 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* The work that was queued ends a sampling, or a pass. */
 static exl2_result exl2__cuda_mark(exl2__cuda_model *m)
 {
-    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued % EXL2K_MARKS], m->gpu->stream);
+    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued % EXL2K_RESULT_SETS], m->gpu->stream);
     m->marks_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, marked, "marking results");
@@ -151,7 +151,7 @@ static uint32_t exl2__cuda_ahead(const exl2__device *device)
 
 static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, uint32_t mark)
 {
-    return m->b.results + mark % EXL2K_MARKS * m->plan->logit_rows_max;
+    return m->b.results + mark % EXL2K_RESULT_SETS * m->plan->logit_rows_max;
 }
 
 /* Every row's stamp, which the device writes last, is that of the mark. */
@@ -169,7 +169,7 @@ static bool exl2__cuda_stamped(const exl2__cuda_model *m, uint32_t mark, uint32_
 /* What the driver says of a pass; asking costs about a microsecond. */
 static inline int exl2__cuda_state(const exl2__cuda_model *m, uint32_t mark)
 {
-    return m->gpu->driver.event_query(m->b.marks[mark % EXL2K_MARKS]);
+    return m->gpu->driver.event_query(m->b.marks[mark % EXL2K_RESULT_SETS]);
 }
 
 /* All results are there; of a pass without: it is over. */
@@ -218,7 +218,7 @@ static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
     if (count > 0 && exl2__cuda_stamped(m, mark, count)) {
         return EXL2_OK;
     }
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[mark % EXL2K_MARKS]),
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[mark % EXL2K_RESULT_SETS]),
                                    "running a pass");
 }
 

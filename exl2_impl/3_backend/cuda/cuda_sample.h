@@ -29,10 +29,10 @@ static bool exl2__cuda_sample_can(const exl2__sampling *s)
 
 /* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
    most `left` tokens. */
-static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2__cuda_lists *lists, bool advance,
+static exl2k_sampling exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2__cuda_lists *lists, bool advance,
                                          uint32_t left)
 {
-    exl2k_draw d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
+    exl2k_sampling d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                      .penalty_inverse = 1, .left = left, .least_weight = 1 };
     if (row->use != EXL2__LOGIT_DRAW) {
         d.use = EXL2K_SCORE;
@@ -40,7 +40,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
         return d;
     }
     const exl2__sampling *s = row->sampling;
-    d.use = EXL2K_DRAW;
+    d.use = EXL2K_SAMPLE;
     d.flags = (s->greedy ? EXL2K_GREEDY : 0) | (s->top_p < 1 ? EXL2K_TOP_P : 0) | (advance ? EXL2K_ADVANCE : 0);
     d.top_k = s->top_k;
     d.slope = exl2__weight_curve_make(0, s->temperature).slope;
@@ -48,7 +48,7 @@ static exl2k_draw exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2_
     d.penalty_inverse = (float)(1.0 / (double)s->repeat_penalty);
     d.seed = s->seed;
     d.position = row->draw_position;
-    d.share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
+    d.top_p = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
     d.least_weight = exl2__max64(1, s->min_p > 0 ? (uint64_t)(s->min_p * 1099511627776.0f) : 0);
     d.history = lists->history;
     d.history_count = row->history_count;
