@@ -1,14 +1,13 @@
-/* attend_args.h: arguments of attention: one query row a CTA (decode), or tiles of rows (prefill).
+/* attend_args.h: arguments of attention. In decode a CTA has one query row, in prefill a tile of rows.
    takes: pass_args.h.
    gives: exl2k_attend_args.
    owns:  nothing.
-   next:  attend.cuh
 
-   PAGES   of one layer: fp16 K [kv_heads][64][dim], then V alike; page p lies at pages + p * page_bytes.
-   SPLITS  a row at position p sees p + 1 tokens. EXL2K_SPLIT_SINGLE of them are one split; of more each split has
-           EXL2K_SPLIT_TOKENS, or ceil64(tokens / 16) if that is more, so there are at most 16, and a row's sums do not
-           depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. A launch may have
-           more splits than its rows need. */
+   PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
+   SPLITS  A row at position p attends to p + 1 tokens. Up to EXL2K_SPLIT_SINGLE tokens form one split. With more tokens
+           each split has EXL2K_SPLIT_TOKENS, or tokens / 16 rounded up to a multiple of 64 if that is larger. There are
+           at most 16 splits, and a row's sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of
+           128, 5,000 are 16 of 320. A launch may have more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
@@ -16,54 +15,58 @@
 
 #define EXL2K_SPLITS_MAX 16u
 #ifndef EXL2K_SPLIT_TOKENS
-#define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter ones use more SMs, each costs a partial sum */
+#define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter splits use more SMs, but each costs a partial sum */
 #endif
-#define EXL2K_SPLIT_SINGLE 256 /* adding up a second split takes longer than its tokens */
-#define EXL2K_SPLIT_LENGTH(tokens)                                                                 \
-    ((tokens) <= EXL2K_SPLIT_SINGLE                         ? EXL2K_SPLIT_SINGLE                     \
-     : (tokens) <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? EXL2K_SPLIT_TOKENS                      \
+#define EXL2K_SPLIT_SINGLE 256 /* adding up a second split costs more time than these tokens */
+#define EXL2K_SPLIT_LENGTH(tokens)                                                                  \
+    ((tokens) <= EXL2K_SPLIT_SINGLE                      ? EXL2K_SPLIT_SINGLE                       \
+     : (tokens) <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? EXL2K_SPLIT_TOKENS                       \
                                                          : ((tokens) + 64 * EXL2K_SPLITS_MAX - 1) / \
                                                                (64 * EXL2K_SPLITS_MAX) * 64)
 #ifndef EXL2K_WARPS64
-#define EXL2K_WARPS64 8 /* of a CTA of exl2k_attend_decode64 */
+#define EXL2K_WARPS64 8 /* warps in a CTA of exl2k_attend_decode64 */
 #endif
 #define EXL2K_WARPS128 8
 #define EXL2K_WARPS256 4
-#define EXL2K_CLUSTER_MAX 8u /* splits that may be a cluster (from sm_90 on) */
-#define EXL2K_SPLIT_EXTRA 4  /* floats behind a split's sums: largest score, total, two zeros */
+#define EXL2K_CLUSTER_MAX 8u /* largest number of splits that may form a cluster (sm_90 and later) */
+#define EXL2K_SPLIT_EXTRA 4  /* floats after a split's sums: largest score, total, two zeros */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_INBOX_BYTES(splits, dim) ((splits) * EXL2K_HEAD_TILE * ((dim) + EXL2K_SPLIT_EXTRA) * 4)
-#define EXL2K_TILE_PAIRS 128 /* exl2k_tile */
-#define EXL2K_ATTEND_THREADS 128 /* prefill; each CTA has half as many pairs, a quarter where dim > 128 */
+#define EXL2K_TILE_PAIRS 128 /* pairs in an exl2k_tile */
+/* Prefill; each CTA has half as many pairs as threads, a quarter as many if dim > 128. */
+#define EXL2K_ATTEND_THREADS 128
 #define EXL2K_PERMUTE_MAX 16384
 #define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
 
-/* exl2k_attend_decode{64,128,256} (the smallest that takes dim): grid (splits, kv_heads * H, rows) with H =
-   ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes. From
-   sm_90 on up to EXL2K_CLUSTER_MAX splits may be launched as clusters (splits, 1, 1), with EXL2K_INBOX_BYTES more.
-   Decode stores K and V of its rows by itself.
-   exl2k_attend_store: grid (rows), block 256: K and V of all rows. Then
+/* exl2k_attend_decode{64,128,256} (the smallest one that holds dim): grid (splits, kv_heads * H, rows) with H =
+   ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
+   From sm_90 on up to EXL2K_CLUSTER_MAX splits may be launched as clusters (splits, 1, 1), with EXL2K_INBOX_BYTES
+   more. Decode stores K and V of its rows itself.
+
+   exl2k_attend_store: grid (rows), block 256. Stores K and V of all rows, before prefill.
+
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
-   EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to leave map 0 there, and then to launch
-   exl2k_attend_permute: grid (tiles, EXL2K_PERMUTE_PARTS), block 256. */
+   EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to launch prefill with map 0 and
+   exl2k_attend_permute after it: grid (tiles, EXL2K_PERMUTE_PARTS), block 256. */
 typedef struct exl2k_attend_args {
-    exl2k_u64 pass, rows;  /* exl2k_pass, exl2k_row [rows] */
-    exl2k_u64 qkv;         /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v alike; no RoPE yet */
-    exl2k_u64 rope;        /* f32 [positions, dim / 2, 2]: cosine, sine */
-    exl2k_u64 pages;       /* of this layer */
-    exl2k_u64 out;         /* fp16 [rows, out_pitch]: output of head h, element i at map[h * dim + i] */
-    exl2k_u64 map;         /* u16 [heads * dim]; 0: identity */
-    exl2k_u64 partial;     /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
-    exl2k_u64 tickets;     /* decode: u32 [rows, grid y], zero once */
+    exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
+    exl2k_u64 qkv;                  /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v like k;
+                                       RoPE not applied yet */
+    exl2k_u64 rope;                 /* f32 [positions, dim / 2, 2]: cosine, sine */
+    exl2k_u64 pages;                /* pages of this layer */
+    exl2k_u64 out;                  /* fp16 [rows, out_pitch]: element i of head h goes to map[h * dim + i] */
+    exl2k_u64 map;                  /* u16 [heads * dim]; 0: identity */
+    exl2k_u64 partial;              /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
+    exl2k_u64 tickets;              /* decode: u32 [rows, grid y], zero at first */
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
-    exl2k_u32 qkv_half;    /* 1: qkv is fp16 */
-    exl2k_u32 page_bytes;  /* of one layer */
+    exl2k_u32 qkv_half;             /* 1: qkv is fp16 */
+    exl2k_u32 page_bytes;           /* bytes of a page of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
-    exl2k_u32 stages;      /* decode: 1, 2, 3, 4, 6 or 8: parts of K or V that each warp has on their way */
+    exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;
-    exl2k_u32 early;       /* decode: 1: step, rows, tables and pages are settled before the first kernel of the chain
-                              of overlapping launches that this one is in starts: they are read before the wait */
+    exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
+                                       rows, tables or pages, so decode reads them before the dependency wait */
 } exl2k_attend_args;
 
 #endif

@@ -1,28 +1,28 @@
-/* attend_decode.cuh: attention of single rows over their pages: RoPE, K and V into the page, softmax, split contexts.
+/* attend_decode.cuh: attention in decode, for single rows over their pages: RoPE, storing K and V, softmax, splits.
    takes: attend_merge.cuh; EXL2K_DIM and EXL2K_DECODE (the kernel's name) from the file that includes it.
-   gives: the kernel.
+   gives: the kernel EXL2K_DECODE.
    owns:  nothing.
-   next:  attend_decode128.cu
 
-   CTA = (split, K/V head and up to 8 of its query heads, row). Its warps take turns at units of 16 tokens; each has its
-   own ring of units of K and V, its own running maximum, sum and output, which are added up at the end, in the order of
-   the warps; then those of the splits in theirs, by one of their CTAs.
+   Each CTA computes one split of one row, for one K/V head and up to 8 of its query heads. The warps of a CTA share the
+   units of 16 tokens. Each warp has its own ring of K and V, its own running maximum, sum and output (as in
+   FlashAttention). At the end these are merged in the order of the warps, then in the order of the splits by one CTA.
        scores [16 tokens x 8 heads] = K [16 x dim] * q    output [dim x 8 heads] += V^T [dim x 16] * weights */
 #ifndef EXL2K_ATTEND_DECODE_CUH
 #define EXL2K_ATTEND_DECODE_CUH
 
 #include "attend_merge.cuh"
 
-/* ---- a warp's sums ---- */
+/* ---- the running sums of a warp ---- */
 
-typedef struct exl2k_sums { /* lane 4g + t: heads 2t and 2t + 1 */
-    f32 out[EXL2K_STEPS][4]; /* dims 16 step + g: heads 2t, 2t + 1; dims + 8: the same */
-    f32 most[2], total[2];   /* total: of this lane's tokens */
-} exl2k_sums;
+typedef struct exl2k_warp_sums { /* lane 4g + t has heads 2t and 2t + 1 */
+    f32 out[EXL2K_STEPS][4];    /* dims 16 step + g of heads 2t, 2t + 1; then dims + 8 of the same heads */
+    f32 max_score[2], total[2]; /* running maximum; sum of the weights of this lane's tokens */
+} exl2k_warp_sums;
 
-#define EXL2K_BATCH (EXL2K_STEPS < 8 ? EXL2K_STEPS : 8) /* steps of which the operands are loaded together */
+#define EXL2K_BATCH (EXL2K_STEPS < 8 ? EXL2K_STEPS : 8) /* steps whose operands are loaded together */
 
-/* Operands of steps [first, first + BATCH) of K or, mirrored, of V. All loads are issued before anything needs them. */
+/* Loads the operands of steps [first, first + BATCH) of K, or transposed of V. All loads are issued before the first
+   use. */
 template <bool VALUE> EXL2K_FN void exl2k_load_tiles(uint4 tiles[EXL2K_BATCH], u32 slot, u32 first)
 {
 #pragma unroll
@@ -38,7 +38,7 @@ EXL2K_FN void exl2k_multiply(f32 d[4], const uint4 &tile, const u32 b[2])
     exl2k_mma(d, rows, b[0], b[1]);
 }
 
-/* Four chains of products are done sooner than one. */
+/* Scores of a unit. Four independent chains of products finish sooner than one. */
 EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][2])
 {
     f32 chains[4][4];
@@ -46,6 +46,7 @@ EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][
     for (u32 j = 0; j < 16; j++) {
         chains[j / 4][j % 4] = 0.0f;
     }
+    /* Step k of the dims goes to chain k % 4. */
 #pragma unroll
     for (u32 first = 0; first < EXL2K_STEPS; first += EXL2K_BATCH) {
         uint4 tiles[EXL2K_BATCH];
@@ -55,40 +56,48 @@ EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][
             exl2k_multiply(chains[k % 4], tiles[k], query[first + k]);
         }
     }
+    /* The chains are added up in a fixed order. */
 #pragma unroll
     for (u32 j = 0; j < 4; j++) {
         score[j] = (chains[0][j] + chains[1][j]) + (chains[2][j] + chains[3][j]);
     }
 }
 
-/* Scores of 16 tokens -> weights against the maximum so far, as the B operand; old sums are scaled to it. */
-EXL2K_FN void exl2k_soften(exl2k_sums &s, f32 score[4], u32 token, u32 end, f32 scale, u32 weights[2])
+/* One step of the online softmax: turns the scores of 16 tokens into weights relative to the running maximum, as the
+   B operand of the next product, and rescales the sums so far. */
+EXL2K_FN void exl2k_softmax_step(exl2k_warp_sums &s, f32 score[4], u32 token, u32 end, f32 scale, u32 weights[2])
 {
     u32 g = threadIdx.x % 32 / 4;
-    f32 factor[2], most[2];
+    f32 factor[2], max_score[2];
+    /* Scale the scores, mask tokens after the end, and find the lane's maximum for each of its two heads. */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
         score[j] = token + g < end ? score[j] * scale : EXL2K_MINUS_INF;
         score[2 + j] = token + g + 8 < end ? score[2 + j] * scale : EXL2K_MINUS_INF;
-        most[j] = fmaxf(score[j], score[2 + j]);
+        max_score[j] = fmaxf(score[j], score[2 + j]);
     }
+    /* Find the maximum over the lanes of a head, for both heads at once. */
 #pragma unroll
-    for (u32 step = 4; step < 32; step *= 2) { /* both heads at once */
-        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, most[0], step), __shfl_xor_sync(EXL2K_ALL, most[1], step) };
-        most[0] = fmaxf(most[0], other[0]);
-        most[1] = fmaxf(most[1], other[1]);
+    for (u32 step = 4; step < 32; step *= 2) {
+        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, max_score[0], step),
+                         __shfl_xor_sync(EXL2K_ALL, max_score[1], step) };
+        max_score[0] = fmaxf(max_score[0], other[0]);
+        max_score[1] = fmaxf(max_score[1], other[1]);
     }
+    /* Compute the new running maximum, the factor of the old sums, and the weights. */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
-        most[j] = fmaxf(most[j], s.most[j]);
-        factor[j] = exl2k_exp2(s.most[j] - most[j]);
-        s.most[j] = most[j];
-        score[j] = exl2k_exp2(score[j] - most[j]);
-        score[2 + j] = exl2k_exp2(score[2 + j] - most[j]);
+        max_score[j] = fmaxf(max_score[j], s.max_score[j]);
+        factor[j] = exl2k_exp2(s.max_score[j] - max_score[j]);
+        s.max_score[j] = max_score[j];
+        score[j] = exl2k_exp2(score[j] - max_score[j]);
+        score[2 + j] = exl2k_exp2(score[2 + j] - max_score[j]);
         s.total[j] = s.total[j] * factor[j] + (score[j] + score[2 + j]);
     }
-    weights[0] = exl2k_mirror(exl2k_pack_f16(score[0], score[1]));
-    weights[1] = exl2k_mirror(exl2k_pack_f16(score[2], score[3]));
+    /* The weights become halves, in the layout of the B operand. */
+    weights[0] = exl2k_transpose(exl2k_pack_f16(score[0], score[1]));
+    weights[1] = exl2k_transpose(exl2k_pack_f16(score[2], score[3]));
+    /* The output so far is rescaled to the new maximum. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
 #pragma unroll
@@ -98,7 +107,8 @@ EXL2K_FN void exl2k_soften(exl2k_sums &s, f32 score[4], u32 token, u32 end, f32 
     }
 }
 
-EXL2K_FN void exl2k_mix(exl2k_sums &s, u32 slot, const u32 weights[2])
+/* Adds the weighted sum of a unit's V to the output. */
+EXL2K_FN void exl2k_weighted_sum(exl2k_warp_sums &s, u32 slot, const u32 weights[2])
 {
 #pragma unroll
     for (u32 first = 0; first < EXL2K_STEPS; first += EXL2K_BATCH) {
@@ -111,31 +121,33 @@ EXL2K_FN void exl2k_mix(exl2k_sums &s, u32 slot, const u32 weights[2])
     }
 }
 
-/* All units of the warp. */
-EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_sums &s,
+/* Works through all units of the warp. */
+EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_warp_sums &s,
                                  const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared)
 {
     u32 slot = 0, e = 0;
+    /* For each unit: wait for K, compute the weights, wait for V, add the weighted sum. A used slot is refilled. */
 #pragma unroll 1
     for (u32 u = 0; u < d.units; u++) {
         u32 token = exl2k_unit_token(d, u), weights[2];
-#pragma unroll 1 /* K and V share the code around them: instructions must be fetched, too */
+#pragma unroll 1 /* one loop for K and V halves the code to fetch */
         for (u32 value = 0; value < 2; value++, e++) {
             u32 at = d.ring + slot * EXL2K_UNIT_BYTES;
             exl2k_ring_wait(d.stages);
-            exl2k_ring_patch(d, a, token, at, value, shared->fresh[value]);
+            exl2k_ring_patch(d, a, token, at, value, shared->new_kv[value]);
             if (value) {
-                exl2k_mix(s, at, weights);
+                exl2k_weighted_sum(s, at, weights);
             } else {
                 f32 score[4];
                 exl2k_scores(score, at, query);
-                exl2k_soften(s, score, token, d.end, a.scale * EXL2K_LOG2E, weights);
+                exl2k_softmax_step(s, score, token, d.end, a.scale * EXL2K_LOG2E, weights);
             }
             __syncwarp();
             exl2k_ring_fill(d, a, e + d.stages, at);
             slot = slot + 1 < d.stages ? slot + 1 : 0;
         }
     }
+    /* Add up the totals of all lanes of a head. */
 #pragma unroll
     for (u32 step = 4; step < 32; step *= 2) {
         f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, s.total[0], step), __shfl_xor_sync(EXL2K_ALL, s.total[1], step) };
@@ -146,29 +158,32 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
 
 /* ---- queries, and K and V of the row ---- */
 
-/* What a thread turns: queries of the heads warp, warp + WARPS, ..., and elements of the row's own K and V. */
-typedef struct exl2k_turning {
-    exl2k_unturned query[EXL2K_QUERIES][EXL2K_DIM / 64], own[EXL2K_OWN];
-} exl2k_turning;
+/* The elements that a thread rotates: queries of heads warp, warp + WARPS, .. and elements of the row's own K and V. */
+typedef struct exl2k_rope_work {
+    exl2k_rope_input query[EXL2K_QUERIES][EXL2K_DIM / 64], own[EXL2K_OWN];
+} exl2k_rope_work;
 
-/* Element of the own K (below half) or V that is a thread's number n. */
+/* A thread's n-th element of the row's own K (below half) or V. */
 EXL2K_FN u32 exl2k_own_element(u32 n) { return threadIdx.x + n * EXL2K_DECODE_THREADS; }
 
-/* angles: of constant tables, by themselves; else what the kernel before has written. */
-EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args &a, bool angles, exl2k_turning &q)
+/* angles: loads the angles, from a constant table. Otherwise loads the elements, which the preceding kernel has
+   written. */
+EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_args &a, bool angles, exl2k_rope_work &q)
 {
     u32 half = a.dim / 2;
+    /* Load the row's own K and V. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_OWN; n++) {
         u32 element = exl2k_min(exl2k_own_element(n), 2 * half - 1);
         bool value = element >= half;
         u32 feature = (a.heads + (value ? a.kv_heads : 0) + d.kv_head) * a.dim, i = value ? element - half : element;
         if (angles) {
-            exl2k_angle_load(a, d.position, i, q.own[n]);
+            exl2k_rope_load_angle(a, d.position, i, q.own[n]);
         } else {
-            exl2k_elements_load(a, d.row, feature, i, q.own[n]);
+            exl2k_rope_load_elements(a, d.row, feature, i, q.own[n]);
         }
     }
+    /* Load the queries of the warp's heads. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_QUERIES; n++) {
         u32 head = d.head + exl2k_min(d.warp + n * EXL2K_DECODE_WARPS, d.heads - 1);
@@ -176,40 +191,42 @@ EXL2K_FN void exl2k_turning_load(const exl2k_decode &d, const exl2k_attend_args 
         for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
             u32 i = exl2k_min(d.lane + 32 * k, half - 1);
             if (angles) {
-                exl2k_angle_load(a, d.position, i, q.query[n][k]);
+                exl2k_rope_load_angle(a, d.position, i, q.query[n][k]);
             } else {
-                exl2k_elements_load(a, d.row, head * a.dim, i, q.query[n][k]);
+                exl2k_rope_load_elements(a, d.row, head * a.dim, i, q.query[n][k]);
             }
         }
     }
 }
 
-/* Into shared memory; heads that are not there, and dims behind the last, are zeros. */
-EXL2K_FN void exl2k_turning_store(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_turning &q,
-                                  exl2k_decode_shared *shared)
+/* Stores the rotated elements in shared memory. Heads beyond the last and dims beyond the last become zeros. */
+EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_work &q,
+                                    exl2k_decode_shared *shared)
 {
     u32 half = a.dim / 2;
+    /* K is rotated, V is only converted. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_OWN; n++) {
         u32 element = exl2k_own_element(n);
         bool value = element >= half;
         u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(q.own[n].x), exl2k_clamp_f16(q.own[n].y))
-                         : exl2k_turn(q.own[n]);
+                         : exl2k_rope_apply(q.own[n]);
         if (element < 2 * half) {
-            shared->fresh[value][value ? element - half : element] = (u16)pair;
-            shared->fresh[value][value ? element : element + half] = (u16)(pair >> 16);
+            shared->new_kv[value][value ? element - half : element] = (u16)pair;
+            shared->new_kv[value][value ? element : element + half] = (u16)(pair >> 16);
         }
     }
+    /* The queries are rotated. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_QUERIES; n++) {
         u32 head = d.warp + n * EXL2K_DECODE_WARPS;
 #pragma unroll
         for (u32 k = 0; k < EXL2K_DIM / 64 && head < EXL2K_HEAD_TILE; k++) {
-            u32 i = d.lane + 32 * k, pair = head < d.heads ? exl2k_turn(q.query[n][k]) : 0;
+            u32 i = d.lane + 32 * k, pair = head < d.heads ? exl2k_rope_apply(q.query[n][k]) : 0;
             if (i < half) {
                 shared->query[head][i] = (u16)pair;
                 shared->query[head][i + half] = (u16)(pair >> 16);
-            } else { /* the zeros have as many pairs as the class has more than dim */
+            } else { /* dims from dim to EXL2K_DIM become zeros, in pairs like the others */
                 shared->query[head][i + half] = 0;
                 shared->query[head][i + EXL2K_DIM / 2] = 0;
             }
@@ -217,24 +234,25 @@ EXL2K_FN void exl2k_turning_store(const exl2k_decode &d, const exl2k_attend_args
     }
 }
 
-/* The warp's sums, where its ring was. */
-EXL2K_FN void exl2k_park_sums(const exl2k_decode &d, const exl2k_sums &s, exl2k_decode_shared *shared)
+/* Stores the warp's sums in the memory of its ring, which it no longer needs. */
+EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_warp_sums &s, exl2k_decode_shared *shared)
 {
     u32 g = d.lane / 4, t = d.lane % 4;
+    /* Every lane stores its part of the output. One lane per pair of heads also stores maximum and total. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
         for (u32 j = 0; j < 4; j++) {
             u32 dim = k * 16 + g + (j >> 1) * 8, head = 2 * t + (j & 1);
-            exl2k_shared_store_f32(d.ring + exl2k_parked(head, dim), s.out[k][j]);
+            exl2k_shared_store_f32(d.ring + exl2k_sum_offset(head, dim), s.out[k][j]);
         }
     }
     for (u32 j = 0; j < 2 && g == 0; j++) {
-        shared->most[d.warp][2 * t + j] = s.most[j];
+        shared->max_score[d.warp][2 * t + j] = s.max_score[j];
         shared->total[d.warp][2 * t + j] = s.total[j];
     }
 }
 
-/* Of an SM, by registers. */
+/* CTAs per SM that the registers allow */
 #define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 ? 1 : 2)
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
@@ -243,33 +261,38 @@ EXL2K_DECODE(exl2k_attend_args a)
     extern __shared__ __align__(128) u8 rings[];
     __shared__ exl2k_decode_shared shared;
     exl2k_decode d;
-    exl2k_sums s;
+    exl2k_warp_sums s;
     u32 query[EXL2K_STEPS][2];
-    uint2 places[EXL2K_ITEMS];
-    exl2k_turning turning;
+    uint2 indices[EXL2K_ITEMS];
+    exl2k_rope_work rope;
+    /* Let the next kernel start. If `early` is set, the wait for preceding kernels comes later, before qkv is read. */
     exl2k_cluster_arrive();
     exl2k_dependency_release();
     if (!a.early) {
         exl2k_dependency_wait();
     }
-    bool there = exl2k_decode_open(d, a, exl2k_shared(rings));
-    if (there) {
-        exl2k_turning_load(d, a, true, turning);
+    /* Find the CTA's work, load angles, and start to fill the ring. */
+    bool valid = exl2k_decode_open(d, a, exl2k_shared(rings));
+    if (valid) {
+        exl2k_rope_work_load(d, a, true, rope);
 #pragma unroll 1
         for (u32 e = 0; e < d.stages; e++) {
             exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
         }
-        exl2k_load_places(d, a, places);
+        exl2k_load_out_indices(d, a, indices);
     }
+    /* From here on, qkv can be read. */
     if (a.early) {
         exl2k_dependency_wait();
     }
-    if (!there) {
+    if (!valid) {
         return;
     }
-    exl2k_turning_load(d, a, false, turning);
-    exl2k_turning_store(d, a, turning, &shared);
+    /* Rotate the queries and the row's own K into shared memory. */
+    exl2k_rope_work_load(d, a, false, rope);
+    exl2k_rope_work_store(d, a, rope, &shared);
     __syncthreads();
+    /* Each warp loads all queries as operands, and clears its sums. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
         const u16 *from = &shared.query[d.lane / 4][k * 16 + d.lane % 4 * 2];
@@ -279,15 +302,18 @@ EXL2K_DECODE(exl2k_attend_args a)
             s.out[k][j] = 0.0f;
         }
     }
-    exl2k_store_fresh(d, a, &shared);
-    s.most[0] = s.most[1] = EXL2K_MINUS_INF;
+    /* Store the row's K and V into its page, then attend to all tokens of the split. */
+    exl2k_store_new_kv(d, a, &shared);
+    s.max_score[0] = s.max_score[1] = EXL2K_MINUS_INF;
     s.total[0] = s.total[1] = 0.0f;
     exl2k_decode_units(d, a, s, query, &shared);
+    /* When no copy into the ring is in flight, the warp stores its sums in the ring's memory. Then all sums are
+       merged. */
     exl2k_copy_wait<0>();
     __syncwarp();
-    exl2k_park_sums(d, s, &shared);
+    exl2k_store_sums(d, s, &shared);
     __syncthreads();
-    exl2k_add_all(d, a, &shared, exl2k_shared(rings), places);
+    exl2k_merge_all(d, a, &shared, exl2k_shared(rings), indices);
 }
 
 #endif

@@ -1,8 +1,7 @@
-/* attend_decode256.cu: attention of single rows, heads of up to 256 elements.
-   takes: attend_args.h.
+/* attend_decode256.cu: attention in decode for heads of 129 to 256 elements.
+   takes: attend_decode.cuh.
    gives: exl2k_attend_decode256.
-   owns:  nothing.
-   next:  attend_prefill.cuh */
+   owns:  nothing. */
 #define EXL2K_DIM 256
 #define EXL2K_DECODE exl2k_attend_decode256
 #include "attend_decode.cuh"

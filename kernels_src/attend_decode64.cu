@@ -1,8 +1,7 @@
-/* attend_decode64.cu: attention of single rows, heads of up to 64 elements.
-   takes: attend_args.h.
+/* attend_decode64.cu: attention in decode for heads of up to 64 elements.
+   takes: attend_decode.cuh.
    gives: exl2k_attend_decode64.
-   owns:  nothing.
-   next:  attend_prefill.cuh */
+   owns:  nothing. */
 #define EXL2K_DIM 64
 #define EXL2K_DECODE exl2k_attend_decode64
 #include "attend_decode.cuh"

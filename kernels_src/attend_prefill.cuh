@@ -1,47 +1,48 @@
-/* attend_prefill.cuh: attention of many rows: tiles of 128 pairs (row, query head) that share a K/V head.
-   takes: attend.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that hold K
-          and V of the pass already.
-   gives: the kernel.
+/* attend_prefill.cuh: attention in prefill: tiles of 128 pairs (row, query head) that share a K/V head.
+   takes: attend.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that already
+          hold K and V of the pass.
+   gives: the kernel EXL2K_PREFILL.
    owns:  nothing.
-   next:  attend_prefill128.cu
 
-   A warp has 16 pairs, from their queries (in registers) to their outputs; K and V come by tiles of 8,192 elements, one
-   ahead of the one that is worked on. With 256 dims two warps share 16 pairs and have half of the output each. A pair
-   adds exact zeros for tokens behind its own position, so its bits do not depend on its tile. */
+   Each warp has 16 pairs, from their queries (in registers) to their outputs. K and V are loaded in tiles of 4,096
+   elements each; the next tile is in flight while the warps work on the current one. With 256 dims two warps share 16
+   pairs and each has half of the output. A pair adds exact zeros for tokens after its own position, so its bits do not
+   depend on its tile. */
 #ifndef EXL2K_ATTEND_PREFILL_CUH
 #define EXL2K_ATTEND_PREFILL_CUH
 
 #include "attend.cuh"
 
 #define EXL2K_PREFILL_THREADS (u32)EXL2K_ATTEND_THREADS
-#define EXL2K_SHARERS (EXL2K_DIM == 256 ? 2u : 1u) /* warps with the same pairs */
-#define EXL2K_PAIRS (EXL2K_PREFILL_THREADS / 2 / EXL2K_SHARERS) /* of the CTA */
+#define EXL2K_PAIR_WARPS (EXL2K_DIM == 256 ? 2u : 1u) /* warps that share the same pairs */
+#define EXL2K_PAIRS (EXL2K_PREFILL_THREADS / 2 / EXL2K_PAIR_WARPS) /* pairs of the CTA */
 #ifndef EXL2K_PREFILL_CTAS
-#define EXL2K_PREFILL_CTAS /* of an SM, by registers */                                                           \
+#define EXL2K_PREFILL_CTAS /* CTAs per SM that the registers allow */                                               \
     (EXL2K_DIM == 64 || (EXL2K_DIM == 128 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 1000) ? 3 : 2)
 #endif
 #define EXL2K_KEYS (4096u / EXL2K_DIM)              /* tokens of a tile of K or V: 64, 32, 16 */
 #define EXL2K_KV_BYTES (EXL2K_KEYS * EXL2K_TOKEN_BYTES)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
-#define EXL2K_OUT_STEPS (EXL2K_STEPS / EXL2K_SHARERS) /* of 16 dims, of a warp */
+#define EXL2K_OUT_STEPS (EXL2K_STEPS / EXL2K_PAIR_WARPS) /* steps of 16 dims in a warp's output */
 
 typedef struct exl2k_prefill {
     exl2k_tile tile;
-    u64 table;                                       /* the sequence's line */
-    u32 group, kv_head, first_pair, pairs;           /* of this CTA */
-    u32 last;                                        /* last position that anyone looks at */
-    u32 lane, slice, half;                           /* pairs 16 slice .. + 15; half of the output */
-    u32 warp_first, warp_last;                       /* positions of the warp's first and last pair */
-    u32 shared;                                      /* two times a tile of K and one of V */
-    u32 position[2];                                 /* of this lane's pairs g and g + 8 */
+    u64 table;                 /* the sequence's line of the page tables */
+    u32 group, kv_head;        /* heads / kv_heads; K/V head of the CTA */
+    u32 first_pair, pairs;     /* first pair of the CTA; number of its pairs */
+    u32 last;                  /* last position that any pair of the CTA attends to */
+    u32 lane, slice, half;     /* the warp has pairs 16 slice .. + 15, and this half of the output */
+    u32 warp_first, warp_last; /* positions of the warp's first and last pair */
+    u32 shared;                /* shared address of two buffers, each for a tile of K and one of V */
+    u32 position[2];           /* positions of this lane's pairs g and g + 8 */
 } exl2k_prefill;
 
-typedef struct exl2k_rows_sums { /* lane 4g + t: pairs g and g + 8 */
+typedef struct exl2k_rows_sums { /* lane 4g + t has pairs g and g + 8 */
     f32 out[2 * EXL2K_OUT_STEPS][4]; /* dims 8n + 2t, + 1 of pair g, then of pair g + 8 */
-    f32 most[2], total[2];           /* most: about the largest score, times log2(e) */
+    f32 max_score[2], total[2];      /* max_score: reference score (see EXL2K_GROWTH), times log2(e) */
 } exl2k_rows_sums;
 
-/* Row of a pair of this CTA, as the pass counts them. */
+/* Row in the pass of a pair of this CTA. */
 EXL2K_FN u32 exl2k_pair_row(const exl2k_prefill &p, u32 pair) { return p.tile.row + (p.first_pair + pair) / p.group; }
 
 EXL2K_FN u32 exl2k_pair_head(const exl2k_prefill &p, u32 pair)
@@ -54,14 +55,15 @@ EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
     return exl2k_load(a.rows + row * sizeof(exl2k_row) + 4);
 }
 
+/* Finds the work of this CTA; false: it has none. */
 EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 shared)
 {
+    /* Load this CTA's tile. The last tiles of a sequence have the most tokens, so they start first. */
     uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     if (blockIdx.x >= counts.z) {
         return false;
     }
     u64 tiles = addresses.z | (u64)addresses.w << 32;
-    /* The last tiles of a sequence have the longest way to go. */
     uint4 tile = exl2k_load4(tiles + (u64)(counts.z - 1 - blockIdx.x) * sizeof(exl2k_tile));
     p.tile.row = tile.x;
     p.group = a.group;
@@ -71,13 +73,15 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     if (p.first_pair >= all) {
         return false;
     }
+    /* Find the pairs of this CTA, and the last position that they attend to. */
     p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
     p.table = exl2k_table_line(a, exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8));
     p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
     p.lane = threadIdx.x % 32;
-    p.slice = threadIdx.x / 32 / EXL2K_SHARERS;
-    p.half = threadIdx.x / 32 % EXL2K_SHARERS;
+    p.slice = threadIdx.x / 32 / EXL2K_PAIR_WARPS;
+    p.half = threadIdx.x / 32 % EXL2K_PAIR_WARPS;
     p.shared = shared;
+    /* Load the positions of the warp's pairs. */
     u32 first = exl2k_min(p.slice * 16, p.pairs - 1), last = exl2k_min(p.slice * 16 + 15, p.pairs - 1);
     p.warp_first = exl2k_row_position(a, exl2k_pair_row(p, first));
     p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, last));
@@ -88,34 +92,36 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     return true;
 }
 
-#define EXL2K_STAGED 8u
+#define EXL2K_QUERY_BATCH 8u
 
-/* Queries of the CTA, rotated, where K and V will be; pairs that are not there are zeros. The warps take turns at
-   pairs, each has eight at a time. */
+/* Stores the rotated queries of the CTA in shared memory, where K and V will be later. Missing pairs become zeros.
+   The warps divide the pairs among them, and each warp handles eight pairs at a time. */
 EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a)
 {
     u32 half = a.dim / 2;
-    for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += EXL2K_STAGED * EXL2K_PREFILL_THREADS / 32) {
-        u32 rows[EXL2K_STAGED], positions[EXL2K_STAGED], features[EXL2K_STAGED];
+    for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += EXL2K_QUERY_BATCH * EXL2K_PREFILL_THREADS / 32) {
+        /* Find row, position and first feature of each of the eight pairs. */
+        u32 rows[EXL2K_QUERY_BATCH], positions[EXL2K_QUERY_BATCH], features[EXL2K_QUERY_BATCH];
 #pragma unroll
-        for (u32 j = 0; j < EXL2K_STAGED; j++) {
+        for (u32 j = 0; j < EXL2K_QUERY_BATCH; j++) {
             u32 pair = exl2k_min(first + j * EXL2K_PREFILL_THREADS / 32, p.pairs - 1);
             rows[j] = exl2k_pair_row(p, pair);
             positions[j] = exl2k_row_position(a, rows[j]);
             features[j] = exl2k_pair_head(p, pair) * a.dim;
         }
         for (u32 i = p.lane; i < EXL2K_DIM / 2; i += 32) {
-            exl2k_unturned unturned[EXL2K_STAGED];
-            bool inside = i < half; /* behind it zeros, on both ends of what the class has more */
+            exl2k_rope_input inputs[EXL2K_QUERY_BATCH];
+            bool inside = i < half; /* dims from dim to EXL2K_DIM become zeros, in pairs like the others */
             u32 second = inside ? i + half : i + EXL2K_DIM / 2, from = inside ? i : i + half;
+            /* All loads are issued first, then all pairs are rotated. */
 #pragma unroll
-            for (u32 j = 0; j < EXL2K_STAGED; j++) {
-                unturned[j] = exl2k_unturned_load(a, rows[j], positions[j], features[j], inside ? i : 0);
+            for (u32 j = 0; j < EXL2K_QUERY_BATCH; j++) {
+                inputs[j] = exl2k_rope_load(a, rows[j], positions[j], features[j], inside ? i : 0);
             }
 #pragma unroll
-            for (u32 j = 0; j < EXL2K_STAGED; j++) {
+            for (u32 j = 0; j < EXL2K_QUERY_BATCH; j++) {
                 u32 pair = first + j * EXL2K_PREFILL_THREADS / 32;
-                u32 both = inside && pair < p.pairs ? exl2k_turn(unturned[j]) : 0;
+                u32 both = inside && pair < p.pairs ? exl2k_rope_apply(inputs[j]) : 0;
                 exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, from), both);
                 exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, second), both >> 16);
             }
@@ -123,20 +129,21 @@ EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_arg
     }
 }
 
-/* K and V of tokens [first, first + KEYS), which lie in one page; zeros behind the last. */
+/* Starts to copy K and V of tokens [first, first + KEYS), which lie in one page. Tokens after the last become zeros. */
 EXL2K_FN void exl2k_load_tile(const exl2k_prefill &p, const exl2k_attend_args &a, u32 first, u32 page, u32 to)
 {
     if (first <= p.last) {
+        /* Each thread copies one piece of several tokens, of K and of V. */
         u32 piece = threadIdx.x % EXL2K_PIECES, line = threadIdx.x / EXL2K_PIECES;
         u64 from = exl2k_page_of(a, page, p.kv_head) + (u64)(first % EXL2K_PAGE_TOKENS) * a.dim * 2;
         u64 offset = exl2k_value_offset(a);
 #pragma unroll
         for (u32 i = 0; i < EXL2K_KEYS; i += EXL2K_PREFILL_THREADS / EXL2K_PIECES) {
             u32 at = to + exl2k_tile_at(line + i, piece);
-            bool there = piece * 8 < a.dim && first + line + i <= p.last;
-            u64 token = from + (u64)(line + i) * a.dim * 2 + (there ? piece : 0) * 16;
-            exl2k_copy16_or_zeros(at, token, there);
-            exl2k_copy16_or_zeros(at + EXL2K_KV_BYTES, token + offset, there);
+            bool valid = piece * 8 < a.dim && first + line + i <= p.last;
+            u64 token = from + (u64)(line + i) * a.dim * 2 + (valid ? piece : 0) * 16;
+            exl2k_copy16_or_zeros(at, token, valid);
+            exl2k_copy16_or_zeros(at + EXL2K_KV_BYTES, token + offset, valid);
         }
     }
     exl2k_copy_commit();
@@ -147,7 +154,7 @@ EXL2K_FN u32 exl2k_tile_page(const exl2k_prefill &p, u32 first)
     return first <= p.last ? exl2k_load(p.table + first / EXL2K_PAGE_TOKENS * 4) : 0;
 }
 
-/* score[n]: keys 8n + 2t, + 1 of pair g, then of pair g + 8. */
+/* Scores of a tile. score[n]: keys 8n + 2t, + 1 of pair g, then of pair g + 8. */
 EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EXL2K_STEPS][4], u32 keys)
 {
 #pragma unroll
@@ -156,6 +163,7 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
             score[n][j] = 0.0f;
         }
     }
+    /* K is the B operand: each load gives 16 dims of 16 tokens. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
 #pragma unroll
@@ -167,7 +175,7 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 }
 
-/* Scores of tokens behind a pair's position, in the tile at token `first`, count nothing. */
+/* Masks the scores of tokens after a pair's position; the tile begins at token `first`. */
 EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first)
 {
 #pragma unroll
@@ -179,20 +187,23 @@ EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][
     }
 }
 
-/* Sums are scaled anew only when a pair's largest score has grown by more than this since; so weights are up to 2^8. */
+/* The sums are rescaled only if a pair's largest score exceeds the reference score by more than this; weights are
+   therefore at most 2^8. */
 #define EXL2K_GROWTH 8.0f
 
-/* most: this lane's largest scores. A pair's largest one is that of four lanes, and each pair decides for itself. */
-EXL2K_FN void exl2k_sums_scale(exl2k_rows_sums &s, const f32 most[2])
+/* Rescales the sums. max_score: this lane's largest scores. A pair's largest score is the maximum over four lanes,
+   and each pair decides for itself whether its reference score changes. */
+EXL2K_FN void exl2k_sums_scale(exl2k_rows_sums &s, const f32 max_score[2])
 {
     f32 factor[2];
+    /* Compute the new reference score of each pair, and the factor of its old sums. */
     for (u32 j = 0; j < 2; j++) {
-        f32 now = fmaxf(most[j], __shfl_xor_sync(EXL2K_ALL, most[j], 1));
+        f32 now = fmaxf(max_score[j], __shfl_xor_sync(EXL2K_ALL, max_score[j], 1));
         now = fmaxf(now, __shfl_xor_sync(EXL2K_ALL, now, 2));
-        now = now > s.most[j] + EXL2K_GROWTH ? now : s.most[j];
-        factor[j] = exl2k_exp2(s.most[j] - now);
+        now = now > s.max_score[j] + EXL2K_GROWTH ? now : s.max_score[j];
+        factor[j] = exl2k_exp2(s.max_score[j] - now);
         s.total[j] *= factor[j];
-        s.most[j] = now;
+        s.max_score[j] = now;
     }
 #pragma unroll
     for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
@@ -202,33 +213,39 @@ EXL2K_FN void exl2k_sums_scale(exl2k_rows_sums &s, const f32 most[2])
     }
 }
 
-/* Scores -> weights against s.most. */
-EXL2K_FN void exl2k_tile_soften(exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], f32 scale)
+/* Turns the scores of a tile into weights relative to s.max_score. */
+EXL2K_FN void exl2k_tile_softmax(exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], f32 scale)
 {
-    f32 most[2];
+    f32 max_score[2];
+    /* Find the largest score of each of the lane's pairs. If it has grown too much, rescale the sums. */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
-        most[j] = fmaxf(score[0][2 * j], score[0][2 * j + 1]);
+        max_score[j] = fmaxf(score[0][2 * j], score[0][2 * j + 1]);
 #pragma unroll
         for (u32 n = 1; n < EXL2K_KEYS / 8; n++) {
-            most[j] = fmaxf(most[j], fmaxf(score[n][2 * j], score[n][2 * j + 1]));
+            max_score[j] = fmaxf(max_score[j], fmaxf(score[n][2 * j], score[n][2 * j + 1]));
         }
-        most[j] *= scale;
+        max_score[j] *= scale;
     }
-    if (__any_sync(EXL2K_ALL, most[0] > s.most[0] + EXL2K_GROWTH || most[1] > s.most[1] + EXL2K_GROWTH)) {
-        exl2k_sums_scale(s, most);
+    if (__any_sync(EXL2K_ALL, max_score[0] > s.max_score[0] + EXL2K_GROWTH ||
+                                  max_score[1] > s.max_score[1] + EXL2K_GROWTH)) {
+        exl2k_sums_scale(s, max_score);
     }
+    /* Compute the weights, and add them to their sums. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
         for (u32 i = 0; i < 4; i++) {
-            score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -s.most[i / 2]));
+            score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -s.max_score[i / 2]));
             s.total[i / 2] += score[n][i];
         }
     }
 }
 
-EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4], u32 values)
+/* Adds the weighted sum of a tile's V to the output. */
+EXL2K_FN void exl2k_tile_weighted_sum(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4],
+                                      u32 values)
 {
+    /* The weights of 16 tokens are an A operand; V gives the B operands. */
 #pragma unroll
     for (u32 m = 0; m < EXL2K_KEYS / 16; m++) {
         u32 rows[4] = { exl2k_pack_f16(weight[2 * m][0], weight[2 * m][1]),
@@ -245,11 +262,13 @@ EXL2K_FN void exl2k_tile_mix(const exl2k_prefill &p, exl2k_rows_sums &s, f32 wei
     }
 }
 
+/* Divides the outputs by the sums of weights, and stores them. */
 EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s)
 {
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
         u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
+        /* Add up the weights of the pair's four lanes. */
         f32 total = s.total[j];
         total += __shfl_xor_sync(EXL2K_ALL, total, 1);
         total += __shfl_xor_sync(EXL2K_ALL, total, 2);
@@ -257,8 +276,9 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
             u32 feature = exl2k_pair_head(p, pair) * a.dim;
             u64 to = a.out + (u64)exl2k_pair_row(p, pair) * a.out_pitch * 2;
             f32 inverse = 1.0f / total;
+            /* Without a permutation, store two elements at a time. */
 #pragma unroll
-            for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS && !a.map; n++) { /* two at a time */
+            for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS && !a.map; n++) {
                 u32 i = p.half * 16 * EXL2K_OUT_STEPS + n * 8 + p.lane % 4 * 2;
                 u32 both = exl2k_pack_f16(exl2k_clamp_f16(s.out[n][2 * j] * inverse),
                                           exl2k_clamp_f16(s.out[n][2 * j + 1] * inverse));
@@ -266,20 +286,21 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
                     exl2k_store(to + (feature + i) * 2, both);
                 }
             }
+            /* With a permutation, load 16 indices at a time, then store 16 elements. */
 #pragma unroll
             for (u32 n = 0; n < 4 * EXL2K_OUT_STEPS && a.map; n += 16) {
-                u32 first = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2, places[16];
+                u32 first = p.half * 16 * EXL2K_OUT_STEPS + n / 2 * 8 + p.lane % 4 * 2, indices[16];
 #pragma unroll
                 for (u32 k = 0; k < 16; k++) {
                     u32 i = first + k / 2 * 8 + k % 2;
-                    places[k] = exl2k_out_place(a, i < a.dim ? feature + i : 0);
+                    indices[k] = exl2k_out_index(a, i < a.dim ? feature + i : 0);
                 }
 #pragma unroll
                 for (u32 k = 0; k < 16; k++) {
                     u32 i = first + k / 2 * 8 + k % 2;
                     u32 value = exl2k_f32_to_f16(exl2k_clamp_f16(s.out[(n + k) / 2][2 * j + k % 2] * inverse));
                     if (i < a.dim) {
-                        exl2k_store_u16(to + places[k] * 2, value);
+                        exl2k_store_u16(to + indices[k] * 2, value);
                     }
                 }
             }
@@ -287,12 +308,14 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
     }
 }
 
-/* A tile's place is filled again once every warp is done with it: at the barrier of the next tile. */
+/* Works through all tiles of K and V. A tile's buffer is refilled when every warp is done with it: after the barrier
+   of the next tile. */
 EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
                                   const u32 query[EXL2K_STEPS][4])
 {
     u32 page = exl2k_tile_page(p, EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
     exl2k_load_tile(p, a, 0, exl2k_tile_page(p, 0), at);
+    /* Wait for a tile, start to copy the next one, then compute scores, weights and the weighted sum. */
     for (u32 first = 0; first <= p.last; first += EXL2K_KEYS) {
         exl2k_copy_wait<0>();
         __syncthreads();
@@ -304,8 +327,8 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
             if (first + EXL2K_KEYS > p.warp_first + 1) {
                 exl2k_tile_mask(p, score, first);
             }
-            exl2k_tile_soften(s, score, a.scale * EXL2K_LOG2E);
-            exl2k_tile_mix(p, s, score, at + EXL2K_KV_BYTES);
+            exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E);
+            exl2k_tile_weighted_sum(p, s, score, at + EXL2K_KV_BYTES);
         }
         u32 swap = at;
         at = other;
@@ -316,15 +339,17 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
 extern "C" __global__ void __launch_bounds__(EXL2K_PREFILL_THREADS, EXL2K_PREFILL_CTAS)
 EXL2K_PREFILL(exl2k_attend_args a)
 {
-    __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* at first the queries */
+    __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* first the queries, then the tiles */
     exl2k_prefill p;
     exl2k_rows_sums s;
     u32 query[EXL2K_STEPS][4];
+    /* Wait for q, k, v and the pages, and find the CTA's work. */
     exl2k_dependency_release();
     exl2k_dependency_wait();
     if (!exl2k_prefill_open(p, a, exl2k_shared(shared))) {
         return;
     }
+    /* Rotate the queries into shared memory, and load the warp's queries into registers. */
     exl2k_stage_queries(p, a);
     __syncthreads();
 #pragma unroll
@@ -335,14 +360,16 @@ EXL2K_PREFILL(exl2k_attend_args a)
         query[k][2] = tile.z;
         query[k][3] = tile.w;
     }
+    /* Clear the sums. */
 #pragma unroll
     for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
         for (u32 i = 0; i < 4; i++) {
             s.out[n][i] = 0.0f;
         }
     }
-    s.most[0] = s.most[1] = EXL2K_MINUS_INF;
+    s.max_score[0] = s.max_score[1] = EXL2K_MINUS_INF;
     s.total[0] = s.total[1] = 0.0f;
+    /* When all warps have read their queries, the tiles may overwrite them. */
     __syncthreads();
     exl2k_prefill_tiles(p, a, s, query);
     exl2k_prefill_store(p, a, s);

@@ -1,8 +1,7 @@
-/* attend_prefill128.cu: attention of many rows, heads of up to 128 elements.
-   takes: attend_args.h.
+/* attend_prefill128.cu: attention in prefill for heads of 65 to 128 elements.
+   takes: attend_prefill.cuh.
    gives: exl2k_attend_prefill128.
-   owns:  nothing.
-   next:  sample_args.h */
+   owns:  nothing. */
 #define EXL2K_DIM 128
 #define EXL2K_PREFILL exl2k_attend_prefill128
 #include "attend_prefill.cuh"

@@ -1,8 +1,7 @@
-/* attend_prefill256.cu: attention of many rows, heads of up to 256 elements.
-   takes: attend_args.h.
+/* attend_prefill256.cu: attention in prefill for heads of 129 to 256 elements.
+   takes: attend_prefill.cuh.
    gives: exl2k_attend_prefill256.
-   owns:  nothing.
-   next:  sample_args.h */
+   owns:  nothing. */
 #define EXL2K_DIM 256
 #define EXL2K_PREFILL exl2k_attend_prefill256
 #include "attend_prefill.cuh"

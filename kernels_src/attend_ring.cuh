@@ -1,53 +1,71 @@
-/* attend_ring.cuh: attention of single rows: what a CTA has to do, and its rings of K and V.
+/* attend_ring.cuh: attention in decode: the work of a CTA, and its rings of K and V in shared memory.
    takes: attend.cuh; EXL2K_DIM.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_ring_fill, _wait, _patch.
    owns:  nothing.
-   next:  attend_merge.cuh
 
-   Each warp has a ring of its own; an element of it is K or V of a unit of 16 tokens. K and V of the rows of this
-   launch are taken from qkv, not from the page: other CTAs are only now writing them. */
+   The tokens of a split are cut into UNITS of 16, and warp w has units w, w + warps, .. of the split. Each warp has a
+   RING in shared memory with `stages` slots. The elements of the ring are K of unit 0, V of unit 0, K of unit 1, V of
+   unit 1, .. and element e lies in slot e % stages. Example with 4 stages, while the warp works on V of its unit 1:
+
+     element       0      1      2      3      4      5      6      7
+                +------+------+------+------+------+------+------+------+
+                | K u0 | V u0 | K u1 | V u1 | K u2 | V u2 | K u3 | V u3 |
+                +------+------+------+------+------+------+------+------+
+                | used | used | used | NOW  |  copies in flight  | next |
+     slot          0      1      2      3      0      1      2      3
+
+   When all lanes have read V u1, the warp starts the copy of V u3 into the same slot. The warp waits for an element by
+   waiting for its oldest group of copies. Therefore each fill commits one group, even if there is nothing to copy.
+
+   K and V of this launch's rows come from qkv, not from their pages: other CTAs may still be writing the pages. */
 #ifndef EXL2K_ATTEND_RING_CUH
 #define EXL2K_ATTEND_RING_CUH
 
 #include "attend.cuh"
 
 #define EXL2K_UNIT 16u
-#define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES) /* K or V of a unit; or outputs of a warp, f32 [8][dim] */
+/* Bytes of K or V of a unit; also of a warp's outputs, f32 [8][dim]. */
+#define EXL2K_UNIT_BYTES (EXL2K_UNIT * EXL2K_TOKEN_BYTES)
 #define EXL2K_DECODE_WARPS (u32)(EXL2K_DIM == 64 ? EXL2K_WARPS64 : EXL2K_DIM == 128 ? EXL2K_WARPS128 : EXL2K_WARPS256)
-#define EXL2K_QUERIES ((EXL2K_HEAD_TILE + EXL2K_DECODE_WARPS - 1) / EXL2K_DECODE_WARPS) /* that a warp turns */
+/* Queries that a warp rotates. */
+#define EXL2K_QUERIES ((EXL2K_HEAD_TILE + EXL2K_DECODE_WARPS - 1) / EXL2K_DECODE_WARPS)
 #define EXL2K_DECODE_THREADS (EXL2K_DECODE_WARPS * 32)
 #define EXL2K_STEPS (EXL2K_DIM / 16)
-#define EXL2K_QUERY_PITCH (EXL2K_DIM + 8) /* halves */
-#define EXL2K_OWN ((EXL2K_DIM + EXL2K_DECODE_THREADS - 1) / EXL2K_DECODE_THREADS) /* pairs of own K and V a thread */
+#define EXL2K_QUERY_PITCH (EXL2K_DIM + 8) /* in halves */
+/* Pairs of the row's own K and V per thread. */
+#define EXL2K_OWN ((EXL2K_DIM + EXL2K_DECODE_THREADS - 1) / EXL2K_DECODE_THREADS)
 
 typedef struct exl2k_decode {
-    u64 table;                           /* the sequence's line */
-    u32 row, position, back;             /* back: rows before this one that are its direct predecessors */
-    u32 head, kv_head, heads;            /* first query head, their number */
-    u32 begin, end, splits;              /* tokens of this split */
-    u32 lane, warp, units, ring, stages; /* units of this warp; its ring in shared memory */
-    u32 pages, batch;                    /* lane l has page 32 batch + l of the split */
+    u64 table;                           /* the sequence's line of the page tables */
+    u32 row, position, back;             /* back: number of rows directly before this one that hold the positions
+                                            directly before its own */
+    u32 head, kv_head, heads;            /* first query head; number of query heads */
+    u32 begin, end, splits;              /* tokens of this split; number of splits */
+    u32 lane, warp, units, ring, stages; /* units of this warp; shared address of its ring */
+    u32 pages, batch;                    /* lane l has the number of page 32 batch + l of the split */
     bool writes;                         /* this CTA stores K and V of its row */
 } exl2k_decode;
 
 typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
-    __align__(16) u16 fresh[2][EXL2K_DIM]; /* K and V of this row */
-    f32 most[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
+    __align__(16) u16 new_kv[2][EXL2K_DIM]; /* K and V of this row */
+    f32 max_score[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
     u32 ticket;
 } exl2k_decode_shared;
 
-/* ---- what the CTA has to do ---- */
+/* ---- the work of a CTA ---- */
 
-/* Number of rows right before this one that have the positions right before its own. `near`: row - lane. */
+/* Number of rows directly before this row that hold the positions directly before its position. `near`: row - lane. */
 EXL2K_FN u32 exl2k_rows_back(const exl2k_attend_args &a, u32 row, u32 position, u32 sequence, uint4 near)
 {
     u32 lane = threadIdx.x % 32;
     for (u32 first = 0;; first += 32) {
+        /* Lane l checks the row `first` + l before this one; the first 32 are loaded already. */
         u32 distance = first + lane;
         if (first > 0 && distance <= row) {
             near = exl2k_load4(a.rows + (row - distance) * sizeof(exl2k_row));
         }
+        /* The first row that breaks the chain ends the search. */
         bool same = distance <= row && near.z == sequence && near.y + distance == position;
         u32 others = __ballot_sync(EXL2K_ALL, !same);
         if (others) {
@@ -56,7 +74,7 @@ EXL2K_FN u32 exl2k_rows_back(const exl2k_attend_args &a, u32 row, u32 position, 
     }
 }
 
-/* False: nothing to do. */
+/* Finds the work of this CTA; false: it has none. */
 EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32 ring)
 {
     u32 group = a.group, tiles = (group + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
@@ -64,20 +82,23 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.warp = threadIdx.x / 32;
     d.row = blockIdx.z;
     d.stages = a.stages;
+    /* Load the row, its position and its sequence. Lane l loads the row l before this one. */
     uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     uint4 near = exl2k_load4(a.rows + (d.row - exl2k_min(d.lane, d.row)) * sizeof(exl2k_row));
     u32 flags = __shfl_sync(EXL2K_ALL, near.w, 0);
     d.position = __shfl_sync(EXL2K_ALL, near.y, 0);
     u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
+    /* Compute the number of splits and their length, as attend_args.h defines them. */
     u32 tokens = d.position + 1;
     u32 each = EXL2K_SPLIT_LENGTH(tokens);
-    d.splits = tokens <= EXL2K_SPLIT_SINGLE                         ? 1
+    d.splits = tokens <= EXL2K_SPLIT_SINGLE                    ? 1
              : tokens <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens - 1) / EXL2K_SPLIT_TOKENS + 1
-                                                                 : (tokens + each - 1) / each;
+                                                               : (tokens + each - 1) / each;
     if (d.row >= counts.x || (flags & EXL2K_ROW_DONE) || blockIdx.x >= d.splits) {
         return false;
     }
+    /* Find the tokens, heads and units of this CTA. */
     d.back = exl2k_rows_back(a, d.row, d.position, sequence, near);
     d.begin = blockIdx.x * each;
     d.end = exl2k_min(d.begin + each, tokens);
@@ -101,6 +122,7 @@ EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
 
 /* ---- the ring ---- */
 
+/* Number of the page that holds a token. The warp loads 32 page numbers at a time. */
 EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
 {
     u32 index = (token - d.begin) / EXL2K_PAGE_TOKENS;
@@ -112,15 +134,18 @@ EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
     return __shfl_sync(EXL2K_ALL, d.pages, index % 32);
 }
 
-/* Element e of the ring: K of unit e / 2, or V of it. Tokens behind the end are zeros: 0 * NaN would be NaN. */
+/* Starts to copy element e of the ring: K (e even) or V (e odd) of unit e / 2. Tokens after the end become zeros,
+   because 0 * NaN would be NaN. Commits a group even if there is no such element. */
 EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e, u32 slot)
 {
     if (e < 2 * d.units) {
+        /* Compute the address of the lane's piece of its first token. */
         u32 token = exl2k_unit_token(d, e / 2), piece = d.lane % EXL2K_PIECES;
         u64 from = exl2k_page_of(a, exl2k_unit_page(d, token), d.kv_head);
         from += (e & 1 ? exl2k_value_offset(a) : 0) + (u64)(token % EXL2K_PAGE_TOKENS) * a.dim * 2;
         u32 line = d.lane / EXL2K_PIECES, lines = piece * 8 < a.dim ? d.end - token : 0;
         from += (u64)line * a.dim * 2 + (lines > 0 ? piece : 0) * 16;
+        /* The lanes copy whole tokens, several at a time. */
 #pragma unroll
         for (u32 i = 0; i < EXL2K_UNIT; i += 32 / EXL2K_PIECES) {
             exl2k_copy16_or_zeros(slot + exl2k_tile_at(line + i, piece), from + i * a.dim * 2, line + i < lines);
@@ -129,9 +154,10 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
     exl2k_copy_commit();
 }
 
-/* Until the oldest element is there. */
+/* Waits until the oldest element has arrived. */
 EXL2K_FN void exl2k_ring_wait(u32 stages)
 {
+    /* The number of groups that may stay in flight is a constant of the instruction. */
     if (stages >= 8) {
         exl2k_copy_wait<7>();
     } else if (stages >= 6) {
@@ -148,8 +174,8 @@ EXL2K_FN void exl2k_ring_wait(u32 stages)
     __syncwarp();
 }
 
-/* Elements i and i + dim / 2 of K (rotated) or V of a row. */
-EXL2K_FN u32 exl2k_fresh(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
+/* Elements i and i + dim / 2 of K (rotated) or V of a row of this launch. */
+EXL2K_FN u32 exl2k_new_kv(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
 {
     return value ? exl2k_value(a, row, kv_head, i) | exl2k_value(a, row, kv_head, i + a.dim / 2) << 16
                  : exl2k_rope_pair(a, row, position, (a.heads + kv_head) * a.dim, i);
@@ -157,38 +183,40 @@ EXL2K_FN u32 exl2k_fresh(const exl2k_attend_args &a, u32 row, u32 position, u32 
 
 /* Overwrites the tokens of this launch in a unit of K or V. */
 EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value,
-                               const u16 *fresh)
+                               const u16 *new_kv)
 {
     u32 begin = exl2k_max(d.position - d.back, token), end = exl2k_min(d.end, token + EXL2K_UNIT);
     if (begin >= end) {
         return;
     }
+    /* Tokens of preceding rows are computed again from qkv. */
 #pragma unroll 1
     for (u32 position = begin; position < exl2k_min(end, d.position); position++) {
         u32 row = d.row - (d.position - position), half = a.dim / 2;
 #pragma unroll 1
         for (u32 i = d.lane; i < half; i += 32) {
-            u32 pair = exl2k_fresh(a, row, position, d.kv_head, i, value);
+            u32 pair = exl2k_new_kv(a, row, position, d.kv_head, i, value);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i), pair);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i + half), pair >> 16);
         }
     }
+    /* The row's own token is in shared memory. */
     if (end == d.position + 1 && d.lane * 8 < a.dim) {
-        uint4 piece = *(const uint4 *)(fresh + d.lane * 8);
+        uint4 piece = *(const uint4 *)(new_kv + d.lane * 8);
         exl2k_shared_store4(slot + exl2k_tile_at(d.position - token, d.lane), piece);
     }
     __syncwarp();
 }
 
-/* K and V of this row into its page; by the last warp, which has the least to do. */
-EXL2K_FN void exl2k_store_fresh(exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
+/* Stores K and V of this row into its page. The last warp does this, because it has the fewest units. */
+EXL2K_FN void exl2k_store_new_kv(exl2k_decode &d, const exl2k_attend_args &a, const exl2k_decode_shared *shared)
 {
     if (d.warp == EXL2K_DECODE_WARPS - 1 && d.writes && d.end == d.position + 1) {
         u64 to = exl2k_page_of(a, exl2k_unit_page(d, d.position), d.kv_head);
         to += (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16;
         if (d.lane * 8 < a.dim) {
-            exl2k_store4(to, *(const uint4 *)(shared->fresh[0] + d.lane * 8));
-            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->fresh[1] + d.lane * 8));
+            exl2k_store4(to, *(const uint4 *)(shared->new_kv[0] + d.lane * 8));
+            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->new_kv[1] + d.lane * 8));
         }
     }
 }

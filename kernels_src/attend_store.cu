@@ -1,12 +1,13 @@
-/* attend_store.cu: K (rotated) and V of all rows of a pass into their pages; outputs of prefill in their order.
-   takes: attend_args.h.
+/* attend_store.cu: stores K (rotated) and V of a pass's rows into their pages; permutes the outputs of prefill.
+   takes: attend.cuh, attend_args.h.
    gives: exl2k_attend_store, exl2k_attend_permute.
-   owns:  nothing.
-   next:  attend_prefill.cuh */
+   owns:  nothing. */
 #include "attend.cuh"
 
+/* Stores K and V of one row. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_attend_args a)
 {
+    /* Wait for q, k and v; rows that have ended are skipped. */
     u32 half = a.dim / 2;
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -14,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
         return;
     }
+    /* Each thread stores elements i and i + dim / 2 of K and V of a head. */
     u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
     for (u32 item = threadIdx.x; item < a.kv_heads * half; item += 256) {
         u32 head = item / half, i = item % half;
@@ -27,31 +29,35 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     }
 }
 
-/* Rows of tiles, each through shared memory: the permutation scatters there, and global memory sees whole lines. */
+/* Permutes the rows of a tile. Each row goes through shared memory: the permutation scatters there, so that global
+   memory is accessed in whole lines. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_attend_permute(exl2k_attend_args a)
 {
     __shared__ __align__(16) u16 staged[EXL2K_PERMUTE_MAX];
     u32 width = a.heads * a.dim;
     exl2k_dependency_release();
     exl2k_dependency_wait();
+    /* Load this CTA's tile. */
     uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
     if (blockIdx.x >= counts.z) {
         return;
     }
     u64 tiles = addresses.z | (u64)addresses.w << 32;
     uint4 tile = exl2k_load4(tiles + blockIdx.x * sizeof(exl2k_tile)); /* row, rows, pair */
-    u32 first = (tile.z + a.group - 1) / a.group; /* rows whose first pair the tile has */
+    u32 first = (tile.z + a.group - 1) / a.group; /* the CTAs of a tile divide the rows whose first pair is in the
+                                                     tile */
     u32 end = exl2k_min((tile.z + EXL2K_TILE_PAIRS + a.group - 1) / a.group, tile.y);
+    /* Row by row: scatter to shared memory, then store. */
     for (u32 row = first + blockIdx.y; row < end; row += EXL2K_PERMUTE_PARTS) {
         u64 at = a.out + (u64)(tile.x + row) * a.out_pitch * 2;
         for (u32 n = threadIdx.x * 8; n < width; n += 256 * 8) {
-            uint4 values = exl2k_load4(at + n * 2), places = exl2k_load_constant4(a.map + n * 2);
+            uint4 values = exl2k_load4(at + n * 2), indices = exl2k_load_constant4(a.map + n * 2);
             u32 value[4] = { values.x, values.y, values.z, values.w };
-            u32 place[4] = { places.x, places.y, places.z, places.w };
+            u32 index[4] = { indices.x, indices.y, indices.z, indices.w };
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                staged[place[i] & 0xFFFFu] = (u16)value[i];
-                staged[place[i] >> 16] = (u16)(value[i] >> 16);
+                staged[index[i] & 0xFFFFu] = (u16)value[i];
+                staged[index[i] >> 16] = (u16)(value[i] >> 16);
             }
         }
         __syncthreads();

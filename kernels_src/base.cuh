@@ -1,10 +1,9 @@
-/* base.cuh: what CUDA's headers would give, by inline PTX, because NVRTC finds no headers at run time.
+/* base.cuh: functions that CUDA's headers would provide, as inline PTX, because NVRTC finds no headers at run time.
    takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
-          number, default 0: off): tests of that, see exl2k_sleep.
+          number, default 0: off): random delays for tests, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
    owns:  nothing.
-   next:  unpack.cuh
 
    A half pair is a u32: the low half-word is element 0. Addresses of shared memory are u32 (exl2k_shared). */
 #ifndef EXL2K_BASE_CUH
@@ -33,8 +32,9 @@ typedef exl2k_f32 f32;
 EXL2K_FN u32 exl2k_min(u32 a, u32 b) { return a < b ? a : b; }
 EXL2K_FN u32 exl2k_max(u32 a, u32 b) { return a > b ? a : b; }
 
-/* Now and then up to 16 us, by chance of block, warp and time: called before what other kernels read is stored, before
-   they may start and after the wait for those in front, it brings out orders that hold by luck. */
+/* For tests: sleeps up to 16 us in one of `one_in` calls, chosen by a hash of block, warp and time. Kernels call it
+   before each store that other kernels read, before they let the next kernel start, and after they have waited for
+   the preceding kernels. The delays expose kernels whose order of execution is correct only by luck. */
 EXL2K_FN void exl2k_sleep(u32 one_in)
 {
 #if EXL2K_SLEEP
@@ -70,7 +70,7 @@ EXL2K_FN u32 exl2k_f32_to_f16(f32 value)
     return half;
 }
 
-/* Largest finite half, so that no infinity enters a product. NaN stays NaN only in max/min order: it becomes -65504. */
+/* Clamps to the largest finite half, so that no infinity enters a product. With fminf(fmaxf()) a NaN becomes -65504. */
 EXL2K_FN f32 exl2k_clamp_f16(f32 value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
 
 EXL2K_FN u32 exl2k_pack_f16(f32 low, f32 high)
@@ -120,7 +120,7 @@ EXL2K_FN u32 exl2k_and_or(u32 a, u32 b, u32 c)
     return d;
 }
 
-/* About 1 / a, off by 2^-23 of it. */
+/* 1 / a with a relative error of at most 2^-23. */
 EXL2K_FN f32 exl2k_reciprocal(f32 a)
 {
     f32 d;
@@ -128,7 +128,7 @@ EXL2K_FN f32 exl2k_reciprocal(f32 a)
     return d;
 }
 
-/* The sum of the products of four bytes each. */
+/* Sum of the products of the four bytes of a and b. */
 EXL2K_FN u32 exl2k_dot4(u32 a, u32 b)
 {
     u32 d;
@@ -147,7 +147,7 @@ EXL2K_FN f32 exl2k_bf16_to_f32(u32 bits) { return __uint_as_float(bits << 16); }
 
 /* ---- global memory ---- */
 
-/* Constant while any kernel runs (weights, tables); may be cached in L1. */
+/* For data that no running kernel writes (weights, tables); may be cached in L1. */
 EXL2K_FN u32 exl2k_load_constant(u64 at)
 {
     u32 v;
@@ -169,7 +169,7 @@ EXL2K_FN uint4 exl2k_load_constant4(u64 at)
     return v;
 }
 
-/* What another kernel has written: from L2, never from L1. */
+/* For data that an earlier kernel has written: reads L2, never L1. */
 EXL2K_FN u32 exl2k_load(u64 at)
 {
     u32 v;
@@ -194,7 +194,7 @@ EXL2K_FN uint4 exl2k_load4(u64 at)
     return v;
 }
 
-/* Into L2. */
+/* Prefetches into L2. */
 EXL2K_FN void exl2k_prefetch(u64 at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 EXL2K_FN void exl2k_store(u64 at, u32 v)
@@ -261,7 +261,7 @@ EXL2K_FN void exl2k_shared_store4(u32 at, uint4 v)
 
 /* ---- copies from global to shared memory ---- */
 
-/* A cache policy of bulk copies, for what is read once a token: it leaves L2 first. 0 before sm_80. */
+/* A cache policy for bulk copies of data that is read once per token: L2 evicts it first. 0 before sm_80. */
 EXL2K_FN u64 exl2k_evict_first(void)
 {
     u64 policy = 0;
@@ -271,7 +271,7 @@ EXL2K_FN u64 exl2k_evict_first(void)
     return policy;
 }
 
-/* 16 bytes, asynchronously from sm_80 on; both addresses are multiples of 16. */
+/* Copies 16 bytes, asynchronously from sm_80 on; both addresses are multiples of 16. */
 EXL2K_FN void exl2k_copy16(u32 to, u64 from)
 {
 #if __CUDA_ARCH__ >= 800
@@ -281,8 +281,9 @@ EXL2K_FN void exl2k_copy16(u32 to, u64 from)
 #endif
 }
 
-/* The same for what is read once a token, 256 bytes at a time into L2. Without a cache policy: with one, ptxas 13.0 may
-   take the wrong uniform registers where the shared address has a uniform part, and the instruction is illegal. */
+/* The same for data that is read once per token; fetches 256 bytes at a time into L2. It has no cache policy: with
+   one, ptxas 13.0 may choose wrong uniform registers when the shared address has a uniform part, and the instruction
+   becomes illegal. */
 EXL2K_FN void exl2k_copy16_once(u32 to, u64 from)
 {
 #if __CUDA_ARCH__ >= 800
@@ -299,7 +300,7 @@ EXL2K_FN void exl2k_copy_commit(void)
 #endif
 }
 
-/* Waits until at most `PENDING` of this thread's committed groups are not there yet. */
+/* Waits until at most `PENDING` of this thread's committed groups are still in flight. */
 template <u32 PENDING> EXL2K_FN void exl2k_copy_wait(void)
 {
 #if __CUDA_ARCH__ >= 800
@@ -313,7 +314,7 @@ EXL2K_FN void exl2k_barrier_init(u32 barrier, u32 arrivals)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After the inits, before the first bulk copy. */
+/* Needed after the inits and before the first bulk copy. */
 EXL2K_FN void exl2k_barrier_init_fence(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 EXL2K_FN void exl2k_barrier_expect(u32 barrier, u32 bytes)
@@ -328,7 +329,7 @@ EXL2K_FN void exl2k_barrier_wait(u32 barrier, u32 parity)
                  "@!p bra L_WAIT_%=;\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
-/* One thread copies a whole run: bytes and both addresses are multiples of 16. */
+/* One thread copies a contiguous range; `bytes` and both addresses are multiples of 16. */
 EXL2K_FN void exl2k_copy_bulk(u32 to, u64 from, u32 bytes, u32 barrier, u64 policy)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -336,9 +337,9 @@ EXL2K_FN void exl2k_copy_bulk(u32 to, u64 from, u32 bytes, u32 barrier, u64 poli
 }
 #endif
 
-/* ---- clusters: CTAs of a row of the grid that write into each other's shared memory ---- */
+/* ---- clusters: CTAs of one row of the grid, which can write to each other's shared memory ---- */
 
-/* CTAs of this one's cluster; 1: a launch without clusters. */
+/* Number of CTAs in this CTA's cluster; 1 if the launch has no clusters. */
 EXL2K_FN u32 exl2k_cluster_size(void)
 {
     u32 size = 1;
@@ -348,7 +349,7 @@ EXL2K_FN u32 exl2k_cluster_size(void)
     return size;
 }
 
-/* Of all CTAs that are still there: what was written before arriving can be read after waiting. */
+/* Barrier of all running CTAs of the cluster: data written before arriving can be read after waiting. */
 EXL2K_FN void exl2k_cluster_arrive(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -363,7 +364,7 @@ EXL2K_FN void exl2k_cluster_wait(void)
 #endif
 }
 
-/* To shared memory of the cluster's first CTA, at what this CTA would call `at`. */
+/* Stores into shared memory of the cluster's first CTA, at the address that corresponds to this CTA's `at`. */
 EXL2K_FN void exl2k_cluster_store4(u32 at, uint4 v)
 {
 #if __CUDA_ARCH__ >= 900
@@ -375,9 +376,11 @@ EXL2K_FN void exl2k_cluster_store4(u32 at, uint4 v)
 
 /* ---- tensor cores ---- */
 
-/* d[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4g + t: a[0] = rows g, columns 2t, 2t+1; a[1] = row g+8; a[2], a[3] = columns
-   2t+8, 2t+9; b0 = rows 2t, 2t+1 of column g; b1 = rows 2t+8, 2t+9; d[0], d[1] = row g, columns 2t, 2t+1; d[2], d[3]
-   = row g+8. */
+/* d[16 x 8] += a[16 x 16] b[16 x 8]. Operands of lane 4g + t:
+     a[0]        row g,     columns 2t, 2t + 1        b0          column g, rows 2t, 2t + 1
+     a[1]        row g + 8, columns 2t, 2t + 1        b1          column g, rows 2t + 8, 2t + 9
+     a[2], a[3]  the same rows, columns 2t + 8, + 9   d[0], d[1]  row g, columns 2t, 2t + 1
+                                                      d[2], d[3]  row g + 8, the same columns */
 EXL2K_FN void exl2k_mma(f32 d[4], const u32 a[4], u32 b0, u32 b1)
 {
 #if __CUDA_ARCH__ >= 800
@@ -393,7 +396,7 @@ EXL2K_FN void exl2k_mma(f32 d[4], const u32 a[4], u32 b0, u32 b1)
 #endif
 }
 
-/* Four 8 x 8 tiles of halves; lane l gives the address of row l % 8 of tile l / 8. */
+/* Loads four 8 x 8 tiles of halves; lane l gives the address of row l % 8 of tile l / 8. */
 EXL2K_FN uint4 exl2k_ldmatrix4(u32 at)
 {
     uint4 v;
@@ -416,7 +419,8 @@ EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
 
 /* ---- programmatic dependent launch ---- */
 
-/* Before it only weights and constant tables may be read, and nothing written. Every CTA calls it. */
+/* Waits for the preceding kernels. Before this call a kernel may read only weights and constant tables, and may
+   write nothing. Every CTA calls it. */
 EXL2K_FN void exl2k_dependency_wait(void)
 {
 #if EXL2K_PDL && __CUDA_ARCH__ >= 900
@@ -425,7 +429,7 @@ EXL2K_FN void exl2k_dependency_wait(void)
     exl2k_sleep(2);
 }
 
-/* The next kernel may start on an SM as soon as this one leaves it. */
+/* Allows the next kernel to start on an SM as soon as this kernel leaves it. */
 EXL2K_FN void exl2k_dependency_release(void)
 {
     exl2k_sleep(2);
@@ -434,7 +438,7 @@ EXL2K_FN void exl2k_dependency_release(void)
 #endif
 }
 
-/* ---- sums over a warp: the same order on every device ---- */
+/* ---- sums over a warp, in the same order on every GPU ---- */
 
 EXL2K_FN f32 exl2k_warp_sum(f32 v)
 {
@@ -444,7 +448,7 @@ EXL2K_FN f32 exl2k_warp_sum(f32 v)
     return v;
 }
 
-EXL2K_FN f32 exl2k_half_warp_sum(f32 v) /* of lanes 0..15 and of 16..31 */
+EXL2K_FN f32 exl2k_half_warp_sum(f32 v) /* one sum for lanes 0..15 and one for 16..31 */
 {
     for (u32 step = 8; step > 0; step /= 2) {
         v += __shfl_xor_sync(EXL2K_ALL, v, step);

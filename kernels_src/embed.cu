@@ -1,8 +1,7 @@
-/* embed.cu: tokens -> residual rows, and the first product's input with its sum of squares.
+/* embed.cu: looks up tokens in the embedding table, and makes the first product's input and its sum of squares.
    takes: embed_args.h.
    gives: exl2k_embed.
-   owns:  nothing.
-   next:  norm_args.h */
+   owns:  nothing. */
 #include "base.cuh"
 #include "embed_args.h"
 
@@ -15,8 +14,9 @@ EXL2K_FN f32 exl2k_table_value(const exl2k_embed_args &a, u64 at)
     return a.kind == EXL2K_TABLE_F16 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
 }
 
-/* A row is shared out among the CTAs of its column of the grid: what one would wait for, all wait for at once. The same
-   order of sums on every device: CTA `part` takes n = 256 part + thread, and so on in steps of the whole column. */
+/* The CTAs of a column of the grid divide a row among them, so that all loads of the row are issued at once. CTA
+   `part` has elements n = 256 part + thread, then every 256 * gridDim.y-th element after it. The order of sums is the
+   same on every GPU. */
 extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(exl2k_embed_args a)
 {
     __shared__ f32 partial[EXL2K_EMBED_THREADS / 32];
@@ -27,19 +27,21 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     if (row >= exl2k_load(a.pass) || (own.w & EXL2K_ROW_DONE)) {
         return;
     }
+    /* Write the residual and the weighted input, and add up the squares. */
     u64 token = own.x;
-    bool known = token < a.table_rows;
+    bool in_table = token < a.table_rows;
     f32 square = 0.0f;
     for (u32 n = part * EXL2K_EMBED_THREADS + thread; n < a.hidden; n += parts * EXL2K_EMBED_THREADS) {
-        f32 r = known ? exl2k_table_value(a, token * a.hidden + n) : 0.0f;
+        f32 r = in_table ? exl2k_table_value(a, token * a.hidden + n) : 0.0f;
         exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
         square = fmaf(r, r, square);
         if (a.out) {
             f32 y = r * __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-            u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(y)));
+            u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(y)));
         }
     }
+    /* The sum of squares over the CTA goes to this part's slot. */
     square = exl2k_warp_sum(square);
     if (thread % 32 == 0) {
         partial[thread / 32] = square;
@@ -53,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     if (thread == 0) {
         exl2k_store_f32(sums + part * 4, sum);
     }
+    /* Part 0 clears the unused slots. */
     for (u32 slot = parts + thread; part == 0 && slot < a.slots; slot += EXL2K_EMBED_THREADS) {
         exl2k_store_f32(sums + slot * 4, 0.0f);
     }

@@ -1,11 +1,12 @@
-/* gather.cu: rows into the order of one part of a matrix, and gate with up, where parts are multiplied one by one.
+/* gather.cu: permutes rows for one part of a matrix, and combines gate and up, for matrices whose parts are multiplied
+   separately.
    takes: gather_args.h.
    gives: exl2k_gather, exl2k_silu_mul.
-   owns:  nothing.
-   next:  copy_args.h */
+   owns:  nothing. */
 #include "base.cuh"
 #include "gather_args.h"
 
+/* Permutes one row. */
 extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(exl2k_gather_args a)
 {
     u64 row = (u64)blockIdx.x * a.pitch * 2;
@@ -19,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
     }
 }
 
+/* Computes silu(gate) * up of one row. */
 extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_silu_mul(exl2k_silu_mul_args a)
 {
     u64 from = a.from + (u64)blockIdx.x * a.count * 8, to = a.to + (u64)blockIdx.x * a.pitch * 2;
@@ -30,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_silu_mu
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         f32 gate = exl2k_load_f32(from + n * 4), up = exl2k_load_f32(from + ((u64)a.count + n) * 4);
         f32 h = exl2k_silu(gate) * up;
-        u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        exl2k_store_u16(to + place * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
+        u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        exl2k_store_u16(to + index * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
     }
 }

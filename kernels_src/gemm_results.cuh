@@ -1,118 +1,122 @@
-/* gemm_results.cuh: what becomes of the sums of a product of many rows.
+/* gemm_results.cuh: stores the sums of a product of many rows.
    takes: base.cuh, gemm_args.h.
-   gives: exl2k_passes, exl2k_sums, exl2k_column and what makes, stores and sums up columns, exl2k_gemm_results.
+   gives: exl2k_passes, exl2k_sums, exl2k_column with functions that make, store and add up columns, exl2k_gemm_results.
    owns:  nothing.
-   next:  gemm.cu
 
-   A warp turns its sums around in shared memory, so that a lane has one column and a row of the warp is 128 bytes. */
+   A warp transposes its sums in shared memory, so that each lane has one column and a row of the warp is 128 bytes. */
 #ifndef EXL2K_GEMM_RESULTS_CUH
 #define EXL2K_GEMM_RESULTS_CUH
 
 #include "base.cuh"
 #include "gemm_args.h"
 
-/* ACT: gate, then up. */
+/* Passes over K: ACT has two, gate and then up. */
 EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? 2 : 1; }
 
-typedef struct exl2k_sums { /* [strip][8 rows]: column g + 8 (e / 2), row 2 t + e % 2 in element e */
+typedef struct exl2k_sums { /* [strip][8 rows]: element e is column g + 8 (e / 2), row 2 t + e % 2 */
     f32 v[2][16][4];
 } exl2k_sums;
 
-/* ---- what may be there ---- */
+/* ---- conditional loads and stores ---- */
 
-/* Loads and stores with a condition of their own: branches around many of them would be most of the compiler's work. A
-   word that is not there is 0. */
-EXL2K_FN f32 exl2k_load_if(bool there, u64 at)
+/* Loads and stores with a predicate. Branches around this many of them would take most of the compile time. If
+   `valid` is false, a load gives 0. */
+EXL2K_FN f32 exl2k_load_if(bool valid, u64 at)
 {
     f32 v;
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\nmov.f32 %0, 0f00000000;\n@p ld.global.cg.f32 %0, [%2];\n}"
-                 : "=f"(v) : "r"((u32)there), "l"(at) : "memory");
+                 : "=f"(v) : "r"((u32)valid), "l"(at) : "memory");
     return v;
 }
 
-EXL2K_FN void exl2k_store_if(bool there, u64 at, f32 v)
+EXL2K_FN void exl2k_store_if(bool valid, u64 at, f32 v)
 {
     exl2k_sleep(32);
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.f32 [%1], %2;\n}"
-                 ::"r"((u32)there), "l"(at), "f"(v) : "memory");
+                 ::"r"((u32)valid), "l"(at), "f"(v) : "memory");
 }
 
-EXL2K_FN void exl2k_store_u16_if(bool there, u64 at, u32 v)
+EXL2K_FN void exl2k_store_u16_if(bool valid, u64 at, u32 v)
 {
     exl2k_sleep(32);
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.global.u16 [%1], %2;\n}"
-                 ::"r"((u32)there), "l"(at), "h"((u16)v) : "memory");
+                 ::"r"((u32)valid), "l"(at), "h"((u16)v) : "memory");
 }
 
 /* ---- columns ---- */
 
-/* With a division that is right to two units: many results wait for it here. */
+/* SiLU with a division that is accurate to two units in the last place, because many results wait for it here. */
 EXL2K_FN f32 exl2k_silu_quick(f32 v) { return __fdividef(v, 1.0f + __expf(-v)); }
 
-EXL2K_FN f32 exl2k_bias(const exl2k_part &p, u32 n)
+EXL2K_FN f32 exl2k_bias_of(const exl2k_part &p, u32 n)
 {
     return p.bias && n < p.columns ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
 }
 
-/* Where a lane's column of results goes, and what it meets there: residual + value, or silu(gate) * value. */
+/* Destination of a lane's column of results, and the prior values that are combined with the results. RESIDUAL: prior
+   values are the old outputs, and the result is added to them. ACT: prior values are the gate, and the result is
+   multiplied by their SiLU. */
 typedef struct exl2k_column {
-    u64 to, with;              /* of the first row; with 0: nothing */
-    u32 to_step, with_step;    /* bytes from row to row */
-    f32 bias, with_bias;
+    u64 to, prior;           /* address of the first row; prior 0: no prior values */
+    u32 to_step, prior_step; /* bytes from row to row */
+    f32 bias, prior_bias;
     u32 act, half;
 } exl2k_column;
 
-/* A column of a block of f32 [rows, 256]: sums of a split, or the gate's of ACT. */
+/* A column of a block f32 [rows, 256]: sums of a split, or the gate of ACT. */
 EXL2K_FN exl2k_column exl2k_column_block(u64 block)
 {
     exl2k_column c = { block + threadIdx.x * 4, 0, 1024, 0, 0.0f, 0.0f, 0, 0 };
     return c;
 }
 
-/* pass: ACT 0: the gate's, to the block `gates`, where pass 1 reads them. n: the lane's column. */
+/* The column of a pass. Pass 0 of ACT stores the gate in the block `gates`, and pass 1 reads it there. n: the lane's
+   column in the part. */
 EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pass, u32 n, u32 row0, u64 gates)
 {
     const exl2k_part &p = a.matrix.part[part];
     u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
-    u32 there = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
+    u32 index = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
     if (act && pass == 0) {
         return exl2k_column_block(gates);
     }
-    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + there << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
-                       exl2k_bias(p, n), 0.0f, act, half };
-    c.with = act ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
-    c.with_step = act ? 1024 : c.to_step;
-    c.with_bias = act ? exl2k_bias(a.matrix.part[0], n) : 0.0f;
+    /* Results go to the outputs. The prior values are the gate for ACT, and the old output for RESIDUAL. */
+    exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + index << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
+                       exl2k_bias_of(p, n), 0.0f, act, half };
+    c.prior = act ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
+    c.prior_step = act ? 1024 : c.to_step;
+    c.prior_bias = act ? exl2k_bias_of(a.matrix.part[0], n) : 0.0f;
     return c;
 }
 
-/* Begins to read what the column's next 16 rows meet, of which `rows` are there. */
-EXL2K_FN void exl2k_column_meet(exl2k_column &c, f32 with[16], u32 rows)
+/* Starts to load the prior values of the column's next 16 rows; `rows` of them exist. */
+EXL2K_FN void exl2k_column_load(exl2k_column &c, f32 prior[16], u32 rows)
 {
-    u32 there = c.with ? rows : 0;
+    u32 count = c.prior ? rows : 0;
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
-        with[i] = exl2k_load_if(i < there, c.with + (u64)i * c.with_step);
+        prior[i] = exl2k_load_if(i < count, c.prior + (u64)i * c.prior_step);
     }
-    c.with += c.with ? 16ull * c.with_step : 0;
+    c.prior += c.prior ? 16ull * c.prior_step : 0;
 }
 
-/* Stores the column's next 16 rows, of which `rows` are there. What is the same for all rows is asked once: 16 silus
-   side by side take as long as two, one after the other. */
-EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 with[16], u32 rows)
+/* Stores the column's next 16 rows; `rows` of them exist. Conditions that are the same for all rows are tested once,
+   and 16 SiLUs in parallel take only as long as two in sequence. */
+EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 prior[16], u32 rows)
 {
     f32 value[16];
     if (c.act) {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            value[i] = exl2k_silu_quick(with[i] + c.with_bias) * (v[i] + c.bias);
+            value[i] = exl2k_silu_quick(prior[i] + c.prior_bias) * (v[i] + c.bias);
         }
     } else {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            value[i] = with[i] + (v[i] + c.bias);
+            value[i] = prior[i] + (v[i] + c.bias);
         }
     }
+    /* Store as fp16 or as f32. */
     if (c.half) {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
@@ -128,16 +132,17 @@ EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 wit
     c.to += 16ull * c.to_step;
 }
 
-/* The column, summed up over blocks in their order. */
+/* Adds up the column over blocks, in their order, and stores it. */
 EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_bytes, u32 rows)
 {
 #pragma unroll 1
     for (u32 row = 0; row < rows; row += 16) {
-        f32 v[16] = { 0 }, with[16];
-        exl2k_column_meet(c, with, rows - row);
+        /* Each round adds up 16 rows of the column. */
+        f32 v[16] = { 0 }, prior[16];
+        exl2k_column_load(c, prior, rows - row);
         u64 from = block + row * 1024 + threadIdx.x * 4;
 #pragma unroll 1
-        for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 reads under way */
+        for (u32 z = 0; z < count; z += 4, from += 4 * block_bytes) { /* 64 loads in flight */
             f32 more[4][16];
 #pragma unroll
             for (u32 k = 0; k < 64; k++) {
@@ -149,11 +154,11 @@ EXL2K_FN void exl2k_column_sum(exl2k_column &c, u64 block, u32 count, u64 block_
                 v[k % 16] += more[k / 16][k % 16];
             }
         }
-        exl2k_column_store(c, v, with, rows - row);
+        exl2k_column_store(c, v, prior, rows - row);
     }
 }
 
-/* Bulk copies to the ring come after the results that were in it. */
+/* Orders later bulk copies into the ring after the results in it. */
 EXL2K_FN void exl2k_results_fence(void)
 {
 #if EXL2K_GEMM_BULK
@@ -161,16 +166,18 @@ EXL2K_FN void exl2k_results_fence(void)
 #endif
 }
 
-/* Turns the warp's sums into rows in its ring, 32 at a time, and stores those. there: the lane has a column. */
-EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool there, u32 rows, u32 ring)
+/* Transposes the warp's sums through its ring, 32 rows at a time, and stores them. valid: the lane has a column. */
+EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool valid, u32 rows, u32 ring)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
-    u32 left = there ? rows : 0;
-    f32 with[16], next[16];
-    exl2k_column_meet(c, with, left);
+    u32 left = valid ? rows : 0;
+    f32 prior[16], next[16];
+    /* Load the prior values of the first 16 rows. */
+    exl2k_column_load(c, prior, left);
 #pragma unroll 1
     for (u32 row = 0; row < rows; row += 16) {
         f32 v[16];
+        /* Every 32 rows, all lanes write their sums of these rows into the ring. */
         if (row % 32 == 0) {
             __syncwarp();
 #pragma unroll
@@ -183,17 +190,19 @@ EXL2K_FN void exl2k_gemm_results(const exl2k_sums &sums, exl2k_column &c, bool t
             }
             __syncwarp();
         }
+        /* Each lane reads 16 rows of its column. */
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
             v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row % 32 + i) * EXL2K_GEMM_PITCH);
         }
+        /* Load the next prior values, then store these rows. */
         u32 now = left;
         left -= exl2k_min(left, 16);
-        exl2k_column_meet(c, next, left);
-        exl2k_column_store(c, v, with, now);
+        exl2k_column_load(c, next, left);
+        exl2k_column_store(c, v, prior, now);
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            with[i] = next[i];
+            prior[i] = next[i];
         }
     }
     exl2k_results_fence();

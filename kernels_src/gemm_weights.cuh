@@ -1,11 +1,10 @@
-/* gemm_weights.cuh: weights of a product of many rows: from global memory to operands of the tensor cores.
+/* gemm_weights.cuh: the weights of a product of many rows: from global memory to operands of the tensor cores.
    takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
-   gives: exl2k_weights with begin, range, start, fill, wait, drop; exl2k_record_decode.
+   gives: exl2k_weights, exl2k_weights_begin, _range, _start, _fill, _wait, _discard; exl2k_record_decode.
    owns:  nothing.
-   next:  gemm.cu
 
-   A warp copies the chunks of its two strips into slots of its own: the entry of the chunk table, then the chunk of
-   either strip. Records are decoded as a whole, so that only this depends on their width. */
+   A warp copies the chunks of its two strips into slots of its own. A slot holds the chunk's table entry, then the
+   chunk of each strip. Records are decoded as a whole, so that only exl2k_record_codes depends on their width. */
 #ifndef EXL2K_GEMM_WEIGHTS_CUH
 #define EXL2K_GEMM_WEIGHTS_CUH
 
@@ -17,7 +16,7 @@
 #define EXL2K_WIDTHS_MASK 127
 #endif
 
-/* Chunks come by bulk copies (sm_90 on), which cost a warp next to nothing, or by cp.async. */
+/* Chunks are copied by bulk copies (sm_90 on), which cost a warp almost nothing, or by cp.async. */
 #ifndef EXL2K_BULK
 #define EXL2K_BULK 1
 #endif
@@ -26,42 +25,46 @@
 /* ---- slots ---- */
 
 typedef struct exl2k_weights {
-    u32 place, bytes16;       /* of the next chunk to copy; bytes16 0: there is none */
-    u32 ring, home;           /* shared addresses; home: bulk: a barrier for each slot; at 32 both strips, at 48 the
-                                 entry of the next chunk to copy and the end of entries, u64 each; the rest is the
-                                 kernel's */
-    u32 filled, used;         /* chunks of the kernel so far: their place is that modulo the slots */
+    u32 offset16, bytes16; /* the next chunk to copy; bytes16 0: there is none */
+    u32 ring, state;       /* shared addresses. state: bulk copies: a barrier for each slot; at 32: addresses of both
+                              strips; at 48: u64 address of the next chunk's table entry, u64 end of the entries; the
+                              rest belongs to gemm.cu */
+    u32 filled, used;      /* chunks of the kernel so far; their slot is this number modulo the number of slots */
 } exl2k_weights;
 
-EXL2K_FN u32 exl2k_slot_place(const exl2k_gemm_args &a, u32 chunk) { return chunk & a.slot_mask; }
+EXL2K_FN u32 exl2k_slot_index(const exl2k_gemm_args &a, u32 chunk) { return chunk & a.slot_mask; }
 
 EXL2K_FN u32 exl2k_slot(const exl2k_weights &w, const exl2k_gemm_args &a, u32 chunk)
 {
-    return w.ring + exl2k_slot_place(a, chunk) * a.slot_bytes;
+    return w.ring + exl2k_slot_index(a, chunk) * a.slot_bytes;
 }
 
 EXL2K_FN void exl2k_weights_begin(const exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
 {
 #if EXL2K_GEMM_BULK
     if (lane <= a.slot_mask) {
-        exl2k_barrier_init(w.home + lane * 8, 1);
+        exl2k_barrier_init(w.state + lane * 8, 1);
     }
     exl2k_barrier_init_fence();
 #endif
 }
 
-/* Chunks of [first, end), of which records begin in the halves [low, high). */
+/* Finds the chunks [first, end) that have records beginning in the halves [low, high). All threads of the CTA call
+   it. */
 EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 low, u32 high, u32 &first, u32 &end)
 {
     u32 count = p.chunk_count;
     first = end = 0;
+    /* Each thread checks one chunk. `first` counts the chunks before the range, `end` the chunks that begin before its
+       end. */
 #pragma unroll 1
     for (u32 i = 0; i < count; i += EXL2K_GEMM_THREADS) {
         bool before = false, inside = false;
         if (i + threadIdx.x < count) {
             uint4 c = exl2k_load_constant4(p.chunks + (i + threadIdx.x) * sizeof(exl2k_chunk));
             u32 row = c.y & 0xFFFF;
-            before = row + 2 * (c.z >> 8 & 255) <= low + 1; /* the last record begins 2 before, or lower */
+            before = row + 2 * (c.z >> 8 & 255) <= low + 1; /* the last record begins at row + 2 * records - 2, which
+                                                               is below `low` */
             inside = row < high;
         }
         first += __syncthreads_count(before);
@@ -69,19 +72,19 @@ EXL2K_FN void exl2k_weights_range(const exl2k_part &p, u32 low, u32 high, u32 &f
     }
 }
 
-/* Begins to read the entry at `table`. */
-EXL2K_FN void exl2k_weights_peek(exl2k_weights &w, u64 table, u64 end)
+/* Starts to load the table entry at `table`. */
+EXL2K_FN void exl2k_weights_read_entry(exl2k_weights &w, u64 table, u64 end)
 {
     w.bytes16 = 0;
     if (table < end) {
-        w.place = exl2k_load_constant(table);
+        w.offset16 = exl2k_load_constant(table);
         w.bytes16 = exl2k_load_constant(table + 4) >> 16;
     }
 }
 
-EXL2K_FN uint4 exl2k_two(u64 a, u64 b) { return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32)); }
-EXL2K_FN u64 exl2k_first(uint4 v) { return (u64)v.y << 32 | v.x; }
-EXL2K_FN u64 exl2k_second(uint4 v) { return (u64)v.w << 32 | v.z; }
+EXL2K_FN uint4 exl2k_pack_u64s(u64 a, u64 b) { return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32)); }
+EXL2K_FN u64 exl2k_first_u64(uint4 v) { return (u64)v.y << 32 | v.x; }
+EXL2K_FN u64 exl2k_second_u64(uint4 v) { return (u64)v.w << 32 | v.z; }
 
 #if EXL2K_GEMM_BULK
 EXL2K_FN void exl2k_weights_bulk(u32 to, u64 from, u32 bytes, u32 barrier)
@@ -91,31 +94,33 @@ EXL2K_FN void exl2k_weights_bulk(u32 to, u64 from, u32 bytes, u32 barrier)
 }
 #endif
 
-/* The warp's strips, and the entries of their chunks, from here on. */
+/* Sets the addresses of the warp's strips and of the entries of their chunks. */
 EXL2K_FN void exl2k_weights_start(exl2k_weights &w, u64 first, u64 second, u64 table, u64 end, u32 lane)
 {
     __syncwarp();
     if (lane == 0) {
-        exl2k_shared_store4(w.home + 32, exl2k_two(first, second));
-        exl2k_shared_store4(w.home + 48, exl2k_two(table, end));
+        exl2k_shared_store4(w.state + 32, exl2k_pack_u64s(first, second));
+        exl2k_shared_store4(w.state + 48, exl2k_pack_u64s(table, end));
     }
     __syncwarp();
-    exl2k_weights_peek(w, table, end);
+    exl2k_weights_read_entry(w, table, end);
 }
 
-/* Begins to copy the next chunk, if there is one; cp.async: a group of copies all the same. */
+/* Starts to copy the next chunk, if there is one. With cp.async it commits a group in either case. */
 EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
 {
     if (w.bytes16 > 0) {
+        /* Compute the addresses of the slot, of the chunk in both strips, and of its table entry. */
         u32 slot = exl2k_slot(w, a, w.filled), to = slot + EXL2K_GEMM_ENTRY;
         u32 other = (a.slot_bytes - EXL2K_GEMM_ENTRY) / 2;
-        uint4 strips = exl2k_shared_load4(w.home + 32), entries = exl2k_shared_load4(w.home + 48);
-        u64 from = exl2k_first(strips) + (u64)w.place * 16, from_other = exl2k_second(strips) + (u64)w.place * 16;
-        u64 table = exl2k_first(entries), next = table + sizeof(exl2k_chunk);
-        __syncwarp(); /* all lanes have read what is in the slot */
+        uint4 strips = exl2k_shared_load4(w.state + 32), entries = exl2k_shared_load4(w.state + 48);
+        u64 from = exl2k_first_u64(strips) + (u64)w.offset16 * 16;
+        u64 from_other = exl2k_second_u64(strips) + (u64)w.offset16 * 16;
+        u64 table = exl2k_first_u64(entries), next = table + sizeof(exl2k_chunk);
+        __syncwarp(); /* all lanes have read the old content of the slot */
 #if EXL2K_GEMM_BULK
         if (lane == 0) {
-            u32 barrier = w.home + exl2k_slot_place(a, w.filled) * 8, bytes = w.bytes16 * 16;
+            u32 barrier = w.state + exl2k_slot_index(a, w.filled) * 8, bytes = w.bytes16 * 16;
             exl2k_barrier_expect(barrier, EXL2K_GEMM_ENTRY + 2 * bytes);
             exl2k_weights_bulk(slot, table, EXL2K_GEMM_ENTRY, barrier);
             exl2k_weights_bulk(to, from, bytes, barrier);
@@ -131,24 +136,25 @@ EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32
             exl2k_copy16_once(to + other + i, from_other + i);
         }
 #endif
+        /* Move to the next entry. */
         w.filled++;
         __syncwarp();
         if (lane == 0) {
-            exl2k_shared_store4(w.home + 48, exl2k_two(next, exl2k_second(entries)));
+            exl2k_shared_store4(w.state + 48, exl2k_pack_u64s(next, exl2k_second_u64(entries)));
         }
         __syncwarp();
-        exl2k_weights_peek(w, next, exl2k_second(entries));
+        exl2k_weights_read_entry(w, next, exl2k_second_u64(entries));
     }
 #if !EXL2K_GEMM_BULK
     exl2k_copy_commit();
 #endif
 }
 
-/* Chunk w.used has arrived; cp.async: it is the oldest of as many as there are slots, there or not. */
+/* Waits for chunk w.used. With cp.async the chunk's group is the oldest of as many groups as there are slots. */
 EXL2K_FN void exl2k_weights_wait(const exl2k_weights &w, const exl2k_gemm_args &a)
 {
 #if EXL2K_GEMM_BULK
-    exl2k_barrier_wait(w.home + exl2k_slot_place(a, w.used) * 8, w.used >> a.slots_log & 1);
+    exl2k_barrier_wait(w.state + exl2k_slot_index(a, w.used) * 8, w.used >> a.slots_log & 1);
 #else
     if (a.slots_log == 0) {
         exl2k_copy_wait<0>();
@@ -161,8 +167,8 @@ EXL2K_FN void exl2k_weights_wait(const exl2k_weights &w, const exl2k_gemm_args &
 #endif
 }
 
-/* Waits for all chunks that are on their way, and forgets them. */
-EXL2K_FN void exl2k_weights_drop(exl2k_weights &w, const exl2k_gemm_args &a)
+/* Waits for all copies in flight and discards them. */
+EXL2K_FN void exl2k_weights_discard(exl2k_weights &w, const exl2k_gemm_args &a)
 {
 #if EXL2K_GEMM_BULK
 #pragma unroll 1
@@ -179,14 +185,14 @@ EXL2K_FN void exl2k_weights_drop(exl2k_weights &w, const exl2k_gemm_args &a)
 
 typedef u32 exl2k_operand[4][4]; /* [step of a record]: 16 columns x 16 inputs */
 
-typedef struct exl2k_record { /* where things are in shared memory, for this lane */
+typedef struct exl2k_record { /* addresses in shared memory, for this lane */
     u32 codes, scales; /* of strip 0 */
     u32 other;         /* bytes from strip 0 to strip 1 */
-    u32 maximum;       /* halves of both halves */
+    u32 maximum;       /* half pair: the maxima of the record's two halves */
     u32 by_half;
 } exl2k_record;
 
-/* The codes of both strips, centred; the rest of decoding does not depend on the width. */
+/* Decodes the codes of both strips, centred. Only this function depends on the width. */
 template <u32 W> EXL2K_FN void exl2k_record_codes(exl2k_operand a[2], const exl2k_record &r, u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
@@ -202,7 +208,7 @@ template <u32 W> EXL2K_FN void exl2k_record_codes(exl2k_operand a[2], const exl2
     }
 }
 
-/* A half of a record becomes fp16(code * scale): what the format defines. */
+/* Multiplies half of a record by its scales: fp16(code * scale), as the EXL2 format defines it. */
 EXL2K_FN void exl2k_half_scale(u32 a[2][4], u32 word, u32 maximum, u32 lane)
 {
     u32 pair = exl2k_scale_pair(word, lane / 4, maximum);
@@ -216,10 +222,12 @@ EXL2K_FN void exl2k_half_scale(u32 a[2][4], u32 word, u32 maximum, u32 lane)
     }
 }
 
-/* Dense records have no scale words: the first level of a maximum of 1 changes nothing. */
+/* Decodes a record of both strips to weights. Dense records have no scale words; level 1 and a maximum of 1 leave
+   their values unchanged. */
 EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32 width, u32 lane)
 {
     u32 words[2][2] = { { 0, 0 }, { 0, 0 } }, maxima = 0x3C003C00u;
+    /* Load the scale words of both halves of both strips. */
     if (width != EXL2K_W16) {
         maxima = r.maximum;
 #pragma unroll
@@ -228,6 +236,7 @@ EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32
             words[s][1] = exl2k_shared_load(r.scales + s * r.other + r.by_half * 4);
         }
     }
+    /* Decode the codes of the four steps. */
     switch (width) {
     case EXL2K_W2: exl2k_record_codes<EXL2K_W2>(a, r, lane); break;
     case EXL2K_W3: exl2k_record_codes<EXL2K_W3>(a, r, lane); break;
@@ -237,6 +246,7 @@ EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32
     case EXL2K_W8: exl2k_record_codes<EXL2K_W8>(a, r, lane); break;
     default: exl2k_record_codes<EXL2K_W16>(a, r, lane); break;
     }
+    /* Scale each half: steps 0 and 1, then steps 2 and 3. */
     u32 low = exl2k_permute_bytes(maxima, 0, 0x1010u), high = exl2k_permute_bytes(maxima, 0, 0x3232u);
 #pragma unroll
     for (u32 s = 0; s < 2; s++) {

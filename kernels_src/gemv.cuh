@@ -1,14 +1,37 @@
-/* gemv.cuh: products of 1 to 8 rows with one matrix: what a decode step is made of.
+/* gemv.cuh: the product of 1 to 8 rows with one matrix. Decode consists mainly of these products.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
    gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
    owns:  nothing; included by gemv1.cu and gemv8.cu.
-   next:  gemv1.cu
 
-   A CTA owns a run of strips over all of K and takes them in blocks. Each warp owns one slice of K for the strips of
-   its group (16 warps = groups of `slices` slices) and streams their chunks through a ring of its own: no barrier but
-   the one before a block's slices are summed. Chunks are the outer loop, strips the inner one, so that the inputs of
-   a chunk (256 rows) are read once a block. Sums of slices are taken in the order of slices: the same
-   bits in every run, and for a row alone or among others. */
+   Each CTA owns a range of strips, over all of K, and works on them in BLOCKS of a few strips. matrix_args.h defines
+   strips, records, chunks and slices. Example with slices = 3 and rest = 1:
+
+     STRIP: 16 columns over all of K
+     +---------+---------+---------+---------+---------+---------+---------+
+     | chunk 0 | chunk 1 | chunk 2 | chunk 3 | chunk 4 | chunk 5 | chunk 6 |   -> K
+     +---------+---------+---------+---------+---------+---------+---------+
+     |<---- slice 0 ---->|<---- slice 1 ---->|<---- slice 2 ---->|  rest   |
+      warps 0, 3, .., 12   warps 1, 4, .., 13  warps 2, 5, .., 14   any warp
+
+     PIECE: the slices of one part in a block, or the rest of that part. A block has parts << rest pieces, in the order
+     part 0, rest of part 0, part 1, rest of part 1, and so on. In a piece of slices, 3 warps form a group, so there are
+     16 / 3 = 5 groups (warp 15 is idle), and group g has strips g, g + 5, g + 10, .. of the block. In a piece of rest
+     chunks, warp w has strips w, w + 16, .. of the block.
+
+     RUN: the strips of one warp in one piece. JOB: one slot of the warp's ring: one chunk of one strip, or of two
+     strips if a slot holds two (slot_strips 2). The run of warp 1 (group 0, slice 1) in a block of 13 strips:
+
+               strip 0   strip 5   strip 10
+             +---------+---------+---------+
+     chunk 2 |  job 0  |       job 1       |     If the number of strips is odd, the first strip is a job of its own, so
+             +---------+---------+---------+     that its copy completes sooner.
+     chunk 3 |  job 2  |       job 3       |
+             +---------+---------+---------+     TASK: one row of this table: one chunk of every strip of the run.
+
+   Each warp streams its jobs through a ring of its own, so that warps meet only at one barrier per block, before the
+   sums of the slices are added up. Chunks are the outer loop and strips the inner loop, so that the inputs of a chunk
+   (256 rows) are read once per block. Sums of slices are added in the order of the slices. The result has the same
+   bits in every run, whether a row is alone or in a batch. */
 #ifndef EXL2K_GEMV_CUH
 #define EXL2K_GEMV_CUH
 
@@ -18,18 +41,18 @@
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
-/* ---- partial sums of slices: [strip of the block][slice][16 columns], with 8 rows [lane][4] instead ---- */
+/* ---- partial sums of slices: [strip of the block][slice][16 columns]; eight rows: [..][..][lane][4] ---- */
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M == 1 ? 64 : 512; }
 
-/* Partial sums of a strip. */
+/* Number of partial sums of a strip. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest; }
 
-/* Where this lane adds: one row: lanes t = 0 and 1 have a column each. */
-template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_place &place)
+/* Address of this lane's partial sum. With one row, lanes t = 0 and 1 have a column each. */
+template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_role &role)
 {
-    u32 t = place.lane & 3, inside = M == 1 ? (t * 8 + place.lane / 4) * 4 : place.lane * 16;
-    return sums + (strip * exl2k_partials(m) + place.slot) * exl2k_partial_bytes<M>() + inside;
+    u32 t = role.lane & 3, inside = M == 1 ? (t * 8 + role.lane / 4) * 4 : role.lane * 16;
+    return sums + (strip * exl2k_partials(m) + role.slot) * exl2k_partial_bytes<M>() + inside;
 }
 
 template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
@@ -41,7 +64,7 @@ template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
     }
 }
 
-/* first: there is nothing yet to add to. */
+/* first: this is the first chunk of the slice, so its sum is stored, not added. */
 EXL2K_FN void exl2k_partial_add_one(u32 at, f32 sum, bool first, u32 lane)
 {
     if (lane % 4 < 2) {
@@ -59,21 +82,21 @@ EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4], bool first)
     exl2k_shared_store4(at, v);
 }
 
-/* All slices of one output of one row, slice 0 first. */
+/* Sum of all slices of one output of one row, beginning with slice 0. */
 template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
     u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = 0.0f;
     if constexpr (M == 1) {
-#pragma unroll 16 /* EXL2K_SLICES_MAX: all are asked for at once */
+#pragma unroll 16 /* EXL2K_SLICES_MAX, so that all loads are issued at once */
         for (u32 slice = 0; slice < slots; slice++) {
             total += exl2k_shared_load_f32(at + slice * exl2k_partial_bytes<M>());
         }
     } else {
         f32 more[EXL2K_SLICES_MAX + 1];
 #pragma unroll
-        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) { /* the same, in less code */
+        for (u32 i = 0; i <= EXL2K_SLICES_MAX; i++) { /* the same effect in less code than a loop with a branch */
             more[i] = exl2k_shared_load_f32(at + exl2k_min(i, slots - 1) * exl2k_partial_bytes<M>());
         }
 #pragma unroll
@@ -86,141 +109,149 @@ template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip
 
 #include "gemv_out.cuh"
 
-/* ---- a warp's share of a block ---- */
+/* ---- a warp's tasks in a block ---- */
 
-/* The task that the warp works on next: a chunk of its slice of a part, of all strips that it has of this part in the
-   block. */
+/* The warp's next task: a chunk of its slice of a part, of all strips of the run. */
 typedef struct exl2k_work {
-    exl2k_run run;  /* own 0: there is no task */
-    u32 chunk, end; /* chunks of the slice: up to `end` */
+    exl2k_run run;  /* own 0: no task is left */
+    u32 chunk, end; /* next chunk of the slice, and their end */
     exl2k_task task;
-    u32 row;        /* first of the chunk, in units of 32 */
-    bool first;     /* chunk of the slice */
-    u32 sums;       /* where the partial sums of the first strip go */
+    u32 row;        /* first row of the chunk, in units of 32 */
+    bool first;     /* true for the first chunk of the slice */
+    u32 sums;       /* address of the first strip's partial sums */
 } exl2k_work;
 
-/* From the sums of one strip of the warp to those of its next. */
-template <u32 M> EXL2K_FN u32 exl2k_work_hop(const exl2k_work &w, const exl2k_gemv_args &a)
+/* Bytes from the partial sums of one strip of the run to those of the next. */
+template <u32 M> EXL2K_FN u32 exl2k_work_stride(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    return (w.run.in.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    return (w.run.role.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
-/* A slice without chunks has sums too. */
+/* Clears the partial sums of a slice without chunks, because they are added up like all others. */
 template <u32 M>
-EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place)
+EXL2K_FN void exl2k_work_clear(const exl2k_work &w, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    u32 at = w.sums, hop = exl2k_work_hop<M>(w, a);
+    u32 at = w.sums, stride = exl2k_work_stride<M>(w, a);
 #pragma unroll 1
     for (u32 left = w.chunk < w.end ? 0 : w.run.own; left > 0; left--) {
-        exl2k_partial_clear<M>(at, place.lane);
-        at += hop;
+        exl2k_partial_clear<M>(at, role.lane);
+        at += stride;
     }
 }
 
-/* Goes to the first chunk of a run. */
+/* Moves to the first chunk of a run. */
 template <u32 M>
-EXL2K_FN void exl2k_work_enter(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_run &r, exl2k_span block, u32 sums)
+EXL2K_FN void exl2k_work_start_run(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_run &r, exl2k_span block,
+                                   u32 sums)
 {
     const exl2k_matrix &m = a.matrix;
-    const exl2k_slice &share = m.part[r.part].slice[r.in.slice];
+    const exl2k_slice &slice = m.part[r.part].slice[r.role.slice];
     w.run = r;
-    w.chunk = share.chunk;
-    w.end = share.chunk + share.count;
-    w.row = share.row;
+    w.chunk = slice.chunk;
+    w.end = slice.chunk + slice.count;
+    w.row = slice.row;
     w.first = true;
-    u32 strip = m.interleaved ? 2 * r.in.group + r.part : r.begin - block.begin + r.in.group;
-    w.sums = exl2k_partial_at<M>(sums, m, strip, r.in);
+    u32 strip = m.interleaved ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
+    w.sums = exl2k_partial_at<M>(sums, m, strip, r.role);
 }
 
-EXL2K_FN bool exl2k_work_none(const exl2k_work &w) { return w.chunk >= w.end || w.run.own == 0; }
+EXL2K_FN bool exl2k_work_is_empty(const exl2k_work &w) { return w.chunk >= w.end || w.run.own == 0; }
 
-/* Goes to the task at w, or to the next one in the block, and begins to read its table entry. */
+/* Moves to the next task of the block if the slice has no chunks left, and starts to load the task's table entry. */
 template <u32 M>
-EXL2K_FN void exl2k_work_find(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block,
+EXL2K_FN void exl2k_work_next(exl2k_work &w, const exl2k_gemv_args &a, const exl2k_role &role, exl2k_span block,
                               u32 sums)
 {
-    while (exl2k_work_none(w)) {
+    while (exl2k_work_is_empty(w)) {
         u32 piece = w.run.piece + 1;
         if (piece == exl2k_pieces(a.matrix)) {
             w.run.own = 0;
             return;
         }
-        exl2k_work_enter<M>(w, a, exl2k_run_of(a, place, piece, block), block, sums);
-        exl2k_work_clear<M>(w, a, place);
+        exl2k_work_start_run<M>(w, a, exl2k_run_of(a, role, piece, block), block, sums);
+        exl2k_work_clear<M>(w, a, role);
     }
-    exl2k_task_load(w.task, a.matrix.part[w.run.part], w.chunk, place.lane);
+    exl2k_task_load(w.task, a.matrix.part[w.run.part], w.chunk, role.lane);
 }
 
-/* The first of a block whose first run is `run`. */
+/* The first task of a block whose first run is `run`. */
 template <u32 M>
-EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run,
+EXL2K_FN exl2k_work exl2k_work_first(const exl2k_gemv_args &a, const exl2k_role &role, const exl2k_run &run,
                                      exl2k_span block, u32 sums)
 {
     exl2k_work w;
-    exl2k_work_enter<M>(w, a, run, block, sums);
-    exl2k_work_clear<M>(w, a, place);
-    exl2k_work_find<M>(w, a, place, block, sums);
+    exl2k_work_start_run<M>(w, a, run, block, sums);
+    exl2k_work_clear<M>(w, a, role);
+    exl2k_work_next<M>(w, a, role, block, sums);
     return w;
 }
 
-/* One row: the chunks at the cursor, of S strips side by side, whose sums are at `to` and `hop` behind it. */
+/* One row: multiplies the job at the cursor, which has S strips. Strip i adds to the partial sums at `to` + i *
+   stride. */
 template <u32 S>
-EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s,
-                                const exl2k_inputs<1> &inputs, const exl2k_task &task, u32 to, u32 hop, bool first)
+EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_stream &s,
+                                const exl2k_inputs<1> &inputs, const exl2k_task &task, u32 to, u32 stride, bool first)
 {
+    /* Multiply the job in the slot at the cursor. */
     u32 at[2] = { s.at, s.at + a.slot_bytes };
     f32 out[S];
-    exl2k_chunks_one<S>(out, at, inputs, task, place.lane);
+    exl2k_chunks_one<S>(out, at, inputs, task, role.lane);
+    /* All lanes have read the slot, so it can be refilled. */
     __syncwarp();
-    exl2k_stream_refill<1>(s, a, place);
+    exl2k_stream_refill<1>(s, a, role);
+    /* Each strip's result is added to its partial sums. */
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
-        exl2k_partial_add_one(to + i * hop, out[i], first, place.lane);
+        exl2k_partial_add_one(to + i * stride, out[i], first, role.lane);
     }
 }
 
-/* `w` is the first task; one row: `ahead` has its inputs; eight rows: at `input_sums` is room for sums of inputs.
-   Inputs and table entries are asked for one task ahead. */
+/* Works through all of the warp's tasks in a block. `w` is the first task. One row: `next_input` holds its inputs.
+   Eight rows: `input_sums` is the address for the sums of the inputs. Inputs and table entries are loaded one task
+   in advance. */
 template <u32 M>
-EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_stream &s, exl2k_work w,
-                               uint4 ahead, exl2k_span block, u32 sums, u64 x, u32 input_sums)
+EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_stream &s, exl2k_work w,
+                               uint4 next_input, exl2k_span block, u32 sums, u64 x, u32 input_sums)
 {
     while (w.run.own > 0) {
+        /* Turn the inputs of this task into operands. */
         exl2k_inputs<M> inputs;
         exl2k_task task = w.task;
-        u32 to = w.sums, left = w.run.own, hop = exl2k_work_hop<M>(w, a);
+        u32 to = w.sums, left = w.run.own, stride = exl2k_work_stride<M>(w, a);
         bool first = w.first;
         if constexpr (M == 1) {
-            exl2k_keep_input(inputs, ahead, task, place.lane);
+            exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
-            exl2k_load_inputs(inputs, x + w.row * 64, task, input_sums, place.lane);
+            exl2k_load_inputs(inputs, x + w.row * 64, task, input_sums, role.lane);
         }
+        /* Move to the next task, and start to load its table entry and its inputs. */
         w.chunk++;
         w.first = false;
         w.row += exl2k_task_halves(task);
-        exl2k_work_find<M>(w, a, place, block, sums);
+        exl2k_work_next<M>(w, a, role, block, sums);
         if constexpr (M == 1) {
-            ahead = exl2k_load_input(x, w.row, a.matrix.rows, place.lane);
+            next_input = exl2k_load_input(x, w.row, a.matrix.rows, role.lane);
         }
+        /* One job per slot of the ring: wait for the copy, multiply, refill the slot. */
         while (left > 0) {
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 if (exl2k_job_has_two<M>(a, left)) {
-                    exl2k_gemv_chunks<2>(a, place, s, inputs, task, to, hop, first);
-                    to += hop;
+                    exl2k_gemv_chunks<2>(a, role, s, inputs, task, to, stride, first);
+                    to += stride;
                     left--;
                 } else {
-                    exl2k_gemv_chunks<1>(a, place, s, inputs, task, to, hop, first);
+                    exl2k_gemv_chunks<1>(a, role, s, inputs, task, to, stride, first);
                 }
             } else {
                 f32 sum[4];
-                exl2k_chunks_eight<M>(sum, s.at, inputs, task, place.lane);
+                exl2k_chunks_eight<M>(sum, s.at, inputs, task, role.lane);
                 __syncwarp();
-                exl2k_stream_refill<M>(s, a, place);
+                exl2k_stream_refill<M>(s, a, role);
                 exl2k_partial_add_eight(to, sum, first);
             }
             exl2k_stream_step(s, a);
-            to += hop;
+            to += stride;
             left--;
         }
     }
@@ -230,32 +261,40 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_place &plac
 
 template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
+    /* Find this warp's role, and divide shared memory into rings, partial sums and small areas. */
     extern __shared__ uint4 exl2k_dynamic[];
-    exl2k_place place = exl2k_place_of_warp(a);
-    u32 shared = exl2k_shared(exl2k_dynamic), sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_strips * a.slot_bytes;
+    exl2k_role role = exl2k_role_of_warp(a);
+    u32 shared = exl2k_shared(exl2k_dynamic);
+    u32 sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_strips * a.slot_bytes;
     u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
-    exl2k_run run = exl2k_run_first(a, place, block);
-    exl2k_stream s = exl2k_stream_open<M>(a, place, run, shared, small);
-    exl2k_work work = exl2k_work_first<M>(a, place, run, block, sums);
+    exl2k_run run = exl2k_run_first(a, role, block);
+    exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
+    exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
+    /* From here on, memory that preceding kernels write can be read. */
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    u64 x = a.x + place.lane % 4 * 16;
-    uint4 ahead = make_uint4(0, 0, 0, 0); /* one row: asked for before all else, as it takes longest */
+    u64 x = a.x + role.lane % 4 * 16;
+    uint4 next_input = make_uint4(0, 0, 0, 0); /* one row: this load is issued first, because its latency is longest */
     if (M == 1) {
-        ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
+        next_input = exl2k_load_input(x, work.row, a.matrix.rows, role.lane);
     }
-    __syncwarp(); /* or the assembler moves that behind the rest */
+    __syncwarp(); /* keeps the assembler from moving that load after the following ones */
+    /* Start to load what the results need: sums of squares, residual, constants. */
     exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
-    u32 input_sums = out.small + EXL2K_SMALL_INPUTS + place.warp * 256;
-    x += M == 1 ? 0 : (u64)exl2k_min(place.lane / 4, out.rows - 1) * a.x_pitch * 2;
+    /* With eight rows each lane reads the inputs of row lane / 4; rows beyond the last repeat the last row. */
+    u32 input_sums = out.small + EXL2K_SMALL_INPUTS + role.warp * 256;
+    x += M == 1 ? 0 : (u64)exl2k_min(role.lane / 4, out.rows - 1) * a.x_pitch * 2;
+    /* Each block: multiply, meet the other warps at the barrier, then add up the slices and store the results. */
     while (block.begin < block.end) {
-        exl2k_gemv_block<M>(a, place, s, work, ahead, block, sums, x, input_sums);
-        exl2k_out_settle<M>(out, a);
+        exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, input_sums);
+        exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
         exl2k_out_block<M>(out, a, block, sums);
+        /* Prepare the next block once all threads have read the partial sums. */
         block = exl2k_block_at(a, block.end);
         if (block.begin >= block.end) {
             break;
@@ -263,9 +302,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         __syncthreads();
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
-        work = exl2k_work_first<M>(a, place, exl2k_run_first(a, place, block), block, sums);
+        work = exl2k_work_first<M>(a, role, exl2k_run_first(a, role, block), block, sums);
         if (M == 1) {
-            ahead = exl2k_load_input(x, work.row, a.matrix.rows, place.lane);
+            next_input = exl2k_load_input(x, work.row, a.matrix.rows, role.lane);
         }
     }
     exl2k_out_close<M>(out, a);

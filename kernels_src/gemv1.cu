@@ -1,8 +1,7 @@
-/* gemv1.cu: products of one row with one matrix.
+/* gemv1.cu: the product of one row with one matrix.
    takes: gemv.cuh.
    gives: exl2k_gemv1.
-   owns:  nothing.
-   next:  gemv8.cu */
+   owns:  nothing. */
 #include "gemv.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)

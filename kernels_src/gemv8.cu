@@ -1,8 +1,7 @@
-/* gemv8.cu: products of 2 to 8 rows with one matrix.
+/* gemv8.cu: the product of 2 to 8 rows with one matrix.
    takes: gemv.cuh.
    gives: exl2k_gemv8.
-   owns:  nothing.
-   next:  gemm.cu */
+   owns:  nothing. */
 #include "gemv.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)

@@ -1,30 +1,29 @@
-/* gemv_chunk.cuh: the product of one chunk of one strip, or of two side by side, with its inputs.
+/* gemv_chunk.cuh: the product of one chunk with its inputs, for one strip or for two strips at once.
    takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur;
           EXL2K_WHOLE_CHUNKS (0 or 1, default 1): see exl2k_chunk_one.
-   gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_keep_input, exl2k_chunks_one, _eight.
-   owns:  nothing; included by gemv.cuh only.
-   next:  gemv_out.cuh */
+   gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_prepare_input, exl2k_chunks_one, _eight.
+   owns:  nothing; included by gemv.cuh only. */
 #ifndef EXL2K_GEMV_CHUNK_CUH
 #define EXL2K_GEMV_CHUNK_CUH
 
 #include "gemv_stream.cuh"
 #include "unpack.cuh"
 
-/* Widths that the kernel can meet: a bit for each; the host may compile for those of one model. */
+/* Widths that the kernel supports, one bit each. The backend may compile the kernel for the widths of one model. */
 #ifndef EXL2K_WIDTHS_MASK
 #define EXL2K_WIDTHS_MASK 127
 #endif
 
-/* 0: they have the code of shorter chunks. */
+/* 0: chunks of four records use the loop of shorter chunks. */
 #ifndef EXL2K_WHOLE_CHUNKS
 #define EXL2K_WHOLE_CHUNKS 1
 #endif
 
-/* ---- a task: one chunk, of every strip of the warp ---- */
+/* ---- a task: one chunk, of every strip of the run ---- */
 
 typedef struct exl2k_task {
-    u32 shape, ends; /* of exl2k_chunk: width, records, groups, by_half; ends, halves: a byte each */
-    u32 maximum;     /* lane t: of halves 2 t and 2 t + 1 */
+    u32 shape, ends; /* bytes of exl2k_chunk: width, records, groups, by_half; then ends, halves */
+    u32 maximum;     /* lane t: maxima of halves 2 t and 2 t + 1 */
 } exl2k_task;
 
 EXL2K_FN u32 exl2k_task_width(const exl2k_task &t) { return t.shape & 255; }
@@ -39,7 +38,7 @@ EXL2K_FN u32 exl2k_group_of_record(const exl2k_task &t, u32 r)
     return exl2k_min(__popc(t.ends & ((1u << r) - 1)), exl2k_task_groups(t) - 1);
 }
 
-/* From the chunk table. */
+/* Loads the task from the chunk table. */
 EXL2K_FN void exl2k_task_load(exl2k_task &t, const exl2k_part &p, u32 chunk, u32 lane)
 {
     u64 at = p.chunks + chunk * sizeof(exl2k_chunk);
@@ -48,32 +47,34 @@ EXL2K_FN void exl2k_task_load(exl2k_task &t, const exl2k_part &p, u32 chunk, u32
     t.maximum = exl2k_load_constant(at + 16 + lane % 4 * 4);
 }
 
-EXL2K_FN u32 exl2k_scale_place(const exl2k_task &t, u32 lane)
+EXL2K_FN u32 exl2k_scale_offset(const exl2k_task &t, u32 lane)
 {
     return exl2k_task_records(t) * exl2k_bits(exl2k_task_width(t)) * 128 + lane / 16 * exl2k_task_groups(t) * 4;
 }
 
 /* ---- inputs ---- */
 
-/* B operands of the eight halves (runs of 32 rows) of a chunk. Eight rows: the lane's row g. One row: column h of B has
-   half h and no other (exl2k_spread): the eight columns of the result are the sums of the eight halves, and each
-   lane scales only two of them. Sums of halves have the same bits either way: adding products of 0 changes nothing. */
+/* B operands of the eight halves (runs of 32 rows) of a chunk. Eight rows: column g of B is row g of the inputs. One
+   row: column h of B has half h and zeros elsewhere (exl2k_spread). The eight columns of the result are then the
+   sums of the eight halves, and each lane scales only two of these sums. Both ways give the same bits, because
+   adding a product with 0 changes nothing. */
 template <u32 M> struct exl2k_inputs;
 
 template <> struct exl2k_inputs<1> {
-    uint4 mine;  /* half g */
-    f32 sums[2]; /* of halves 2 t and 2 t + 1 */
-    u32 ones[EXL2K_CHUNK_RECORDS]; /* exl2k_ones, kept in registers */
+    uint4 mine;  /* inputs of half g */
+    f32 sums[2]; /* sums of the inputs of halves 2 t and 2 t + 1 */
+    u32 ones[EXL2K_CHUNK_RECORDS]; /* exl2k_ones of each record, in registers */
 };
 
 template <> struct exl2k_inputs<8> {
     uint4 half[2 * EXL2K_CHUNK_RECORDS];
-    u32 sums; /* of all halves and rows, f32 [half][8], in shared memory */
+    u32 sums; /* address of the sums of all halves and rows, f32 [half][8], in shared memory */
 };
 
 EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
 
-/* Sums of the inputs in columns 2 t and 2 t + 1 of B; from the tensor cores, as that is what makes the products. */
+/* Sums of the inputs in columns 2 t and 2 t + 1 of B. The tensor cores compute them, so that they round like the
+   products. */
 EXL2K_FN void exl2k_sum_inputs(f32 sums[2], const uint4 &x)
 {
     const u32 ones[4] = { 0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u };
@@ -85,31 +86,34 @@ EXL2K_FN void exl2k_sum_inputs(f32 sums[2], const uint4 &x)
     sums[1] = d[1];
 }
 
-/* One row: the lane's 8 inputs of half g of the chunk that begins with row 32 `row`, read before the chunk is known:
-   also of halves that are not the chunk's. `x`: of the row, + 16 t bytes; rows: of the matrix. */
+/* One row: loads the lane's 8 inputs of half g of the chunk that begins at row 32 `row`. The load is issued before
+   the length of the chunk is known, so it also reads halves beyond the chunk. `x`: address of the row, plus 16 t
+   bytes; `rows`: rows of the matrix. */
 EXL2K_FN uint4 exl2k_load_input(u64 x, u32 row, u32 rows, u32 lane)
 {
     return exl2k_load4(x + exl2k_min(row + lane / 4, (rows - 1) / 32) * 64);
 }
 
-/* A pair of halves: 1 in the lanes of column 2 r (low), of column 2 r + 1 (high), else 0. */
+/* A half pair: the low half is 1 in the lanes of column 2 r, the high half is 1 in the lanes of column 2 r + 1, else
+   0. */
 EXL2K_FN u32 exl2k_ones(u32 r, u32 lane) { return lane / 8 != r ? 0 : lane & 4 ? 0x3C000000u : 0x3C00u; }
 
-/* Without those. */
-EXL2K_FN void exl2k_keep_input(exl2k_inputs<1> &x, const uint4 &ahead, const exl2k_task &t, u32 lane)
+/* Makes the operands of a chunk from the loaded inputs, and sets those of halves beyond the chunk to 0. */
+EXL2K_FN void exl2k_prepare_input(exl2k_inputs<1> &x, const uint4 &next_input, const exl2k_task &t, u32 lane)
 {
-    x.mine = lane / 4 < exl2k_task_halves(t) ? ahead : make_uint4(0, 0, 0, 0);
+    x.mine = lane / 4 < exl2k_task_halves(t) ? next_input : make_uint4(0, 0, 0, 0);
     exl2k_sum_inputs(x.sums, x.mine);
-    exl2k_lower_odd(x.mine, exl2k_task_width(t));
+    exl2k_quarter_odd(x.mine, exl2k_task_width(t));
 #pragma unroll
     for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
-        /* Or it is computed at each use. */
+        /* Without this instruction the compiler would compute the value again at each use. */
         asm volatile("mov.u32 %0, %1;" : "=r"(x.ones[r]) : "r"(exl2k_ones(r, lane)));
     }
 }
 
-/* v times the lower or upper half of `ones`, twice: the assembler takes a half as an operand. Volatile: registers for
-   all eight halves of a chunk would be too many. */
+/* Both halves of v times the lower or the upper half of `ones`. The assembler can use a half as an operand. The asm
+   is volatile, because otherwise the compiler would hold the products of all eight halves, which need too many
+   registers. */
 template <bool UPPER> EXL2K_FN u32 exl2k_times(u32 v, u32 ones)
 {
     u32 product;
@@ -123,27 +127,30 @@ template <bool UPPER> EXL2K_FN u32 exl2k_times(u32 v, u32 ones)
     return product;
 }
 
-/* `mine` in the lanes of column 2 r (UPPER: 2 r + 1), else 0: multiplying is cheaper than choosing. */
+/* `mine` in the lanes of column 2 r (UPPER: 2 r + 1), else 0. A multiplication is cheaper than a selection. */
 template <bool UPPER> EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 ones)
 {
     return make_uint4(exl2k_times<UPPER>(mine.x, ones), exl2k_times<UPPER>(mine.y, ones),
                       exl2k_times<UPPER>(mine.z, ones), exl2k_times<UPPER>(mine.w, ones));
 }
 
-/* Eight rows. sums: 256 bytes of the warp's own. */
+/* Eight rows: loads the inputs of a chunk and stores their sums. sums: 256 bytes of the warp's own shared memory. */
 EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t, u32 sums, u32 lane)
 {
+    /* All loads are issued first; halves beyond the chunk are 0. */
 #pragma unroll
     for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
         x.half[h] = h < exl2k_task_halves(t) ? exl2k_load4(at + h * 64) : make_uint4(0, 0, 0, 0);
     }
+    /* The sums may be overwritten when all lanes have read the sums of the preceding chunk. */
     x.sums = sums + lane % 4 * 8;
     __syncwarp();
+    /* Lanes 0..3 hold the sums of two rows each, and store them. */
 #pragma unroll
     for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
         f32 pair[2];
         exl2k_sum_inputs(pair, x.half[h]);
-        exl2k_lower_odd(x.half[h], exl2k_task_width(t));
+        exl2k_quarter_odd(x.half[h], exl2k_task_width(t));
         if (lane < 4) {
             exl2k_shared_store_f32(x.sums + h * 32, pair[0]);
             exl2k_shared_store_f32(x.sums + h * 32 + 4, pair[1]);
@@ -154,7 +161,7 @@ EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t,
 
 /* ---- one chunk of one strip ---- */
 
-/* Half h of a record: two steps. */
+/* Multiplies half h of a record: two steps. */
 template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h, const uint4 &x)
 {
     u32 a[4];
@@ -164,7 +171,8 @@ template <u32 W> EXL2K_FN void exl2k_half_record(f32 sum[4], const u32 *w, u32 h
     exl2k_mma(sum, a, x.z, x.w);
 }
 
-/* One row: record r of a chunk, of S strips side by side: they hide each other's waits. ones: of r. */
+/* One row: multiplies record r of a chunk, of S strips. The instructions of two strips hide each other's latencies.
+   ones: of record r. */
 template <u32 W, u32 S>
 EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const uint4 &mine, u32 ones, u32 r, u32 lane)
 {
@@ -179,14 +187,16 @@ EXL2K_FN void exl2k_record_one(f32 sum[S][4], const u32 at[S], const uint4 &mine
     }
 }
 
-/* One row: the sums of all halves. Chunks of four records of the widths that most weights have need no loop. */
+/* One row: the sums of all halves of a chunk. Chunks of four records of 2 to 4 bits, the most frequent kind, need no
+   loop. */
 template <u32 W, u32 S>
 EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, u32 records, u32 lane)
 {
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
-        exl2k_begin<W>(sum[i], x.sums);
+        exl2k_sum_start<W>(sum[i], x.sums);
     }
+    /* Multiply four records without a loop, or any number of records in a loop. */
     if (EXL2K_WHOLE_CHUNKS && exl2k_width<W>::bits <= 4 && S == 2 && records == EXL2K_CHUNK_RECORDS) {
 #pragma unroll
         for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
@@ -200,7 +210,7 @@ EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs
     }
 }
 
-/* fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1. */
+/* Scales fp16(level^2 * maximum) of columns g and g + 8, as floats; dense: 1. */
 typedef struct exl2k_scales { f32 low, high; } exl2k_scales;
 
 EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum)
@@ -209,13 +219,15 @@ EXL2K_FN exl2k_scales exl2k_scales_of(u32 word, u32 g, u32 maximum)
     return exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
 }
 
-/* One row: out[i] = the sum of column g in lane t = 0, of g + 8 in lane t = 1; of S strips side by side. */
+/* One row: scales the sums of the halves and adds them up. out[i], for strip i of S: lane t = 0 has the sum of
+   column g, lane t = 1 that of column g + 8. */
 template <u32 S>
 EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const u32 at[S], const exl2k_task &task,
                                u32 lane)
 {
-    u32 t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_place(task, lane);
-    u32 first[S], second[S]; /* of halves 2 t and 2 t + 1 */
+    u32 t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_offset(task, lane);
+    u32 first[S], second[S]; /* scales of halves 2 t and 2 t + 1 */
+    /* Decode the scales. Each half may have a scale word of its own, or whole records share one. */
     if (exl2k_task_by_half(task)) {
         column += exl2k_min(t * 2, groups - 2) * 4;
 #pragma unroll
@@ -233,8 +245,9 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
             first[i] = second[i] = groups > 0 ? pair : 0x3C003C00u;
         }
     }
+    /* The four lanes of a column add up the halves. Lanes t = 0, 2 end with column g; 1, 3 with g + 8. */
 #pragma unroll
-    for (u32 i = 0; i < S; i++) { /* lanes t = 0, 2: column g; 1, 3: g + 8 */
+    for (u32 i = 0; i < S; i++) {
         f32 low = fmaf(exl2k_low(second[i]), sum[i][1], exl2k_low(first[i]) * sum[i][0]);
         f32 high = fmaf(exl2k_high(second[i]), sum[i][3], exl2k_high(first[i]) * sum[i][2]);
         f32 mine = lane & 1 ? high : low, other = lane & 1 ? low : high;
@@ -243,25 +256,26 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
     }
 }
 
-/* Eight rows: the sums of half h of a record, which is half `half` of the chunk. */
+/* Eight rows: the sums of half h of a record; it is half `half` of the chunk. */
 template <u32 W> EXL2K_FN void exl2k_half_eight(f32 sum[4], const u32 *w, u32 h, const exl2k_inputs<8> &x, u32 half)
 {
     uint2 v = exl2k_shared_load2(x.sums + half * 32);
     f32 sums[2] = { __uint_as_float(v.x), __uint_as_float(v.y) };
-    exl2k_begin<W>(sum, sums);
+    exl2k_sum_start<W>(sum, sums);
     exl2k_half_record<W>(sum, w, h, x.half[half]);
 }
 
-/* Eight rows: sums of halves are scaled and added in the order of exl2k_finish_one. */
+/* Eight rows: multiplies a chunk. Sums of halves are scaled and added in the same order as in exl2k_finish_one. */
 template <u32 W>
 EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1;
-    u32 g = lane / 4, column = at + exl2k_scale_place(task, lane);
+    u32 g = lane / 4, column = at + exl2k_scale_offset(task, lane);
     f32 later[4];
     exl2k_clear(sum);
     exl2k_clear(later);
+    /* Record by record; a chunk of more bits has fewer records. */
 #pragma unroll
     for (u32 r = 0; r < most; r++) {
         if (r < exl2k_task_records(task)) {
@@ -269,6 +283,7 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
             f32 d0[4], d1[4];
             exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
             exl2k_lane_words<W>(at + r * bits * 128, lane, w);
+            /* Decode the scales of the record's two halves. */
             u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
             if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
@@ -278,6 +293,7 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
                 u32 word = exl2k_shared_load(column + exl2k_group_of_record(task, r) * 4);
                 s0 = s1 = exl2k_scales_of(word, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
             }
+            /* The products of each half are scaled, then added. Records 2 and 3 have sums of their own. */
             exl2k_half_eight<W>(d0, w, 0, x, 2 * r);
             exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1);
             f32 *to = r < 2 ? sum : later;
@@ -289,11 +305,11 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
     }
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        sum[i] = (sum[i] + later[i]) * exl2k_unit<W>(i / 2);
+        sum[i] = (sum[i] + later[i]) * exl2k_sum_unit<W>(i / 2);
     }
 }
 
-/* ---- by width ---- */
+/* ---- one instance per width ---- */
 
 template <u32 W, u32 S>
 EXL2K_FN f32 exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task,
@@ -302,10 +318,10 @@ EXL2K_FN f32 exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inpu
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
         exl2k_chunk_one<W, S>(sum, at, x, exl2k_task_records(task), lane);
     }
-    return lane & 1 ? exl2k_unit<W>(1) : exl2k_unit<W>(0);
+    return lane & 1 ? exl2k_sum_unit<W>(1) : exl2k_sum_unit<W>(0);
 }
 
-/* One row: as exl2k_finish_one. */
+/* One row: the product of a chunk, with results as in exl2k_finish_one. */
 template <u32 S>
 EXL2K_FN void exl2k_chunks_one(f32 out[S], const u32 at[S], const exl2k_inputs<1> &x, const exl2k_task &task, u32 lane)
 {
@@ -330,8 +346,8 @@ EXL2K_FN void exl2k_chunk_eight_of(f32 sum[4], u32 at, const exl2k_inputs<8> &x,
     }
 }
 
-/* Eight rows: the lane's four results: columns g (twice) and g + 8 (twice) of rows 2 t and 2 t + 1. A template, so that
-   the module for one row does not compile it. */
+/* Eight rows: the lane's four results: column g (two of them) and g + 8 (two) of rows 2 t and 2 t + 1. This function
+   is a template so that the module for one row does not compile it. */
 template <u32 M>
 EXL2K_FN void exl2k_chunks_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
 {

@@ -1,14 +1,14 @@
-/* gemv_out.cuh: what becomes of the sums of a product of 1 to 8 rows; included by gemv.cuh only.
+/* gemv_out.cuh: the results of a product of 1 to 8 rows: adds up slices, scales them, and stores the outputs.
    takes: base.cuh, gemv_args.h, partial sums in shared memory.
-   gives: exl2k_out, _open, _begin, _read, _settle, _block, _close.
-   owns:  nothing.
-   next:  gemv.cuh
+   gives: exl2k_out, exl2k_out_open, _begin, _read, _constants, _sum_slots, _block, _close.
+   owns:  nothing; included by gemv.cuh only.
 
-   Thread i has item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M), then item i + 512 ...: always
-   the same row, and a half-warp has one row of one strip. Small shared memory: barriers of rings (1,024 bytes), then
-   from `small` on: sums of 32 slots [8 rows][8], now and before; squares [32]; total of squares [8 rows];
-   one row: residual of 512 items, slots now and before [2][256], both brought by asynchronous copies; eight rows: sums
-   of inputs [16 warps][8 halves][8 rows]. */
+   Thread i computes item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M); then item i + 512, and so
+   on. A thread always has the same row, and a half-warp has one row of one strip. The small area of shared memory
+   begins with the barriers of the rings (1,024 bytes). From `small` on it holds: sums of 32 slots each [8 rows][8],
+   now and before; squares [32]; total of squares [8 rows]. One row: then the residual of 512 items and the slots now
+   and before [2][256], both filled by asynchronous copies. Eight rows: then the sums of inputs [16 warps][8 halves][8
+   rows]. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -23,14 +23,15 @@
 #define EXL2K_SMALL_RESIDUAL 1024u
 #define EXL2K_SMALL_SLOTS 3072u
 
-/* One row: what the first item of this thread in a block needs; eight rows: the registers are needed for products. */
+/* With one row: data for this thread's first item of a block. With eight rows the registers are needed for products,
+   and weight and index stay unused. */
 typedef struct exl2k_out {
     u32 rows, small;
     f32 weight; /* residual only */
-    u32 place;  /* residual, act: where the result goes */
+    u32 index;  /* residual, act: index of the output */
 } exl2k_out;
 
-/* This thread's first item; from the thread's number each time, as registers are few. */
+/* This thread's first item. Computed from the thread index at each use, because registers are scarce. */
 EXL2K_FN u32 exl2k_item_column(void) { return threadIdx.x % 16; }
 template <u32 M> EXL2K_FN u32 exl2k_item_row(void) { return threadIdx.x / 16 % M; }
 template <u32 M> EXL2K_FN u32 exl2k_item_strip(void) { return threadIdx.x / (16 * M); }
@@ -42,7 +43,8 @@ EXL2K_FN f32 exl2k_slot(u64 sums, u32 row, u32 slot, u32 slots)
     return slot < slots ? exl2k_load_f32(sums + ((u64)row * EXL2K_SLOTS_MAX + slot) * 4) : 0.0f;
 }
 
-/* The lanes' slots 32 `group` .. + 31 of `row`, summed in one order whatever the number of rows. */
+/* Stores the sum of the lanes' values: slots 32 `group` .. + 31 of `row`. The order of the sum does not depend on
+   the number of rows. */
 EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 group, f32 value)
 {
     f32 sum = exl2k_warp_sum(value);
@@ -51,7 +53,8 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
     }
 }
 
-/* One row: asks for slots, warp w < 8 for 32 w ...; eight rows: warp w sums half of row w / 2. */
+/* Loads the slots. One row: warp w < 8 starts asynchronous copies of slots 32 w .. + 31. Eight rows: warp w sums
+   half of the slots of row w / 2. */
 template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
@@ -66,6 +69,7 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
         return;
     }
     u32 row = warp / 2, first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
+    /* All loads are issued before the first sum. */
     f32 now[4], before[4];
     for (u32 i = 0; i < 4; i++) {
         u32 slot = (first + i) * 32 + lane;
@@ -87,24 +91,25 @@ template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_arg
     return rsqrtf(fmaf(sum, a.inverse_hidden, a.eps));
 }
 
-/* ---- life ---- */
+/* ---- from opening to closing ---- */
 
-/* Column of this thread's first item in the first part; outputs of the block end at *end. */
+/* Column of this thread's first item in the first part. The outputs of the block end at *end. */
 template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k_span block, u32 *end)
 {
     *end = exl2k_min(block.end * 16, a.matrix.part[0].columns);
     return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
 }
 
-/* Constants of a block: no kernel writes them. Eight rows: only brought near. */
+/* Loads constants of a block, which no kernel writes. Eight rows: only prefetches them into L2. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
         return;
     }
     u32 end, n = exl2k_first_column<M>(a, block, &end);
+    /* With one row, load the constants of this thread's first item. With eight rows, prefetch them. */
     if (n < end && M == 1) {
-        o.place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         if (a.kind == EXL2K_GEMV_RESIDUAL) {
             o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
         }
@@ -118,13 +123,13 @@ template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gem
     }
 }
 
-/* Before the wait for earlier kernels. */
+/* Called before the dependency wait. */
 template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl2k_span block, u32 small)
 {
     exl2k_out o;
     o.small = small;
     o.rows = 1;
-    o.place = 0;
+    o.index = 0;
     o.weight = 0.0f;
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
@@ -133,7 +138,7 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
     return o;
 }
 
-/* After it. */
+/* Called after the dependency wait. */
 template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (M > 1) {
@@ -142,7 +147,7 @@ template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_ar
     exl2k_slots_read<M>(o, a);
 }
 
-/* One row: asks for what the results of a block will be added to, four columns a thread. */
+/* One row: starts to copy the residual that the block's results will be added to, four columns per thread. */
 template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
@@ -155,13 +160,14 @@ template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_ge
     exl2k_copy_commit();
 }
 
-/* Before a block's barrier. */
-template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o, const exl2k_gemv_args &a)
+/* Called before a block's barrier. One row: sums the slots that have been copied. */
+template <u32 M> EXL2K_FN void exl2k_out_sum_slots(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (M > 1) {
         return;
     }
     exl2k_copy_wait<0>();
+    /* Warp w < 8 sums slots 32 w .. + 31; each lane has copied the slots of its own warp. */
     if (threadIdx.x < EXL2K_SLOTS_MAX) {
         u32 at = o.small + EXL2K_SMALL_SLOTS + threadIdx.x * 4;
         __syncwarp();
@@ -172,20 +178,21 @@ template <u32 M> EXL2K_FN void exl2k_out_settle(const exl2k_out &o, const exl2k_
     }
 }
 
-/* After it: rho of the norm before; what outputs are multiplied by. */
+/* Called after the barrier: rho of the preceding norm. */
 template <u32 M> EXL2K_FN f32 exl2k_rho_before(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     return a.sums_before ? exl2k_rho<M>(o, a, EXL2K_SMALL_BEFORE) : 1.0f;
 }
 
+/* The factor of all outputs. */
 template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     return a.sums_now ? exl2k_rho<M>(o, a, EXL2K_SMALL_NOW) / exl2k_rho_before<M>(o, a) : 1.0f;
 }
 
-/* ---- kinds ---- */
+/* ---- kinds of outputs ---- */
 
-/* One item a thread: the host keeps blocks that small. */
+/* One item per thread: the backend chooses blocks that are small enough. */
 template <u32 M>
 EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
@@ -194,29 +201,33 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     if (n < end && row < o.rows) {
         u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
         f32 r, weight = o.weight, bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
-        u32 place = o.place;
+        u32 index = o.index;
+        /* Load the residual, the weight of the next norm and the index of the output. */
         if (M == 1) {
             r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
         } else {
             r = exl2k_load_f32(at);
             weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-            place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         }
+        /* Store the new residual and the next product's input. */
         r += exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column(), row) + bias;
         exl2k_store_f32(at, r);
         u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2, y);
+        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, y);
         square = r * r;
     }
+    /* A half-warp sums the squares of one row and strip. */
     square = exl2k_half_warp_sum(square);
     if (exl2k_item_column() == 0 && threadIdx.x / 16 < (block.end - block.begin) * M) {
         exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
     }
-    if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all of one warp */
+    if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all items of the block belong to warp 0 */
         __syncwarp();
     } else {
         __syncthreads();
     }
+    /* Thread i adds up the strips of row i in their order. */
     if (threadIdx.x < M) {
         u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
         f32 all = exl2k_shared_load_f32(total);
@@ -234,6 +245,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
     f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = block.end - block.begin;
+    /* Strip 2 i of the block has the gates, strip 2 i + 1 the matching columns of up. */
 #pragma unroll 1
     for (u32 pair = exl2k_item_strip<M>(); pair < pairs; pair += EXL2K_GEMV_THREADS / (16 * M)) {
         u32 n = (block.begin + pair) * 16 + column;
@@ -242,8 +254,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             f32 u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair + 1, column, row) * factor;
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            u32 place = M == 1 && pair == exl2k_item_strip<M>() ? o.place : a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + place) * 2,
+            u32 index = M == 1 && pair == exl2k_item_strip<M>() ? o.index : a.map ? exl2k_load_u16(a.map + n * 2) : n;
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2,
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_silu(g) * u)));
         }
     }
@@ -256,11 +268,13 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     f32 factor = exl2k_factor<M>(o, a);
 #pragma unroll 1
     for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
+        /* Find the part and the output column of this item. */
         const exl2k_part &p = a.matrix.part[exl2k_part_at(a.matrix, block.begin + strip)];
         u32 n = (block.begin + strip - p.first) * 16 + column;
         if (n >= p.columns || row >= o.rows) {
             continue;
         }
+        /* Add up the slices, scale the sum, add the bias, and store the output. */
         f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
         u64 at = (u64)row * a.out_pitch + p.column + n;
@@ -272,7 +286,7 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
     }
 }
 
-/* After the barrier of a block. */
+/* Stores the results of a block; called after its barrier. */
 template <u32 M>
 EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {

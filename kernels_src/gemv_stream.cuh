@@ -1,8 +1,7 @@
-/* gemv_stream.cuh: what a warp of a decode product works on: strips, chunks, and the ring that brings them.
+/* gemv_stream.cuh: the work of a warp of a gemv product: its strips, its jobs, and the ring that streams its chunks.
    takes: base.cuh, gemv_args.h; EXL2K_BULK (default: from sm_90 on): copies by the bulk engine.
-   gives: exl2k_place, exl2k_span, exl2k_stream, _open, _refill, _wait, _step.
-   owns:  nothing; included by gemv.cuh only.
-   next:  gemv_chunk.cuh */
+   gives: exl2k_role, exl2k_span, exl2k_run, exl2k_stream, exl2k_stream_open, _wait, _refill, _step.
+   owns:  nothing; included by gemv.cuh only, which has a drawing of strips, pieces, runs and jobs. */
 #ifndef EXL2K_GEMV_STREAM_CUH
 #define EXL2K_GEMV_STREAM_CUH
 
@@ -15,61 +14,63 @@
 
 /* ---- which strips ---- */
 
-/* Strips [begin, end); interleaved: pairs of them. */
+/* Strips [begin, end); interleaved: pairs of strips. */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
 EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
 {
-    u32 c = blockIdx.x, begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more), end = begin + a.strips_per_cta + (c < a.ctas_with_more);
+    u32 c = blockIdx.x, begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more);
+    u32 end = begin + a.strips_per_cta + (c < a.ctas_with_more);
     return exl2k_span{ begin, end };
 }
 
-/* The block that begins with strip `begin`; begin == end: there is none. */
+/* The block that begins with strip `begin`; an empty block (begin == end) follows the last one. */
 EXL2K_FN exl2k_span exl2k_block_at(const exl2k_gemv_args &a, u32 begin)
 {
     return exl2k_span{ begin, exl2k_min(begin + a.block, exl2k_strips_of_cta(a).end) };
 }
 
-/* Those of a part; end <= begin: none. */
+/* The strips of a span that lie in a part; end <= begin: none. */
 EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_part &p, exl2k_span all)
 {
     return exl2k_span{ exl2k_max(all.begin, p.first), exl2k_min(all.end, p.first + p.strips) };
 }
 
-/* `groups` groups of warps share out the strips of a block; a group has one warp for each slice. group >= 16: a warp
-   without work. slot: of the partial sums of a strip. */
-typedef struct exl2k_place { u32 slice, slot, group, groups, lane, warp; } exl2k_place;
+/* The role of a warp. `groups` groups of warps divide the strips of a block among them; a group has one warp for
+   each slice. group >= 16: the warp has no work. slot: index of the warp's partial sum of a strip. */
+typedef struct exl2k_role { u32 slice, slot, group, groups, lane, warp; } exl2k_role;
 
-/* slices_inverse = 256 / slices + 1 divides 0..16 by the slices. */
-EXL2K_FN exl2k_place exl2k_place_of_warp(const exl2k_gemv_args &a)
+/* slices_inverse = 256 / slices + 1, so that a multiplication and a shift divide 0..16 by the number of slices. */
+EXL2K_FN exl2k_role exl2k_role_of_warp(const exl2k_gemv_args &a)
 {
-    exl2k_place p;
+    exl2k_role p;
     p.lane = threadIdx.x % EXL2K_WARP;
     p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     p.group = p.warp * a.slices_inverse >> 8;
     p.groups = EXL2K_GEMV_WARPS * a.slices_inverse >> 8;
     p.slice = p.slot = p.warp - p.group * a.matrix.slices;
-    if (p.group >= p.groups) { /* the warps are no multiple of the slices */
+    if (p.group >= p.groups) { /* 16 is not a multiple of slices: the last warps have no group */
         p.group = 0xFFFF;
     }
     return p;
 }
 
-/* ---- which part of them ---- */
+/* ---- which chunks of these strips ---- */
 
-/* A piece: the slices of a part, or its chunks that are left. */
+/* Number of pieces: for each part its slices and, if rest is 1, its remaining chunks. */
 EXL2K_FN u32 exl2k_pieces(const exl2k_matrix &m) { return m.parts << m.rest; }
 
-/* The part of a strip; of a pair: the first. */
+/* The part that a strip belongs to; for a pair of interleaved strips: the first part. */
 EXL2K_FN u32 exl2k_part_at(const exl2k_matrix &m, u32 strip) { return (strip >= m.second) + (strip >= m.third); }
 
-EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_place &place, u32 piece)
+/* The role of the warp in a piece. In a piece of remaining chunks every warp is a group of its own. */
+EXL2K_FN exl2k_role exl2k_role_in_piece(const exl2k_matrix &m, const exl2k_role &role, u32 piece)
 {
-    exl2k_place p = place;
+    exl2k_role p = role;
     if (piece & m.rest) {
         p.slice = EXL2K_SLICES_MAX;
         p.slot = m.slices;
-        p.group = place.warp;
+        p.group = role.warp;
         p.groups = EXL2K_GEMV_WARPS;
     }
     return p;
@@ -77,99 +78,105 @@ EXL2K_FN exl2k_place exl2k_place_in_piece(const exl2k_matrix &m, const exl2k_pla
 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
-/* A job fills one slot of the ring: one chunk of the warp's slice of a part, of two strips if there is room for two
-   (side 2); of an odd number the first comes alone, so that it is there sooner. Lane i knows job 32 n + i, and copies
-   it. The ring is full from the start, and a slot is filled again when it has been read: one cursor serves both. */
+/* The stream of a warp's jobs. A job fills one slot of the ring with a chunk of one strip or of two. Lane i holds
+   the addresses of job 32 n + i, and copies it. All slots are filled at the start, and a slot is refilled as soon as
+   it has been read. Therefore one cursor serves for both reading and filling. */
 typedef struct exl2k_stream {
-    u64 from;         /* the lane's job: chunk of its first strip; bytes of it, 0: no job */
-    u32 bytes, hop;   /* hop: from its first strip to the second; 0: one strip */
-    uint2 late;       /* first words of the table entry of a chunk that exl2k_slice does not have; else 0 */
-    u32 job;          /* the next */
+    u64 from;          /* the lane's job: address of the chunk of its first strip, and its bytes (0: no job) */
+    u32 bytes, stride; /* stride: bytes from the first strip to the second; 0: one strip */
+    uint2 table_words; /* first words of the chunk's table entry, for chunks that exl2k_slice does not list; else 0 */
+    u32 job;           /* the next job to copy */
     u32 ring, barriers;
-    u32 at;           /* the cursor: slot and where it is */
+    u32 at;            /* the cursor: address of the slot */
     u32 slot, parity;
 } exl2k_stream;
 
-/* floor(a / b), a < 2^20; b 0: anything. */
+/* floor(a / b) for a < 2^20; any value for b = 0. */
 EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_reciprocal((f32)b)); }
 
-/* Strips that the warp's group has of these. */
-EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span strips)
+/* Number of these strips that belong to the warp's group. */
+EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_span strips)
 {
-    u32 begin = strips.begin + place.group + 1, over = exl2k_max(strips.end + place.groups, begin) - begin;
-    return place.slice == EXL2K_SLICES_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
+    u32 begin = strips.begin + role.group + 1, over = exl2k_max(strips.end + role.groups, begin) - begin;
+    return role.slice == EXL2K_SLICES_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
 }
 
-/* Two strips fit a slot. Eight rows: never, as registers are few. */
-template <u32 M> EXL2K_FN bool exl2k_by_twos(const exl2k_gemv_args &a) { return M == 1 && a.slot_strips == 2; }
+/* Whether a slot holds two strips. Never with eight rows, because registers are scarce. */
+template <u32 M> EXL2K_FN bool exl2k_slot_holds_two(const exl2k_gemv_args &a) { return M == 1 && a.slot_strips == 2; }
 
-/* The next job has two of the `left` strips. */
+/* Whether the next job has two strips, with `left` strips left to do. */
 template <u32 M> EXL2K_FN bool exl2k_job_has_two(const exl2k_gemv_args &a, u32 left)
 {
-    return exl2k_by_twos<M>(a) && left % 2 == 0;
+    return exl2k_slot_holds_two<M>(a) && left % 2 == 0;
 }
 
-/* Strips of the first `turns` jobs of a chunk. */
-template <u32 M> EXL2K_FN u32 exl2k_strips_of_jobs(const exl2k_gemv_args &a, u32 own, u32 turns)
+/* Number of strips in the first `chunk_jobs` jobs of a chunk. */
+template <u32 M> EXL2K_FN u32 exl2k_strips_of_jobs(const exl2k_gemv_args &a, u32 own, u32 chunk_jobs)
 {
-    return exl2k_by_twos<M>(a) ? 2 * turns - (turns > 0 ? own % 2 : 0) : turns;
+    return exl2k_slot_holds_two<M>(a) ? 2 * chunk_jobs - (chunk_jobs > 0 ? own % 2 : 0) : chunk_jobs;
 }
 
-/* What the warp has of a piece in a block. */
+/* A run: the strips of the warp in one piece of a block. */
 typedef struct exl2k_run {
-    exl2k_place in;
+    exl2k_role role;
     u32 piece, part;
-    u32 begin; /* of the part's strips in the block */
-    u32 own;   /* strips of the warp; 0: none */
+    u32 begin; /* first strip of the part in the block */
+    u32 own;   /* number of strips of the warp; 0: none */
 } exl2k_run;
 
-EXL2K_FN exl2k_run exl2k_run_of(const exl2k_gemv_args &a, const exl2k_place &place, u32 piece, exl2k_span block)
+EXL2K_FN exl2k_run exl2k_run_of(const exl2k_gemv_args &a, const exl2k_role &role, u32 piece, exl2k_span block)
 {
     exl2k_run r;
     r.piece = piece;
     r.part = piece >> a.matrix.rest;
-    r.in = exl2k_place_in_piece(a.matrix, place, piece);
+    r.role = exl2k_role_in_piece(a.matrix, role, piece);
     exl2k_span strips = exl2k_strips_of_part(a.matrix.part[r.part], block);
     r.begin = strips.begin;
-    r.own = exl2k_own_strips(a, r.in, strips);
+    r.own = exl2k_own_strips(a, r.role, strips);
     return r;
 }
 
-/* Of the first piece of the part where the block begins. */
-EXL2K_FN exl2k_run exl2k_run_first(const exl2k_gemv_args &a, const exl2k_place &place, exl2k_span block)
+/* The run of the first piece of the part in which the block begins. */
+EXL2K_FN exl2k_run exl2k_run_first(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_span block)
 {
-    return exl2k_run_of(a, place, exl2k_part_at(a.matrix, block.begin) << a.matrix.rest, block);
+    return exl2k_run_of(a, role, exl2k_part_at(a.matrix, block.begin) << a.matrix.rest, block);
 }
 
-/* The lane's of the jobs from s.job on. Nothing waits for the table. */
+/* Finds this lane's job among the 32 jobs from s.job on. It needs only kernel arguments, so no lane waits for the chunk
+   table. exl2k_stream_apply_table adds the values of the table later. */
 template <u32 M>
-EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
     const exl2k_matrix &m = a.matrix;
     exl2k_span all = exl2k_strips_of_cta(a);
-    u32 left = s.job + place.lane, seen = 0;
+    u32 left = s.job + role.lane, seen = 0;
     s.from = 0;
-    s.bytes = s.hop = s.late.x = s.late.y = 0;
+    s.bytes = s.stride = s.table_words.x = s.table_words.y = 0;
+    /* Step over the jobs of every piece of every block, until the lane's job is found. */
 #pragma unroll 1
     for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
 #pragma unroll 1
         for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
-            exl2k_run r = exl2k_run_of(a, place, piece, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
+            /* Count the jobs of this run: chunk by chunk, with one or two strips each. */
+            exl2k_run r = exl2k_run_of(a, role, piece, exl2k_span{ begin, exl2k_min(begin + a.block, all.end) });
             const exl2k_part &p = m.part[r.part];
-            const exl2k_slice &share = p.slice[r.in.slice];
-            u32 turns = exl2k_by_twos<M>(a) ? (r.own + 1) / 2 : r.own, jobs = turns * share.count;
+            const exl2k_slice &slice = p.slice[r.role.slice];
+            u32 chunk_jobs = exl2k_slot_holds_two<M>(a) ? (r.own + 1) / 2 : r.own, jobs = chunk_jobs * slice.count;
             seen += jobs;
+            /* The lane's job may be in this run: job `chunk_job` of chunk `index` of the slice. */
             if (left < jobs) {
-                u32 index = exl2k_divide(left, turns), turn = left - index * turns;
-                u32 place16 = share.offset16 + exl2k_dot4(share.sizes, 0x01010101u & ((1u << 8 * (index & 3)) - 1));
-                s.bytes = (share.sizes >> 8 * (index & 3) & 255) * 16;
+                u32 index = exl2k_divide(left, chunk_jobs), chunk_job = left - index * chunk_jobs;
+                u32 offset16 = slice.offset16 + exl2k_dot4(slice.sizes, 0x01010101u & ((1u << 8 * (index & 3)) - 1));
+                s.bytes = (slice.sizes >> 8 * (index & 3) & 255) * 16;
                 if (index > 3) {
-                    s.late = exl2k_load_constant2(p.chunks + (share.chunk + index) * sizeof(exl2k_chunk));
-                    place16 = 0;
+                    s.table_words = exl2k_load_constant2(p.chunks + (slice.chunk + index) * sizeof(exl2k_chunk));
+                    offset16 = 0;
                 }
-                u32 done = exl2k_strips_of_jobs<M>(a, r.own, turn);
-                s.from = p.base + (u64)(r.begin - p.first + r.in.group + done * r.in.groups) * p.pitch + place16 * 16;
-                s.hop = exl2k_job_has_two<M>(a, r.own - done) ? r.in.groups * p.pitch : 0;
+                /* The strips before this job give the address of its first strip. */
+                u32 done = exl2k_strips_of_jobs<M>(a, r.own, chunk_job);
+                u32 strip = r.begin - p.first + r.role.group + done * r.role.groups;
+                s.from = p.base + (u64)strip * p.pitch + offset16 * 16;
+                s.stride = exl2k_job_has_two<M>(a, r.own - done) ? r.role.groups * p.pitch : 0;
                 left = ~0u;
             } else {
                 left -= jobs;
@@ -178,41 +185,43 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
     }
 }
 
-/* Takes over what the table says: before the first job of a chunk that is not among the first four of its slice. */
-EXL2K_FN void exl2k_stream_settle(exl2k_stream &s)
+/* Applies the loaded table entry, for a job whose chunk is not among the first four of its slice. */
+EXL2K_FN void exl2k_stream_apply_table(exl2k_stream &s)
 {
-    s.from += (u64)s.late.x * 16;
-    s.bytes = s.late.y > 0 ? (s.late.y >> 16) * 16 : s.bytes;
+    s.from += (u64)s.table_words.x * 16;
+    s.bytes = s.table_words.y > 0 ? (s.table_words.y >> 16) * 16 : s.bytes;
 }
 
 #if EXL2K_BULK
-/* The lane's job, into slot `slot`, which is at `to`. */
+/* Copies the lane's job into slot `slot` at address `to`. */
 EXL2K_FN void exl2k_stream_copy(const exl2k_stream &s, const exl2k_gemv_args &a, u32 to, u32 slot)
 {
     u32 barrier = s.barriers + slot * 8;
-    exl2k_barrier_expect(barrier, s.hop > 0 ? 2 * s.bytes : s.bytes);
+    exl2k_barrier_expect(barrier, s.stride > 0 ? 2 * s.bytes : s.bytes);
     exl2k_copy_bulk(to, s.from, s.bytes, barrier, exl2k_evict_first());
-    if (s.hop > 0) {
-        exl2k_copy_bulk(to + a.slot_bytes, s.from + s.hop, s.bytes, barrier, exl2k_evict_first());
+    if (s.stride > 0) {
+        exl2k_copy_bulk(to + a.slot_bytes, s.from + s.stride, s.bytes, barrier, exl2k_evict_first());
     }
 }
 #endif
 
-/* Copies the next chunks into the slot at the cursor. */
-EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+/* Starts to copy the next job into the slot at the cursor. */
+EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
     u32 from = s.job++ % EXL2K_WARP;
 #if EXL2K_BULK
-    if (place.lane == from && s.bytes > 0) {
+    /* With bulk copies the lane that planned the job copies it. */
+    if (role.lane == from && s.bytes > 0) {
         exl2k_stream_copy(s, a, s.at, s.slot);
     }
 #else
-    u32 bytes = __shfl_sync(EXL2K_ALL, s.bytes, from), hop = __shfl_sync(EXL2K_ALL, s.hop, from);
+    /* Otherwise all lanes get the job's addresses and copy it together. */
+    u32 bytes = __shfl_sync(EXL2K_ALL, s.bytes, from), stride = __shfl_sync(EXL2K_ALL, s.stride, from);
     u64 at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
-    for (u32 i = place.lane * 16; i < bytes; i += 512) {
+    for (u32 i = role.lane * 16; i < bytes; i += 512) {
         exl2k_copy16_once(s.at + i, at + i);
-        if (hop > 0) {
-            exl2k_copy16_once(s.at + a.slot_bytes + i, at + hop + i);
+        if (stride > 0) {
+            exl2k_copy16_once(s.at + a.slot_bytes + i, at + stride + i);
         }
     }
     exl2k_copy_commit();
@@ -220,14 +229,14 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
     __syncwarp();
 }
 
-/* The same while the kernel runs. */
+/* The same, and plans the next 32 jobs when the current 32 have been issued. */
 template <u32 M>
-EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place)
+EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    exl2k_stream_fill(s, a, place);
+    exl2k_stream_fill(s, a, role);
     if (s.job % EXL2K_WARP == 0) {
-        exl2k_stream_plan<M>(s, a, place);
-        exl2k_stream_settle(s);
+        exl2k_stream_plan<M>(s, a, role);
+        exl2k_stream_apply_table(s);
     }
 }
 
@@ -242,13 +251,13 @@ EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
     }
 }
 
-/* Until the slot at the cursor is there, for every lane. */
+/* Waits until the copy into the slot at the cursor has arrived, for every lane. */
 EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 {
 #if EXL2K_BULK
     exl2k_barrier_wait(s.barriers + s.slot * 8, s.parity);
 #else
-    if (a.stages >= 4) { /* as many groups are under way as there are stages */
+    if (a.stages >= 4) { /* as many groups are in flight as there are stages */
         exl2k_copy_wait<3>();
     } else if (a.stages == 3) {
         exl2k_copy_wait<2>();
@@ -261,22 +270,23 @@ EXL2K_FN void exl2k_stream_wait(const exl2k_stream &s, const exl2k_gemv_args &a)
 #endif
 }
 
-/* Job 0, if it is of this run, before all else is known: copies of all warps hide the rest of the beginning. Returns
-   whether it is under way. */
+/* Starts the copy of job 0 if it belongs to this run. Copies of all warps are then in flight while the rest of the
+   setup runs. Returns whether a copy was started. */
 template <u32 M>
-EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_place &place,
+EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role,
                                  const exl2k_run &r)
 {
 #if EXL2K_BULK
     const exl2k_part &p = a.matrix.part[r.part];
-    const exl2k_slice &share = p.slice[r.in.slice];
-    if (r.own == 0 || share.count == 0) {
+    const exl2k_slice &slice = p.slice[r.role.slice];
+    if (r.own == 0 || slice.count == 0) {
         return false;
     }
-    if (place.lane == 0) {
-        s.from = p.base + (u64)(r.begin - p.first + r.in.group) * p.pitch + share.offset16 * 16;
-        s.bytes = (share.sizes & 255) * 16;
-        s.hop = exl2k_job_has_two<M>(a, r.own) ? r.in.groups * p.pitch : 0;
+    /* Its addresses follow from the kernel's arguments alone. */
+    if (role.lane == 0) {
+        s.from = p.base + (u64)(r.begin - p.first + r.role.group) * p.pitch + slice.offset16 * 16;
+        s.bytes = (slice.sizes & 255) * 16;
+        s.stride = exl2k_job_has_two<M>(a, r.own) ? r.role.groups * p.pitch : 0;
         exl2k_stream_copy(s, a, s.at, 0);
     }
     return true;
@@ -285,41 +295,44 @@ EXL2K_FN bool exl2k_stream_first(exl2k_stream &s, const exl2k_gemv_args &a, cons
 #endif
 }
 
-/* All stages under way. */
+/* Opens the stream and fills all stages. */
 template <u32 M>
-EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_place &place, const exl2k_run &run,
+EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_role &role, const exl2k_run &run,
                                         u32 shared, u32 small)
 {
     exl2k_stream s;
-    s.ring = s.at = shared + place.warp * a.stages * a.slot_strips * a.slot_bytes;
-    s.barriers = small + place.warp * 64;
+    /* Find the ring and the barriers of this warp. */
+    s.ring = s.at = shared + role.warp * a.stages * a.slot_strips * a.slot_bytes;
+    s.barriers = small + role.warp * 64;
     s.slot = s.parity = s.job = 0;
 #if EXL2K_BULK
-    if (place.lane == 0) {
+    if (role.lane == 0) {
         for (u32 i = 0; i < EXL2K_GEMV_STAGES_MAX; i++) {
             exl2k_barrier_init(s.barriers + i * 8, 1);
         }
         exl2k_barrier_init_fence();
     }
-    __syncwarp(); /* the instruction that makes them is the warp's, not lane 0's */
-    bool first = exl2k_stream_first<M>(s, a, place, run);
+    __syncwarp(); /* the fence instruction is the warp's, not lane 0's */
+    /* Job 0 starts before the other jobs are planned. */
+    bool first = exl2k_stream_first<M>(s, a, role, run);
     __syncwarp();
-    exl2k_stream_plan<M>(s, a, place);
-    if (place.lane < a.stages && place.lane >= (u32)first && s.bytes > 0) {
-        exl2k_stream_copy(s, a, s.ring + place.lane * a.slot_strips * a.slot_bytes, place.lane);
+    exl2k_stream_plan<M>(s, a, role);
+    /* Lane i then copies job i into slot i, except job 0 if it has started already. */
+    if (role.lane < a.stages && role.lane >= (u32)first && s.bytes > 0) {
+        exl2k_stream_copy(s, a, s.ring + role.lane * a.slot_strips * a.slot_bytes, role.lane);
     }
     s.job = a.stages;
     __syncwarp();
 #else
-    exl2k_stream_plan<M>(s, a, place);
+    exl2k_stream_plan<M>(s, a, role);
 #pragma unroll 1
     for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill(s, a, place);
+        exl2k_stream_fill(s, a, role);
         exl2k_stream_step(s, a);
     }
     s.parity = 0;
 #endif
-    exl2k_stream_settle(s);
+    exl2k_stream_apply_table(s);
     return s;
 }
 

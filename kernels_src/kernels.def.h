@@ -1,38 +1,37 @@
-/* kernels.def.h: THE LIST OF KERNELS: host tables, builds and checks are made from it.
+/* kernels.def.h: the list of all kernels. The backend's tables, the builds and the tests are made from this list.
    takes: nothing.
    gives: EXL2__KERNELS(X): X(function, module file, argument struct, dynamic shared memory).
    owns:  nothing.
-   next:  gemv_args.h
 
-   Dynamic shared memory: NONE, or BUDGET (the host computes it, up to the device's shared_bytes_max). */
+   Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max. */
 #ifndef EXL2K_KERNELS_DEF_H
 #define EXL2K_KERNELS_DEF_H
 
-#define EXL2__KERNELS(X)                                                                     \
-    X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                                  \
-    X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
-    X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)                           \
-    X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)                          \
-    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                                      \
-    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                                      \
-    X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                                        \
-    X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)                            \
-    X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                                       \
-    X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                                          \
-    X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                                    \
-    X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                                    \
-    X(exl2k_silu_mul, "gather.cu", exl2k_silu_mul_args, NONE)                                        \
-    X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                                    \
-    X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                                \
-    X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)                        \
-    X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)                        \
-    X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)                \
-    X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET)              \
-    X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET)              \
-    X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)                \
-    X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE)              \
-    X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE)              \
-    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                               \
+#define EXL2__KERNELS(X)                                                        \
+    X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                     \
+    X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
+    X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
+    X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)             \
+    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
+    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
+    X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
+    X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
+    X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
+    X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
+    X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
+    X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
+    X(exl2k_silu_mul, "gather.cu", exl2k_silu_mul_args, NONE)                   \
+    X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
+    X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
+    X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)           \
+    X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)         \
+    X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \
+    X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)   \
+    X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE) \
+    X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \
+    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
 
 #endif

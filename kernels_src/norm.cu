@@ -1,12 +1,11 @@
-/* norm.cu: RMSNorm into the packed order of a product, and the table of RoPE.
+/* norm.cu: RMSNorm with its output in the packed order of a product, and the table of RoPE.
    takes: norm_args.h.
    gives: exl2k_norm, exl2k_rope_table.
-   owns:  nothing.
-   next:  copy_args.h */
+   owns:  nothing. */
 #include "base.cuh"
 #include "norm_args.h"
 
-/* Sum over the CTA, in one order; for all threads. */
+/* Sum over the CTA in a fixed order; every thread gets it. */
 EXL2K_FN f32 exl2k_norm_sum(f32 value, f32 *partial)
 {
     f32 sum = 0.0f;
@@ -21,7 +20,8 @@ EXL2K_FN f32 exl2k_norm_sum(f32 value, f32 *partial)
     return sum;
 }
 
-/* Rows go through shared memory, so that the permutation scatters there and global memory sees whole lines. */
+/* Normalises one row. The row goes through shared memory: the permutation scatters there, so that global memory is
+   accessed in whole lines. */
 extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2k_norm_args a)
 {
     __shared__ u16 staged[EXL2K_NORM_STAGED];
@@ -36,21 +36,24 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     u64 from = a.residual + source * a.residual_pitch * 4, to = a.out + (u64)row * a.out_pitch * 2;
     bool stage = a.hidden <= EXL2K_NORM_STAGED;
     f32 square = 0.0f;
+    /* The sum of squares gives the scale of the row. */
     for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_NORM_THREADS) {
         f32 r = exl2k_load_f32(from + n * 4);
         square = fmaf(r, r, square);
     }
     f32 mean = exl2k_norm_sum(square, partial) / (f32)a.hidden, rho = 1.0f / sqrtf(mean + a.eps);
+    /* Scale each element and store it at its permuted index. */
     for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_NORM_THREADS) {
         f32 weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-        u32 place = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_load_f32(from + n * 4) * rho * weight));
         if (stage) {
-            staged[place] = (u16)half;
+            staged[index] = (u16)half;
         } else {
-            exl2k_store_u16(to + place * 2, half);
+            exl2k_store_u16(to + index * 2, half);
         }
     }
+    /* Store the staged row, two elements at a time. */
     if (stage) {
         __syncthreads();
         for (u32 n = 2 * threadIdx.x; n + 1 < a.hidden; n += 2 * EXL2K_NORM_THREADS) {
@@ -62,7 +65,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     }
 }
 
-/* Turns are counted in double, and the whole ones dropped: what is left is good to 1e-10 at a million positions. */
+/* Makes the table of cosines and sines. The angle is counted in revolutions in double precision, and whole
+   revolutions are dropped. The remaining fraction has an error of at most 1e-10 at a million positions. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_args a)
 {
     u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
@@ -71,11 +75,13 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_ar
     if (i >= (u64)a.positions * a.half) {
         return;
     }
+    /* Find the thread's position and pair of elements, and load the pair's frequency. */
     u32 position = (u32)(i / a.half), pair = (u32)(i % a.half);
     double frequency = __longlong_as_double((long long)(exl2k_load(a.frequency + pair * 8ull)
                                                         | (u64)exl2k_load(a.frequency + pair * 8ull + 4) << 32));
-    double turns = (double)position * (frequency * 0.15915494309189533577), sine, cosine; /* 1 / (2 pi) */
-    sincospi(2.0 * (turns - rint(turns)), &sine, &cosine);
+    /* The fraction of a revolution gives cosine and sine. */
+    double revolutions = (double)position * (frequency * 0.15915494309189533577), sine, cosine; /* 1 / (2 pi) */
+    sincospi(2.0 * (revolutions - rint(revolutions)), &sine, &cosine);
     exl2k_store_f32(a.table + 8 * i, (f32)cosine);
     exl2k_store_f32(a.table + 8 * i + 4, (f32)sine);
 }

@@ -1,17 +1,17 @@
-/* sample.cu: logits -> tokens: keys of blocks (and penalty and bias), then weights, filters and the draw.
-   takes: sample_args.h: logits of the head's rows, exl2k_sampling of each.
+/* sample.cu: samples tokens from logits: largest keys of blocks (with penalty and bias), then weights, filters,
+   sampling.
+   takes: sample_args.h: the head's rows of logits, and the exl2k_sampling of each.
    gives: exl2k_sample_keys, exl2k_sample_token.
    owns:  nothing.
-   next:  attend_args.h
 
-   The chain is that of exl2_impl/3_backend/sample/cpu_sample.h, integer for integer. Both kernels spread a row over
-   vocab / 4096 CTAs, because the weights of 152,000 logits are more work than one SM does in 10 us; the CTA of a row
-   that comes last does the rest alone. */
+   The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over vocab / 4096
+   CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. The last CTA of a row
+   to finish its chunk does the rest of the row alone. */
 #include "sample_filter.cuh"
 
-/* ---- what both kernels look up ---- */
+/* ---- data that both kernels load ---- */
 
-EXL2K_FN void exl2k_load_draw(const exl2k_sample_args *a, exl2k_sampling *to)
+EXL2K_FN void exl2k_load_sampling(const exl2k_sample_args *a, exl2k_sampling *to)
 {
     if (threadIdx.x < sizeof(exl2k_sampling) / 4) {
         ((u32 *)to)[threadIdx.x] = exl2k_load(a->samplings + blockIdx.y * sizeof(exl2k_sampling) + 4 * threadIdx.x);
@@ -24,7 +24,7 @@ EXL2K_FN u32 exl2k_logit_count(const exl2k_sample_args *a)
     return exl2k_load((u64)&((const exl2k_pass *)a->pass)->logit_count);
 }
 
-/* Word 1 of exl2k_row is the position, 3 are the flags. */
+/* Word 1 of exl2k_row is the position, word 3 the flags. */
 EXL2K_FN u32 exl2k_row_word(const exl2k_sample_args *a, const exl2k_sampling *d, u32 word)
 {
     return exl2k_load(a->rows + d->row * sizeof(exl2k_row) + 4 * word);
@@ -37,7 +37,7 @@ EXL2K_FN bool exl2k_is_adjusted(const exl2k_sampling *d)
     return d->use == EXL2K_SAMPLE && (exl2k_has_penalty(d) || d->bias_count > 0 || d->mask != 0);
 }
 
-/* Does the draw need the sum of all weights at its own temperature? */
+/* Whether the sampling needs the sum of all weights at the row's own temperature. */
 EXL2K_FN bool exl2k_needs_sums(const exl2k_sampling *d)
 {
     return d->use == EXL2K_SAMPLE && !(d->flags & EXL2K_GREEDY) && d->top_k == 0
@@ -49,21 +49,22 @@ EXL2K_FN bool exl2k_needs_sums(const exl2k_sampling *d)
 
 EXL2K_FN u64 exl2k_state(const exl2k_sample_args *a) { return a->states + blockIdx.y * sizeof(exl2k_sample_state); }
 
-/* Thread t has numbers 4 t .. 4 t + 3 of every 1,024 of the CTA's chunk: 16 threads share a block. */
-EXL2K_FN u32 exl2k_place(u32 n) { return 4 * (threadIdx.x + n * EXL2K_SAMPLE_THREADS); }
+/* Thread t has logits 4 t .. 4 t + 3 of every 1,024 logits of the CTA's chunk; 16 threads share a block. */
+EXL2K_FN u32 exl2k_logit_index(u32 n) { return 4 * (threadIdx.x + n * EXL2K_SAMPLE_THREADS); }
 
-/* The thread's logits; behind the vocabulary: none. */
+/* Loads the thread's logits. Beyond the vocabulary they are EXL2K_BITS_NONE. */
 EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     uint4 four[EXL2K_CHUNK_FOURS];
+    /* All loads are issued before the first use. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
         four[n] = exl2k_load4(from + 4 * ((u64)blockIdx.y * a->stride + (id < a->vocab ? id : 0)));
     }
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+        u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
         bits[n][0] = id < a->vocab ? four[n].x : EXL2K_BITS_NONE;
         bits[n][1] = id + 1 < a->vocab ? four[n].y : EXL2K_BITS_NONE;
         bits[n][2] = id + 2 < a->vocab ? four[n].z : EXL2K_BITS_NONE;
@@ -73,8 +74,8 @@ EXL2K_FN void exl2k_load_logits(const exl2k_sample_args *a, u64 from, u32 bits[E
 
 /* ---- exl2k_sample_keys ---- */
 
-/* The largest key of each block, and the first token with the row's largest; only the former if the row is done.
-   set 0: of the logits, 1: of the draw. */
+/* Stores the largest key of each block, and the first token with the row's largest key. If the row is done, only the
+   keys of blocks are stored. set 0: unmodified logits, 1: adjusted logits. */
 EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bits[EXL2K_CHUNK_FOURS][4], u32 flags)
 {
     u64 first = ((u64)(2 * blockIdx.y + set) * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
@@ -82,11 +83,12 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
     u32 best_id = 0;
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
+        /* Find the largest key of the block: of the thread's four logits, then of the block's 16 threads. */
         int most = EXL2K_KEY_NONE;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             int key = exl2k_key(bits[n][i]);
-            best_id = key > best_key ? blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n) + i : best_id;
+            best_id = key > best_key ? blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n) + i : best_id;
             best_key = key > best_key ? key : best_key;
             most = key > most ? key : most;
         }
@@ -95,9 +97,10 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
             most = other > most ? other : most;
         }
         if (threadIdx.x % 16 == 0) {
-            exl2k_store(a->keys + 4 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK), (u32)most);
+            exl2k_store(a->keys + 4 * (first + exl2k_logit_index(n) / EXL2K_SAMPLE_BLOCK), (u32)most);
         }
     }
+    /* The largest key of the CTA, with the smallest id, goes to the row's state. */
     u64 best = (u64)((u32)best_key ^ 0x80000000u) << 32 | ~best_id;
     for (u32 step = 16; step > 0; step /= 2) {
         u64 other = __shfl_xor_sync(EXL2K_ALL, best, step);
@@ -108,19 +111,20 @@ EXL2K_FN void exl2k_store_keys(const exl2k_sample_args *a, u32 set, const u32 bi
     }
 }
 
-typedef struct exl2k_adjust_work { /* shared memory: the chunk */
+typedef struct exl2k_adjust_work { /* shared memory: data of the chunk */
     __align__(16) f32 logits[EXL2K_SAMPLE_CHUNK];
     u32 penalised[EXL2K_SAMPLE_CHUNK / 32], biased[EXL2K_SAMPLE_CHUNK / 32];
-    u32 twice; /* a token occurs twice in the bias list */
+    u32 has_duplicates; /* a token occurs twice in the bias list */
 } exl2k_adjust_work;
 
-/* Sets the bit; true if it was not set. */
+/* Sets a bit; returns true if it was not set before. */
 EXL2K_FN bool exl2k_set_bit(u32 *bits, u32 i)
 {
     u32 bit = 1u << (i & 31);
     return !(atomicOr(&bits[i / 32], bit) & bit);
 }
 
+/* Applies the repetition penalty, once to each token of the history. */
 EXL2K_FN void exl2k_penalise(const exl2k_sampling *d, exl2k_adjust_work *w, u32 first, u32 count)
 {
 #pragma unroll 1
@@ -133,6 +137,7 @@ EXL2K_FN void exl2k_penalise(const exl2k_sampling *d, exl2k_adjust_work *w, u32 
     }
 }
 
+/* Adds the bias list, with every `step`-th entry done by this thread. */
 EXL2K_FN void exl2k_add_bias(const exl2k_sampling *d, exl2k_adjust_work *w, u32 first, u32 count, u32 step)
 {
 #pragma unroll 1
@@ -144,23 +149,24 @@ EXL2K_FN void exl2k_add_bias(const exl2k_sampling *d, exl2k_adjust_work *w, u32 
     }
 }
 
-/* Four bits: which of the thread's n-th four tokens may be drawn. */
+/* Four bits: which of the thread's n-th four tokens are allowed. */
 EXL2K_FN u32 exl2k_allowed(const exl2k_sample_args *a, const exl2k_sampling *d, u32 n)
 {
-    u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_place(n);
+    u32 id = blockIdx.x * EXL2K_SAMPLE_CHUNK + exl2k_logit_index(n);
     return d->mask && id < a->vocab ? exl2k_load(d->mask + id / 32 * 4ull) >> (id & 31) : 15;
 }
 
-/* Mask, penalty and bias. A token that the bias list names twice gets its sums in the order of the list: by one
-   thread. */
+/* Applies mask, penalty and bias. If the bias list names a token twice, one thread adds all entries in the order of
+   the list. */
 EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_sampling *d, exl2k_adjust_work *w,
                            u32 bits[EXL2K_CHUNK_FOURS][4])
 {
     u32 first = blockIdx.x * EXL2K_SAMPLE_CHUNK, count = exl2k_min(a->vocab - first, EXL2K_SAMPLE_CHUNK);
+    /* The chunk goes to shared memory; tokens that the mask does not allow get no weight. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
         u32 allowed = exl2k_allowed(a, d, n);
-        *(uint4 *)&w->logits[exl2k_place(n)] =
+        *(uint4 *)&w->logits[exl2k_logit_index(n)] =
             make_uint4(allowed & 1 ? bits[n][0] : EXL2K_BITS_NONE, allowed & 2 ? bits[n][1] : EXL2K_BITS_NONE,
                        allowed & 4 ? bits[n][2] : EXL2K_BITS_NONE, allowed & 8 ? bits[n][3] : EXL2K_BITS_NONE);
     }
@@ -168,9 +174,10 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_sampling *d, 
         w->penalised[threadIdx.x] = w->biased[threadIdx.x] = 0;
     }
     if (threadIdx.x == 0) {
-        w->twice = 0;
+        w->has_duplicates = 0;
     }
     __syncthreads();
+    /* Apply the penalty, and check whether a token occurs twice in the bias list. */
     if (exl2k_has_penalty(d)) {
         exl2k_penalise(d, w, first, count);
     }
@@ -178,19 +185,21 @@ EXL2K_FN void exl2k_adjust(const exl2k_sample_args *a, const exl2k_sampling *d, 
     for (u32 i = threadIdx.x; i < d->bias_count; i += EXL2K_SAMPLE_THREADS) {
         u32 at = exl2k_load(d->bias + 8ull * i) - first;
         if (at < count && !exl2k_set_bit(w->biased, at)) {
-            w->twice = 1;
+            w->has_duplicates = 1;
         }
     }
     __syncthreads();
-    if (!w->twice || threadIdx.x == 0) {
-        exl2k_add_bias(d, w, first, count, w->twice ? 1 : EXL2K_SAMPLE_THREADS);
+    /* Add the bias. */
+    if (!w->has_duplicates || threadIdx.x == 0) {
+        exl2k_add_bias(d, w, first, count, w->has_duplicates ? 1 : EXL2K_SAMPLE_THREADS);
     }
     __syncthreads();
+    /* The adjusted logits go back to registers and to global memory. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++) {
-        uint4 four = *(const uint4 *)&w->logits[exl2k_place(n)];
-        if (exl2k_place(n) < count) {
-            exl2k_store4(a->adjusted + 4 * ((u64)blockIdx.y * a->stride + first + exl2k_place(n)), four);
+        uint4 four = *(const uint4 *)&w->logits[exl2k_logit_index(n)];
+        if (exl2k_logit_index(n) < count) {
+            exl2k_store4(a->adjusted + 4 * ((u64)blockIdx.y * a->stride + first + exl2k_logit_index(n)), four);
         }
         bits[n][0] = four.x;
         bits[n][1] = four.y;
@@ -206,13 +215,15 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
     u32 bits[EXL2K_CHUNK_FOURS][4];
     exl2k_dependency_release();
     exl2k_dependency_wait();
+    /* Load the logits and the sampling settings. Checks come after all loads are issued. */
     exl2k_load_logits(&a, a.logits, bits);
     u32 count = exl2k_logit_count(&a);
-    exl2k_load_draw(&a, &d);
+    exl2k_load_sampling(&a, &d);
     if (blockIdx.y >= count) {
         return;
     }
-    u32 flags = exl2k_row_word(&a, &d, 3); /* looked at late, like all that is loaded here */
+    u32 flags = exl2k_row_word(&a, &d, 3); /* read late, like all values loaded here */
+    /* Store the keys of the logits and, if the row is adjusted, of the adjusted logits. */
 #pragma unroll 1
     for (u32 set = 0;; set++) {
         exl2k_store_keys(&a, set, bits, flags);
@@ -225,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS) exl2k_sample_
 
 /* ---- exl2k_sample_token ---- */
 
-EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 set, int top_key, f32 slope)
+EXL2K_FN exl2k_row_view exl2k_view_make(const exl2k_sample_args *a, u64 logits, u32 set, int top_key, f32 slope)
 {
     exl2k_row_view v;
     v.vocab = a->vocab;
@@ -237,8 +248,8 @@ EXL2K_FN exl2k_row_view exl2k_view(const exl2k_sample_args *a, u64 logits, u32 s
     return v;
 }
 
-/* The next four come first: a loop that is not unrolled finds them in the same registers. */
-EXL2K_FN void exl2k_rotate(u32 bits[EXL2K_CHUNK_FOURS][4])
+/* Moves the next four logits to the front, so that a loop that is not unrolled finds them in the same registers. */
+EXL2K_FN void exl2k_next_four(u32 bits[EXL2K_CHUNK_FOURS][4])
 {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
@@ -250,14 +261,15 @@ EXL2K_FN void exl2k_rotate(u32 bits[EXL2K_CHUNK_FOURS][4])
     }
 }
 
-/* Sum of the thread's weights; `store`: also of its blocks; `bin`: also of bins of like weights. */
+/* Sum of the thread's weights. store: also stores the sums of its blocks. bin: also counts the weights in bins. */
 EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curve, u32 bits[EXL2K_CHUNK_FOURS][4],
                              bool store, bool bin, exl2k_outer_bins *outer)
 {
     u64 total = 0, first = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * EXL2K_CHUNK_BLOCKS;
 #pragma unroll 1
-    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_rotate(bits)) {
+    for (u32 n = 0; n < EXL2K_CHUNK_FOURS; n++, exl2k_next_four(bits)) {
         u64 sum = 0;
+        /* Compute the weights of four logits. */
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             u32 steps = exl2k_steps(curve, __uint_as_float(bits[0][i]));
@@ -268,11 +280,12 @@ EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curv
             }
         }
         total += sum;
+        /* Sum the block over its 16 threads. */
         if (store) {
             for (u32 step = 8; step > 0; step /= 2) {
                 sum += __shfl_xor_sync(EXL2K_ALL, sum, step);
             }
-            u64 at = a->sums + 8 * (first + exl2k_place(n) / EXL2K_SAMPLE_BLOCK);
+            u64 at = a->sums + 8 * (first + exl2k_logit_index(n) / EXL2K_SAMPLE_BLOCK);
             if (threadIdx.x % 16 == 0) {
                 exl2k_store(at, (u32)sum);
                 exl2k_store(at + 4, (u32)(sum >> 32));
@@ -282,13 +295,15 @@ EXL2K_FN u64 exl2k_chunk_sum(const exl2k_sample_args *a, const exl2k_curve *curv
     return total;
 }
 
-/* The likeliest tokens, in order, into the result. */
+/* Writes the most probable tokens to the result, in order; returns their number. */
 EXL2K_NOINLINE u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
 {
-    exl2k_keep_first(exl2k_min(wanted, EXL2K_ALTS_MAX), false);
+    /* The first tokens in order are the survivors of top-k. */
+    exl2k_keep_top_k(exl2k_min(wanted, EXL2K_ALTS_MAX), false);
     u32 begin, end;
     bool list = exl2k_w.items.kind == EXL2K_ITEMS_LIST;
     int cut = exl2k_w.items.cut_key;
+    /* Collect them, in any order. */
     exl2k_segment(exl2k_w.items.count, &begin, &end);
     u32 ties = exl2k_segment_ties(list, begin, end);
     if (threadIdx.x == 0) {
@@ -307,56 +322,61 @@ EXL2K_NOINLINE u32 exl2k_alternatives(u32 wanted, exl2k_result *result)
         }
     }
     __syncthreads();
+    /* Each thread ranks one token, and writes it at its position. */
     u32 count = exl2k_w.counter;
     if (threadIdx.x < count) {
-        u32 id = exl2k_w.alt_ids[threadIdx.x], place = 0;
+        u32 id = exl2k_w.alt_ids[threadIdx.x], rank = 0;
         int key = exl2k_w.alt_keys[threadIdx.x];
 #pragma unroll 1
         for (u32 i = 0; i < count; i++) {
-            place += exl2k_w.alt_keys[i] > key || (exl2k_w.alt_keys[i] == key && exl2k_w.alt_ids[i] < id);
+            rank += exl2k_w.alt_keys[i] > key || (exl2k_w.alt_keys[i] == key && exl2k_w.alt_ids[i] < id);
         }
-        result->alts[place].token = id;
-        result->alts[place].logit = exl2k_load_f32(exl2k_w.view.logits + 4ull * id);
+        result->alts[rank].token = id;
+        result->alts[rank].logit = exl2k_load_f32(exl2k_w.view.logits + 4ull * id);
     }
     __threadfence_system();
     __syncthreads();
     return count;
 }
 
-/* The drawn token: steps 4 to 8 of the chain; sum: of all weights, where exl2k_needs_sums. */
+/* The sampled token: applies the filters, then picks a survivor. sum: of all weights, if exl2k_needs_sums. */
 EXL2K_NOINLINE u32 exl2k_pick(u64 sum, u64 bins)
 {
-    const exl2k_sampling *d = &exl2k_w.draw;
+    const exl2k_sampling *d = &exl2k_w.sampling;
     u64 random = exl2k_random(d->seed, d->position), least_weight = d->least_weight;
     bool top_p = d->flags & EXL2K_TOP_P;
+    /* Without filters, pick by the sums of blocks, which exl2k_chunk_sum has stored. */
     if (d->top_k == 0 && !top_p && least_weight <= 1) {
-        return exl2k_draw_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
+        return exl2k_pick_blocks(EXL2K_KEY_NONE, exl2k_w.view.vocab, random);
     }
+    /* Apply top-p and min-p to the whole row, or min-p alone, or top-k, then top-p, then min-p. */
     if (d->top_k == 0 && top_p) {
-        exl2k_keep_nucleus(bins, sum, d->top_p, least_weight);
+        exl2k_keep_top_p_min_p(bins, sum, d->top_p, least_weight);
     } else if (d->top_k == 0) {
         exl2k_collect(exl2k_least_key(least_weight, EXL2K_SAMPLE_BINS), EXL2K_KEY_INF, true);
     } else {
-        exl2k_keep_first(d->top_k, true);
+        exl2k_keep_top_k(d->top_k, true);
         if (top_p) {
-            exl2k_keep_share(exl2k_items_sum(), d->top_p);
+            exl2k_keep_top_p(exl2k_items_sum(), d->top_p);
         }
-        exl2k_keep_weighty(least_weight);
+        exl2k_keep_min_p(least_weight);
     }
-    return exl2k_draw_from(random);
+    return exl2k_pick_survivor(random);
 }
 
-/* The row goes on behind `position`, or ends. */
+/* Moves the row to the position after `position`, or ends it. */
 EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_sampling *d, u32 token, u32 position)
 {
     exl2k_sampling *to = (exl2k_sampling *)a->samplings + blockIdx.y;
     exl2k_row *row = (exl2k_row *)a->rows + d->row;
     bool done = token == EXL2K_NO_TOKEN || d->left <= 1;
+    /* The token joins the ring of the history. */
     if (d->history_size > 0 && token != EXL2K_NO_TOKEN) {
         exl2k_store(d->history + 4ull * d->history_next, token);
         to->history_next = d->history_next + 1 < d->history_size ? d->history_next + 1 : 0;
         to->history_count = exl2k_min(d->history_count + 1, d->history_size);
     }
+    /* Update the sampling and the row for the next pass. */
     to->left = d->left - 1;
     to->position = d->position + 1;
     row->token = token;
@@ -364,13 +384,15 @@ EXL2K_FN void exl2k_advance(const exl2k_sample_args *a, const exl2k_sampling *d,
     row->flags = done ? EXL2K_ROW_DONE : 0;
 }
 
-/* What all rows of a pass share. */
+/* Values that all rows of a pass share. */
 typedef struct exl2k_pass_counts { u32 ticket, count; } exl2k_pass_counts;
 
-/* Counts the row, and hands the result over. One thread, after a barrier; the others' parts are in the result. */
-EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl2k_pass_counts pass, u32 token)
+/* Counts the row as sampled, and publishes the result. Called by one thread after a barrier; other threads may have
+   written parts of the result before it. */
+EXL2K_FN void exl2k_publish(const exl2k_sample_args *a, exl2k_result *result, exl2k_pass_counts pass, u32 token)
 {
     exl2k_pass *step = (exl2k_pass *)a->pass;
+    /* The stamp is written after all other parts of the result are visible to the CPU. */
     u32 before = atomicInc(&step->sampled, pass.count - 1);
     __threadfence_system();
     *(volatile u64 *)&result->stamp = token | (u64)(pass.ticket + 1) << 32;
@@ -379,19 +401,22 @@ EXL2K_FN void exl2k_finish(const exl2k_sample_args *a, exl2k_result *result, exl
     }
 }
 
-/* Everything behind the sums; by the CTA of the row that came last. */
+/* Does the rest of the row after the sums. Called by the last CTA of the row. */
 EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view &raw, const exl2k_row_view &own,
                                u64 best, exl2k_pass_counts pass, u32 position)
 {
-    const exl2k_sampling *d = &exl2k_w.draw;
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_RESULT_SETS) * a->rows_max + blockIdx.y;
+    const exl2k_sampling *d = &exl2k_w.sampling;
+    u64 set = pass.ticket % EXL2K_RESULT_SETS;
+    exl2k_result *result = (exl2k_result *)a->results + set * a->rows_max + blockIdx.y;
     bool any = raw.curve.top_key != EXL2K_KEY_NONE;
     u32 token = EXL2K_NO_TOKEN, alts = 0;
     u64 sum = exl2k_load64(exl2k_state(a) + 16), own_sum = exl2k_load64(exl2k_state(a) + 24);
+    /* Find the alternatives among the unmodified logits. */
     if (any && d->alts > 0) {
         exl2k_view_set(raw);
         alts = exl2k_alternatives(d->alts, result);
     }
+    /* Choose the token: the given one, the most probable one, or a sampled one. */
     if (any && d->use == EXL2K_SCORE) {
         token = d->target;
     } else if (any && own.curve.top_key != EXL2K_KEY_NONE) {
@@ -401,6 +426,7 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
             token = exl2k_pick(own_sum, exl2k_bins_at(a));
         }
     }
+    /* One thread resets the row's state, writes the result, and advances the row. */
     if (threadIdx.x == 0) {
         f32 logit = token < a->vocab ? exl2k_load_f32(raw.logits + 4ull * token) : exl2k_key_logit(EXL2K_KEY_NONE);
         *(exl2k_sample_state *)exl2k_state(a) = exl2k_sample_state();
@@ -411,28 +437,30 @@ EXL2K_FN void exl2k_finish_row(const exl2k_sample_args *a, const exl2k_row_view 
         if (d->use == EXL2K_SAMPLE && (d->flags & EXL2K_ADVANCE)) {
             exl2k_advance(a, d, token, position);
         }
-        exl2k_finish(a, result, pass, token);
+        exl2k_publish(a, result, pass, token);
     }
 }
 
-/* A row that ended in an earlier pass. */
+/* Result of a row that ended in an earlier pass. */
 EXL2K_FN void exl2k_skip_row(const exl2k_sample_args *a, exl2k_pass_counts pass)
 {
-    exl2k_result *result = (exl2k_result *)a->results + (u64)(pass.ticket % EXL2K_RESULT_SETS) * a->rows_max + blockIdx.y;
+    u64 set = pass.ticket % EXL2K_RESULT_SETS;
+    exl2k_result *result = (exl2k_result *)a->results + set * a->rows_max + blockIdx.y;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         result->sum = 0;
         result->top_key = EXL2K_KEY_NONE;
         result->logit = exl2k_key_logit(EXL2K_KEY_NONE);
         result->alt_count = 0;
-        exl2k_finish(a, result, pass, EXL2K_NO_TOKEN);
+        exl2k_publish(a, result, pass, EXL2K_NO_TOKEN);
     }
 }
 
-/* Is this the last CTA of its row? What the others have written is there then. */
+/* Whether this is the last CTA of its row to arrive. It then sees what the other CTAs have written. */
 EXL2K_FN bool exl2k_last_of_row(const exl2k_sample_args *a)
 {
     __syncthreads();
-    if (threadIdx.x == 0) { /* fences of one thread order what the barriers have brought before and after it */
+    /* Between the two barriers, the fences of this one thread order the stores of all threads. */
+    if (threadIdx.x == 0) {
         __threadfence();
         exl2k_w.counter = atomicInc(&((exl2k_sample_state *)exl2k_state(a))->ticket, gridDim.x - 1);
         __threadfence();
@@ -448,43 +476,49 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
     exl2k_outer_bins outer = { { 0, 0 }, { 0, 0 } };
     exl2k_dependency_release();
     exl2k_dependency_wait();
+    /* Load the logits, the largest keys, and the sampling settings. Checks come after all loads are issued. */
     exl2k_load_logits(&a, a.logits, bits);
     u64 best = exl2k_load64(exl2k_state(&a)), own_best = exl2k_load64(exl2k_state(&a) + 8);
     exl2k_pass_counts pass = { exl2k_load((u64)&((const exl2k_pass *)a.pass)->ticket), exl2k_logit_count(&a) };
     if (threadIdx.x < 8) {
         exl2k_eighth[threadIdx.x] = exl2k_eighths[threadIdx.x];
     }
-    exl2k_load_draw(&a, &exl2k_w.draw);
+    exl2k_load_sampling(&a, &exl2k_w.sampling);
     if (blockIdx.y >= pass.count) {
         return;
     }
-    u32 position = exl2k_row_word(&a, &exl2k_w.draw, 1), flags = exl2k_row_word(&a, &exl2k_w.draw, 3);
-    bool adjusted = exl2k_is_adjusted(&exl2k_w.draw), needs = exl2k_needs_sums(&exl2k_w.draw);
+    /* Decide which logits and which weights this row needs. */
+    u32 position = exl2k_row_word(&a, &exl2k_w.sampling, 1), flags = exl2k_row_word(&a, &exl2k_w.sampling, 3);
+    bool adjusted = exl2k_is_adjusted(&exl2k_w.sampling), needs = exl2k_needs_sums(&exl2k_w.sampling);
     own_best = adjusted ? own_best : best;
     u64 logits = adjusted ? a.adjusted : a.logits;
-    exl2k_row_view raw = exl2k_view(&a, a.logits, 0, (int)((u32)(best >> 32) ^ 0x80000000u), EXL2K_SLOPE_ONE);
-    exl2k_row_view own = exl2k_view(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
-                                    exl2k_w.draw.slope);
-    bool same = !adjusted && own.curve.slope == raw.curve.slope, bin = needs && (exl2k_w.draw.flags & EXL2K_TOP_P);
+    exl2k_row_view raw = exl2k_view_make(&a, a.logits, 0, (int)((u32)(best >> 32) ^ 0x80000000u), EXL2K_SLOPE_ONE);
+    exl2k_row_view own = exl2k_view_make(&a, logits, adjusted, (int)((u32)(own_best >> 32) ^ 0x80000000u),
+                                         exl2k_w.sampling.slope);
+    bool same = !adjusted && own.curve.slope == raw.curve.slope, bin = needs && (exl2k_w.sampling.flags & EXL2K_TOP_P);
+    /* Top-p without top-k counts weights in bins. */
     if (bin) {
         exl2k_clear_bins();
     }
+    /* Sum the weights at temperature 1 of the unmodified logits, then, if they differ, the weights of the row's own
+       sampling. */
 #pragma unroll 1
-    for (u32 turn = 0; turn < 1 + (needs && !same); turn++) {
-        exl2k_curve curve = turn ? own.curve : raw.curve;
-        bool last = same || turn; /* the draw's own weights */
-        if (turn && adjusted) {
+    for (u32 round = 0; round < 1 + (needs && !same); round++) {
+        exl2k_curve curve = round ? own.curve : raw.curve;
+        bool last = same || round; /* these are the weights of the row's own sampling */
+        if (round && adjusted) {
             exl2k_load_logits(&a, logits, bits);
         }
         if (curve.top_key != EXL2K_KEY_NONE) {
             sums[1] = exl2k_chunk_sum(&a, &curve, bits, needs && last, bin && last, &outer);
-            sums[0] = turn ? sums[0] : sums[1];
+            sums[0] = round ? sums[0] : sums[1];
         }
     }
-    if (flags & EXL2K_ROW_DONE) { /* looked at here, where it has come */
+    if (flags & EXL2K_ROW_DONE) { /* read here, when the load has completed */
         exl2k_skip_row(&a, pass);
         return;
     }
+    /* Add this chunk's bins and sums to those of the row. */
     if (bin) {
         exl2k_add_bins(&a, &outer);
     }
@@ -494,6 +528,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SAMPLE_THREADS, 1) exl2k_samp
         atomicAdd(&state->sum[0], exl2k_w.partial[0][0]);
         atomicAdd(&state->sum[1], exl2k_w.partial[1][0]);
     }
+    /* The last CTA of the row filters, samples, and publishes the result. */
     if (exl2k_last_of_row(&a)) {
         exl2k_finish_row(&a, raw, own, own_best, pass, position);
     }

@@ -1,8 +1,8 @@
-/* sample_bins.cuh: weights of a row in bins, filled by all its CTAs, so that the end of a prefix is found at a glance.
+/* sample_bins.cuh: bins of a row's weights. All CTAs of the row fill them, and one CTA then finds the end of a prefix
+   with a single scan.
    takes: sample_select.cuh.
    gives: exl2k_clear_bins, exl2k_count_weight, exl2k_add_bins, exl2k_find_bin.
-   owns:  nothing.
-   next:  sample_filter.cuh */
+   owns:  nothing. */
 #ifndef EXL2K_SAMPLE_BINS_CUH
 #define EXL2K_SAMPLE_BINS_CUH
 
@@ -29,13 +29,14 @@ EXL2K_FN void exl2k_add_bin(const exl2k_sample_args *a, u32 bin, u64 weight, u32
     }
 }
 
-/* Tokens of a thread for which no bin in shared memory is asked: of the largest weight, whose sums might not fit, and
-   of the last bin, where all would come together. */
+/* A thread's tokens that are not counted in shared memory: tokens of the largest weight, whose sums might overflow,
+   and tokens of the last bin, where atomics of all threads would collide. */
 typedef struct exl2k_outer_bins {
     u64 weight[2];
     u32 count[2];
 } exl2k_outer_bins;
 
+/* Counts a token in its bin. */
 EXL2K_FN void exl2k_count_weight(exl2k_outer_bins *outer, u32 steps, u64 weight)
 {
     u32 bin = exl2k_steps_bin(steps);
@@ -51,9 +52,10 @@ EXL2K_FN void exl2k_count_weight(exl2k_outer_bins *outer, u32 steps, u64 weight)
     }
 }
 
-/* This CTA's bins to the row's. */
+/* Adds this CTA's bins to the bins of the row. */
 EXL2K_FN void exl2k_add_bins(const exl2k_sample_args *a, exl2k_outer_bins *outer)
 {
+    /* Sum the outer bins over each warp. */
 #pragma unroll 1
     for (u32 step = 16; step > 0; step /= 2) {
 #pragma unroll
@@ -69,6 +71,7 @@ EXL2K_FN void exl2k_add_bins(const exl2k_sample_args *a, exl2k_outer_bins *outer
         }
     }
     __syncthreads();
+    /* Add the bins in shared memory. */
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < EXL2K_SAMPLE_BINS; i += EXL2K_SAMPLE_THREADS) {
         exl2k_add_bin(a, i, exl2k_w.bins.low[i] + ((u64)exl2k_w.bins.high[i] << 20), exl2k_w.bins.counts[i]);
@@ -78,17 +81,19 @@ EXL2K_FN void exl2k_add_bins(const exl2k_sample_args *a, exl2k_outer_bins *outer
 /* ---- the bin in which a prefix of all tokens ends ---- */
 
 typedef struct exl2k_cut_bin {
-    u32 bin, count, before; /* tokens in it, and in those of larger weights */
+    u32 bin, count, before; /* tokens in the bin; tokens in bins of larger weights */
     u64 weight_before;
 } exl2k_cut_bin;
 
 #define EXL2K_BINS_EACH (EXL2K_SAMPLE_BINS / EXL2K_SAMPLE_THREADS)
 
-/* The first bin at which the weights sum up to `need`, which all of them do. The row's bins are zero again then. */
+/* Finds the first bin at which the running sum of weights reaches `need`; the sum of all bins does. Resets the row's
+   bins to zero. */
 EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
 {
     u64 weights[EXL2K_BINS_EACH], counts_at = at + EXL2K_SAMPLE_BINS * 8, own = 0;
     u32 counts[EXL2K_BINS_EACH], own_count = 0, first = threadIdx.x * EXL2K_BINS_EACH;
+    /* Each thread loads and clears its bins. */
 #pragma unroll
     for (u32 i = 0; i < EXL2K_BINS_EACH; i += 2) {
         uint4 two = exl2k_load4(at + 8 * (first + i));
@@ -103,6 +108,7 @@ EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
         own_count += counts[i];
         exl2k_store(counts_at + 4 * (first + i), 0);
     }
+    /* The thread in whose bins the running sum reaches `need` reports the bin. */
     u64 before = exl2k_block_scan(own), count = exl2k_block_scan(own_count);
     __syncthreads();
 #pragma unroll
@@ -117,6 +123,7 @@ EXL2K_FN exl2k_cut_bin exl2k_find_bin(u64 at, u64 need)
         count += counts[i];
     }
     __syncthreads();
+    /* All threads read the result. */
     exl2k_cut_bin cut = { exl2k_w.found, (u32)exl2k_w.partial[1][1], (u32)exl2k_w.partial[1][2],
                           exl2k_w.partial[1][0] };
     __syncthreads();

@@ -1,15 +1,14 @@
-/* shuffle.cu: packs codes, scales and dense weights into strips of records while a model is loaded.
-   takes: base.cuh, unpack.cuh (its head has the layout), shuffle_args.h.
+/* shuffle.cu: repacks codes, scales and dense weights into strips of records while a model is loaded.
+   takes: base.cuh, unpack.cuh (its head defines the layout), shuffle_args.h.
    gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_dense.
-   owns:  nothing.
-   next:  gemv_args.h */
+   owns:  nothing. */
 #include "base.cuh"
 #include "unpack.cuh"
 #include "shuffle_args.h"
 
-/* ---- the fields of unpack.cuh, the other way round ---- */
+/* ---- encoding: the inverse of unpack.cuh ---- */
 
-/* Pair p = 4 step + i of a record is low code | high code << 16. */
+/* Encodes the pairs of a lane into its words. Pair p = 4 step + i of a record is low code | high code << 16. */
 template <u32 W> EXL2K_FN void exl2k_encode(const u32 *pair, u32 *w)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
@@ -17,6 +16,7 @@ template <u32 W> EXL2K_FN void exl2k_encode(const u32 *pair, u32 *w)
     for (u32 k = 0; k < bits; k++) {
         w[k] = 0;
     }
+    /* Each case inverts the fields of its width. */
     if constexpr (W == EXL2K_W16) {
         for (u32 p = 0; p < 16; p++) {
             w[p] = pair[p];
@@ -63,7 +63,7 @@ template <u32 W> EXL2K_FN void exl2k_encode(const u32 *pair, u32 *w)
     }
 }
 
-/* The words of one lane to their places in the record at `at`. */
+/* Stores the words of one lane in the record at `at`. */
 template <u32 W> EXL2K_FN void exl2k_store_words(u64 at, u32 lane, const u32 *w)
 {
     constexpr u32 bits = exl2k_width<W>::bits, quads = bits / 4;
@@ -82,11 +82,14 @@ template <u32 W> EXL2K_FN void exl2k_store_words(u64 at, u32 lane, const u32 *w)
 
 /* ---- codes ---- */
 
-#define EXL2K_CODES_PITCH 48u /* bytes of the 32 codes of a column: a multiple of 16 that spreads over the banks */
+/* Bytes for the 32 codes of a column: a multiple of 16 that spreads columns over the banks. */
+#define EXL2K_CODES_PITCH 48u
 
-/* The 32 codes of one column, from `bits` words down a column of the slab, as bytes to shared memory. */
+/* Unpacks the 32 codes of one column from `bits` words of the staging buffer, and stores them as bytes in shared
+   memory. */
 EXL2K_FN void exl2k_codes_to_shared(u64 from, u64 pitch, u32 bits, u32 to)
 {
+    /* A window of two words moves down the column; each code lies inside of the window. */
     u32 mask = (1u << bits) - 1, low = exl2k_load(from), high = bits > 1 ? exl2k_load(from + pitch) : 0, word = 0;
     for (u32 quad = 0; quad < 8; quad++) {
         u32 bytes = 0;
@@ -128,6 +131,7 @@ template <u32 W> EXL2K_FN void exl2k_store_record(u64 at, u32 lane, const u32 pa
 extern "C" __global__ void __launch_bounds__(EXL2K_SHUFFLE_THREADS)
 exl2k_shuffle_codes(const __grid_constant__ exl2k_shuffle_args a)
 {
+    /* Each warp unpacks one half (32 rows) of the chunk, a column per lane. */
     __shared__ uint4 exl2k_codes[8 * 32 * EXL2K_CODES_PITCH / 16];
     u32 codes = exl2k_shared(exl2k_codes), lane = threadIdx.x % 32, part = threadIdx.x / 32;
     const exl2k_chunk *chunk = (const exl2k_chunk *)a.chunks + a.chunk + blockIdx.y;
@@ -143,6 +147,7 @@ exl2k_shuffle_codes(const __grid_constant__ exl2k_shuffle_args a)
             exl2k_shared_store(mine + quad * 4, 0x01010101u << (bits - 1));
         }
     }
+    /* Then each warp encodes one record of one of the two strips. */
     __syncthreads();
     u32 strip = part / 4, record = part % 4;
     if (record >= chunk->records) {
@@ -163,7 +168,7 @@ exl2k_shuffle_codes(const __grid_constant__ exl2k_shuffle_args a)
 
 /* ---- scales ---- */
 
-/* Level - 1 of a stored column. */
+/* The level - 1 of a stored column. */
 EXL2K_FN u32 exl2k_level(const exl2k_shuffle_args &a, u32 group, u32 column)
 {
     u32 from = a.columns_from ? exl2k_load_u16(a.columns_from + column * 2) : column;
@@ -172,13 +177,15 @@ EXL2K_FN u32 exl2k_level(const exl2k_shuffle_args &a, u32 group, u32 column)
 
 extern "C" __global__ void __launch_bounds__(32) exl2k_shuffle_scales(const __grid_constant__ exl2k_shuffle_args a)
 {
+    /* Each thread makes one scale word of a chunk. */
     u32 index = a.chunk + blockIdx.y;
     const exl2k_chunk *chunk = (const exl2k_chunk *)a.chunks + index;
     u32 groups = chunk->groups, bits = exl2k_bits(chunk->width), word = threadIdx.x;
-    u32 end = (u32)chunk->bytes16 * 4 - chunk->records * bits * 32; /* words, with what pads them to 16 bytes */
+    u32 end = (u32)chunk->bytes16 * 4 - chunk->records * bits * 32; /* words, with the padding to 16 bytes */
     if (word >= end) {
         return;
     }
+    /* A scale word has the levels of four columns g, and of the four columns g + 8. */
     u32 group = word < 2 * groups ? exl2k_load_u16(a.group_of + (index * 8 + word % groups) * 2) : 0xFFFFu, value = 0;
     for (u32 i = 0; i < 4 && group != 0xFFFFu; i++) {
         u32 column = blockIdx.x * 16 + word / groups * 4 + i;
@@ -190,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(32) exl2k_shuffle_scales(const __gr
 
 /* ---- dense matrices ---- */
 
-/* Weight (output of the slab, input) as fp16 bits; 0 outside. */
+/* Weight (output `row` of the staging buffer, input) as fp16 bits; 0 outside the matrix. */
 EXL2K_FN u32 exl2k_dense_half(const exl2k_shuffle_args &a, u32 row, u32 input)
 {
     u32 column = a.first + row;
@@ -214,6 +221,7 @@ exl2k_shuffle_dense(const __grid_constant__ exl2k_shuffle_args a)
     if (record >= a.records) {
         return;
     }
+    /* Each warp makes one record: four steps of four pairs per lane. */
 #pragma unroll 1
     for (u32 step = 0; step < 4; step++) {
         u32 pair[4];

@@ -1,8 +1,8 @@
-/* unpack.cuh: from the lane words of a record to fp16 operands of the tensor cores.
+/* unpack.cuh: decodes the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, sums of raw codes, exl2k_scale_pair, exl2k_dense_pair.
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_unit, exl2k_scale_pair,
+          exl2k_dense_pair.
    owns:  nothing.
-   next:  shuffle.cu
 
    ROWS. Lane l = 4 g + t. Step j = 0..3 of a record is one 16 x 16 operand A (16 columns of the matrix, 16 packed
    rows). With r0 = 32 (j / 2) + 8 t + 4 (j % 2):
@@ -10,13 +10,14 @@
        pair 1 = codes of column g + 8, rows r0, r0 + 1      -> a[1]
        pair 2 = codes of column g,     rows r0 + 2, r0 + 3  -> a[2]
        pair 3 = codes of column g + 8, rows r0 + 2, r0 + 3  -> a[3]
-   so that the inputs of a lane for half a record are the 8 in a row from 32 h + 8 t on. Example: lane 5 (g = 1, t = 1),
-   step 3: r0 = 32 + 8 + 4 = 44; a[3] holds rows 46 and 47 of column 9.
+   With this order, a lane's inputs for half h of a record are 8 consecutive ones, from 32 h + 8 t on. Example: lane 5
+   (g = 1, t = 1), step 3: r0 = 32 + 8 + 4 = 44; a[3] holds rows 46 and 47 of column 9.
 
-   MEMORY. The b words of every lane: words in fours as [quad][lane][4], then two as [lane][2], then one as [lane].
+   MEMORY. The b words of all lanes: first groups of four words as [quad][lane][4], then two words as [lane][2], then
+   one word as [lane].
 
-   FIELDS. `w@p` = bits p.. of the lower half-word of word w (first row of the pair), the same of the upper one:
-        8 bit  step j: w[2j]@0, w[2j]@8, w[2j+1]@0, w[2j+1]@8
+   FIELDS. `w@p` = bits p.. of the lower half-word of word w (first row of the pair), and of the upper half-word
+        (second): 8 bit  step j: w[2j]@0, w[2j]@8, w[2j+1]@0, w[2j+1]@8
         6 bit  half h, A B C = w[3h..]: even step A@0 A@6 B@0 B@6; odd step C@0 C@6 X Y,
                X = A@12 (4 bits), C@12 (2), Y = B@12 (4), C@14 (2)
         5 bit  step 0: w0@0 w0@10 w1@0 w1@10; steps i = 1..3: a0 = w[i+1]@0, a2 = w[i+1]@10, and a1, a3 =
@@ -24,14 +25,15 @@
         4 bit  step j: w[j]@2 @6 @10 @14; the last wraps: bits 14, 15, 0, 1
         3 bit  steps k = 0..2: w[k]@4 @7 @10 @13; step 3: w0@0 w1@0 w2@0 Z, Z = bits 3 of w0..w2
         2 bit  word k: step 2k @4 @6 @10 @12, step 2k + 1 @0 @8 @2 @14
-       16 bit  step j: w[4j], w[4j+1], w[4j+2], w[4j+3] (halves themselves)
+       16 bit  step j: w[4j], w[4j+1], w[4j+2], w[4j+3] (the fp16 values)
 
-   EXACTNESS. Centred: fp16 0x6400 is 1024 with one unit a mantissa step: (w & mask) | 0x6400 is 1024 + 2^p code in one
-   instruction; one more subtracts 1024 / 2^p + 2^(b-1) after scaling by 2^-p. All results are whole, -128..127.
-   Raw: w & mask alone is the subnormal 2^(p-24) code, exactly; 2^(b-1) times the sum of the inputs is taken away
-   beforehand (exl2k_begin). Tensor cores align products as if subnormals had their leading digits, so that a low p and
-   few bits cost exactness: sums of random codes are off by about 6e-8 * 2^(12-p-b) of themselves. Fields are brought to
-   p + b >= 6 therefore (2.4e-6 measured at most, 2e-7 with centred codes). */
+   EXACTNESS. Centred codes: fp16 0x6400 is 1024, and one step of its mantissa is 1. Therefore (w & mask) | 0x6400 is
+   1024 + 2^p code in one instruction. One more instruction scales by 2^-p and subtracts 1024 / 2^p + 2^(b-1). All
+   results are integers in -128..127. Raw codes: w & mask alone is the subnormal number 2^(p-24) code, exactly; 2^(b-1)
+   times the sum of the inputs is subtracted beforehand (exl2k_sum_start). Tensor cores align a subnormal product as if
+   its leading digits were set, so that a low p and few bits lose precision: sums of random codes have a relative error
+   of about 6e-8 * 2^(12-p-b). Fields are therefore shifted to p + b >= 6 (largest measured error 2.4e-6; with centred
+   codes 2e-7). */
 #ifndef EXL2K_UNPACK_CUH
 #define EXL2K_UNPACK_CUH
 
@@ -57,10 +59,11 @@ EXL2K_FN u32 exl2k_bits(u32 width)
 
 /* ---- lane words ---- */
 
-/* The words of lane `lane` of the record that begins at shared address `at`. */
+/* Loads the words of lane `lane` of the record at shared address `at`. */
 template <u32 W> EXL2K_FN void exl2k_lane_words(u32 at, u32 lane, u32 *w)
 {
     constexpr u32 bits = exl2k_width<W>::bits, quads = bits / 4;
+    /* Load groups of four words, then two words, then one word. */
     for (u32 q = 0; q + 1 <= quads; q++) {
         uint4 v = exl2k_shared_load4(at + q * 512 + lane * 16);
         w[4 * q] = v.x;
@@ -80,40 +83,43 @@ template <u32 W> EXL2K_FN void exl2k_lane_words(u32 at, u32 lane, u32 *w)
 
 /* ---- codes ---- */
 
-EXL2K_FN constexpr u32 exl2k_twice(u32 half) { return half | half << 16; }
+EXL2K_FN constexpr u32 exl2k_both_halves(u32 half) { return half | half << 16; }
 
-/* fp16 bits of 2^e + z, z < 2^e. */
-EXL2K_FN constexpr u32 exl2k_half_of(u32 e, u32 z) { return (15 + e) << 10 | z << (10 - e); }
+/* The fp16 bits of 2^e + z, for z < 2^e. */
+EXL2K_FN constexpr u32 exl2k_f16_bits(u32 e, u32 z) { return (15 + e) << 10 | z << (10 - e); }
 
 /* 1024 + 2^AT code -> code - 2^(BITS - 1). */
 template <u32 BITS, u32 AT> EXL2K_FN u32 exl2k_centre(u32 raised)
 {
     constexpr u32 zero = 1u << (BITS - 1);
     if (AT == 0) {
-        return exl2k_sub2(raised, exl2k_twice(0x6400u + zero));
+        return exl2k_sub2(raised, exl2k_both_halves(0x6400u + zero));
     }
-    return exl2k_fma2(raised, exl2k_twice((15 - AT) << 10), exl2k_twice(0x8000u | exl2k_half_of(10 - AT, zero)));
+    return exl2k_fma2(raised, exl2k_both_halves((15 - AT) << 10),
+                      exl2k_both_halves(0x8000u | exl2k_f16_bits(10 - AT, zero)));
 }
 
-/* Codes as the tensor cores take them: centred, code - 2^(BITS - 1), or raw, 2^(AT - 24) code. */
-template <u32 BITS, u32 AT, bool RAW> EXL2K_FN u32 exl2k_settled(u32 v)
+/* A code as an operand: centred, code - 2^(BITS - 1), or raw, 2^(AT - 24) code. */
+template <u32 BITS, u32 AT, bool RAW> EXL2K_FN u32 exl2k_code_value(u32 v)
 {
     return RAW ? v : exl2k_centre<BITS, AT>(v);
 }
 
-template <bool RAW> EXL2K_FN constexpr u32 exl2k_ground(void) { return RAW ? 0 : 0x64006400u; }
+/* The bits that are combined with a masked field: 1024 for centred codes, 0 for raw ones. */
+template <bool RAW> EXL2K_FN constexpr u32 exl2k_code_base(void) { return RAW ? 0 : 0x64006400u; }
 
-/* The pair of fields at bit AT of both half-words; AT + BITS <= 10. */
+/* Decodes the pair of fields at bit AT of both half-words; AT + BITS <= 10. */
 template <u32 BITS, u32 AT, bool RAW> EXL2K_FN u32 exl2k_field(u32 w)
 {
-    constexpr u32 mask = exl2k_twice(((1u << BITS) - 1) << AT);
-    return exl2k_settled<BITS, AT, RAW>(exl2k_and_or(w, mask, exl2k_ground<RAW>()));
+    constexpr u32 mask = exl2k_both_halves(((1u << BITS) - 1) << AT);
+    return exl2k_code_value<BITS, AT, RAW>(exl2k_and_or(w, mask, exl2k_code_base<RAW>()));
 }
 
-/* ---- steps: j is known when compiling ---- */
+/* ---- steps; j is a compile-time constant after unrolling ---- */
 
 template <bool RAW> EXL2K_FN void exl2k_decode2(const u32 *w, u32 j, u32 a[4])
 {
+    /* Even steps have the fields at bits 4 to 9, directly or after a shift; odd steps the rest. */
     u32 v = w[j / 2], high = v >> 6;
     if (j % 2 == 0) {
         a[0] = exl2k_field<2, 4, RAW>(v);
@@ -130,6 +136,7 @@ template <bool RAW> EXL2K_FN void exl2k_decode2(const u32 *w, u32 j, u32 a[4])
 
 template <bool RAW> EXL2K_FN void exl2k_decode3(const u32 *w, u32 j, u32 a[4])
 {
+    /* Steps 0..2 have a word each; step 3 collects the bits below, and its last pair one bit of each word. */
     if (j < 3) {
         u32 high = w[j] >> 6;
         a[0] = exl2k_field<3, 4, RAW>(w[j]);
@@ -137,12 +144,12 @@ template <bool RAW> EXL2K_FN void exl2k_decode3(const u32 *w, u32 j, u32 a[4])
         a[2] = exl2k_field<3, 4, RAW>(high);
         a[3] = exl2k_field<3, 7, RAW>(high);
     } else {
-        u32 first = w[0] << 4, last = exl2k_and_or(first, 0x00800080u, exl2k_ground<RAW>());
+        u32 first = w[0] << 4, last = exl2k_and_or(first, 0x00800080u, exl2k_code_base<RAW>());
         last = exl2k_and_or(w[1] << 5, 0x01000100u, last);
         a[0] = exl2k_field<3, 4, RAW>(first);
         a[1] = exl2k_field<3, 7, RAW>(w[1] << 7);
         a[2] = exl2k_field<3, 4, RAW>(w[2] << 4);
-        a[3] = exl2k_settled<3, 7, RAW>(exl2k_and_or(w[2] << 6, 0x02000200u, last));
+        a[3] = exl2k_code_value<3, 7, RAW>(exl2k_and_or(w[2] << 6, 0x02000200u, last));
     }
 }
 
@@ -157,6 +164,7 @@ template <bool RAW> EXL2K_FN void exl2k_decode4(const u32 *w, u32 j, u32 a[4])
 
 template <bool RAW> EXL2K_FN void exl2k_decode5(const u32 *w, u32 j, u32 a[4])
 {
+    /* Step 0 has words 0 and 1; the last pair of step 3 collects bit 15 of each word. */
     if (j == 0) {
         a[0] = exl2k_field<5, 5, RAW>(w[0] << 5);
         a[1] = exl2k_field<5, 5, RAW>(w[0] >> 5);
@@ -169,17 +177,18 @@ template <bool RAW> EXL2K_FN void exl2k_decode5(const u32 *w, u32 j, u32 a[4])
         if (j < 3) {
             a[3] = exl2k_field<5, 5, RAW>(w[2 * j - 1]);
         } else {
-            u32 tops = exl2k_ground<RAW>();
+            u32 tops = exl2k_code_base<RAW>();
             for (u32 n = 0; n < 5; n++) {
-                tops = exl2k_and_or(w[n] >> (10 - n), exl2k_twice(32u << n), tops);
+                tops = exl2k_and_or(w[n] >> (10 - n), exl2k_both_halves(32u << n), tops);
             }
-            a[3] = exl2k_settled<5, 5, RAW>(tops);
+            a[3] = exl2k_code_value<5, 5, RAW>(tops);
         }
     }
 }
 
 template <bool RAW> EXL2K_FN void exl2k_decode6(const u32 *w, u32 j, u32 a[4])
 {
+    /* Even steps have two words of their own; odd steps the third word and the top bits of the first two. */
     u32 first = w[3 * (j / 2)], second = w[3 * (j / 2) + 1], third = w[3 * (j / 2) + 2];
     if (j % 2 == 0) {
         a[0] = exl2k_field<6, 0, RAW>(first);
@@ -187,12 +196,12 @@ template <bool RAW> EXL2K_FN void exl2k_decode6(const u32 *w, u32 j, u32 a[4])
         a[2] = exl2k_field<6, 0, RAW>(second);
         a[3] = exl2k_field<6, 0, RAW>(second >> 6);
     } else {
-        u32 low = exl2k_and_or(first >> 12, 0x000F000Fu, exl2k_ground<RAW>());
-        u32 high = exl2k_and_or(second >> 12, 0x000F000Fu, exl2k_ground<RAW>());
+        u32 low = exl2k_and_or(first >> 12, 0x000F000Fu, exl2k_code_base<RAW>());
+        u32 high = exl2k_and_or(second >> 12, 0x000F000Fu, exl2k_code_base<RAW>());
         a[0] = exl2k_field<6, 0, RAW>(third);
         a[1] = exl2k_field<6, 0, RAW>(third >> 6);
-        a[2] = exl2k_settled<6, 0, RAW>(exl2k_and_or(third >> 8, 0x00300030u, low));
-        a[3] = exl2k_settled<6, 0, RAW>(exl2k_and_or(third >> 10, 0x00300030u, high));
+        a[2] = exl2k_code_value<6, 0, RAW>(exl2k_and_or(third >> 8, 0x00300030u, low));
+        a[3] = exl2k_code_value<6, 0, RAW>(exl2k_and_or(third >> 10, 0x00300030u, high));
     }
 }
 
@@ -212,7 +221,7 @@ EXL2K_FN void exl2k_decode16(const u32 *w, u32 j, u32 a[4])
     a[3] = w[4 * j + 3];
 }
 
-/* Step j of a record; halves (16 bits) are neither raw nor centred. */
+/* Decodes step j of a record. Values of 16 bits are used unchanged, whatever RAW is. */
 template <u32 W, bool RAW> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a[4])
 {
     if constexpr (W == EXL2K_W2) {
@@ -234,9 +243,10 @@ template <u32 W, bool RAW> EXL2K_FN void exl2k_decode(const u32 *w, u32 j, u32 a
 
 /* ---- sums of raw codes ---- */
 
-/* The bit at which all raw codes of column g (upper 0) or g + 8 (1) lie; of 2 bits: those of even steps. Those of odd
-   steps lie two bits higher, and their inputs are divided by four (exl2k_lower_odd), so that all have one sum. */
-template <u32 W> EXL2K_FN constexpr int exl2k_lies_at(u32 upper)
+/* The bit position of all raw codes of column g (upper 0) or g + 8 (upper 1). With 2 bits this holds for even steps;
+   codes of odd steps lie two bits higher, and their inputs are divided by four (exl2k_quarter_odd), so that one sum
+   serves both. */
+template <u32 W> EXL2K_FN constexpr int exl2k_code_bit(u32 upper)
 {
     switch (W) {
     case EXL2K_W2: return upper ? 6 : 4;
@@ -247,8 +257,9 @@ template <u32 W> EXL2K_FN constexpr int exl2k_lies_at(u32 upper)
     }
 }
 
-/* Inputs below 2^-12 become subnormal: each is off by 2^-23 at most. */
-EXL2K_FN void exl2k_lower_odd(uint4 &x, u32 width)
+/* Divides the inputs of odd steps by four for 2-bit codes. Inputs below 2^-12 become subnormal, with an error of at
+   most 2^-23 each. */
+EXL2K_FN void exl2k_quarter_odd(uint4 &x, u32 width)
 {
     if (width == EXL2K_W2) {
         x.z = exl2k_mul2(x.z, 0x34003400u);
@@ -256,30 +267,31 @@ EXL2K_FN void exl2k_lower_odd(uint4 &x, u32 width)
     }
 }
 
-/* 2^n; n from -24 to 24. */
+/* 2^n for n from -24 to 24. */
 EXL2K_FN constexpr f32 exl2k_power(int n) { return n < 0 ? 1.0f / (f32)(1u << -n) : (f32)(1u << n); }
 
-/* What a sum begins with: minus the centres of the codes; x: sums of the inputs of both columns of B that the lane has
-   results of. */
-template <u32 W> EXL2K_FN void exl2k_begin(f32 d[4], const f32 x[2])
+/* Initial value of a sum: minus the centres of the codes times the inputs. x: sums of the inputs for the two columns
+   of B whose results the lane has. */
+template <u32 W> EXL2K_FN void exl2k_sum_start(f32 d[4], const f32 x[2])
 {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         constexpr int centre = (int)exl2k_width<W>::bits - 1 - 24;
-        d[i] = W == EXL2K_W16 ? 0.0f : x[i % 2] * -exl2k_power(centre + exl2k_lies_at<W>(i / 2));
+        d[i] = W == EXL2K_W16 ? 0.0f : x[i % 2] * -exl2k_power(centre + exl2k_code_bit<W>(i / 2));
     }
 }
 
-/* What it is multiplied by in the end. */
-template <u32 W> EXL2K_FN constexpr f32 exl2k_unit(u32 upper)
+/* Final factor of a sum, which undoes the scaling of raw codes. */
+template <u32 W> EXL2K_FN constexpr f32 exl2k_sum_unit(u32 upper)
 {
-    return W == EXL2K_W16 ? 1.0f : exl2k_power(24 - exl2k_lies_at<W>(upper));
+    return W == EXL2K_W16 ? 1.0f : exl2k_power(24 - exl2k_code_bit<W>(upper));
 }
 
 /* ---- scales ---- */
 
-/* Scale word of the lane's columns (already chosen by g >> 2) -> half pair of fp16(level^2 * maximum), column g low,
-   g + 8 high. `maximum` holds the group's twice. Bit for bit exl2-format 4.5. */
+/* Decodes a scale word of the lane's columns (chosen by g >> 2) to the half pair fp16(level^2 * maximum): column g
+   low, g + 8 high. Both halves of `maximum` hold the group's maximum. The rounding is exactly that of the EXL2
+   format (exl2_impl/docs/formats.md, "Scales of a group"). */
 EXL2K_FN u32 exl2k_scale_pair(u32 word, u32 g, u32 maximum)
 {
     u32 level = exl2k_sub2(exl2k_and_or(word >> (4 * (g & 3)), 0x000F000Fu, 0x64006400u), 0x63FE63FEu);
