@@ -185,6 +185,9 @@ typedef struct exl2__backend {
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
     uint64_t (*room)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
+    /* Peak of the host bytes that the backend allocates for the model outside of the caller's arenas: while weights are
+       loaded in slices of at most slice_bytes, or (ready) from prepare on. */
+    uint64_t (*host_bytes)(const exl2__device *d, const exl2__plan *plan, uint64_t slice_bytes, bool ready);
     exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);
     /* Pages and scratch, from arenas; dry arenas measure (plan->layers, embed ... are not read then). After it nothing
        allocates. */

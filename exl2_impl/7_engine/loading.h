@@ -89,7 +89,19 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     m->plan.rope_frequency = frequency;
 }
 
-/* Bytes of scratch with `pages` pages. */
+/* Peak of the host bytes besides scratch, text and the CPU backend's arenas: memory that only loading needs, and what a
+   backend with memory of its own allocates on the host. */
+static uint64_t exl2__loading_peak(const exl2__model *m)
+{
+    uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
+    if (m->backend->host_bytes) {
+        loading += m->backend->host_bytes(m->device, &m->plan, m->load.slice_bytes, false);
+        ready = m->backend->host_bytes(m->device, &m->plan, m->load.slice_bytes, true);
+    }
+    return exl2__max64(loading, ready);
+}
+
+/* Bytes of scratch with `pages` pages, which the plan then has. */
 static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
 {
     exl2__arena cache = { 0 }, scratch = { 0 };
@@ -212,19 +224,22 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         exl2__log(c, EXL2_LOG_WARN, "%s: context_max %u is more than the model was made for (%u)", m->path,
                   m->info.context_max, m->load.config.context_max);
     }
-    /* Scratch grows with the pages (their tokens, their users), in proportion. */
-    uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan);
+    /* Host memory besides pages grows with their number (their tokens, their users), in proportion. */
+    uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
+    many += exl2__loading_peak(m);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none)); /* leaves a plan without pages */
-    uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
-    uint64_t loading = exl2__weights_loading_bytes(&m->load);
-    uint64_t fixed = m->load.weight_bytes + none + loading, room = exl2__alloc_room(c), buffers = 0;
-    if (m->backend->reserve) {
+    none += exl2__loading_peak(m);
+    bool on_device = m->backend->reserve != NULL;
+    uint64_t per_page = (on_device ? 0 : page_bytes) + (many > none ? (many - none) / 65536 + 1 : 1);
+    uint64_t fixed = none + (on_device ? 0 : m->load.weight_bytes);
+    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
+    if (on_device) {
         per_page = page_bytes + sizeof(exl2__page_copy);
         fixed = m->load.weight_bytes + m->backend->buffer_bytes(m->device, &m->plan);
-        room = m->backend->room(m->device);
+        uint64_t room = m->backend->room(m->device);
+        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room));
     }
-    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
     if (m->backend->reserve) {
         buffers = m->backend->buffer_bytes(m->device, &m->plan);
@@ -236,7 +251,8 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     m->info.pass_bytes = m->load.pass_bytes;
     m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
     m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + device_bytes + loading + exl2__loading_text_bytes(m) + buffers;
+    m->info.scratch_bytes = m->scratch_bytes + device_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)
+                            + buffers;
     return EXL2_OK;
 }
 
@@ -281,13 +297,16 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     }
     const exl2_model_info *info = &m->info;
     bool on_device = m->backend->reserve != NULL;
-    uint64_t more = m->scratch_bytes + exl2__weights_more_bytes(&m->load);
+    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* of tensors: open */
+    uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
                           "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
-                          (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes),
-                          (unsigned long long)info->weight_bytes, (unsigned long long)info->cache_bytes,
+                          (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes
+                                               - info->device_bytes),
+                          (unsigned long long)(on_device ? 0 : info->weight_bytes),
+                          (unsigned long long)(on_device ? 0 : info->cache_bytes),
                           (unsigned long long)exl2__alloc_room(c));
     }
     if (on_device) {

@@ -157,7 +157,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint
                                 .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {
         product_part *p = &m->part[i];
-        uint32_t most = exl2__cuda_layout_chunks_max(&p->desc);
+        uint32_t most = exl2__cuda_layout_chunks_max(p->desc.in);
         p->chunks = product_take(most, sizeof *p->chunks);
         p->group_of = product_take(most, sizeof *p->group_of);
         exl2__cuda_layout_part(&p->layout, &p->desc, cut, chunk_bytes, p->chunks, p->group_of);

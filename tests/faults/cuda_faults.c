@@ -263,6 +263,79 @@ static void test_cap(void)
     }
 }
 
+/* ---- host memory ---- */
+
+static uint32_t model_blocks; /* host blocks that belong to a model and not to reading its headers */
+
+static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    (void)user;
+    model_blocks += tag != EXL2_MEM_GENERAL;
+    return exl2__platform_alloc(NULL, bytes, align, tag);
+}
+
+/* Loads under a cap of host memory. The result is OK, or BUDGET before any memory for the model was allocated, on the
+   GPU or on the host. On OK *over is by how many bytes the predicted peak is above the true one. */
+static bool fits_host(const exl2_model_desc *m, uint64_t cap, uint64_t *over, uint64_t *cache)
+{
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
+    exl2_engine *e;
+    exl2_model model;
+    exl2_model_info info = { .cache_bytes = 0 };
+    exl2_engine_stats before, stats;
+    make(false);
+    d.host_bytes_max = cap;
+    d.allocator.alloc_fn = count_alloc;
+    d.allocator.free_fn = exl2__platform_free;
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    exl2_stats(e, &before);
+    model_blocks = 0;
+    exl2_result r = exl2_model_load(e, m, &model);
+    exl2_stats(e, &stats);
+    CHECK(r == EXL2_OK || r == EXL2_ERR_BUDGET);
+    if (r == EXL2_OK) {
+        CHECK_INT(exl2_model_get(e, model, &info), EXL2_OK);
+        CHECK(stats.host_peak <= cap);
+        uint64_t peak = stats.host_peak - before.host_bytes + stats.device_peak;
+        uint64_t predicted = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
+        CHECK(predicted >= peak);
+        *over = predicted - peak;
+        *cache = info.cache_bytes;
+    } else if (!CHECK(stats.device_peak == 0 && model_blocks == 0)) {
+        exl2_last_error(e, &cuda_error);
+        printf("  cap %llu: BUDGET after %llu bytes on the GPU: %s\n", (unsigned long long)cap,
+               (unsigned long long)stats.device_peak, cuda_error.text);
+    }
+    exl2_close(e);
+    machine_end();
+    return r == EXL2_OK;
+}
+
+/* From the smallest cap under which the model loads it loads under every larger one, with no smaller cache. */
+static void test_host_cap(uint32_t context_max, uint64_t cache_tokens)
+{
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4 };
+    uint64_t low = 1u << 20, high = 64u << 20, over = 0, cache = 0, before = 0;
+    m.context_max = context_max;
+    m.cache.tokens = cache_tokens;
+    CHECK(fits_host(&m, high, &over, &cache) && !fits_host(&m, low, &over, &cache));
+    CHECK(over <= 1u << 20);
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        *(fits_host(&m, middle, &over, &cache) ? &high : &low) = middle;
+    }
+    for (uint64_t less = 1; less < 1u << 18; less += less < 16 ? 1 : less / 4) {
+        CHECK(!fits_host(&m, high - less, &over, &cache));
+    }
+    for (uint64_t more = 0; more < 1u << 18; more += more < 16 ? 1 : more / 4) {
+        CHECK(fits_host(&m, high + more, &over, &cache));
+        CHECK(over <= 1u << 20);
+        CHECK(cache >= before);
+        before = cache;
+    }
+    printf("fits under %llu bytes of host memory\n", (unsigned long long)high);
+}
+
 static struct hook {
     uint64_t bytes;
     uint32_t asked, refuse_at;
@@ -422,6 +495,9 @@ int main(void)
     test_cap();
     test_hooks();
     test_two_models();
+    test_host_cap(640, 1024);
+    test_host_cap(640, 0);
+    test_host_cap(65536, 262144); /* page tables of passes that do not fit the ring of 2 MiB */
     for (int what = CANCEL; what < MOMENTS; what++) {
         test_borders((moment)what);
     }

@@ -122,7 +122,7 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     if (r != EXL2_OK) {
         return r;
     }
-    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, 2, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
+    EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, EXL2__CUDA_SLOTS, EXL2__CUDA_SLOT_BYTES, m->gpu->stream));
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }
 
@@ -189,6 +189,7 @@ static const exl2__backend exl2__cuda_backend = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
     .room = exl2__cuda_room,
     .buffer_bytes = exl2__cuda_buffer_bytes,
+    .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
     .prepare = exl2__cuda_prepare,
     .begin = exl2__cuda_begin,

@@ -292,10 +292,10 @@ static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint
     return best;
 }
 
-/* Chunks of a part at most, from headers alone. */
-static inline uint32_t exl2__cuda_layout_chunks_max(const exl2__matrix_desc *d)
+/* Upper bound of the chunks of a part with `in` inputs. */
+static inline uint32_t exl2__cuda_layout_chunks_max(uint32_t in)
 {
-    return (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+    return (uint32_t)exl2__div_up(in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
 }
 
 /* Where parts begin, from their strips. */

@@ -11,7 +11,8 @@
 #include "cuda_matrix.h"
 #include "cuda_ring.h"
 
-#define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned; two of them carry slices of weights, then the data of passes */
+#define EXL2__CUDA_SLOTS 2u              /* of the ring that carries slices of weights, then the data of passes */
+#define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned bytes of a slot, or more where a slice or the data needs more */
 #define EXL2__CUDA_SPARE 64u             /* finite elements behind every input row */
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
 
@@ -124,6 +125,15 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
         bytes += parts[i].dense ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
     }
     return bytes + exl2__cuda_round(strips);
+}
+
+/* Bytes of an entry of the tables that a matrix is made from: a chunk, and the groups of its scale words. */
+#define EXL2__CUDA_ENTRY_BYTES (sizeof(exl2k_chunk) + sizeof(uint16_t[8]))
+
+/* Upper bound of the host bytes that making a matrix needs for a while: chunk tables and one map. */
+static inline uint64_t exl2__cuda_making_bytes(uint32_t in, uint32_t parts)
+{
+    return (uint64_t)parts * exl2__cuda_layout_chunks_max(in) * EXL2__CUDA_ENTRY_BYTES + in * sizeof(uint16_t);
 }
 
 static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t count)
@@ -267,13 +277,13 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
                                            exl2__cuda_matrix *out)
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
-    uint64_t entries = 0, entry = sizeof(exl2k_chunk) + sizeof *l->group_of;
+    uint64_t entries = 0;
     exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
     void *memory;
     for (uint32_t i = 0; i < count; i++) {
-        entries += exl2__cuda_layout_chunks_max(&parts[i]);
+        entries += exl2__cuda_layout_chunks_max(parts[i].in);
     }
-    EXL2__TRY(exl2__alloc(m->c, entries * entry, 16, EXL2_MEM_STAGING, &memory));
+    EXL2__TRY(exl2__alloc(m->c, entries * EXL2__CUDA_ENTRY_BYTES, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
     out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices,
@@ -284,12 +294,12 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
         for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
         }
-        chunks += exl2__cuda_layout_chunks_max(&parts[i]);
-        group_of += exl2__cuda_layout_chunks_max(&parts[i]);
+        chunks += exl2__cuda_layout_chunks_max(parts[i].in);
+        group_of += exl2__cuda_layout_chunks_max(parts[i].in);
     }
     exl2_result r = exl2__cuda_make_maps(m, parts, count, out);
     r = r < 0 ? r : exl2__cuda_make_strips(m, parts, count, l, out);
-    exl2__free(m->c, memory, entries * entry, EXL2_MEM_STAGING);
+    exl2__free(m->c, memory, entries * EXL2__CUDA_ENTRY_BYTES, EXL2_MEM_STAGING);
     return r;
 }
 

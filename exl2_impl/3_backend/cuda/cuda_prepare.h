@@ -1,6 +1,6 @@
 /* cuda_prepare.h: between loading and the first pass: buffers, pages, the table of RoPE, graphs.
    takes: a plan; a model whose weights are packed.
-   gives: exl2__cuda_prepare.
+   gives: exl2__cuda_prepare, exl2__cuda_host_bytes.
    owns:  nothing; the memory is the model's. */
 #ifndef EXL2__CUDA_PREPARE_H
 #define EXL2__CUDA_PREPARE_H
@@ -33,6 +33,38 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
 }
 
+/* Where the row of logits for the host begins in the pinned block, after the results. */
+static inline uint64_t exl2__cuda_host_logits_at(const exl2__plan *p)
+{
+    return exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
+}
+
+static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
+{
+    return exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float);
+}
+
+/* As exl2__backend.host_bytes: records of matrices and norms; the pinned ring; and what making a matrix needs, or pinned
+   results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs most
+   may be made before the last one, and units of several layers have fewer graphs; together less than 1 MiB. Kernels are
+   compiled and loaded before any of this is allocated, and their memory is not part of it. */
+static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
+{
+    const exl2__shape *s = &p->shape;
+    uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
+    uint64_t bytes = (4 * layers + 2) * sizeof(exl2__cuda_matrix) + (2 * layers + 1) * sizeof(exl2__cuda_vector);
+    (void)device;
+    if (ready) {
+        slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
+        bytes += exl2__cuda_results_bytes(p) + 2 * (layers + 1) * sizeof(exl2__cuda_graph_exec *);
+    } else {
+        uint32_t attention = s->heads * s->head_dim;
+        uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
+        bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(s->inter, attention), 1));
+    }
+    return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
+}
+
 /* The buffers of passes; weights are packed, so what only loading needs goes first. */
 static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
 {
@@ -47,13 +79,12 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &m->rest);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
-        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, 2, m->b.data_bytes, gpu->stream));
+        EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, EXL2__CUDA_SLOTS, m->b.data_bytes, gpu->stream));
     }
-    uint64_t logits_at = exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
-    m->results_bytes = logits_at + p->shape.vocab * sizeof(float);
+    m->results_bytes = exl2__cuda_results_bytes(p);
     EXL2__TRY(exl2__cuda_pin(gpu, m->results_bytes, &results));
     m->b.results = (exl2k_result *)results;
-    m->host_logits = (float *)(void *)((uint8_t *)results + logits_at);
+    m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
     memset(results, 0, (size_t)m->results_bytes);
     /* Who waits in the driver must sleep there; that an event can be waited for so costs interrupts. */
     unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
