@@ -170,7 +170,7 @@ static void compile(exl2__ctx *c, const char *module, uint32_t arch)
     exl2_result result = exl2__cuda_source_open(c, NULL, module, &source);
     if (result == EXL2_OK) {
         exl2__cuda_compile_run(&job);
-        result = exl2__cuda_compile_take(c, &job, &image, &log);
+        result = exl2__cuda_compile_finish(c, &job, &image, &log);
     }
     pthread_mutex_lock(&lock);
     CHECK_INT(result, EXL2_OK);

@@ -128,8 +128,8 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
     }
 }
 
-/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..16 (below EXL2__CUDA_MANY_ROWS) | ..32 | ..64 | ..128
-   (exl2__cuda_gemm_class). */
+/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 |
+   ..128 (exl2__cuda_gemm_class). */
 static void test_alone(void)
 {
     static const part one[] = { { 8, 40, 1 } };

@@ -85,7 +85,7 @@ static inline void watch_open(trio *t)
     const synth_shape *s = t->shape;
     uint32_t attention = s->heads * s->head_dim, qkv = attention + 2 * s->kv_heads * s->head_dim;
     uint32_t rows = t->tested.plan.rows_max, logits = t->tested.plan.logit_rows_max;
-    uint32_t slots = EXL2K_SLOTS_MAX * 4, used = m->form.ctas * 4;
+    uint32_t slots = EXL2K_SLOTS_MAX * 4, used = m->limits.ctas * 4;
     watched all[WATCH_COUNT] = {
         [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL },
         [WATCH_x] = { b->x, rows, s->hidden * 2, b->x_pitch * 2, NULL },
@@ -137,7 +137,7 @@ static inline void trio_close(trio *t)
    it. Buffers that are needed at different times may overlap: takes over what the device holds now. */
 static inline void watch_poison(trio *t, uint32_t set)
 {
-    uint32_t most = device_of(t)->pass.many ? t->tested.plan.rows_max : EXL2__CUDA_MANY_ROWS - 1;
+    uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMM_ROWS_MIN - 1;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
         uint32_t rows = exl2__min32(w->rows, most);

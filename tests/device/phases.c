@@ -274,10 +274,10 @@ static void check_phase(trio *t, exl2__phase phase, uint32_t layer)
     const exl2__cuda_model *m = device_of(t);
     bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_down;
     bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down;
-    uint32_t truth = m->pass.many && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
-    uint32_t set = m->pass.many ? rules[phase].many : rules[phase].few;
+    uint32_t truth = m->pass.by_gemm && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
+    uint32_t set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
     if (set & SUMS) {
-        set = (set & ~SUMS) | 1u << (WATCH_sums0 + (m->pass.now + 1) % EXL2__CUDA_SUMS);
+        set = (set & ~SUMS) | 1u << (WATCH_sums0 + (m->pass.norm + 1) % EXL2__CUDA_SUMS);
     }
     if (phase != EXL2__PHASE_attend) {
         level(t, phase, truth, layer);

@@ -143,7 +143,7 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
 static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint32_t chunk_bytes)
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
-    const exl2__cuda_form form = { (uint32_t)rig.sm_count, chunk_bytes, shared };
+    const exl2__cuda_limits form = { (uint32_t)rig.sm_count, chunk_bytes, shared };
     exl2__matrix_desc descs[EXL2K_PARTS_MAX] = { { 0 } };
     uint64_t at = 0, pair = 0;
     m->count = count;
@@ -151,8 +151,8 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = m->part[i].desc;
     }
-    exl2__cuda_cut cut = { slices % PRODUCT_REST, slices / PRODUCT_REST };
-    cut = slices ? cut : exl2__cuda_layout_cut(descs, count, &form);
+    exl2__cuda_slicing cut = { slices % PRODUCT_REST, slices / PRODUCT_REST };
+    cut = slices ? cut : exl2__cuda_layout_slicing(descs, count, &form);
     m->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices, .rest = cut.rest,
                                 .rows = m->in };
     for (uint32_t i = 0; i < count; i++) {

@@ -132,7 +132,7 @@ static bool rig_image(exl2__cuda_compile *job, exl2__blob *image)
     }
     job->target = rig_compiler();
     exl2__cuda_compile_run(job);
-    rig_need(exl2__cuda_compile_take(&rig.c, job, image, &log));
+    rig_need(exl2__cuda_compile_finish(&rig.c, job, image, &log));
     if (log.bytes) {
         printf("%s\n", log.data);
     }

@@ -124,7 +124,7 @@ static void upload_row(const bench *b, const wanted_row *w, uint32_t index)
                                .bias = b->bias.address + index * BIASES * sizeof(exl2k_bias),
                                .mask = w->row.mask ? b->masks.address + index * sizeof w->mask : 0,
                                .history_size = HISTORY };
-    exl2k_sampling draw = exl2__cuda_sample_draw(&w->row, &lists, false, 0);
+    exl2k_sampling draw = exl2__cuda_sample_settings(&w->row, &lists, false, 0);
     exl2k_bias bias[BIASES];
     for (uint32_t i = 0; i < BIASES; i++) {
         bias[i] = (exl2k_bias){ (uint32_t)w->bias[i].token, w->bias[i].add };
@@ -274,7 +274,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
     }
     for (uint32_t r = 0; r < 2; r++) {
         exl2__cuda_lists lists = { .history = b.history.address + r * HISTORY * 4, .history_size = SIZE };
-        exl2k_sampling draw = exl2__cuda_sample_draw(&rows[r].row, &lists, true, r == 0 ? PASSES - 4 : 1000);
+        exl2k_sampling draw = exl2__cuda_sample_settings(&rows[r].row, &lists, true, r == 0 ? PASSES - 4 : 1000);
         rig_upload(b.samplings, r * sizeof draw, &draw, sizeof draw);
     }
     rig_upload(b.step, 0, &step, sizeof step);

@@ -66,15 +66,15 @@ static void test_entries(void)
     uint8_t *data = (uint8_t *)entry.data;
     size_t bytes = (size_t)entry.bytes;
     CHECK_INT(bytes, 52);
-    CHECK(exl2__cuda_entry_good(key, data, bytes));
-    CHECK(!exl2__cuda_entry_good("one-sm_86-0123456789abcdef", data, bytes));
+    CHECK(exl2__cuda_entry_valid(key, data, bytes));
+    CHECK(!exl2__cuda_entry_valid("one-sm_86-0123456789abcdef", data, bytes));
     for (size_t bit = 0; bit < bytes * 8; bit++) {
         data[bit / 8] = (uint8_t)(data[bit / 8] ^ 1 << bit % 8);
-        CHECK(!exl2__cuda_entry_good(key, data, bytes));
+        CHECK(!exl2__cuda_entry_valid(key, data, bytes));
         data[bit / 8] = (uint8_t)(data[bit / 8] ^ 1 << bit % 8);
     }
     for (size_t cut = 0; cut < bytes; cut++) {
-        CHECK(!exl2__cuda_entry_good(key, data, cut));
+        CHECK(!exl2__cuda_entry_valid(key, data, cut));
     }
     exl2__file_blob_close(c, &entry);
     rig_end();
@@ -204,7 +204,7 @@ static void test_damaged(void)
     size_t image = rig.entries[0].bytes - EXL2__CUDA_ENTRY_HEAD;
     memset(data + EXL2__CUDA_ENTRY_HEAD, 'x', image - 1);
     exl2__store64(data + 32, exl2__hash(data, 32) ^ exl2__hash(data + EXL2__CUDA_ENTRY_HEAD, image));
-    CHECK(exl2__cuda_entry_good(rig.entries[0].key, data, rig.entries[0].bytes));
+    CHECK(exl2__cuda_entry_valid(rig.entries[0].key, data, rig.entries[0].bytes));
     CHECK_INT(life(false), EXL2_ERR_COMPILE);
     check_error(&rig.files.c, "the driver does not load kernel one.cu (CUDA_ERROR_200): not an image", "", "refused");
     CHECK(strstr(rig.lines, "second line") != NULL);

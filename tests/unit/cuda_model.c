@@ -1,7 +1,7 @@
 /* cuda_model.c: weights on their way to a device, over the fake driver: every word and row of the files goes through
    some slab to the kernels that pack it, once; what is measured is what is taken; slabs are small and gone afterwards;
    parts that order their inputs differently get maps of their own; the host's cap is kept. */
-#define EXL2__CUDA_SLAB_BYTES 9000u /* many slabs a part, and slices that end inside of one */
+#define EXL2__CUDA_STAGING_BYTES 9000u /* many slabs a part, and slices that end inside of one */
 
 #include "../../exl2.h"
 
@@ -265,9 +265,9 @@ static void test_model(const char *name, bool swap)
     }
     CHECK_INT(m->weights.used + slack, m->weights.size);
     CHECK_INT(m->weights.size, rig.load.weight_bytes);
-    CHECK_INT(m->raw, 0);
-    CHECK_INT(rig.gpu.bytes, m->weights.size + m->rest.size);
-    CHECK(rig.gpu.peak <= rig.gpu.bytes + 2 * EXL2__CUDA_SLAB_BYTES);
+    CHECK_INT(m->staging, 0);
+    CHECK_INT(rig.gpu.bytes, m->weights.size + m->pass_memory.size);
+    CHECK(rig.gpu.peak <= rig.gpu.bytes + 2 * EXL2__CUDA_STAGING_BYTES);
     CHECK(launches > part_count); /* there was more than one slab a part */
     if (swap) {
         const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].qkv);

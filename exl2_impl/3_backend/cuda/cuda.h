@@ -15,10 +15,10 @@ static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **
     EXL2__TRY(exl2__alloc(c, sizeof(exl2__cuda_model), 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_model *m = (exl2__cuda_model *)memory;
     *m = (exl2__cuda_model){ .c = c, .gpu = gpu };
-    m->form = (exl2__cuda_form){ exl2__min32(gpu->sm_count, EXL2K_SLOTS_MAX), EXL2__CUDA_CHUNK_BYTES,
+    m->limits = (exl2__cuda_limits){ exl2__min32(gpu->sm_count, EXL2K_SLOTS_MAX), EXL2__CUDA_CHUNK_BYTES,
                                  gpu->shared_bytes };
     if (gpu->shared_bytes < 96u << 10) {
-        m->form.chunk_bytes = 1088;
+        m->limits.chunk_bytes = 1088;
     }
     *out = (exl2__device *)memory;
     return EXL2_OK;
@@ -37,14 +37,14 @@ static void exl2__cuda_close(exl2__device *device)
     exl2__cuda_ring_close(gpu, &m->ring);
     exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
     exl2__cuda_graphs_close(m);
-    exl2__cuda_pace_close(gpu, &m->pace);
-    for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
-        if (m->b.marks[i]) {
-            gpu->driver.event_free(m->b.marks[i]);
+    exl2__cuda_timing_close(gpu, &m->timing);
+    for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
+        if (m->b.fences[i]) {
+            gpu->driver.event_free(m->b.fences[i]);
         }
     }
-    exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
-    exl2__cuda_arena_close(gpu, &m->rest);
+    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_arena_close(gpu, &m->pass_memory);
     exl2__cuda_arena_close(gpu, &m->weights);
     if (entered) {
         exl2__cuda_device_leave(gpu);
@@ -73,7 +73,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
-    exl2__cuda_buffers_lay(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
+    exl2__cuda_buffers_layout(&b, plan, exl2__cuda_of(device)->gpu->sm_count, &dry);
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
@@ -99,7 +99,7 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
     if (!m->plan) {
         return EXL2_OK;
     }
-    exl2__cuda_buffers_lay(&b, m->plan, m->gpu->sm_count, &dry);
+    exl2__cuda_buffers_layout(&b, m->plan, m->gpu->sm_count, &dry);
     uint64_t room = exl2__cuda_device_room(m->gpu), pages = exl2__cuda_page_bytes_all(NULL, m->plan) * m->plan->pages;
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;
@@ -157,10 +157,10 @@ static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const ex
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    m->pass.first = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first;
+    m->pass.first_norm = phase == EXL2__PHASE_qkv ? layer->index == 0 : m->pass.first_norm;
     exl2_result r = exl2__cuda_do(m, phase, layer, range);
     if (r >= 0 && phase == EXL2__PHASE_sample) {
-        r = exl2__cuda_mark(m);
+        r = exl2__cuda_queue_fence(m);
     }
     exl2__cuda_device_leave(m->gpu);
     return r;
@@ -195,9 +195,9 @@ static const exl2__backend exl2__cuda_backend = {
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,
-    .draws = exl2__cuda_sample_can,
+    .draws = exl2__cuda_sample_supports,
     .logits = exl2__cuda_row_logits,
-    .draw = exl2__cuda_row_draw,
+    .draw = exl2__cuda_row_sample,
     .units = exl2__cuda_units,
     .queue = exl2__cuda_queue,
     .unit_ns = exl2__cuda_unit_ns,

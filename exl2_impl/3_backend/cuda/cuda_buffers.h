@@ -1,7 +1,8 @@
 /* cuda_buffers.h: what a pass needs on the device besides weights: pages, activations, logits; and its data.
    takes: a plan; an arena, dry or not.
-   gives: exl2__cuda_buffers, exl2__cuda_buffers_lay; exl2__cuda_pass.
-   owns:  nothing; the memory is the model's. */
+   gives: exl2__cuda_buffers, exl2__cuda_buffers_layout; exl2__cuda_pass.
+   owns:  nothing; the memory is the model's.
+   next:  cuda_pass.h */
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 
@@ -11,11 +12,11 @@
 #include "cuda_pace.h"
 #include "cuda_sample.h"
 
-#ifndef EXL2__CUDA_MANY_ROWS
-#define EXL2__CUDA_MANY_ROWS 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#ifndef EXL2__CUDA_GEMM_ROWS_MIN
+#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
 #endif
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a row: a job's text block has room for 1024 */
-#define EXL2__CUDA_FIXED_ROWS 8u    /* of a pass that graphs serve, at most */
+#define EXL2__CUDA_GRAPH_ROWS 8u    /* of a pass that graphs serve, at most */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
 #define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
 
@@ -37,27 +38,27 @@ typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L row
                             logits, too */
     uint64_t data;       /* [data_bytes] what changes from pass to pass */
     uint64_t data_bytes;
-    uint64_t clear, clear_bytes; /* must be zero before the first pass: what nobody writes is read */
+    uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: what nobody writes is read */
     uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
     uint32_t page_bytes; /* of one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
     exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned: of the last marks, by their numbers' lowest bits; */
-    exl2__cuda_event *marks[EXL2K_RESULT_SETS]; /* they are there */
+    exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* they are there */
 } exl2__cuda_buffers;
 
 /* The pass that was begun, as launches see it. */
 typedef struct exl2__cuda_pass {
-    uint64_t steps;      /* exl2k_pass, one for each group of logit rows, at least one */
+    uint64_t groups;      /* exl2k_pass, one for each group of logit rows, at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* one for each row that has one, aligned to 16 bytes */
     uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
-    uint32_t longest;    /* tokens that the row with the longest context sees */
+    uint32_t longest_context;    /* tokens that the row with the longest context sees */
     uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
-    uint32_t tile_count, now; /* now: which sums are those of the norm that the next product reads */
-    bool first;          /* there was no norm before it */
-    bool fixed;          /* decodes up to 8 rows: where its data lies depends on row_count only, so graphs serve it */
-    bool singles;        /* every row is the only one of its sequence, and has logits */
-    bool many;           /* so many rows that norms are kernels of their own, before products by gemm */
+    uint32_t tile_count, norm; /* now: which sums are those of the norm that the next product reads */
+    bool first_norm;          /* there was no norm before it */
+    bool captured;       /* decodes up to 8 rows: offsets of its data depend on row_count only, so graphs fit it */
+    bool decodes;        /* every row is the only one of its sequence, and has logits */
+    bool by_gemm;           /* so many rows that norms are kernels of their own, before products by gemm */
     bool chained;        /* the kernel in front belongs to the pass: the next one may begin while it ends */
 } exl2__cuda_pass;
 
@@ -66,7 +67,7 @@ typedef struct exl2__cuda_pass {
 /* Graphs of passes that decode one row, of those that decode up to 8. */
 typedef struct exl2__cuda_graphs {
     exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES], *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* all of them */
-    exl2__cuda_graph_exec **ranges[2]; /* [units] */
+    exl2__cuda_graph_exec **unit[2]; /* [units] */
     uint32_t units;
 } exl2__cuda_graphs;
 
@@ -83,7 +84,7 @@ static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
 /* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
-    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_FIXED_ROWS), sequences = p->sequences_max;
+    uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS), sequences = p->sequences_max;
     uint64_t group = p->shape.heads / p->shape.kv_heads;
     uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_pass) + rows * sizeof(exl2k_row);
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
@@ -96,7 +97,7 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 
 /* What no two kernels need at the same time lies in one place: logits and what sampling makes of them, sums of products
    of many rows, partial results of attention. sms: of the device. */
-static void exl2__cuda_scratch_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->logit_rows_max, begin = a->used;
@@ -115,10 +116,10 @@ static void exl2__cuda_scratch_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
 /* What must be zero before the first pass: padding that is read, and what counts. h and qkv, x and attended are needed
    at the same time in passes of few rows only: the second of a pair begins behind the rows of such a pass. Products of
    many rows read padding up to a multiple of 32 inputs, which qkv would not leave zero. */
-static void exl2__cuda_padded_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_MANY_ROWS - 1), logits = p->logit_rows_max;
+    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
     uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
     bool alike = s->heads * s->head_dim == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
@@ -138,11 +139,11 @@ static void exl2__cuda_padded_lay(exl2__cuda_buffers *b, const exl2__plan *p, ui
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
-    b->clear = b->x;
-    b->clear_bytes = a->used - used;
+    b->zeroed = b->x;
+    b->zeroed_bytes = a->used - used;
 }
 
-static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     b->x_pitch = exl2__cuda_pitch(s->hidden);
@@ -158,8 +159,8 @@ static void exl2__cuda_buffers_lay(exl2__cuda_buffers *b, const exl2__plan *p, u
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
-    exl2__cuda_scratch_lay(b, p, sms, a);
-    exl2__cuda_padded_lay(b, p, sms, a);
+    exl2__cuda_buffers_scratch(b, p, sms, a);
+    exl2__cuda_buffers_zeroed(b, p, sms, a);
 }
 
 #endif

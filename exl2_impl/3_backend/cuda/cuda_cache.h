@@ -36,7 +36,7 @@ static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target ta
 }
 
 /* Whether the bytes are an entry of this key, undamaged. */
-static bool exl2__cuda_entry_good(const char *key, const uint8_t *entry, size_t bytes)
+static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t bytes)
 {
     return bytes > EXL2__CUDA_ENTRY_HEAD && memcmp(entry, "EXL2KRN1", 8) == 0
            && exl2__load64(entry + 8) == exl2__hash(key, strlen(key))
@@ -61,7 +61,7 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
         *entry = (exl2__blob){ (char *)memory, bytes };
         entry->data[bytes] = 0;
         if (cache->load(cache->user, key, entry->data, bytes) == bytes
-            && exl2__cuda_entry_good(key, (const uint8_t *)memory, bytes)) {
+            && exl2__cuda_entry_valid(key, (const uint8_t *)memory, bytes)) {
             return EXL2_OK;
         }
         exl2__file_blob_close(c, entry);

@@ -64,42 +64,42 @@ typedef struct exl2__cuda_compile {
     int result;
 } exl2__cuda_compile;
 
-/* Compiles and leaves the outcome in the job. Allocates nothing of ours: jobs may run side by side on any threads. */
-static void exl2__cuda_compile_run(exl2__cuda_compile *job)
+/* Compiles; run->result says how it ended. Allocates no memory of the engine: several may run on threads at once. */
+static void exl2__cuda_compile_run(exl2__cuda_compile *run)
 {
-    const exl2__cuda_source *s = job->source;
+    const exl2__cuda_source *s = run->source;
     const char *headers[EXL2__CUDA_SOURCES_MAX], *names[EXL2__CUDA_SOURCES_MAX];
     for (uint32_t i = 1; i < s->count; i++) {
         headers[i - 1] = s->texts[i].data;
         names[i - 1] = s->names[i];
     }
-    job->result = job->nvrtc->program_make(&job->program, s->texts[0].data, s->names[0], (int)s->count - 1, headers,
+    run->result = run->nvrtc->program_make(&run->program, s->texts[0].data, s->names[0], (int)s->count - 1, headers,
                                            names);
-    if (job->result != 0) {
+    if (run->result != 0) {
         return;
     }
     char target[16], architecture[48];
-    exl2__cuda_target_name(job->target, target, sizeof target);
+    exl2__cuda_target_name(run->target, target, sizeof target);
     exl2__format(architecture, sizeof architecture, "--gpu-architecture=%s", target);
     const char *options[EXL2__CUDA_OPTIONS_MAX + 3] = { architecture, "--std=c++17", "-default-device" };
-    memcpy(options + 3, job->options, job->option_count * sizeof *options);
-    job->result = job->nvrtc->compile(job->program, (int)job->option_count + 3, options);
+    memcpy(options + 3, run->options, run->option_count * sizeof *options);
+    run->result = run->nvrtc->compile(run->program, (int)run->option_count + 3, options);
 }
 
 /* What NVRTC wrote; an empty text when it wrote nothing. */
-static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *job, exl2__blob *out)
+static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *run, exl2__blob *out)
 {
     size_t bytes = 0;
     void *memory;
     *out = (exl2__blob){ 0 };
-    if (!job->program || job->nvrtc->log_bytes(job->program, &bytes) != 0 || bytes == 0) {
+    if (!run->program || run->nvrtc->log_bytes(run->program, &bytes) != 0 || bytes == 0) {
         bytes = 1;
     }
     EXL2__TRY(exl2__alloc(c, bytes, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
     out->data = (char *)memory;
     out->bytes = bytes - 1;
     out->data[0] = 0;
-    if (bytes > 1 && job->nvrtc->log(job->program, out->data) != 0) {
+    if (bytes > 1 && run->nvrtc->log(run->program, out->data) != 0) {
         out->data[0] = 0;
     }
     out->data[bytes - 1] = 0;
@@ -107,7 +107,7 @@ static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile
 }
 
 /* Logs every line of the text, long ones in parts: a log line has room for 247 bytes. */
-static void exl2__cuda_compile_tell(const exl2__ctx *c, exl2_log_level level, const char *text)
+static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level level, const char *text)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
@@ -133,51 +133,52 @@ static const char *exl2__cuda_compile_error(const char *log, int *bytes)
     return error;
 }
 
-static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compile *job)
+static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compile *run)
 {
     exl2__blob log;
     char target[16];
     int bytes;
-    exl2__cuda_target_name(job->target, target, sizeof target);
-    EXL2__TRY(exl2__cuda_compile_log(c, job, &log));
-    exl2__log(c, EXL2_LOG_ERROR, "NVRTC on %s for %s:", job->source->names[0], target);
-    for (uint32_t i = 0; i < job->option_count; i++) {
-        exl2__log(c, EXL2_LOG_ERROR, "with %s", job->options[i]);
+    exl2__cuda_target_name(run->target, target, sizeof target);
+    EXL2__TRY(exl2__cuda_compile_log(c, run, &log));
+    exl2__log(c, EXL2_LOG_ERROR, "NVRTC on %s for %s:", run->source->names[0], target);
+    for (uint32_t i = 0; i < run->option_count; i++) {
+        exl2__log(c, EXL2_LOG_ERROR, "with %s", run->options[i]);
     }
-    exl2__cuda_compile_tell(c, EXL2_LOG_ERROR, log.data);
+    exl2__cuda_compile_log_lines(c, EXL2_LOG_ERROR, log.data);
     const char *error = exl2__cuda_compile_error(log.data, &bytes);
-    exl2_result result = exl2__cuda_fail(c, EXL2_ERR_COMPILE, job->result,
-                                         "kernel %s does not compile for %s (NVRTC %d): %.*s", job->source->names[0],
-                                         target, job->result, bytes, error);
-    exl2__file_blob_close(c, &log);
+    exl2_result result = exl2__cuda_fail(c, EXL2_ERR_COMPILE, run->result,
+                                         "kernel %s does not compile for %s (NVRTC %d): %.*s", run->source->names[0],
+                                         target, run->result, bytes, error);
+    exl2__blob_close(c, &log);
     return result;
 }
 
 /* image: machine code, or PTX with its NUL. log: what NVRTC said besides; NULL: its lines are logged as warnings.
    A module that did not compile: its whole log as errors, the first error line in the sentence. */
-static exl2_result exl2__cuda_compile_take(exl2__ctx *c, exl2__cuda_compile *job, exl2__blob *image, exl2__blob *log)
+static exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *run, exl2__blob *image,
+                                             exl2__blob *log)
 {
-    const exl2__cuda_nvrtc *n = job->nvrtc;
+    const exl2__cuda_nvrtc *n = run->nvrtc;
     size_t bytes = 0;
     void *memory;
     *image = (exl2__blob){ 0 };
-    if (job->result != 0) {
-        return exl2__cuda_compile_fail(c, job);
+    if (run->result != 0) {
+        return exl2__cuda_compile_fail(c, run);
     }
-    int result = job->target.ptx ? n->ptx_bytes(job->program, &bytes) : n->cubin_bytes(job->program, &bytes);
+    int result = run->target.ptx ? n->ptx_bytes(run->program, &bytes) : n->cubin_bytes(run->program, &bytes);
     if (result == 0 && bytes > 0) {
         EXL2__TRY(exl2__alloc(c, (uint64_t)bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
         *image = (exl2__blob){ (char *)memory, bytes };
         image->data[bytes] = 0;
-        result = job->target.ptx ? n->ptx(job->program, image->data) : n->cubin(job->program, image->data);
+        result = run->target.ptx ? n->ptx(run->program, image->data) : n->cubin(run->program, image->data);
     }
     if (result != 0 || bytes == 0) {
         exl2__file_blob_close(c, image);
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC compiled %s and gave no code (%d)",
-                               job->source->names[0], result);
+                               run->source->names[0], result);
     }
     exl2__blob said;
-    exl2_result got = exl2__cuda_compile_log(c, job, &said);
+    exl2_result got = exl2__cuda_compile_log(c, run, &said);
     if (got < 0) {
         exl2__file_blob_close(c, image);
         return got;
@@ -186,17 +187,17 @@ static exl2_result exl2__cuda_compile_take(exl2__ctx *c, exl2__cuda_compile *job
         *log = said;
         return EXL2_OK;
     }
-    exl2__cuda_compile_tell(c, EXL2_LOG_WARN, said.data);
-    exl2__file_blob_close(c, &said);
+    exl2__cuda_compile_log_lines(c, EXL2_LOG_WARN, said.data);
+    exl2__blob_close(c, &said);
     return EXL2_OK;
 }
 
-static inline void exl2__cuda_compile_close(exl2__cuda_compile *job)
+static inline void exl2__cuda_compile_close(exl2__cuda_compile *run)
 {
-    if (job->program) {
-        job->nvrtc->program_free(&job->program);
+    if (run->program) {
+        run->nvrtc->program_free(&run->program);
     }
-    job->program = NULL;
+    run->program = NULL;
 }
 
 #endif

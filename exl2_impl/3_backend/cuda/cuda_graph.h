@@ -1,7 +1,7 @@
 /* cuda_graph.h: a pass as units, queued kernel by kernel or, for passes that decode up to 8 rows, by graphs captured
    once; unit 0 begins with copies and embedding, the last units are head and sampling of a group of logit rows.
    takes: a model whose buffers are there.
-   gives: exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_fixed.
+   gives: exl2__cuda_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
    owns:  the graphs, until close.
 
    Graphs of whole passes, and of all their layers, exist for 1 and for 8 rows, each for a few numbers of splits of
@@ -17,14 +17,14 @@
 /* Ranges of layers of the pass. A pass of many rows may stop after every layer. */
 static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 {
-    uint32_t each = m->pass.fixed ? m->layers_per_unit : 1;
+    uint32_t each = m->pass.captured ? m->layers_per_unit : 1;
     return (uint32_t)exl2__div_up(m->plan->shape.layers, each);
 }
 
 static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    m->pass.now = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms a layer */
-    m->pass.first = layer->index == 0;
+    m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms a layer */
+    m->pass.first_norm = layer->index == 0;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
         EXL2__TRY(exl2__cuda_do(m, (exl2__phase)phase, layer, NULL));
     }
@@ -34,10 +34,10 @@ static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer
 static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
 {
     uint32_t size = m->plan->logit_rows_max;
-    uint32_t rows = m->pass.fixed ? m->pass.row_count : m->step->logit_count;
+    uint32_t rows = m->pass.captured ? m->pass.row_count : m->step->logit_count;
     exl2__range range = { 0, 1, group * size, exl2__min32(size, rows - group * size) };
-    m->pass.now = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
-    m->pass.first = false;
+    m->pass.norm = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
+    m->pass.first_norm = false;
     EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));
     return exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range);
 }
@@ -45,11 +45,11 @@ static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
 /* Units [begin, end), without copies of pages. */
 static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    uint32_t each = m->pass.fixed ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
+    uint32_t each = m->pass.captured ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
     for (uint32_t unit = begin; unit < end; unit++) {
         uint32_t last = unit < units ? exl2__min32((unit + 1) * each, m->plan->shape.layers) : 0;
         if (unit == 0) {
-            m->pass.now = 0;
+            m->pass.norm = 0;
             EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_embed, NULL, NULL));
         }
         for (uint32_t layer = unit * each; layer < last; layer++) {
@@ -112,10 +112,10 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
             exl2__cuda_graph_free(m, g->whole[rows][i]);
             exl2__cuda_graph_free(m, g->layers[rows][i]);
         }
-        for (uint32_t i = 0; i < g->units && g->ranges[rows]; i++) {
-            exl2__cuda_graph_free(m, g->ranges[rows][i]);
+        for (uint32_t i = 0; i < g->units && g->unit[rows]; i++) {
+            exl2__cuda_graph_free(m, g->unit[rows][i]);
         }
-        exl2__free(m->c, g->ranges[rows], g->units * sizeof *g->ranges[rows], EXL2_MEM_GENERAL);
+        exl2__free(m->c, g->unit[rows], g->units * sizeof *g->unit[rows], EXL2_MEM_GENERAL);
     }
     *g = (exl2__cuda_graphs){ 0 };
 }
@@ -126,20 +126,20 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
     exl2__cuda_graphs *g = &m->graphs;
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
-    m->pass = exl2__cuda_pass_fixed(m, rows ? EXL2__CUDA_FIXED_ROWS : 1);
+    m->pass = exl2__cuda_pass_captured(m, rows ? EXL2__CUDA_GRAPH_ROWS : 1);
     g->units = exl2__cuda_layer_units(m) + 1;
-    EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->ranges[rows], 16, EXL2_MEM_GENERAL, &memory));
-    memset(memory, 0, g->units * sizeof *g->ranges[rows]);
-    g->ranges[rows] = (exl2__cuda_graph_exec **)memory;
+    EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, g->units * sizeof *g->unit[rows]);
+    g->unit[rows] = (exl2__cuda_graph_exec **)memory;
     for (uint32_t i = 0; i <= most; i++) {
         m->pass.splits = exl2__cuda_split_classes[i];
-        if (m->whole) {
+        if (m->whole_graphs) {
             EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
             EXL2__TRY(exl2__cuda_capture(m, 0, g->units - 1, &g->layers[rows][i]));
         }
     }
     for (uint32_t i = 0; i < g->units; i++) {
-        EXL2__TRY(exl2__cuda_capture(m, i, i + 1, &g->ranges[rows][i]));
+        EXL2__TRY(exl2__cuda_capture(m, i, i + 1, &g->unit[rows][i]));
     }
     return EXL2_OK;
 }
@@ -151,17 +151,17 @@ static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 }
 
 /* Units [begin, end) of the fixed pass that was begun, by graphs. */
-static exl2_result exl2__cuda_queue_fixed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+static exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = m->pass.row_count > 1;
-    uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest));
-    if (begin == 0 && end + 1 >= g->units && m->whole) {
+    uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
+    if (begin == 0 && end + 1 >= g->units && m->whole_graphs) {
         exl2__cuda_graph_exec *graph = end == g->units ? g->whole[rows][splits] : g->layers[rows][splits];
         return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(graph, m->gpu->stream), "queueing a pass");
     }
     for (uint32_t unit = begin; unit < end; unit++) {
-        int queued = m->gpu->driver.graph_launch(g->ranges[rows][unit], m->gpu->stream);
+        int queued = m->gpu->driver.graph_launch(g->unit[rows][unit], m->gpu->stream);
         EXL2__TRY(exl2__cuda_device_check(m->gpu, queued, "queueing layers"));
     }
     return EXL2_OK;

@@ -72,7 +72,7 @@ typedef struct exl2__cuda_compiler {
     const char *options[EXL2__CUDA_OPTIONS_MAX]; /* "-DNAME=1": variants for tests and traces; part of the key */
     uint32_t option_count;
     uint32_t version;         /* of NVRTC, 13000 = 13.0; 0 = not open */
-    bool refused;             /* NVRTC did not open; it is not tried again */
+    bool unavailable;             /* NVRTC did not open; it is not tried again */
     char why[160];            /* why not */
     uint64_t compiled;        /* modules */
     uint64_t compile_ns;      /* host time in the compiler */
@@ -88,118 +88,119 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 EXL2__COLD
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
-    if (k->version == 0 && !k->refused) {
+    if (k->version == 0 && !k->unavailable) {
         int major = 0, minor = 0;
-        k->refused = !k->nvrtc.version
+        k->unavailable = !k->nvrtc.version
                      && exl2__cuda_nvrtc_open(k->nvrtc_path, &k->nvrtc, k->why, sizeof k->why) < 0;
-        int result = k->refused ? 0 : k->nvrtc.version(&major, &minor);
+        int result = k->unavailable ? 0 : k->nvrtc.version(&major, &minor);
         if (result != 0) {
             exl2__format(k->why, sizeof k->why, "no kernel compiler: NVRTC does not start (%d)", result);
-            k->refused = true;
+            k->unavailable = true;
         }
-        k->version = k->refused ? 0 : (uint32_t)(major * 1000 + minor * 10);
+        k->version = k->unavailable ? 0 : (uint32_t)(major * 1000 + minor * 10);
     }
-    return !k->refused;
+    return !k->unavailable;
 }
 
 /* ---- one module on its way ---- */
 
-typedef struct exl2__cuda_job {
+typedef struct exl2__cuda_build {
     uint32_t module; /* number of its first kernel */
     exl2__cuda_source source;
     exl2__cuda_compile compile;
     exl2__blob entry; /* of the cache, found or made */
     char key[EXL2__CUDA_KEY_MAX];
     bool found;       /* in the cache, not compiled */
-} exl2__cuda_job;
+} exl2__cuda_build;
 
-static void exl2__cuda_job_close(exl2__ctx *c, exl2__cuda_job *job)
+static void exl2__cuda_build_close(exl2__ctx *c, exl2__cuda_build *build)
 {
-    exl2__cuda_compile_close(&job->compile);
-    exl2__file_blob_close(c, &job->entry);
-    exl2__cuda_source_close(c, &job->source);
+    exl2__cuda_compile_close(&build->compile);
+    exl2__blob_close(c, &build->entry);
+    exl2__cuda_source_close(c, &build->source);
 }
 
-static exl2_result exl2__cuda_job_find(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_job *job,
+static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
                                        exl2__cuda_target target)
 {
-    exl2__cuda_key(&job->source, target, k->options, k->option_count, job->key);
-    EXL2__TRY(exl2__cuda_cache_load(c, &k->cache, job->key, &job->entry));
-    job->found = job->entry.data != NULL;
+    exl2__cuda_key(&build->source, target, k->options, k->option_count, build->key);
+    EXL2__TRY(exl2__cuda_cache_load(c, &k->cache, build->key, &build->entry));
+    build->found = build->entry.data != NULL;
     return EXL2_OK;
 }
 
 /* Without a compiler, code of a lower minor architecture of the same major serves too, but for Hopper's. */
-static exl2_result exl2__cuda_job_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_job *job,
+static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
                                              uint32_t arch)
 {
-    for (uint32_t lower = arch; lower-- > arch / 10 * 10 && lower >= EXL2__CUDA_ARCH_MIN && !job->found;) {
+    for (uint32_t lower = arch; lower-- > arch / 10 * 10 && lower >= EXL2__CUDA_ARCH_MIN && !build->found;) {
         if (lower != 90) {
-            EXL2__TRY(exl2__cuda_job_find(c, k, job, (exl2__cuda_target){ lower, false }));
+            EXL2__TRY(exl2__cuda_build_find(c, k, build, (exl2__cuda_target){ lower, false }));
         }
     }
-    if (!job->found) {
+    if (!build->found) {
         char name[16];
         exl2__cuda_target_name((exl2__cuda_target){ arch, false }, name, sizeof name);
         return exl2__fail(c, EXL2_ERR_NO_COMPILER, "kernel %s for %s is not in the kernel cache, and there is %s",
-                          job->source.names[0], name, k->why);
+                          build->source.names[0], name, k->why);
     }
     return EXL2_OK;
 }
 
-/* Reads the source and makes the job ready to be compiled. */
-static exl2_result exl2__cuda_job_ready(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_job *job, uint32_t arch)
+/* Reads the source and makes the build ready to be compiled. */
+static exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build,
+                                            uint32_t arch)
 {
-    job->compile = (exl2__cuda_compile){ .nvrtc = &k->nvrtc, .source = &job->source };
-    job->compile.option_count = k->option_count;
-    memcpy(job->compile.options, k->options, sizeof k->options);
-    return exl2__cuda_target_pick(c, &k->nvrtc, arch, &job->compile.target);
+    build->compile = (exl2__cuda_compile){ .nvrtc = &k->nvrtc, .source = &build->source };
+    build->compile.option_count = k->option_count;
+    memcpy(build->compile.options, k->options, sizeof k->options);
+    return exl2__cuda_target_pick(c, &k->nvrtc, arch, &build->compile.target);
 }
 
-/* Afterwards either the job's entry is there, or the job is ready to be compiled. */
-static exl2_result exl2__cuda_job_open(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_job *job, uint32_t arch)
+/* Afterwards either the build's entry is there, or the build is ready to be compiled. */
+static exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build, uint32_t arch)
 {
     exl2__cuda_target exact = { arch, false };
-    EXL2__TRY(exl2__cuda_source_open(c, k->kernel_dir, exl2__cuda_kernel_rows[job->module].module, &job->source));
-    EXL2__TRY(exl2__cuda_job_find(c, k, job, exact));
-    if (job->found) {
+    EXL2__TRY(exl2__cuda_source_open(c, k->kernel_dir, exl2__cuda_kernel_rows[build->module].module, &build->source));
+    EXL2__TRY(exl2__cuda_build_find(c, k, build, exact));
+    if (build->found) {
         return EXL2_OK;
     }
     if (!exl2__cuda_compiler_ready(k)) {
-        return exl2__cuda_job_find_lower(c, k, job, arch);
+        return exl2__cuda_build_find_lower(c, k, build, arch);
     }
-    EXL2__TRY(exl2__cuda_job_ready(c, k, job, arch));
-    return job->compile.target.ptx ? exl2__cuda_job_find(c, k, job, job->compile.target) : EXL2_OK;
+    EXL2__TRY(exl2__cuda_build_prepare(c, k, build, arch));
+    return build->compile.target.ptx ? exl2__cuda_build_find(c, k, build, build->compile.target) : EXL2_OK;
 }
 
-/* Of a compiled job: its entry, stored. */
-static exl2_result exl2__cuda_job_take(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_job *job)
+/* Of a compiled build: its entry, stored. */
+static exl2_result exl2__cuda_build_finish(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build)
 {
     exl2__blob image;
-    EXL2__TRY(exl2__cuda_compile_take(c, &job->compile, &image, NULL));
-    exl2__cuda_key(&job->source, job->compile.target, k->options, k->option_count, job->key);
-    exl2__file_blob_close(c, &job->entry);
-    exl2_result result = exl2__cuda_cache_store(c, &k->cache, job->key, k->version, job->compile.target.ptx, &image,
-                                                &job->entry);
-    exl2__file_blob_close(c, &image);
+    EXL2__TRY(exl2__cuda_compile_finish(c, &build->compile, &image, NULL));
+    exl2__cuda_key(&build->source, build->compile.target, k->options, k->option_count, build->key);
+    exl2__blob_close(c, &build->entry);
+    exl2_result result = exl2__cuda_cache_store(c, &k->cache, build->key, k->version, build->compile.target.ptx, &image,
+                                                &build->entry);
+    exl2__blob_close(c, &image);
     k->compiled++;
     return result;
 }
 
-static void exl2__cuda_job_run(void *arg, uint32_t index)
+static void exl2__cuda_build_run(void *arg, uint32_t index)
 {
-    exl2__cuda_job *job = &((exl2__cuda_job *)arg)[index];
-    if (!job->found && job->compile.nvrtc) {
-        exl2__cuda_compile_run(&job->compile);
+    exl2__cuda_build *build = &((exl2__cuda_build *)arg)[index];
+    if (!build->found && build->compile.nvrtc) {
+        exl2__cuda_compile_run(&build->compile);
     }
 }
 
 /* Compiles those that were not found, side by side on the host's threads. */
-static void exl2__cuda_jobs_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_job *jobs, uint32_t count)
+static void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *builds, uint32_t count)
 {
     bool all_found = true;
     for (uint32_t i = 0; i < count; i++) {
-        all_found &= jobs[i].found;
+        all_found &= builds[i].found;
     }
     if (all_found) {
         return;
@@ -207,23 +208,23 @@ static void exl2__cuda_jobs_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda
     uint64_t start = exl2__platform_ns();
     exl2__zone_begin(c, "exl2 compile kernels");
     if (c->parallel.run && count > 1) {
-        c->parallel.run(c->parallel.user, count, exl2__cuda_job_run, jobs);
+        c->parallel.run(c->parallel.user, count, exl2__cuda_build_run, builds);
     } else {
         for (uint32_t i = 0; i < count; i++) {
-            exl2__cuda_job_run(jobs, i);
+            exl2__cuda_build_run(builds, i);
         }
     }
     exl2__zone_end(c);
     k->compile_ns += exl2__platform_ns() - start;
 }
 
-/* *out: [*count] one job for each wanted module (`wanted` NULL: all), zeroed but for `module`. */
-static exl2_result exl2__cuda_jobs_make(exl2__ctx *c, const bool *wanted, exl2__cuda_job **out, uint32_t *count)
+/* *out: [*count] one build for each wanted module (`wanted` NULL: all), zeroed but for `module`. */
+static exl2_result exl2__cuda_builds_make(exl2__ctx *c, const bool *wanted, exl2__cuda_build **out, uint32_t *count)
 {
     void *memory;
     EXL2__TRY(exl2__alloc(c, EXL2__KERNEL_COUNT * sizeof **out, sizeof(void *), EXL2_MEM_GENERAL, &memory));
     memset(memory, 0, EXL2__KERNEL_COUNT * sizeof **out);
-    *out = (exl2__cuda_job *)memory;
+    *out = (exl2__cuda_build *)memory;
     *count = 0;
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
         if (exl2__cuda_module_of(i) == i && (!wanted || wanted[i])) {
@@ -233,12 +234,12 @@ static exl2_result exl2__cuda_jobs_make(exl2__ctx *c, const bool *wanted, exl2__
     return EXL2_OK;
 }
 
-static void exl2__cuda_jobs_free(exl2__ctx *c, exl2__cuda_job *jobs, uint32_t count)
+static void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_job_close(c, &jobs[i]);
+        exl2__cuda_build_close(c, &builds[i]);
     }
-    exl2__free(c, jobs, EXL2__KERNEL_COUNT * sizeof *jobs, EXL2_MEM_GENERAL);
+    exl2__free(c, builds, EXL2__KERNEL_COUNT * sizeof *builds, EXL2_MEM_GENERAL);
 }
 
 /* Whether kernels can be had for the architecture: each that every model needs is in the cache, or there is a compiler
@@ -249,9 +250,9 @@ static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k,
     exl2_result result = EXL2_OK;
     exl2__cuda_modules_of(0, wanted);
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT && result == EXL2_OK && k->version == 0; i++) {
-        exl2__cuda_job job = { .module = i };
-        result = wanted[i] ? exl2__cuda_job_open(c, k, &job, arch) : EXL2_OK;
-        exl2__cuda_job_close(c, &job);
+        exl2__cuda_build build = { .module = i };
+        result = wanted[i] ? exl2__cuda_build_open(c, k, &build, arch) : EXL2_OK;
+        exl2__cuda_build_close(c, &build);
     }
     return result;
 }
@@ -280,25 +281,25 @@ static void exl2__cuda_kernels_close(exl2__cuda_kernels *k)
 }
 
 /* Whether another image of the same module may fare better than the one that gave this result. */
-static inline bool exl2__cuda_image_refused(int result)
+static inline bool exl2__cuda_image_rejected(int result)
 {
     return result == EXL2__CUDA_INVALID_IMAGE || result == EXL2__CUDA_NO_BINARY || result == EXL2__CUDA_INVALID_PTX
            || result == EXL2__CUDA_UNSUPPORTED_PTX || result == EXL2__CUDA_JIT_NOT_FOUND;
 }
 
 /* Hands the image to the driver. *native: its result; why: what its assembler said. */
-static int exl2__cuda_kernels_try(exl2__cuda_kernels *k, const exl2__cuda_job *job, char *why, size_t cap)
+static int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda_build *build, char *why, size_t cap)
 {
     int options[] = { EXL2__CUDA_JIT_ERROR_LOG, EXL2__CUDA_JIT_ERROR_LOG_BYTES };
     void *values[] = { why, (void *)(uintptr_t)(cap - 1) };
     why[0] = 0;
     why[cap - 1] = 0;
-    return k->driver->module_load(&k->modules[job->module], job->entry.data + EXL2__CUDA_ENTRY_HEAD,
+    return k->driver->module_load(&k->modules[build->module], build->entry.data + EXL2__CUDA_ENTRY_HEAD,
                                   (unsigned)EXL2__COUNT(options), options, values);
 }
 
 /* A lost context, and device memory that ran out; EXL2_OK for any other result. */
-static exl2_result exl2__cuda_kernels_common(exl2__ctx *c, exl2__cuda_kernels *k, int result, const char *module)
+static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kernels *k, int result, const char *module)
 {
     const char *name = exl2__cuda_result_name(k->driver, result);
     if (exl2__cuda_sticky(result)) {
@@ -314,17 +315,17 @@ static exl2_result exl2__cuda_kernels_common(exl2__ctx *c, exl2__cuda_kernels *k
 }
 
 /* The sentence for an image that the driver does not load; `why` is what its assembler said. */
-static exl2_result exl2__cuda_kernels_refuse(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_job *job, int result,
-                                             const char *why)
+static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_build *build,
+                                                  int result, const char *why)
 {
-    uint32_t built = exl2__load32(job->entry.data + 16);
-    const char *module = job->source.names[0];
+    uint32_t built = exl2__load32(build->entry.data + 16);
+    const char *module = build->source.names[0];
     if (*why) {
         exl2__log(c, EXL2_LOG_ERROR, "the driver on %s:", module);
-        exl2__cuda_compile_tell(c, EXL2_LOG_ERROR, why);
+        exl2__cuda_compile_log_lines(c, EXL2_LOG_ERROR, why);
     }
-    EXL2__TRY(exl2__cuda_kernels_common(c, k, result, module));
-    if (exl2__cuda_image_refused(result) && built > (uint32_t)k->driver_version) {
+    EXL2__TRY(exl2__cuda_kernels_device_error(c, k, result, module));
+    if (exl2__cuda_image_rejected(result) && built > (uint32_t)k->driver_version) {
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result,
                                "kernel %s: the driver is of CUDA %d.%d, older than the kernel compiler %u.%u: update "
                                "the driver, or give an older NVRTC", module, k->driver_version / 1000,
@@ -339,16 +340,16 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 {
     const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[kernel];
     exl2__cuda_function *function = NULL;
-    int fixed = 0;
+    int static_bytes = 0;
     int result = k->driver->module_function(&function, k->modules[exl2__cuda_module_of(kernel)], row->function);
     if (result == 0 && row->dynamic == EXL2__CUDA_DYNAMIC_BUDGET) {
-        result = k->driver->function_attribute(&fixed, EXL2__CUDA_FUNCTION_SHARED_BYTES, function);
+        result = k->driver->function_attribute(&static_bytes, EXL2__CUDA_FUNCTION_SHARED_BYTES, function);
         result = result == 0 ? k->driver->function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX,
-                                                       (int)k->shared_bytes - fixed)
+                                                       (int)k->shared_bytes - static_bytes)
                              : result;
     }
     if (result != 0) {
-        EXL2__TRY(exl2__cuda_kernels_common(c, k, result, row->module));
+        EXL2__TRY(exl2__cuda_kernels_device_error(c, k, result, row->module));
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "kernel %s of %s cannot be used (%s)", row->function,
                                row->module, exl2__cuda_result_name(k->driver, result));
     }
@@ -356,35 +357,35 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
     return EXL2_OK;
 }
 
-/* Loads a job's image; one from the cache that the driver refuses is compiled anew and stored over. */
+/* Loads a build's image; one from the cache that the driver refuses is compiled anew and stored over. */
 EXL2__COLD
-static exl2_result exl2__cuda_kernels_place(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                            exl2__cuda_job *job)
+static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
+                                            exl2__cuda_build *build)
 {
     char why[1024];
-    int result = exl2__cuda_kernels_try(k, job, why, sizeof why);
-    if (exl2__cuda_image_refused(result) && job->found && exl2__cuda_compiler_ready(compiler)) {
-        exl2__log(c, EXL2_LOG_WARN, "the driver refuses the kernel cache's entry %s (%s): compiling it anew", job->key,
-                  exl2__cuda_result_name(k->driver, result));
-        EXL2__TRY(exl2__cuda_job_ready(c, compiler, job, k->arch));
-        job->found = false;
-        exl2__cuda_jobs_run(c, compiler, job, 1);
-        EXL2__TRY(exl2__cuda_job_take(c, compiler, job));
-        result = exl2__cuda_kernels_try(k, job, why, sizeof why);
+    int result = exl2__cuda_kernels_load_image(k, build, why, sizeof why);
+    if (exl2__cuda_image_rejected(result) && build->found && exl2__cuda_compiler_ready(compiler)) {
+        exl2__log(c, EXL2_LOG_WARN, "the driver rejected the kernel cache's entry %s (%s): it is compiled again",
+                  build->key, exl2__cuda_result_name(k->driver, result));
+        EXL2__TRY(exl2__cuda_build_prepare(c, compiler, build, k->arch));
+        build->found = false;
+        exl2__cuda_builds_run(c, compiler, build, 1);
+        EXL2__TRY(exl2__cuda_build_finish(c, compiler, build));
+        result = exl2__cuda_kernels_load_image(k, build, why, sizeof why);
     }
     if (result != 0) {
-        k->modules[job->module] = NULL;
-        return exl2__cuda_kernels_refuse(c, k, job, result, why);
+        k->modules[build->module] = NULL;
+        return exl2__cuda_kernels_image_error(c, k, build, result, why);
     }
     exl2_result found = EXL2_OK;
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT && found == EXL2_OK; i++) {
-        if (exl2__cuda_module_of(i) == job->module) {
+        if (exl2__cuda_module_of(i) == build->module) {
             found = exl2__cuda_kernels_function(c, k, i);
         }
     }
     if (found < 0) {
-        k->driver->module_unload(k->modules[job->module]);
-        k->modules[job->module] = NULL;
+        k->driver->module_unload(k->modules[build->module]);
+        k->modules[build->module] = NULL;
     }
     return found;
 }
@@ -396,7 +397,7 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
                                            const bool *wanted, uint32_t limit)
 {
     bool missing[EXL2__KERNEL_COUNT];
-    exl2__cuda_job *jobs;
+    exl2__cuda_build *builds;
     uint32_t count, more = 0;
     for (uint32_t i = 0, chosen = 0; i < EXL2__KERNEL_COUNT; i++) {
         bool is_missing = exl2__cuda_module_of(i) == i && (!wanted || wanted[i]) && !k->modules[i];
@@ -404,19 +405,19 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
         chosen += missing[i];
         more += is_missing && !missing[i];
     }
-    EXL2__TRY(exl2__cuda_jobs_make(c, missing, &jobs, &count));
+    EXL2__TRY(exl2__cuda_builds_make(c, missing, &builds, &count));
     exl2_result result = EXL2_OK;
     for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-        result = exl2__cuda_job_open(c, compiler, &jobs[i], k->arch);
+        result = exl2__cuda_build_open(c, compiler, &builds[i], k->arch);
     }
     if (result == EXL2_OK) {
-        exl2__cuda_jobs_run(c, compiler, jobs, count);
+        exl2__cuda_builds_run(c, compiler, builds, count);
     }
     for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-        result = jobs[i].found ? EXL2_OK : exl2__cuda_job_take(c, compiler, &jobs[i]);
-        result = result == EXL2_OK ? exl2__cuda_kernels_place(c, k, compiler, &jobs[i]) : result;
+        result = builds[i].found ? EXL2_OK : exl2__cuda_build_finish(c, compiler, &builds[i]);
+        result = result == EXL2_OK ? exl2__cuda_kernels_load_module(c, k, compiler, &builds[i]) : result;
     }
-    exl2__cuda_jobs_free(c, jobs, count);
+    exl2__cuda_builds_free(c, builds, count);
     return result < 0 || more == 0 ? result : EXL2_PENDING;
 }
 
@@ -432,30 +433,30 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
     }
     exl2_result result = EXL2_OK;
     for (uint32_t a = 0; a < arch_count && result == EXL2_OK; a++) {
-        exl2__cuda_job *jobs;
+        exl2__cuda_build *builds;
         uint32_t count;
-        EXL2__TRY(exl2__cuda_jobs_make(c, NULL, &jobs, &count));
+        EXL2__TRY(exl2__cuda_builds_make(c, NULL, &builds, &count));
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-            result = exl2__cuda_source_open(c, compiler->kernel_dir, exl2__cuda_kernel_rows[jobs[i].module].module,
-                                            &jobs[i].source);
-            result = result == EXL2_OK ? exl2__cuda_job_ready(c, compiler, &jobs[i], archs[a]) : result;
-            if (result == EXL2_OK && jobs[i].compile.target.ptx) {
+            result = exl2__cuda_source_open(c, compiler->kernel_dir, exl2__cuda_kernel_rows[builds[i].module].module,
+                                            &builds[i].source);
+            result = result == EXL2_OK ? exl2__cuda_build_prepare(c, compiler, &builds[i], archs[a]) : result;
+            if (result == EXL2_OK && builds[i].compile.target.ptx) {
                 result = exl2__fail(c, EXL2_ERR_UNSUPPORTED, "this NVRTC (%u.%u) makes no machine code for %u.%u",
                                     compiler->version / 1000, compiler->version % 1000 / 10, archs[a] / 10,
                                     archs[a] % 10);
             }
         }
         if (result == EXL2_OK) {
-            exl2__cuda_jobs_run(c, compiler, jobs, count);
+            exl2__cuda_builds_run(c, compiler, builds, count);
         }
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-            result = exl2__cuda_job_take(c, compiler, &jobs[i]);
+            result = exl2__cuda_build_finish(c, compiler, &builds[i]);
             if (result == EXL2_OK) {
-                exl2__log(c, EXL2_LOG_INFO, "kernels %s: %llu bytes", jobs[i].key,
-                          (unsigned long long)jobs[i].entry.bytes);
+                exl2__log(c, EXL2_LOG_INFO, "kernels %s: %llu bytes", builds[i].key,
+                          (unsigned long long)builds[i].entry.bytes);
             }
         }
-        exl2__cuda_jobs_free(c, jobs, count);
+        exl2__cuda_builds_free(c, builds, count);
     }
     return result;
 }

@@ -1,6 +1,6 @@
 /* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
-   gives: exl2__cuda_form, exl2__cuda_layout, exl2__cuda_cut, exl2__cuda_layout_part, exl2__cuda_layout_cut,
+   gives: exl2__cuda_limits, exl2__cuda_layout, exl2__cuda_slicing, exl2__cuda_layout_part, exl2__cuda_layout_slicing,
           exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
    owns:  nothing.
 
@@ -22,11 +22,11 @@
 #define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes read meanwhile */
 
 /* What the device likes. */
-typedef struct exl2__cuda_form {
+typedef struct exl2__cuda_limits {
     uint32_t ctas;        /* of a product: one per SM */
     uint32_t chunk_bytes; /* largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
     uint32_t shared_bytes; /* that a kernel may use */
-} exl2__cuda_form;
+} exl2__cuda_limits;
 
 /* A run of groups of one width; of a dense matrix the whole. */
 typedef struct exl2__cuda_region {
@@ -36,14 +36,14 @@ typedef struct exl2__cuda_region {
 } exl2__cuda_region;
 
 /* How strips are shared out. */
-typedef struct exl2__cuda_cut {
+typedef struct exl2__cuda_slicing {
     uint32_t slices;
     uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
-} exl2__cuda_cut;
+} exl2__cuda_slicing;
 
 typedef struct exl2__cuda_layout {
     const exl2__matrix_desc *desc;
-    exl2__cuda_cut cut;
+    exl2__cuda_slicing cut;
     uint32_t chunk_bytes;
     exl2k_chunk *chunks;        /* NULL: only measured */
     uint16_t (*group_of)[8];    /* of each scale word of each chunk; NULL with chunks */
@@ -159,32 +159,33 @@ static inline uint32_t exl2__cuda_records_max(const exl2__cuda_layout *l, const 
 }
 
 /* Chunks of a region when none has more than `most` records. */
-static inline uint32_t exl2__cuda_pieces(const exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t most)
+static inline uint32_t exl2__cuda_region_chunks(const exl2__cuda_layout *l, const exl2__cuda_region *region,
+                                                uint32_t most)
 {
     return (uint32_t)exl2__div_up(region->records, exl2__min32(most, exl2__cuda_records_max(l, region)));
 }
 
-static uint32_t exl2__cuda_pieces_all(const exl2__cuda_layout *l, uint32_t most)
+static uint32_t exl2__cuda_all_chunks(const exl2__cuda_layout *l, uint32_t most)
 {
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < l->region_count; i++) {
-        pieces += exl2__cuda_pieces(l, &l->regions[i], most);
+        pieces += exl2__cuda_region_chunks(l, &l->regions[i], most);
     }
     return pieces;
 }
 
 /* Chunks that slices do not have, of `chunks` of a strip. */
-static inline uint32_t exl2__cuda_left(exl2__cuda_cut cut, uint32_t chunks)
+static inline uint32_t exl2__cuda_leftover(exl2__cuda_slicing cut, uint32_t chunks)
 {
     return cut.rest && chunks >= cut.slices ? chunks % cut.slices : 0;
 }
 
 /* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
-static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
+static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
 {
     uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
     for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
-        uint32_t chunks = exl2__cuda_pieces_all(l, most), left = exl2__cuda_left(l->cut, chunks);
+        uint32_t chunks = exl2__cuda_all_chunks(l, most), left = exl2__cuda_leftover(l->cut, chunks);
         uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.slices) + left) *
                         (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
         if (load < least) {
@@ -197,7 +198,7 @@ static uint32_t exl2__cuda_layout_most(const exl2__cuda_layout *l)
 
 /* Cuts regions into chunks of nearly equal size and deals whole chunks to slices: a warp waits for chunks one after the
    other, so that a small one takes nearly as long as a large one, and no slice must have more of them than others. */
-static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
+static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 {
     uint64_t begun = 0;
     uint32_t slice = 0;
@@ -205,13 +206,13 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
     l->count = l->group = l->widths = l->chunk_bytes_max = 0;
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
-    uint32_t most = exl2__cuda_layout_most(l), all = exl2__cuda_pieces_all(l, most), slices = l->cut.slices;
-    l->left = exl2__cuda_left(l->cut, all);
+    uint32_t most = exl2__cuda_layout_records(l), all = exl2__cuda_all_chunks(l, most), slices = l->cut.slices;
+    l->left = exl2__cuda_leftover(l->cut, all);
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
-        for (uint32_t pieces = exl2__cuda_pieces(l, region, most); pieces > 0; pieces--) {
+        for (uint32_t pieces = exl2__cuda_region_chunks(l, region, most); pieces > 0; pieces--) {
             uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
             for (; slice < exl2__min32(l->count * slices / (all - l->left), slices); begun = l->bytes) {
                 l->slice[++slice] = (uint16_t)l->count;
@@ -227,12 +228,12 @@ static void exl2__cuda_layout_run_all(exl2__cuda_layout *l)
 }
 
 /* Cuts one part; chunks == NULL: counts chunks and bytes only, from desc->groups. */
-static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_cut cut,
+static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_slicing cut,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
     *l = (exl2__cuda_layout){ .desc = desc, .cut = cut, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
-    exl2__cuda_layout_run_all(l);
+    exl2__cuda_layout_fill(l);
     for (uint32_t i = 0; i < cut.slices + (l->left > 0) && chunks; i++) {
         exl2k_slice *entry = &l->entries[i < cut.slices ? i : EXL2K_SLICES_MAX];
         const exl2k_chunk *chunk = &chunks[l->slice[i]];
@@ -257,27 +258,27 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 
 /* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
    strips a CTA: 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
-static exl2__cuda_cut exl2__cuda_layout_cut(const exl2__matrix_desc *parts, uint32_t count,
-                                            const exl2__cuda_form *form)
+static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *parts, uint32_t count,
+                                            const exl2__cuda_limits *limits)
 {
-    exl2__cuda_cut best = { 1, 0 };
+    exl2__cuda_slicing best = { 1, 0 };
     uint32_t strips = 0;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         strips += exl2__cuda_strips(&parts[i]);
     }
-    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, form->ctas)
-                        : (uint32_t)exl2__div_up(strips, form->ctas);
+    strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, limits->ctas)
+                        : (uint32_t)exl2__div_up(strips, limits->ctas);
     uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
-    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * form->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
-    uint32_t room = form->shared_bytes > rings ? (form->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
+    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * limits->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
+    uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
-    for (exl2__cuda_cut cut = { slices, 0 }; cut.slices > 0; cut.slices -= cut.rest, cut.rest ^= 1) {
+    for (exl2__cuda_slicing cut = { slices, 0 }; cut.slices > 0; cut.slices -= cut.rest, cut.rest ^= 1) {
         uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.slices);
         uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
-            exl2__cuda_layout_part(&l, &parts[i], cut, form->chunk_bytes, NULL, NULL);
+            exl2__cuda_layout_part(&l, &parts[i], cut, limits->chunk_bytes, NULL, NULL);
             uint64_t stages = exl2__div_up(l.count - l.left, cut.slices) * exl2__div_up(turns, 2);
             stages += l.left * exl2__div_up(last, 2);
             uint64_t load = l.slice_bytes_max * turns + l.left * last * l.chunk_bytes_max;

@@ -16,8 +16,8 @@
 #define EXL2__CUDA_SPARE 64u             /* finite elements behind every input row */
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
 
-#ifndef EXL2__CUDA_SLAB_BYTES
-#define EXL2__CUDA_SLAB_BYTES (32u << 20) /* of a part as the file has it, on the device at a time */
+#ifndef EXL2__CUDA_STAGING_BYTES
+#define EXL2__CUDA_STAGING_BYTES (32u << 20) /* of a part as the file has it, on the device at a time */
 #endif
 
 /* A part while it is fed: what the kernels of shuffle.cu need once its last slice is there. */
@@ -46,35 +46,35 @@ typedef struct exl2__cuda_vector {
 
 /* What lies at the model's raw memory: rows [first, end) of the part that is fed, and of a part of codes the chunks
    that these make up. */
-typedef struct exl2__cuda_slab {
+typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
-} exl2__cuda_slab;
+} exl2__cuda_staged;
 
 typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
-    exl2__cuda_form form;
+    exl2__cuda_limits limits;
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
-    exl2__cuda_arena weights, rest; /* rest: pages, then buffers */
+    exl2__cuda_arena weights, pass_memory; /* rest: pages, then buffers */
     exl2__cuda_ring ring;
-    uint64_t raw, raw_bytes;        /* a slab of a part, as the file has it */
-    exl2__cuda_slab slab;
+    uint64_t staging, staging_bytes;        /* a slab of a part, as the file has it */
+    exl2__cuda_staged staged;
     uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is fed: where each chunk's words end */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
-    uint32_t marks_queued, marks_collected; /* ends of samplings (exl2k_pass.ticket), and of passes without */
+    uint32_t fences_queued, fences_collected; /* ends of samplings (exl2k_pass.ticket), and of passes without */
     uint32_t layers_per_unit;       /* of fixed passes */
-    bool whole;                     /* fixed passes may be queued as one graph */
+    bool whole_graphs;                     /* fixed passes may be queued as one graph */
     uint64_t layer_bytes, head_bytes; /* of weights, about */
     float *host_logits;             /* [vocab] pinned, behind the results: a row that the engine draws from */
     void *host_scratch;             /* exl2__sample_scratch_bytes */
-    uint64_t row_ns[EXL2__CUDA_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
+    uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
     exl2__cuda_graphs graphs;
-    exl2__cuda_pace pace;
+    exl2__cuda_timing timing;
 } exl2__cuda_model;
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)
@@ -116,9 +116,9 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
-    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
+    exl2__cuda_slicing cut = exl2__cuda_layout_slicing(parts, count, &m->limits);
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l, &parts[i], cut, m->form.chunk_bytes, NULL, NULL);
+        exl2__cuda_layout_part(&l, &parts[i], cut, m->limits.chunk_bytes, NULL, NULL);
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
@@ -161,17 +161,17 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
     return EXL2_OK;
 }
 
-/* At least `bytes` at m->raw. What was there may still be read by kernels: they are waited for when it moves. */
-static exl2_result exl2__cuda_raw(exl2__cuda_model *m, uint64_t bytes)
+/* At least `bytes` at m->staging. What was there may still be read by kernels: they are waited for when it moves. */
+static exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t bytes)
 {
-    if (bytes <= m->raw_bytes) {
+    if (bytes <= m->staging_bytes) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_device_check(m->gpu, m->gpu->driver.stream_wait(m->gpu->stream), "packing weights"));
-    exl2__cuda_device_free(m->gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
-    m->raw_bytes = 0;
-    EXL2__TRY(exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_STAGING, &m->raw));
-    m->raw_bytes = bytes;
+    exl2__cuda_device_free(m->gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    m->staging_bytes = 0;
+    EXL2__TRY(exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_STAGING, &m->staging));
+    m->staging_bytes = bytes;
     return EXL2_OK;
 }
 
@@ -236,11 +236,11 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
     if (desc->dense) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__cuda_raw(m, scale_bytes + group_bytes));
-    EXL2__TRY(exl2__cuda_upload(m, m->raw, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
-    EXL2__TRY(exl2__cuda_upload(m, m->raw + scale_bytes, l->group_of, group_bytes));
-    exl2k_shuffle_args a = { .source = m->raw, .base = part->base, .chunks = part->chunks,
-                             .group_of = m->raw + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
+    EXL2__TRY(exl2__cuda_staging_reserve(m, scale_bytes + group_bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->staging, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
+    EXL2__TRY(exl2__cuda_upload(m, m->staging + scale_bytes, l->group_of, group_bytes));
+    exl2k_shuffle_args a = { .source = m->staging, .base = part->base, .chunks = part->chunks,
+                             .group_of = m->staging + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
     exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count, .threads = 32 };
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
 }
@@ -278,7 +278,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0;
-    exl2__cuda_cut cut = exl2__cuda_layout_cut(parts, count, &m->form);
+    exl2__cuda_slicing cut = exl2__cuda_layout_slicing(parts, count, &m->limits);
     void *memory;
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
@@ -289,7 +289,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices,
                                   .rest = cut.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l[i], &parts[i], cut, m->form.chunk_bytes, chunks, group_of);
+        exl2__cuda_layout_part(&l[i], &parts[i], cut, m->limits.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
         for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
@@ -390,10 +390,10 @@ static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to,
 
 /* The slab that begins at row `first`: as much as fits, but whole chunks of codes, or strips of a dense part, and at
    least one. */
-static void exl2__cuda_slab_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
+static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
 {
-    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_SLAB_BYTES / f->row_bytes, f->rows - first);
-    exl2__cuda_slab s = { .first = first, .chunk = first ? m->slab.chunk_end : 0 };
+    uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_STAGING_BYTES / f->row_bytes, f->rows - first);
+    exl2__cuda_staged s = { .first = first, .chunk = first ? m->staged.chunk_end : 0 };
     s.chunk_end = s.chunk;
     if (f->dense) {
         uint32_t strips = exl2__max32(fit / EXL2__CUDA_STRIP, 1);
@@ -403,16 +403,16 @@ static void exl2__cuda_slab_begin(exl2__cuda_model *m, const exl2__cuda_feed *f,
             s.end = ends[s.chunk_end++];
         } while (s.chunk_end < f->chunks && ends[s.chunk_end] - first <= fit);
     }
-    m->slab = s;
+    m->staged = s;
 }
 
 /* All rows of the slab are at `source`: into strips with them. */
-static exl2_result exl2__cuda_slab_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                         uint64_t source)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     const exl2k_part *part = &matrix->device.part[index];
-    const exl2__cuda_slab *s = &m->slab;
+    const exl2__cuda_staged *s = &m->staged;
     exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
                              .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first };
     if (f->dense) {
@@ -430,23 +430,23 @@ static exl2_result exl2__cuda_slab_pack(exl2__cuda_model *m, const exl2__cuda_ma
 }
 
 /* Rows of a part that is only multiplied: slab by slab; a slice may end one and begin the next. */
-static exl2_result exl2__cuda_feed_slabs(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
-    exl2__cuda_slab *s = &m->slab;
+    exl2__cuda_staged *s = &m->staged;
     uint32_t row = slice->row, end = slice->row + slice->rows;
     while (row < end) {
         if (row == 0 || row == s->end) {
-            exl2__cuda_slab_begin(m, f, m->ends[index], row);
-            EXL2__TRY(exl2__cuda_raw(m, (s->end - s->first) * f->row_bytes));
+            exl2__cuda_staged_begin(m, f, m->ends[index], row);
+            EXL2__TRY(exl2__cuda_staging_reserve(m, (s->end - s->first) * f->row_bytes));
         }
         uint32_t rows = exl2__min32(end, s->end) - row;
-        EXL2__TRY(exl2__cuda_feed_copy(m, m->raw + (row - s->first) * f->row_bytes, (row - slice->row) * f->row_bytes,
-                                       rows * f->row_bytes));
+        EXL2__TRY(exl2__cuda_feed_copy(m, m->staging + (row - s->first) * f->row_bytes,
+                                       (row - slice->row) * f->row_bytes, rows * f->row_bytes));
         row += rows;
         if (row == s->end) {
-            EXL2__TRY(exl2__cuda_slab_pack(m, matrix, index, m->raw));
+            EXL2__TRY(exl2__cuda_staged_pack(m, matrix, index, m->staging));
         }
     }
     return EXL2_OK;
@@ -461,8 +461,8 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
     if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
         return EXL2_OK;
     }
-    m->slab = (exl2__cuda_slab){ .end = f->rows };
-    return exl2__cuda_slab_pack(m, matrix, 0, matrix->table);
+    m->staged = (exl2__cuda_staged){ .end = f->rows };
+    return exl2__cuda_staged_pack(m, matrix, 0, matrix->table);
 }
 
 static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
@@ -470,7 +470,7 @@ static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_m
 {
     EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* exl2__cuda_stage */
     EXL2__TRY(matrix->table ? exl2__cuda_feed_table(m, matrix, slice)
-                            : exl2__cuda_feed_slabs(m, matrix, index, slice));
+                            : exl2__cuda_feed_staged(m, matrix, index, slice));
     return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
 }
 

@@ -1,6 +1,6 @@
 /* cuda_pace.h: what units take on the device, learnt from timestamps; how much of the queued time is still to come.
    takes: an open device whose context is current; guesses.
-   gives: exl2__cuda_pace with open, close; exl2__cuda_pace_begin, _end, _queued; exl2__cuda_pace_ns.
+   gives: exl2__cuda_timing with open, close; exl2__cuda_timing_begin, _end, _queued; exl2__cuda_timing_ns.
    owns:  events, until close.
 
    A slice is what one step queues: units one after the other, between two timestamps. Its time against the guess
@@ -10,24 +10,24 @@
 
 #include "cuda_device.h"
 
-#define EXL2__CUDA_SLICES 16u  /* under way; a further one is not timed */
-#define EXL2__CUDA_CLASSES 3u  /* of passes: 1 row, 2 to 8, more */
+#define EXL2__CUDA_SPANS 16u  /* under way; a further one is not timed */
+#define EXL2__CUDA_PASS_CLASSES 3u  /* of passes: 1 row, 2 to 8, more */
 
-typedef struct exl2__cuda_slice {
+typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;
-    uint64_t guess_ns; /* not corrected */
+    uint64_t estimate_ns; /* not corrected */
     uint32_t kind;
-} exl2__cuda_slice;
+} exl2__cuda_span;
 
-typedef struct exl2__cuda_pace {
-    exl2__cuda_slice slices[EXL2__CUDA_SLICES]; /* a ring */
+typedef struct exl2__cuda_timing {
+    exl2__cuda_span slices[EXL2__CUDA_SPANS]; /* a ring */
     uint32_t first, count;
-    float factor[EXL2__CUDA_CLASSES];           /* measured / guessed; 0: not measured yet */
-} exl2__cuda_pace;
+    float factor[EXL2__CUDA_PASS_CLASSES];           /* measured / guessed; 0: not measured yet */
+} exl2__cuda_timing;
 
-static void exl2__cuda_pace_close(exl2__cuda_device *d, exl2__cuda_pace *p)
+static void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
-    for (uint32_t i = 0; i < EXL2__CUDA_SLICES; i++) {
+    for (uint32_t i = 0; i < EXL2__CUDA_SPANS; i++) {
         if (p->slices[i].begin) {
             d->driver.event_free(p->slices[i].begin);
         }
@@ -35,13 +35,13 @@ static void exl2__cuda_pace_close(exl2__cuda_device *d, exl2__cuda_pace *p)
             d->driver.event_free(p->slices[i].end);
         }
     }
-    *p = (exl2__cuda_pace){ 0 };
+    *p = (exl2__cuda_timing){ 0 };
 }
 
-static exl2_result exl2__cuda_pace_open(exl2__cuda_device *d, exl2__cuda_pace *p)
+static exl2_result exl2__cuda_timing_open(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     int made = 0;
-    for (uint32_t i = 0; i < EXL2__CUDA_SLICES && made == 0; i++) {
+    for (uint32_t i = 0; i < EXL2__CUDA_SPANS && made == 0; i++) {
         made = d->driver.event_make(&p->slices[i].begin, EXL2__CUDA_EVENT_PLAIN);
         made = made == 0 ? d->driver.event_make(&p->slices[i].end, EXL2__CUDA_EVENT_PLAIN) : made;
     }
@@ -49,63 +49,63 @@ static exl2_result exl2__cuda_pace_open(exl2__cuda_device *d, exl2__cuda_pace *p
 }
 
 /* A guess, corrected by what was measured. */
-static inline uint64_t exl2__cuda_pace_ns(const exl2__cuda_pace *p, uint32_t kind, uint64_t guess_ns)
+static inline uint64_t exl2__cuda_timing_ns(const exl2__cuda_timing *p, uint32_t kind, uint64_t estimate_ns)
 {
-    return p->factor[kind] > 0 ? (uint64_t)((double)guess_ns * (double)p->factor[kind]) : guess_ns;
+    return p->factor[kind] > 0 ? (uint64_t)((double)estimate_ns * (double)p->factor[kind]) : estimate_ns;
 }
 
 /* Before a slice is queued. */
-static inline exl2_result exl2__cuda_pace_begin(exl2__cuda_device *d, exl2__cuda_pace *p)
+static inline exl2_result exl2__cuda_timing_begin(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
-    if (p->count == EXL2__CUDA_SLICES) {
+    if (p->count == EXL2__CUDA_SPANS) {
         return EXL2_OK;
     }
-    exl2__cuda_slice *s = &p->slices[(p->first + p->count) % EXL2__CUDA_SLICES];
+    exl2__cuda_span *s = &p->slices[(p->first + p->count) % EXL2__CUDA_SPANS];
     return exl2__cuda_device_check(d, d->driver.event_record(s->begin, d->stream), "taking a timestamp");
 }
 
 /* Behind it. */
-static inline exl2_result exl2__cuda_pace_end(exl2__cuda_device *d, exl2__cuda_pace *p, uint32_t kind,
-                                              uint64_t guess_ns)
+static inline exl2_result exl2__cuda_timing_end(exl2__cuda_device *d, exl2__cuda_timing *p, uint32_t kind,
+                                              uint64_t estimate_ns)
 {
-    if (p->count == EXL2__CUDA_SLICES) {
+    if (p->count == EXL2__CUDA_SPANS) {
         return EXL2_OK;
     }
-    exl2__cuda_slice *s = &p->slices[(p->first + p->count) % EXL2__CUDA_SLICES];
-    s->guess_ns = guess_ns;
+    exl2__cuda_span *s = &p->slices[(p->first + p->count) % EXL2__CUDA_SPANS];
+    s->estimate_ns = estimate_ns;
     s->kind = kind;
     p->count++;
     return exl2__cuda_device_check(d, d->driver.event_record(s->end, d->stream), "taking a timestamp");
 }
 
 /* A new figure counts a quarter, so that one preempted slice does not halve the speed that we believe in. */
-static inline void exl2__cuda_pace_learn(exl2__cuda_pace *p, const exl2__cuda_slice *s, float milliseconds)
+static inline void exl2__cuda_timing_learn(exl2__cuda_timing *p, const exl2__cuda_span *s, float milliseconds)
 {
-    float *known = &p->factor[s->kind], now = milliseconds * 1e6f / (float)exl2__max64(s->guess_ns, 1);
+    float *known = &p->factor[s->kind], now = milliseconds * 1e6f / (float)exl2__max64(s->estimate_ns, 1);
     *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
 }
 
 /* Expected time of slices that have not ended; learns from those that have. A failure is told by who queues or collects
    next: a slice that cannot be asked about is over, or a lost device would look busy for ever. */
-static inline uint64_t exl2__cuda_pace_queued(exl2__cuda_device *d, exl2__cuda_pace *p)
+static inline uint64_t exl2__cuda_timing_queued(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     uint64_t ns = 0;
     while (p->count) {
-        exl2__cuda_slice *s = &p->slices[p->first];
+        exl2__cuda_span *s = &p->slices[p->first];
         float milliseconds = 0;
         int state = d->driver.event_query(s->end);
         if (state == EXL2__CUDA_NOT_READY) {
             break;
         }
         if (state == 0 && d->driver.event_ms(&milliseconds, s->begin, s->end) == 0) {
-            exl2__cuda_pace_learn(p, s, milliseconds);
+            exl2__cuda_timing_learn(p, s, milliseconds);
         }
-        p->first = (p->first + 1) % EXL2__CUDA_SLICES;
+        p->first = (p->first + 1) % EXL2__CUDA_SPANS;
         p->count--;
     }
     for (uint32_t i = 0; i < p->count; i++) {
-        const exl2__cuda_slice *s = &p->slices[(p->first + i) % EXL2__CUDA_SLICES];
-        ns += exl2__cuda_pace_ns(p, s->kind, s->guess_ns);
+        const exl2__cuda_span *s = &p->slices[(p->first + i) % EXL2__CUDA_SPANS];
+        ns += exl2__cuda_timing_ns(p, s->kind, s->estimate_ns);
     }
     return ns;
 }

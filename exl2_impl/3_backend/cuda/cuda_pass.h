@@ -1,7 +1,8 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
-   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_fixed; exl2__cuda_run.
-   owns:  nothing. */
+   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured; exl2__cuda_row_group.
+   owns:  nothing.
+   next:  cuda_product.h */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
@@ -10,15 +11,15 @@
 /* ---- data ---- */
 
 /* Where the parts of a pass's data lie, in bytes from its start. The first three are known to graphs. */
-typedef struct exl2__cuda_places {
-    uint64_t steps, rows, samplings, tables, tiles, copies, lists;
-} exl2__cuda_places;
+typedef struct exl2__cuda_pass_offsets {
+    uint64_t groups, rows, samplings, tables, tiles, copies, lists;
+} exl2__cuda_pass_offsets;
 
-static exl2__cuda_places exl2__cuda_places_of(const exl2__cuda_pass *pass, const exl2__step *step, uint32_t groups,
-                                              uint32_t table_pitch)
+static exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
+                                                          uint32_t groups, uint32_t table_pitch)
 {
-    exl2__cuda_places at = { 0 };
-    uint32_t sampling_count = pass->fixed ? pass->row_count : step->logit_count;
+    exl2__cuda_pass_offsets at = { 0 };
+    uint32_t sampling_count = pass->captured ? pass->row_count : step->logit_count;
     at.rows = exl2__align_up(groups * sizeof(exl2k_pass), 16);
     at.samplings = exl2__align_up(at.rows + pass->row_count * sizeof(exl2k_row), 16);
     at.tables = exl2__align_up(at.samplings + sampling_count * sizeof(exl2k_sampling), 16);
@@ -46,7 +47,7 @@ static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *add
 /* Rows [first, *end) go through attention together: those of one sequence, by tiles; or (true) rows that are each the
    only one of their sequence, by the kernel of single rows. So a decoding sequence has the same bits whoever is beside
    it. */
-static bool exl2__cuda_run(const exl2__step *step, uint32_t first, uint32_t *end)
+static bool exl2__cuda_row_group(const exl2__step *step, uint32_t first, uint32_t *end)
 {
     uint32_t last = first, count = step->row_count;
     const exl2__step_row *rows = step->rows;
@@ -69,7 +70,7 @@ static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__ste
 {
     uint32_t group = m->plan->shape.heads / m->plan->shape.kv_heads, count = 0;
     for (uint32_t first = 0, end; first < step->row_count; first = end) {
-        if (exl2__cuda_run(step, first, &end)) {
+        if (exl2__cuda_row_group(step, first, &end)) {
             continue;
         }
         for (uint32_t pair = 0; pair < (end - first) * group; pair += EXL2K_TILE_PAIRS) {
@@ -112,7 +113,8 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
 }
 
 /* One row of logits with its lists, without its mask. */
-static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance, exl2k_sampling *draw)
+static bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance,
+                                     exl2k_sampling *sampling)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_DRAW) {
@@ -132,7 +134,7 @@ static bool exl2__cuda_pack_draw(exl2__cuda_packer *k, const exl2__logit_row *ro
             bias[i] = (exl2k_bias){ (exl2k_u32)from->token, from->add };
         }
     }
-    *draw = exl2__cuda_sample_draw(row, &lists, advance, row->left);
+    *sampling = exl2__cuda_sample_settings(row, &lists, advance, row->left);
     return true;
 }
 
@@ -143,7 +145,7 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 }
 
 /* Behind everything else, and uploaded later. */
-static bool exl2__cuda_place_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
+static bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
     uint64_t bytes = 0;
     m->pass.masks = k->device + k->used;
@@ -157,11 +159,11 @@ static bool exl2__cuda_place_masks(exl2__cuda_model *m, const exl2__cuda_packer 
 }
 
 /* All of the data, `at` its places. */
-static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_places *at,
+static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_pass_offsets *at,
                                 uint32_t table_pitch, uint32_t groups)
 {
     const exl2__step *step = m->step;
-    exl2k_pass *steps = (exl2k_pass *)(void *)(k->slot + at->steps);
+    exl2k_pass *passes = (exl2k_pass *)(void *)(k->slot + at->groups);
     exl2k_sampling *samplings = (exl2k_sampling *)(void *)(k->slot + at->samplings);
     uint32_t size = m->plan->logit_rows_max;
     k->used = at->lists;
@@ -169,9 +171,9 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
         return false;
     }
     for (uint32_t g = 0; g < groups; g++) {
-        steps[g] = (exl2k_pass){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
+        passes[g] = (exl2k_pass){ .row_count = step->row_count, .tile_count = m->pass.tile_count,
                                  .table_pitch = table_pitch, .tables = k->device + at->tables,
-                                 .tiles = k->device + at->tiles, .ticket = m->marks_queued + g,
+                                 .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
                                  .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
     exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
@@ -182,18 +184,18 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_draw(k, &step->logits[i], step->decodes, &samplings[i]);
+        good = exl2__cuda_pack_sampling(k, &step->logits[i], step->decodes, &samplings[i]);
     }
-    return good && exl2__cuda_place_masks(m, k, samplings);
+    return good && exl2__cuda_pack_masks(m, k, samplings);
 }
 
 /* What launches of a fixed pass of `rows` rows (1 or 8) are told; nothing of it is in the step. */
-static exl2__cuda_pass exl2__cuda_pass_fixed(const exl2__cuda_model *m, uint32_t rows)
+static exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
 {
     static const exl2__step none = { 0 };
-    exl2__cuda_pass pass = { .row_count = rows, .fixed = true, .singles = true };
-    exl2__cuda_places at = exl2__cuda_places_of(&pass, &none, 1, 0);
-    pass.steps = m->b.data + at.steps;
+    exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true };
+    exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(&pass, &none, 1, 0);
+    pass.groups = m->b.data + at.groups;
     pass.rows = m->b.data + at.rows;
     pass.samplings = m->b.data + at.samplings;
     return pass;
@@ -206,22 +208,22 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     uint32_t table_pitch = exl2__cuda_table_pitch(step), size = m->plan->logit_rows_max;
     uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
     exl2__cuda_pass *pass = &m->pass;
-    *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first = true, .singles = step->decodes,
-                               .many = step->row_count >= EXL2__CUDA_MANY_ROWS,
-                               .fixed = step->decodes && step->row_count <= EXL2__CUDA_FIXED_ROWS };
-    if (pass->fixed) {
-        pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_FIXED_ROWS;
+    *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
+                               .by_gemm = step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN,
+                               .captured = step->decodes && step->row_count <= EXL2__CUDA_GRAPH_ROWS };
+    if (pass->captured) {
+        pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS;
     }
-    pass->tile_count = pass->singles ? 0 : exl2__cuda_pack_tiles(m, step, NULL);
+    pass->tile_count = pass->decodes ? 0 : exl2__cuda_pack_tiles(m, step, NULL);
     for (uint32_t i = 0; i < step->row_count; i++) {
-        pass->longest = exl2__max32(pass->longest, step->rows[i].position + 1);
+        pass->longest_context = exl2__max32(pass->longest_context, step->rows[i].position + 1);
     }
-    exl2__cuda_places at = exl2__cuda_places_of(pass, step, groups, table_pitch);
-    pass->steps = m->b.data + at.steps;
+    exl2__cuda_pass_offsets at = exl2__cuda_pass_offsets_of(pass, step, groups, table_pitch);
+    pass->groups = m->b.data + at.groups;
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
     pass->copies = m->b.data + at.copies;
-    m->marks_collected = m->marks_queued; /* a pass that was dropped */
+    m->fences_collected = m->fences_queued; /* a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
     if (!exl2__cuda_pack_all(m, &k, &at, table_pitch, groups)) {

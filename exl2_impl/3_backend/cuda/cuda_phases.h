@@ -16,23 +16,23 @@
 
 static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later)
 {
-    return m->b.sums[(m->pass.now + later) % EXL2__CUDA_SUMS];
+    return m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS];
 }
 
 /* Of the norm before the one now; 0 when there is none. */
 static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
 {
-    return m->pass.first ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
+    return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
 /* r += x * matrix; then what the next norm's product will read. */
 static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch,
                                        const exl2__vector *next_norm, const exl2__matrix *next)
 {
-    if (m->pass.many) {
-        exl2k_gemm_args many = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
+    if (m->pass.by_gemm) {
+        exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
                                  .out_pitch = m->plan->shape.hidden };
-        return exl2__cuda_many(m, matrix, EXL2__CUDA_RESIDUAL, &many);
+        return exl2__cuda_gemm(m, matrix, EXL2__CUDA_RESIDUAL, &gemm);
     }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
@@ -41,8 +41,8 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
         .sums_out = exl2__cuda_sums(m, 1)
     };
     EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
-    m->pass.now = (m->pass.now + 1) % EXL2__CUDA_SUMS;
-    m->pass.first = false;
+    m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
+    m->pass.first_norm = false;
     return EXL2_OK;
 }
 
@@ -67,7 +67,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
     const exl2__layer *first = &m->plan->layers[0];
     (void)layer;
     (void)range;
-    exl2k_embed_args a = { .pass = m->pass.steps, .rows = m->pass.rows, .table = table->table,
+    exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .table = table->table,
                            .residual = m->b.residual, .out = m->b.x, .map = exl2__cuda_matrix_of(first->qkv)->map,
                            .weight = exl2__cuda_values(first->attn_norm), .sums = exl2__cuda_sums(m, 0),
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
@@ -75,7 +75,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
                            .slots = exl2__cuda_residual_ctas(m) };
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.many ? 1 : exl2__min32(parts, a.slots),
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.by_gemm ? 1 : exl2__min32(parts, a.slots),
                              .threads = EXL2K_EMBED_THREADS };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a);
 }
@@ -88,10 +88,10 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     if (exl2__cuda_matrix_of(layer->qkv)->split) {
         return exl2__cuda_split_qkv(m, layer, a);
     }
-    if (m->pass.many) {
-        exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
+    if (m->pass.by_gemm) {
+        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
-        return exl2__cuda_many(m, layer->qkv, EXL2__CUDA_STORE, &many);
+        return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
@@ -119,17 +119,17 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
-    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest),
+    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
     uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
     for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
-        if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes) {
+        if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes) {
             break;
         }
     }
     grid.shared_bytes = a.stages * stage;
     uint32_t shared = grid.shared_bytes + EXL2K_INBOX_BYTES(grid.x, a.dim);
-    if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->form.shared_bytes
+    if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes
         && exl2__cuda_device_launches_with(m->gpu)) {
         grid.cluster = grid.x;
         grid.shared_bytes = shared;
@@ -162,7 +162,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
-    exl2k_attend_args a = { .pass = m->pass.steps, .rows = m->pass.rows, .qkv = m->b.qkv,
+    exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv,
                             .rope = m->b.rope, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
@@ -170,12 +170,12 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .scale = s->attn_scale, .early = 1 };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
-    if (m->pass.singles) {
+    if (m->pass.decodes) {
         return exl2__cuda_decode(m, a, 0, m->pass.row_count);
     }
     EXL2__TRY(m->pass.tile_count ? exl2__cuda_prefill(m, &a) : EXL2_OK);
     for (uint32_t first = 0, end; first < m->pass.row_count; first = end) {
-        if (exl2__cuda_run(m->step, first, &end)) {
+        if (exl2__cuda_row_group(m->step, first, &end)) {
             EXL2__TRY(exl2__cuda_decode(m, a, first, end));
         }
     }
@@ -197,11 +197,11 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
     if (exl2__cuda_matrix_of(layer->gate_up)->split) {
         return exl2__cuda_split_gate_up(m, layer, a);
     }
-    if (m->pass.many) {
-        exl2k_gemm_args many = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
+    if (m->pass.by_gemm) {
+        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
-        return exl2__cuda_many_act(m, layer->gate_up, &many);
+        return exl2__cuda_gemm_act(m, layer->gate_up, &gemm);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
@@ -215,15 +215,15 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
 }
 
 /* The step that says how many rows of logits the group has. */
-static inline uint64_t exl2__cuda_group_step(const exl2__cuda_model *m, const exl2__range *range)
+static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const exl2__range *range)
 {
-    return m->pass.steps + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_pass);
+    return m->pass.groups + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_pass);
 }
 
 /* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
 static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
-    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_step(m, range) + offsetof(exl2k_pass, logit_count),
+    exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_pass(m, range) + offsetof(exl2k_pass, logit_count),
                             .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling), .x = m->b.x,
                             .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
                             .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
@@ -239,15 +239,15 @@ static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *
 /* Where every row has logits, the last residual product has left what the head reads. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    uint64_t step = exl2__cuda_group_step(m, range);
+    uint64_t pass = exl2__cuda_group_pass(m, range);
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride };
-    if (m->pass.many) {
-        exl2k_norm_args norm = { .rows_at = step + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
+    if (m->pass.by_gemm) {
+        exl2k_norm_args norm = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
                                  .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
         EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
         a.x = m->b.head_x;
-    } else if (m->pass.singles) {
+    } else if (m->pass.decodes) {
         a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
         a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
         a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);
@@ -260,7 +260,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
 static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
-    exl2k_sample_args a = { .pass = exl2__cuda_group_step(m, range), .rows = m->pass.rows,
+    exl2k_sample_args a = { .pass = exl2__cuda_group_pass(m, range), .rows = m->pass.rows,
                             .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling),
                             .logits = m->b.logits,
                             .adjusted = m->b.adjusted, .keys = m->b.keys, .sums = m->b.key_sums,

@@ -29,7 +29,7 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
     m->head_bytes = (uint64_t)(bytes * (double)head);
     uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
-    m->whole = exl2__cuda_read_ns(m, m->weights.used) < EXL2__CUDA_WHOLE_NS;
+    m->whole_graphs = exl2__cuda_read_ns(m, m->weights.used) < EXL2__CUDA_WHOLE_NS;
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
 }
 
@@ -44,8 +44,8 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
     return exl2__cuda_host_logits_at(p) + p->shape.vocab * sizeof(float);
 }
 
-/* As exl2__backend.host_bytes: records of matrices and norms; the pinned ring; and what making a matrix needs, or pinned
-   results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs most
+/* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
+   pinned results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs most
    may be made before the last one, and units of several layers have fewer graphs; together less than 1 MiB. Kernels are
    compiled and loaded before any of this is allocated, and their memory is not part of it. */
 static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
@@ -72,11 +72,11 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     exl2__cuda_arena dry = { 0 };
     void *results;
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
-    exl2__cuda_device_free(gpu, m->raw, m->raw_bytes, EXL2_MEM_STAGING);
-    m->raw = m->raw_bytes = 0;
-    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &dry);
-    EXL2__TRY(exl2__cuda_arena_open(gpu, &m->rest, dry.used, EXL2_MEM_KV));
-    exl2__cuda_buffers_lay(&m->b, p, gpu->sm_count, &m->rest);
+    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    m->staging = m->staging_bytes = 0;
+    exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &dry);
+    EXL2__TRY(exl2__cuda_arena_open(gpu, &m->pass_memory, dry.used, EXL2_MEM_KV));
+    exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
     if (m->b.data_bytes > m->ring.slot_bytes) {
         exl2__cuda_ring_close(gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(gpu, &m->ring, EXL2__CUDA_SLOTS, m->b.data_bytes, gpu->stream));
@@ -88,15 +88,15 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     memset(results, 0, (size_t)m->results_bytes);
     /* Who waits in the driver must sleep there; that an event can be waited for so costs interrupts. */
     unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
-    for (uint32_t i = 0; i < EXL2__COUNT(m->b.marks); i++) {
-        int made = gpu->driver.event_make(&m->b.marks[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
+    for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
+        int made = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
         EXL2__TRY(exl2__cuda_device_check(gpu, made, "making an event"));
     }
-    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.clear, 0, (size_t)m->b.clear_bytes, gpu->stream),
+    EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing its buffers"));
     EXL2__TRY(exl2__cuda_make_rope(m, p));
     exl2__cuda_prepare_units(m);
-    EXL2__TRY(exl2__cuda_pace_open(gpu, &m->pace));
+    EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     return exl2__cuda_graphs_open(m);
 }
 

@@ -36,17 +36,17 @@ static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, u
 
 /* Between two timestamps; *bytes_s: of the shortest of all runs. */
 static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies,
-                                         exl2__cuda_event *const marks[2], uint64_t *bytes_s)
+                                         exl2__cuda_event *const events[2], uint64_t *bytes_s)
 {
     *bytes_s = 0;
     for (uint32_t i = 0; i < EXL2__CUDA_PROBE_RUNS; i++) {
         float milliseconds = 0;
-        int result = d->driver.event_record(marks[0], d->stream);
+        int result = d->driver.event_record(events[0], d->stream);
         EXL2__TRY(exl2__cuda_device_check(d, result, "taking a timestamp"));
         EXL2__TRY(exl2__cuda_probe_once(d, block, bytes, copies));
-        result = d->driver.event_record(marks[1], d->stream);
-        result = result == 0 ? d->driver.event_wait(marks[1]) : result;
-        result = result == 0 ? d->driver.event_ms(&milliseconds, marks[0], marks[1]) : result;
+        result = d->driver.event_record(events[1], d->stream);
+        result = result == 0 ? d->driver.event_wait(events[1]) : result;
+        result = result == 0 ? d->driver.event_ms(&milliseconds, events[0], events[1]) : result;
         EXL2__TRY(exl2__cuda_device_check(d, result, "probing its memory"));
         if (milliseconds > 0) {
             *bytes_s = exl2__max64(*bytes_s, (uint64_t)((double)bytes * 1e3 / (double)milliseconds));
@@ -56,27 +56,27 @@ static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, u
 }
 
 static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, uint64_t bytes,
-                                          exl2__cuda_event *const marks[2], exl2_device_speed *out)
+                                          exl2__cuda_event *const events[2], exl2_device_speed *out)
 {
     int filled = d->driver.fill8(block, 0x5A, (size_t)bytes, d->stream);
     EXL2__TRY(exl2__cuda_device_check(d, filled, "filling memory to probe it"));
-    EXL2__TRY(exl2__cuda_probe_runs(d, block, bytes, false, marks, &out->read_bytes_s));
-    return exl2__cuda_probe_runs(d, block, bytes, true, marks, &out->copy_bytes_s);
+    EXL2__TRY(exl2__cuda_probe_runs(d, block, bytes, false, events, &out->read_bytes_s));
+    return exl2__cuda_probe_runs(d, block, bytes, true, events, &out->copy_bytes_s);
 }
 
 /* With the context current. */
-static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *marks[2], exl2_device_speed *out)
+static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *events[2], exl2_device_speed *out)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
     uint64_t block, bytes = exl2__cuda_probe_bytes(d);
     wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_probe_read)] = true;
     EXL2__TRY(exl2__cuda_device_kernels(d, wanted));
     for (uint32_t i = 0; i < 2; i++) {
-        int made = d->driver.event_make(&marks[i], EXL2__CUDA_EVENT_PLAIN);
+        int made = d->driver.event_make(&events[i], EXL2__CUDA_EVENT_PLAIN);
         EXL2__TRY(exl2__cuda_device_check(d, made, "making an event"));
     }
     EXL2__TRY(exl2__cuda_device_alloc(d, bytes, EXL2_MEM_SCRATCH, &block));
-    exl2_result r = exl2__cuda_probe_block(d, block, bytes, marks, out);
+    exl2_result r = exl2__cuda_probe_block(d, block, bytes, events, out);
     if (r < 0) {
         d->driver.stream_wait(d->stream); /* kernels may be at the block still */
     }
@@ -87,12 +87,12 @@ static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *
 /* As exl2_device_probe. */
 static exl2_result exl2__cuda_probe(exl2__cuda_device *d, exl2_device_speed *out)
 {
-    exl2__cuda_event *marks[2] = { NULL, NULL };
+    exl2__cuda_event *events[2] = { NULL, NULL };
     EXL2__TRY(exl2__cuda_device_enter(d));
-    exl2_result r = exl2__cuda_probe_all(d, marks, out);
+    exl2_result r = exl2__cuda_probe_all(d, events, out);
     for (uint32_t i = 0; i < 2; i++) {
-        if (marks[i]) {
-            d->driver.event_free(marks[i]);
+        if (events[i]) {
+            d->driver.event_free(events[i]);
         }
     }
     exl2__cuda_device_leave(d);

@@ -24,7 +24,7 @@ typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
-static inline void exl2__cuda_move(exl2k_u64 *address, uint64_t bytes)
+static inline void exl2__cuda_advance(exl2k_u64 *address, uint64_t bytes)
 {
     *address += *address ? bytes : 0;
 }
@@ -40,32 +40,32 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
 {
     uint64_t slots = exl2__cuda_slots(rows);
     bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
-    exl2__cuda_move(&a->x, (uint64_t)rows * a->x_pitch * 2);
-    exl2__cuda_move(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
-    exl2__cuda_move(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
-    exl2__cuda_move(&a->sums_now, slots);
-    exl2__cuda_move(&a->sums_before, slots);
-    exl2__cuda_move(&a->sums_out, slots);
+    exl2__cuda_advance(&a->x, (uint64_t)rows * a->x_pitch * 2);
+    exl2__cuda_advance(&a->out, (uint64_t)rows * a->out_pitch * (half ? 2 : 4));
+    exl2__cuda_advance(&a->residual, (uint64_t)rows * a->residual_pitch * 4);
+    exl2__cuda_advance(&a->sums_now, slots);
+    exl2__cuda_advance(&a->sums_before, slots);
+    exl2__cuda_advance(&a->sums_out, slots);
 }
 
 static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
 {
     return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
-                      m->gpu->info.name, m->form.shared_bytes);
+                      m->gpu->info.name, m->limits.shared_bytes);
 }
 
 /* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
 static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 {
-    return m->pass.fixed ? m->pass.steps + offsetof(exl2k_pass, row_count) : 0;
+    return m->pass.captured ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
 /* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. Where
    a third of the SMs can be left to the next kernel, which begins there, without a longer way for any CTA, it is. */
 static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
 {
-    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->form.ctas));
-    return 3 * few <= 2 * m->form.ctas ? few : exl2__min32(m->form.ctas, strips);
+    uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->limits.ctas));
+    return 3 * few <= 2 * m->limits.ctas ? few : exl2__min32(m->limits.ctas, strips);
 }
 
 /* Of a product whose results are added to the residual; as many sums of squares a row has. */
@@ -89,7 +89,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     for (uint32_t done = 0; done < rows; done += a->rows) {
         a->rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a->rows == 1 ? 1 : 8;
-        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->form.shared_bytes);
+        uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
@@ -104,7 +104,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 /* ---- products of many rows ---- */
 
 /* `a` holds x and out (gemm_args.h); the rest is filled in. */
-static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args *a)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
@@ -114,7 +114,7 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
                                                                                     : EXL2K_GEMM_STORE;
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
-    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->form.shared_bytes);
+    exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
     if (plan.rows == 0) {
         return exl2__cuda_too_few_shared(m);
     }
@@ -124,15 +124,15 @@ static exl2_result exl2__cuda_many(exl2__cuda_model *m, const exl2__matrix *matr
 
 /* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
    a row fits into shared memory; scattered columns cost a third of the product. */
-static exl2_result exl2__cuda_many_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
+static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
     exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
                                     .pitch = a->out_pitch };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
-    bool apart = a->map && grid.shared_bytes <= m->form.shared_bytes && order.columns % 8 == 0;
+    bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;
     a->map = apart ? 0 : a->map;
-    EXL2__TRY(exl2__cuda_many(m, matrix, EXL2__CUDA_ACT, a));
+    EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a));
     return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
 }
 
@@ -152,7 +152,7 @@ static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint3
 
 static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
 {
-    exl2k_norm_args a = { .rows_at = m->pass.steps + offsetof(exl2k_pass, row_count), .out = m->b.x };
+    exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
 }
 

@@ -4,7 +4,7 @@
           of the backend.
    owns:  nothing.
 
-   A mark is the end of a sampling, or of a pass without: its event and its part of the results are those of its
+   A fence is the end of a sampling, or of a pass without: its event and its part of the results are those of its
    number's lowest bits. Three may be under way: the pass that is waited for, and two repetitions. */
 #ifndef EXL2__CUDA_QUEUE_H
 #define EXL2__CUDA_QUEUE_H
@@ -14,7 +14,7 @@
 #define EXL2__CUDA_UNIT_NS 250000u   /* about what a range of layers takes */
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes go unit by unit: a display driver resets what seems to hang */
 #define EXL2__CUDA_PAIR_NS 4000000u  /* longer passes are waited for one by one */
-#define EXL2__CUDA_DOZE_NS 20000u    /* a sleep, at least */
+#define EXL2__CUDA_SLEEP_NS_MIN 20000u    /* a sleep, at least */
 
 /* ---- guesses ---- */
 
@@ -24,19 +24,19 @@ static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t by
     return bytes * 2000 / exl2__max32(m->gpu->memory_mbps, 1000) + 1;
 }
 
-static uint64_t exl2__cuda_guess_ns(const exl2__cuda_model *m, uint32_t unit)
+static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
     uint32_t units = exl2__cuda_layer_units(m), rows = m->step->row_count;
     if (unit >= units) {
         return exl2__cuda_read_ns(m, m->head_bytes) * exl2__div_up(exl2__max32(m->step->logit_count, 1), 8);
     }
-    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.fixed ? m->layers_per_unit : 1);
+    uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.captured ? m->layers_per_unit : 1);
     return ns + ns * rows / 64;
 }
 
-static inline uint32_t exl2__cuda_class(const exl2__cuda_model *m)
+static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 {
-    return m->step->row_count <= 1 ? 0 : m->step->row_count <= EXL2__CUDA_FIXED_ROWS ? 1 : 2;
+    return m->step->row_count <= 1 ? 0 : m->step->row_count <= EXL2__CUDA_GRAPH_ROWS ? 1 : 2;
 }
 
 static uint32_t exl2__cuda_units(const exl2__device *device)
@@ -47,25 +47,26 @@ static uint32_t exl2__cuda_units(const exl2__device *device)
 static uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
-    return exl2__cuda_pace_ns(&m->pace, exl2__cuda_class(m), exl2__cuda_guess_ns(m, unit));
+    return exl2__cuda_timing_ns(&m->timing, exl2__cuda_pass_class(m), exl2__cuda_estimate_ns(m, unit));
 }
 
 /* Fewer than 8 rows take as long as 8. */
 static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
-    uint64_t layer_ns = exl2__cuda_pace_ns(&m->pace, EXL2__CUDA_CLASSES - 1, exl2__cuda_read_ns(m, m->layer_bytes));
+    uint64_t estimate_ns = exl2__cuda_read_ns(m, m->layer_bytes);
+    uint64_t layer_ns = exl2__cuda_timing_ns(&m->timing, EXL2__CUDA_PASS_CLASSES - 1, estimate_ns);
     uint64_t rows = ns > layer_ns ? (ns - layer_ns) * 64 / layer_ns : 0;
-    return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_FIXED_ROWS), m->plan->rows_max);
+    return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_GRAPH_ROWS), m->plan->rows_max);
 }
 
 static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    if (m->pace.count == 0 || exl2__cuda_device_enter(m->gpu) < 0) {
+    if (m->timing.count == 0 || exl2__cuda_device_enter(m->gpu) < 0) {
         return 0;
     }
-    uint64_t ns = exl2__cuda_pace_queued(m->gpu, &m->pace);
+    uint64_t ns = exl2__cuda_timing_queued(m->gpu, &m->timing);
     exl2__cuda_device_leave(m->gpu);
     return ns;
 }
@@ -73,10 +74,10 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* ---- queueing ---- */
 
 /* The work that was queued ends a sampling, or a pass. */
-static exl2_result exl2__cuda_mark(exl2__cuda_model *m)
+static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
-    int marked = m->gpu->driver.event_record(m->b.marks[m->marks_queued % EXL2K_RESULT_SETS], m->gpu->stream);
-    m->marks_queued++;
+    int marked = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
+    m->fences_queued++;
     exl2__cuda_device_flush(m->gpu);
     return exl2__cuda_device_check(m->gpu, marked, "marking results");
 }
@@ -88,24 +89,24 @@ static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, u
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
     }
     if (m->step->row_count) {
-        EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
+        EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
     }
     if (end < last) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
-    return exl2__cuda_mark(m);
+    return exl2__cuda_queue_fence(m);
 }
 
 static exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    uint64_t guess_ns = 0;
+    uint64_t estimate_ns = 0;
     for (uint32_t unit = begin; unit < end; unit++) {
-        guess_ns += exl2__cuda_guess_ns(m, unit);
+        estimate_ns += exl2__cuda_estimate_ns(m, unit);
     }
-    EXL2__TRY(exl2__cuda_pace_begin(m->gpu, &m->pace));
+    EXL2__TRY(exl2__cuda_timing_begin(m->gpu, &m->timing));
     EXL2__TRY(exl2__cuda_queue_units(m, begin, end));
-    return exl2__cuda_pace_end(m->gpu, &m->pace, exl2__cuda_class(m), guess_ns);
+    return exl2__cuda_timing_end(m->gpu, &m->timing, exl2__cuda_pass_class(m), estimate_ns);
 }
 
 static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
@@ -121,13 +122,13 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
 static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + !m->step->masked;
-    m->pass.longest++;
-    EXL2__TRY(m->pass.fixed ? exl2__cuda_queue_fixed(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
+    m->pass.longest_context++;
+    EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
     if (m->step->masked) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
-    return exl2__cuda_mark(m);
+    return exl2__cuda_queue_fence(m);
 }
 
 static exl2_result exl2__cuda_repeat(exl2__device *device)
@@ -143,23 +144,23 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
 static uint32_t exl2__cuda_ahead(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
-    uint64_t row_ns = m->row_ns[exl2__cuda_class(m)];
-    return m->pass.fixed && !m->step->masked && row_ns > 0 && row_ns < EXL2__CUDA_PAIR_NS ? 2 : 1;
+    uint64_t row_ns = m->row_ns[exl2__cuda_pass_class(m)];
+    return m->pass.captured && !m->step->masked && row_ns > 0 && row_ns < EXL2__CUDA_PAIR_NS ? 2 : 1;
 }
 
 /* ---- results ---- */
 
-static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, uint32_t mark)
+static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, uint32_t fence)
 {
-    return m->b.results + mark % EXL2K_RESULT_SETS * m->plan->logit_rows_max;
+    return m->b.results + fence % EXL2K_RESULT_SETS * m->plan->logit_rows_max;
 }
 
-/* Every row's stamp, which the device writes last, is that of the mark. */
-static bool exl2__cuda_stamped(const exl2__cuda_model *m, uint32_t mark, uint32_t count)
+/* Every row's stamp, which the device writes last, is that of the fence. */
+static bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
-    const exl2k_result *results = exl2__cuda_results(m, mark);
+    const exl2k_result *results = exl2__cuda_results(m, fence);
     for (uint32_t i = 0; i < count; i++) {
-        if (exl2__atomic_load64((const uint64_t *)(const void *)&results[i].stamp) >> 32 != mark + 1) {
+        if (exl2__atomic_load64((const uint64_t *)(const void *)&results[i].stamp) >> 32 != fence + 1) {
             return false;
         }
     }
@@ -167,15 +168,16 @@ static bool exl2__cuda_stamped(const exl2__cuda_model *m, uint32_t mark, uint32_
 }
 
 /* What the driver says of a pass; asking costs about a microsecond. */
-static inline int exl2__cuda_state(const exl2__cuda_model *m, uint32_t mark)
+static inline int exl2__cuda_fence_query(const exl2__cuda_model *m, uint32_t fence)
 {
-    return m->gpu->driver.event_query(m->b.marks[mark % EXL2K_RESULT_SETS]);
+    return m->gpu->driver.event_query(m->b.fences[fence % EXL2K_RESULT_SETS]);
 }
 
 /* All results are there; of a pass without: it is over. */
-static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t mark, uint32_t count)
+static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
-    return count > 0 ? exl2__cuda_stamped(m, mark, count) : exl2__cuda_state(m, mark) != EXL2__CUDA_NOT_READY;
+    return count > 0 ? exl2__cuda_results_arrived(m, fence, count)
+                     : exl2__cuda_fence_query(m, fence) != EXL2__CUDA_NOT_READY;
 }
 
 /* Sleeps between looks at the stamps, rather than in the driver, whose own waiting costs a thread. A sleep costs some
@@ -183,20 +185,20 @@ static bool exl2__cuda_over(const exl2__cuda_model *m, uint32_t mark, uint32_t c
    each time, until it was too short; then a little longer, as it may have been the host that was late. The pass behind
    is queued already, so being late costs little; with two behind it the first of them is waited for, too. Passes of
    many rows take what their rows took last time, or not: half of that, then small parts of the time so far. */
-static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count)
+static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
 {
-    uint32_t kind = exl2__cuda_class(m), sleeps = 0, pair = m->marks_queued - m->marks_collected > 2;
-    uint32_t mark = m->marks_collected + pair;
-    bool many = kind + 1 == EXL2__CUDA_CLASSES;
+    uint32_t kind = exl2__cuda_pass_class(m), sleeps = 0, pair = m->fences_queued - m->fences_collected > 2;
+    uint32_t fence = m->fences_collected + pair;
+    bool many = kind + 1 == EXL2__CUDA_PASS_CLASSES;
     uint64_t *row_ns = &m->row_ns[kind], rows = many ? m->step->row_count : 1 + pair;
     uint64_t begin_ns = exl2__platform_ns(), waited_ns = 0;
-    while (!exl2__cuda_over(m, mark, count)) {
+    while (!exl2__cuda_fence_passed(m, fence, count)) {
         bool silent = sleeps > 1 && waited_ns > 2 * rows * *row_ns + 1000000; /* a lost device stamps nothing */
-        if (silent && exl2__cuda_state(m, mark) != EXL2__CUDA_NOT_READY) {
+        if (silent && exl2__cuda_fence_query(m, fence) != EXL2__CUDA_NOT_READY) {
             break;
         }
         uint64_t ns = sleeps ? waited_ns / (many ? 32 : 16) : *row_ns * rows / (many ? 2 : 1);
-        exl2__platform_doze((uint32_t)(exl2__min64(exl2__max64(ns, EXL2__CUDA_DOZE_NS), 500000000u) / 1000));
+        exl2__platform_doze((uint32_t)(exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), 500000000u) / 1000));
         waited_ns = exl2__platform_ns() - begin_ns;
         sleeps++;
     }
@@ -211,31 +213,31 @@ static void exl2__cuda_doze(exl2__cuda_model *m, uint32_t count)
 
 static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
 {
-    uint32_t mark = m->marks_collected;
+    uint32_t fence = m->fences_collected;
     if (EXL2__PLATFORM_DOZES) {
-        exl2__cuda_doze(m, count);
+        exl2__cuda_back_off(m, count);
     }
-    if (count > 0 && exl2__cuda_stamped(m, mark, count)) {
+    if (count > 0 && exl2__cuda_results_arrived(m, fence, count)) {
         return EXL2_OK;
     }
-    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.marks[mark % EXL2K_RESULT_SETS]),
+    return exl2__cuda_device_check(m->gpu, m->gpu->driver.event_wait(m->b.fences[fence % EXL2K_RESULT_SETS]),
                                    "running a pass");
 }
 
 /* OK or PENDING. */
-static exl2_result exl2__cuda_ended(exl2__cuda_model *m)
+static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m)
 {
-    return exl2__cuda_device_check(m->gpu, exl2__cuda_state(m, m->marks_collected), "running a pass");
+    return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
 }
 
 static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
                                       exl2__logit_result *results)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    const exl2k_result *from = exl2__cuda_results(m, m->marks_collected);
+    const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
     (void)logit0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_ended(m);
+    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_fence_check(m);
     exl2__cuda_device_leave(m->gpu);
     if (r != EXL2_OK) {
         return r;
@@ -243,7 +245,7 @@ static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uin
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_sample_result(&from[i], &results[i]);
     }
-    m->marks_collected++;
+    m->fences_collected++;
     return EXL2_OK;
 }
 
@@ -264,7 +266,7 @@ static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, flo
     return r;
 }
 
-static exl2_result exl2__cuda_row_draw(exl2__device *device, float *logits, const exl2__logit_row *row,
+static exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
                                        exl2__logit_result *result)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);

@@ -1,7 +1,8 @@
 /* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
    takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
-   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_can, exl2__cuda_sample_draw, exl2__cuda_sample_result.
-   owns:  nothing. */
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_supports, exl2__cuda_sample_settings, exl2__cuda_sample_result.
+   owns:  nothing.
+   next:  cuda_device.h */
 #ifndef EXL2__CUDA_SAMPLE_H
 #define EXL2__CUDA_SAMPLE_H
 
@@ -22,15 +23,15 @@ static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
 }
 
 /* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
-static bool exl2__cuda_sample_can(const exl2__sampling *s)
+static bool exl2__cuda_sample_supports(const exl2__sampling *s)
 {
     return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
 /* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
    most `left` tokens. */
-static exl2k_sampling exl2__cuda_sample_draw(const exl2__logit_row *row, const exl2__cuda_lists *lists, bool advance,
-                                         uint32_t left)
+static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, const exl2__cuda_lists *lists,
+                                                 bool advance, uint32_t left)
 {
     exl2k_sampling d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                      .penalty_inverse = 1, .left = left, .least_weight = 1 };

@@ -46,7 +46,7 @@ static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix
 static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vector *norm, const exl2__matrix *matrix,
                                           exl2k_gemv_args *a)
 {
-    if (!m->pass.many) {
+    if (!m->pass.by_gemm) {
         return EXL2_OK;
     }
     a->sums_now = a->sums_before = 0;
