@@ -71,8 +71,8 @@ static inline void gpu_read(uint64_t from, void *to, size_t bytes)
 static inline void gpu_write(uint64_t to, const void *from, size_t bytes)
 {
     gpu_need(exl2__cuda_device_enter(&gpu));
-    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.copy_up(to, from, bytes, gpu.stream), "copying to it"));
-    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "copying to it"));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.copy_up(to, from, bytes, gpu.stream), "copying"));
+    gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "copying"));
     exl2__cuda_device_leave(&gpu);
 }
 

@@ -81,14 +81,14 @@ static void test_without(void)
     exl2__platform_unload(real);
     machine_make();
     fake.driver_version = 11080;
-    check_without("the NVIDIA driver is too old: it is of CUDA 11.8, at least 12.0 is needed", EXL2_ERR_NO_DEVICE);
+    check_without("the NVIDIA driver is too old: it supports CUDA 11.8, at least 12.0 is needed", EXL2_ERR_NO_DEVICE);
     machine_make();
     fake.device_count = 0;
-    check_without("no CUDA device: the driver (CUDA 13.0) finds none", EXL2_ERR_NO_DEVICE);
+    check_without("no CUDA device: the driver (CUDA 13.0) lists none", EXL2_ERR_NO_DEVICE);
     machine_make();
     fake.devices[0].arch_major = 7;
     fake.devices[0].arch_minor = 0;
-    check_without("GPU FakeForce 4090 does not serve: its compute capability is 7.0, at least 7.5 is needed",
+    check_without("GPU FakeForce 4090 cannot be used: its compute capability is 7.0, at least 7.5 is needed",
                   EXL2_ERR_NO_DEVICE);
     machine_make();
     machine.compiler = false;
@@ -97,7 +97,7 @@ static void test_without(void)
     machine_make();
     fake.arch_count = 1;
     fake.archs[0] = 100;
-    check_without("this NVRTC has no architecture from 75 to 89", EXL2_ERR_COMPILE);
+    check_without("this NVRTC supports no architecture from 75 to 89", EXL2_ERR_COMPILE);
     machine_make();
     fake.fail_at = 1; /* cuDriverGetVersion or cuInit: a driver that does not start */
     fake.fail_code = 999;
@@ -230,7 +230,7 @@ static void test_prebuilt(void)
     }
     machine_make();
     CHECK_INT(build(odd, 1), EXL2_ERR_UNSUPPORTED);
-    CHECK_TEXT(open_error.text, "this NVRTC (13.0) makes no machine code for 8.7");
+    CHECK_TEXT(open_error.text, "this NVRTC (13.0) generates no machine code for compute capability 8.7");
     CHECK_INT(build(archs, 0), EXL2_ERR_ARG);
     machine.compiler = false;
     CHECK_INT(build(archs, 4), EXL2_ERR_NO_COMPILER);

@@ -401,7 +401,8 @@ static void test_old_driver(void)
     exl2_engine *e = cuda_open();
     CHECK_INT(cuda_load(e, &model), EXL2_ERR_COMPILE);
     exl2_last_error(e, &error);
-    CHECK(strstr(error.text, "the driver is of CUDA 12.8, older than the kernel compiler 13.0: update the driver"));
+    CHECK(strstr(error.text,
+                 "the driver supports CUDA 12.8, but the kernel compiler is NVRTC 13.0: update the driver"));
     CHECK_INT(error.native, EXL2__CUDA_UNSUPPORTED_PTX);
     fake.driver_version = 13000; /* asked at every load: an update would need a new process anyway */
     exl2_close(e);

@@ -71,7 +71,7 @@ static void test_memory(void)
     CHECK_INT(fake.calls, calls); /* the cap stands before the driver */
     CHECK_INT(b, 0);
     CHECK_TEXT(rig.files.c.error.text,
-               "524289 bytes more would pass device_bytes_max (1048576, of which 524288 are in use)");
+               "524289 bytes of GPU memory would exceed device_bytes_max (1048576 bytes, 524288 in use)");
     CHECK_INT(exl2__cuda_device_alloc(&d, 1 << 19, EXL2_MEM_KV, &b), EXL2_OK);
     exl2__cuda_device_free(&d, a, 1 << 19, EXL2_MEM_KV);
     CHECK_INT(d.bytes, 1 << 19);
@@ -81,7 +81,7 @@ static void test_memory(void)
     d.bytes_max = 0;
     CHECK_INT(exl2__cuda_device_alloc(&d, (uint64_t)2 << 30, EXL2_MEM_KV, &b), EXL2_ERR_DEVICE_MEMORY);
     CHECK_TEXT(rig.files.c.error.text,
-               "GPU FakeForce 4090 has no 2147483648 bytes of memory left; 0 are in use by this engine");
+               "GPU FakeForce 4090 could not allocate 2147483648 bytes; this engine uses 0 bytes of its memory");
     exl2__cuda_device_leave(&d);
     exl2__cuda_device_close(&d);
     rig_end();
@@ -150,7 +150,7 @@ static void test_hooks(void)
     CHECK_INT(exl2__cuda_device_alloc(&d, 1000, EXL2_MEM_WEIGHTS, &a), EXL2_OK);
     CHECK_INT(h.bytes, 1000);
     CHECK_INT(exl2__cuda_device_alloc(&d, 1000, EXL2_MEM_WEIGHTS, &b), EXL2_ERR_DEVICE_MEMORY);
-    CHECK_TEXT(rig.files.c.error.text, "the host's device allocator refused 1000 bytes");
+    CHECK_TEXT(rig.files.c.error.text, "the application's device allocator returned no memory for 1000 bytes");
     CHECK_INT(d.bytes, 1000);
     exl2__cuda_device_free(&d, a, 1000, EXL2_MEM_WEIGHTS);
     CHECK_INT(h.bytes, 0);
@@ -378,7 +378,7 @@ static void test_lost(void)
     fake_one_args fill = { 0, 0, 0 };
     CHECK_INT(exl2__cuda_device_launch(&d, EXL2__KERNEL_exl2k_one, grid_of(0, false), &fill), EXL2_ERR_DEVICE_LOST);
     CHECK_TEXT(rig.files.c.error.text, "GPU FakeForce 4090 was lost while exl2k_one (CUDA_ERROR_700): close the "
-                                       "engine; only a new process may be able to use the GPU again");
+                                       "engine; the GPU may be usable again only in a new process");
     CHECK_INT(rig.files.c.error.native, 700);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_ERR_DEVICE_LOST);
     exl2__cuda_device_leave(&d);

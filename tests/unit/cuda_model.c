@@ -1,7 +1,8 @@
 /* cuda_model.c: weights on their way to a device, over the fake driver: every word and row of the files goes through
-   some slab to the kernels that pack it, once; what is measured is what is taken; slabs are small and gone afterwards;
-   parts that order their inputs differently get maps of their own; the host's cap is kept. */
-#define EXL2__CUDA_STAGING_BYTES 9000u /* many slabs a part, and slices that end inside of one */
+   the staging buffer to the kernels that pack it, once; the predicted bytes are allocated; the staging buffer is small
+   and is freed afterwards; parts that order their inputs differently get maps of their own; the cap on device memory is
+   kept. */
+#define EXL2__CUDA_STAGING_BYTES 9000u /* several staged blocks for each part, and slices that end inside of one */
 
 #include "../../exl2.h"
 
@@ -45,7 +46,7 @@ static packed *part_of(uint64_t base, uint64_t row_bytes)
     return p;
 }
 
-/* Row `row` of the part lies in the slab, at its row `at`. */
+/* Row `row` of the part lies in the staging buffer, at its row `at`. */
 static void receive(packed *p, uint64_t source, uint32_t row, uint32_t at)
 {
     const void *from = fake_memory(source + at * p->row_bytes, p->row_bytes);
@@ -268,7 +269,7 @@ static void test_model(const char *name, bool swap)
     CHECK_INT(m->staging, 0);
     CHECK_INT(rig.gpu.bytes, m->weights.size + m->pass_memory.size);
     CHECK(rig.gpu.peak <= rig.gpu.bytes + 2 * EXL2__CUDA_STAGING_BYTES);
-    CHECK(launches > part_count); /* there was more than one slab a part */
+    CHECK(launches > part_count); /* each part was staged in several blocks */
     if (swap) {
         const exl2__cuda_matrix *w = exl2__cuda_matrix_of(rig.layers[0].qkv);
         const uint16_t *q = fake_memory(w->maps[0], w->in * 2), *k = fake_memory(w->maps[1], w->in * 2);
@@ -287,7 +288,7 @@ static void test_cap(void)
     rig_end();
     rig_make(ready - 1);
     CHECK_INT(rig_load(golden("exl2-mixed")), EXL2_ERR_BUDGET);
-    CHECK(strstr(rig.c.error.text, "of device_bytes_max"));
+    CHECK(strstr(rig.c.error.text, "but device_bytes_max"));
     CHECK_INT(rig.reads, 0);
     CHECK_INT(fake.allocated, 0);
     rig_end();
@@ -314,7 +315,7 @@ static void test_refused(void)
         }
         rig_end();
     }
-    CHECK(refused >= 3); /* weights, raw slabs, the rest */
+    CHECK(refused >= 3); /* weights, the staging buffer, the memory of passes */
 }
 
 int main(void)

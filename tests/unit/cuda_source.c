@@ -27,7 +27,7 @@ int main(void)
     CHECK(texts >= EXL2__COUNT(exl2__cuda_files));
     exl2__cuda_source none;
     CHECK_INT(exl2__cuda_source_open(&c, NULL, "nothing.cu", &none), EXL2_ERR_INTERNAL);
-    CHECK_TEXT(c.error.text, "no kernel source nothing.cu is built in");
+    CHECK_TEXT(c.error.text, "kernel source nothing.cu is not built in");
     CHECK_INT(c.host_bytes, 0);
     return check_done();
 }

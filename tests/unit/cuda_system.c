@@ -21,7 +21,7 @@ static void test_list(void)
     CHECK_INT(info[1].bytes_total, 1 << 30);
     fake.devices[1].compute_mode = 2;
     exl2__cuda_system_list(&driver, info, 2, &count);
-    CHECK_TEXT(info[1].why_not, "its compute mode lets nobody use it");
+    CHECK_TEXT(info[1].why_not, "its compute mode prohibits new contexts");
     rig_end();
 }
 
@@ -45,9 +45,9 @@ static void test_pick(void)
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 1 }), 1);
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 0 }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text,
-               "GPU 0 (FakeForce 1080) does not serve: its compute capability is 6.1, at least 7.5 is needed");
+               "GPU 0 (FakeForce 1080) cannot be used: its compute capability is 6.1, at least 7.5 is needed");
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_INDEX, .index = 3 }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text, "there is no CUDA device 3: the driver has 3");
+    CHECK_TEXT(rig.files.c.error.text, "there is no CUDA device 3: the driver lists 3");
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_UUID, .uuid = { 21, 2, 3 } }), 2);
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_UUID, .uuid = { 22, 2, 3 } }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text, "none of the 3 CUDA devices has the given UUID");
@@ -65,11 +65,11 @@ static void test_no_device(void)
     rig_make();
     fake.device_count = 0;
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
-    CHECK_TEXT(rig.files.c.error.text, "no CUDA device: the driver (CUDA 13.0) finds none");
+    CHECK_TEXT(rig.files.c.error.text, "no CUDA device: the driver (CUDA 13.0) lists none");
     fake.driver_version = 11080;
     CHECK_INT(picked((exl2_device_desc){ .pick = EXL2_PICK_BEST }), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(rig.files.c.error.text,
-               "the NVIDIA driver is too old: it is of CUDA 11.8, at least 12.0 is needed");
+               "the NVIDIA driver is too old: it supports CUDA 11.8, at least 12.0 is needed");
     rig_end();
 }
 

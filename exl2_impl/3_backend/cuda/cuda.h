@@ -104,8 +104,8 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
     if (weight_bytes + dry.used <= room) {
         return EXL2_OK;
     }
-    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model takes %llu bytes of GPU memory (weights %llu, cache %llu), of "
-                      "device_bytes_max (%llu) %llu are left", (unsigned long long)(weight_bytes + dry.used),
+    return exl2__fail(m->c, EXL2_ERR_BUDGET, "the model needs %llu bytes of GPU memory (weights %llu, cache %llu), but "
+                      "device_bytes_max (%llu) leaves %llu", (unsigned long long)(weight_bytes + dry.used),
                       (unsigned long long)weight_bytes, (unsigned long long)pages,
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
 }
@@ -137,9 +137,7 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_reserve_all(m, weight_bytes);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_reserve_all(m, weight_bytes));
 }
 
 /* ---- phase by phase: for tests; passes go unit by unit ---- */

@@ -66,7 +66,7 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
         }
         exl2__file_blob_close(c, entry);
     }
-    exl2__log(c, EXL2_LOG_WARN, "the kernel cache's entry %s is damaged and not used", key);
+    exl2__log(c, EXL2_LOG_WARN, "entry %s of the kernel cache is damaged and was ignored", key);
     return EXL2_OK;
 }
 

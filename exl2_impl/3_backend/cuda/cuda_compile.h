@@ -31,13 +31,13 @@ static exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *
     int archs[EXL2__CUDA_ARCHS_MAX] = { 0 }, count = 0;
     int result = nvrtc->arch_count(&count);
     if (result == 0 && count > EXL2__CUDA_ARCHS_MAX) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "NVRTC knows %d architectures, at most %d are sane", count,
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "NVRTC lists %d architectures; at most %d are expected", count,
                           EXL2__CUDA_ARCHS_MAX);
     }
     result = result == 0 ? nvrtc->archs(archs) : result;
     if (result != 0) {
-        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC does not say which architectures it knows (%d)",
-                               result);
+        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result,
+                               "NVRTC did not list the architectures that it supports (%d)", result);
     }
     *out = (exl2__cuda_target){ 0 };
     for (int i = 0; i < count; i++) {
@@ -48,7 +48,7 @@ static exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *
     }
     out->ptx = out->arch != arch;
     if (out->arch < EXL2__CUDA_ARCH_MIN) {
-        return exl2__fail(c, EXL2_ERR_COMPILE, "this NVRTC has no architecture from %u to %u", EXL2__CUDA_ARCH_MIN,
+        return exl2__fail(c, EXL2_ERR_COMPILE, "this NVRTC supports no architecture from %u to %u", EXL2__CUDA_ARCH_MIN,
                           arch);
     }
     return EXL2_OK;
@@ -140,7 +140,7 @@ static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compil
     int bytes;
     exl2__cuda_target_name(run->target, target, sizeof target);
     EXL2__TRY(exl2__cuda_compile_log(c, run, &log));
-    exl2__log(c, EXL2_LOG_ERROR, "NVRTC on %s for %s:", run->source->names[0], target);
+    exl2__log(c, EXL2_LOG_ERROR, "NVRTC reports for %s, target %s:", run->source->names[0], target);
     for (uint32_t i = 0; i < run->option_count; i++) {
         exl2__log(c, EXL2_LOG_ERROR, "with %s", run->options[i]);
     }
@@ -173,8 +173,8 @@ static exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *r
         result = run->target.ptx ? n->ptx(run->program, image->data) : n->cubin(run->program, image->data);
     }
     if (result != 0 || bytes == 0) {
-        exl2__file_blob_close(c, image);
-        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC compiled %s and gave no code (%d)",
+        exl2__blob_close(c, image);
+        return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "NVRTC compiled %s but returned no code (%d)",
                                run->source->names[0], result);
     }
     exl2__blob said;

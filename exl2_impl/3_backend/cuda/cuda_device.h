@@ -57,8 +57,8 @@ static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, con
     if (exl2__cuda_sticky(result)) {
         d->lost = d->lost ? d->lost : result;
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, result,
-                               "GPU %s was lost while %s (%s): close the engine; only a new process may be able to use "
-                               "the GPU again", d->info.name, what, name);
+                               "GPU %s was lost while %s (%s): close the engine; the GPU may be usable again only in a "
+                               "new process", d->info.name, what, name);
     }
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result, "GPU %s has no memory left for %s (%s)",
@@ -72,17 +72,24 @@ static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
 {
     if (d->lost) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, d->lost,
-                               "GPU %s was lost before (%s): close the engine; only a new process may be able to use "
-                               "the GPU again", d->info.name, exl2__cuda_result_name(&d->driver, d->lost));
+                               "GPU %s was lost before (%s): close the engine; the GPU may be usable again only in a "
+                               "new process", d->info.name, exl2__cuda_result_name(&d->driver, d->lost));
     }
-    return exl2__cuda_device_check(d, d->driver.context_push(d->context), "entering its context");
+    return exl2__cuda_device_check(d, d->driver.context_push(d->context), "making its context current");
 }
 
-/* The context that was current before is current again. */
+/* Makes the context that was current before the enter current again. */
 static inline void exl2__cuda_device_leave(exl2__cuda_device *d)
 {
     exl2__cuda_context *popped;
     d->driver.context_pop(&popped);
+}
+
+/* Leaves, and returns `result`: the end of a function whose work is one call between enter and leave. */
+static inline exl2_result exl2__cuda_device_leave_with(exl2__cuda_device *d, exl2_result result)
+{
+    exl2__cuda_device_leave(d);
+    return result;
 }
 
 /* ---- memory; the context is current ---- */
@@ -105,14 +112,15 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
     }
     if (bytes > exl2__cuda_device_room(d)) {
         return exl2__fail(d->c, EXL2_ERR_BUDGET,
-                          "%llu bytes more would pass device_bytes_max (%llu, of which %llu are in use)",
+                          "%llu bytes of GPU memory would exceed device_bytes_max (%llu bytes, %llu in use)",
                           (unsigned long long)bytes, (unsigned long long)d->bytes_max, (unsigned long long)d->bytes);
     }
     const exl2_allocator *host = &d->c->allocator;
     if (host->device_alloc) {
         *address = host->device_alloc(host->user, d->info.index, bytes, tag);
         if (!*address) {
-            return exl2__fail(d->c, EXL2_ERR_DEVICE_MEMORY, "the host's device allocator refused %llu bytes",
+            return exl2__fail(d->c, EXL2_ERR_DEVICE_MEMORY,
+                              "the application's device allocator returned no memory for %llu bytes",
                               (unsigned long long)bytes);
         }
     } else {
@@ -120,7 +128,7 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
         if (result == EXL2__CUDA_OUT_OF_MEMORY) {
             *address = 0;
             return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_MEMORY, result,
-                                   "GPU %s has no %llu bytes of memory left; %llu are in use by this engine",
+                                   "GPU %s could not allocate %llu bytes; this engine uses %llu bytes of its memory",
                                    d->info.name, (unsigned long long)bytes, (unsigned long long)d->bytes);
         }
         EXL2__TRY(exl2__cuda_device_check(d, result, "allocating memory"));
@@ -200,7 +208,7 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
     for (size_t i = 0; i < EXL2__COUNT(attributes) && result == 0; i++) {
         result = d->driver.device_attribute(&values[i], attributes[i], d->device);
     }
-    EXL2__TRY(exl2__cuda_device_check(d, result, "asking for its attributes"));
+    EXL2__TRY(exl2__cuda_device_check(d, result, "querying its attributes"));
     d->sm_count = (uint32_t)values[0];
     d->shared_bytes = (uint32_t)values[1];
     d->shared_sm_bytes = (uint32_t)values[2];
@@ -220,12 +228,12 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
 static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
 {
     const exl2__cuda_driver *driver = &d->driver;
-    EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening it"));
+    EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening the device"));
     EXL2__TRY(exl2__cuda_device_measure(d, desc->shared_bytes_max));
     if (desc->pick == EXL2_PICK_CONTEXT) {
         d->context = (exl2__cuda_context *)desc->cuda_context;
     } else {
-        EXL2__TRY(exl2__cuda_device_check(d, driver->primary_retain(&d->context, d->device), "making its context"));
+        EXL2__TRY(exl2__cuda_device_check(d, driver->primary_retain(&d->context, d->device), "creating its context"));
         d->retained = true;
     }
     EXL2__TRY(exl2__cuda_device_enter(d));
@@ -237,7 +245,7 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     if (result != 0) {
         exl2__cuda_device_leave(d);
     }
-    return exl2__cuda_device_check(d, result, "making its streams");
+    return exl2__cuda_device_check(d, result, "creating its streams");
 }
 
 /* Zeroed, half-made and closed ones are fine. Arenas and rings are closed before. Waits for what is queued. Of a lost

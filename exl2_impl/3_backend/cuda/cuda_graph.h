@@ -89,7 +89,7 @@ static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint3
     exl2_result ended = exl2__cuda_device_check(m->gpu, driver->capture_end(stream, &graph), "ending a capture");
     r = r < 0 ? r : ended;
     if (r >= 0) {
-        r = exl2__cuda_device_check(m->gpu, driver->graph_make(out, graph, 0), "making a graph");
+        r = exl2__cuda_device_check(m->gpu, driver->graph_make(out, graph, 0), "instantiating a graph");
     }
     if (graph) {
         driver->graph_free(graph);

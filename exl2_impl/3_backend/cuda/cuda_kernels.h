@@ -85,7 +85,6 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 }
 
 /* false: there is no compiler, `why` says why. */
-EXL2__COLD
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->unavailable) {
@@ -94,7 +93,7 @@ static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
                      && exl2__cuda_nvrtc_open(k->nvrtc_path, &k->nvrtc, k->why, sizeof k->why) < 0;
         int result = k->unavailable ? 0 : k->nvrtc.version(&major, &minor);
         if (result != 0) {
-            exl2__format(k->why, sizeof k->why, "no kernel compiler: NVRTC does not start (%d)", result);
+            exl2__format(k->why, sizeof k->why, "no kernel compiler: NVRTC does not report its version (%d)", result);
             k->unavailable = true;
         }
         k->version = k->unavailable ? 0 : (uint32_t)(major * 1000 + minor * 10);
@@ -304,12 +303,12 @@ static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kern
     const char *name = exl2__cuda_result_name(k->driver, result);
     if (exl2__cuda_sticky(result)) {
         k->lost = result;
-        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_LOST, result, "the GPU was lost while loading kernels of %s (%s)",
+        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_LOST, result, "the GPU was lost while loading the kernels of %s (%s)",
                                module, name);
     }
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
-        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_MEMORY, result, "no device memory left for the kernels of %s (%s)",
-                               module, name);
+        return exl2__cuda_fail(c, EXL2_ERR_DEVICE_MEMORY, result,
+                               "the GPU has no memory left for the kernels of %s (%s)", module, name);
     }
     return EXL2_OK;
 }
@@ -321,17 +320,17 @@ static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kerne
     uint32_t built = exl2__load32(build->entry.data + 16);
     const char *module = build->source.names[0];
     if (*why) {
-        exl2__log(c, EXL2_LOG_ERROR, "the driver on %s:", module);
+        exl2__log(c, EXL2_LOG_ERROR, "the driver reports for %s:", module);
         exl2__cuda_compile_log_lines(c, EXL2_LOG_ERROR, why);
     }
     EXL2__TRY(exl2__cuda_kernels_device_error(c, k, result, module));
     if (exl2__cuda_image_rejected(result) && built > (uint32_t)k->driver_version) {
         return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result,
-                               "kernel %s: the driver is of CUDA %d.%d, older than the kernel compiler %u.%u: update "
-                               "the driver, or give an older NVRTC", module, k->driver_version / 1000,
+                               "kernel %s: the driver supports CUDA %d.%d, but the kernel compiler is NVRTC %u.%u: "
+                               "update the driver, or use an older NVRTC", module, k->driver_version / 1000,
                                k->driver_version % 1000 / 10, built / 1000, built % 1000 / 10);
     }
-    return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "the driver does not load kernel %s (%s): %.*s", module,
+    return exl2__cuda_fail(c, EXL2_ERR_COMPILE, result, "the driver could not load kernel %s (%s): %.*s", module,
                            exl2__cuda_result_name(k->driver, result), (int)strcspn(why, "\n"), why);
 }
 
@@ -358,7 +357,6 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 }
 
 /* Loads a build's image; one from the cache that the driver refuses is compiled anew and stored over. */
-EXL2__COLD
 static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                             exl2__cuda_build *build)
 {
@@ -441,7 +439,8 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
                                             &builds[i].source);
             result = result == EXL2_OK ? exl2__cuda_build_prepare(c, compiler, &builds[i], archs[a]) : result;
             if (result == EXL2_OK && builds[i].compile.target.ptx) {
-                result = exl2__fail(c, EXL2_ERR_UNSUPPORTED, "this NVRTC (%u.%u) makes no machine code for %u.%u",
+                result = exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                                    "this NVRTC (%u.%u) generates no machine code for compute capability %u.%u",
                                     compiler->version / 1000, compiler->version % 1000 / 10, archs[a] / 10,
                                     archs[a] % 10);
             }

@@ -7,6 +7,7 @@
 
 #include "../../../kernels_src/embed_args.h"
 #include "../../../kernels_src/shuffle_args.h"
+#include "../../2_graph/weights.h"
 #include "cuda_buffers.h"
 #include "cuda_matrix.h"
 #include "cuda_ring.h"
@@ -99,11 +100,6 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
 
 /* ---- sizes ---- */
 
-static inline uint64_t exl2__cuda_row_bytes(const exl2__matrix_desc *d)
-{
-    return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
-}
-
 /* Exact but for the maps of matrices that may turn out to be split. */
 static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
 {
@@ -111,7 +107,7 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     exl2__cuda_layout l;
     uint64_t bytes = 0, strips = 0;
     if (parts->uses & EXL2__USE_ROWS) {
-        bytes += exl2__cuda_round(parts->out * exl2__cuda_row_bytes(parts));
+        bytes += exl2__cuda_round(parts->out * exl2__weights_row_bytes(parts));
     }
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
@@ -315,14 +311,14 @@ static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matr
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *d = &parts[i];
         matrix->feed[i] = (exl2__cuda_feed){ .dense = d->dense, .out = d->out, .out_stored = d->out_stored,
-                                             .rows = d->dense ? d->out : d->words,
-                                             .row_bytes = exl2__cuda_row_bytes(d) };
+                                             .rows = exl2__weights_rows(d),
+                                             .row_bytes = exl2__weights_row_bytes(d) };
         matrix->feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
                                : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
                                                         : EXL2K_FROM_F32;
     }
     if (parts->uses & EXL2__USE_ROWS) {
-        matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__cuda_row_bytes(parts));
+        matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__weights_row_bytes(parts));
     }
     if (parts->uses & EXL2__USE_PRODUCT) {
         EXL2__TRY(exl2__cuda_make_product(m, parts, count, matrix));
@@ -337,9 +333,7 @@ static exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__arena *wei
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)weights;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_matrix_build(m, parts, count, out);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_matrix_build(m, parts, count, out));
 }
 
 static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *weights, const float *values,
@@ -354,9 +348,7 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
     m->vectors = vector;
     *out = (exl2__vector *)memory;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_upload(m, vector->values, values, count * sizeof(float));
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_upload(m, vector->values, values, count * sizeof(float)));
 }
 
 /* ---- feeding ---- */
@@ -377,9 +369,7 @@ static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void *
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_stage_slot(m, bytes, out);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_stage_slot(m, bytes, out));
 }
 
 /* Copies `bytes` at `offset` of a slice, which the caller has read into the ring's slot. */
@@ -479,9 +469,7 @@ static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *ma
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_feed_slice(m, exl2__cuda_matrix_of(matrix), part, slice);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_feed_slice(m, exl2__cuda_matrix_of(matrix), part, slice));
 }
 
 #endif

@@ -45,7 +45,7 @@ static exl2_result exl2__cuda_timing_open(exl2__cuda_device *d, exl2__cuda_timin
         made = d->driver.event_make(&p->slices[i].begin, EXL2__CUDA_EVENT_PLAIN);
         made = made == 0 ? d->driver.event_make(&p->slices[i].end, EXL2__CUDA_EVENT_PLAIN) : made;
     }
-    return exl2__cuda_device_check(d, made, "making an event");
+    return exl2__cuda_device_check(d, made, "creating an event");
 }
 
 /* A guess, corrected by what was measured. */
@@ -61,7 +61,7 @@ static inline exl2_result exl2__cuda_timing_begin(exl2__cuda_device *d, exl2__cu
         return EXL2_OK;
     }
     exl2__cuda_span *s = &p->slices[(p->first + p->count) % EXL2__CUDA_SPANS];
-    return exl2__cuda_device_check(d, d->driver.event_record(s->begin, d->stream), "taking a timestamp");
+    return exl2__cuda_device_check(d, d->driver.event_record(s->begin, d->stream), "recording a timestamp");
 }
 
 /* Behind it. */
@@ -75,7 +75,7 @@ static inline exl2_result exl2__cuda_timing_end(exl2__cuda_device *d, exl2__cuda
     s->estimate_ns = estimate_ns;
     s->kind = kind;
     p->count++;
-    return exl2__cuda_device_check(d, d->driver.event_record(s->end, d->stream), "taking a timestamp");
+    return exl2__cuda_device_check(d, d->driver.event_record(s->end, d->stream), "recording a timestamp");
 }
 
 /* A new figure counts a quarter, so that one preempted slice does not halve the speed that we believe in. */

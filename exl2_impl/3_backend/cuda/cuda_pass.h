@@ -227,7 +227,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
     if (!exl2__cuda_pack_all(m, &k, &at, table_pitch, groups)) {
-        return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass takes %llu bytes, %llu were planned",
+        return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass needs %llu bytes, but %llu were planned",
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
     return exl2__cuda_ring_send(m->gpu, &m->ring, m->b.data, 0, k.used, true);
@@ -253,9 +253,7 @@ static exl2_result exl2__cuda_masks(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_send_masks(m);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_send_masks(m));
 }
 
 static exl2_result exl2__cuda_begin(exl2__device *device, const exl2__step *step)
@@ -263,9 +261,7 @@ static exl2_result exl2__cuda_begin(exl2__device *device, const exl2__step *step
     exl2__cuda_model *m = exl2__cuda_of(device);
     m->step = step;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_begin_pass(m);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_begin_pass(m));
 }
 
 #endif

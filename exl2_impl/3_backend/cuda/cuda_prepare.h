@@ -45,8 +45,8 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
 }
 
 /* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
-   pinned results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs most
-   may be made before the last one, and units of several layers have fewer graphs; together less than 1 MiB. Kernels are
+   pinned results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs
+   most may be made before the last one, and units of several layers have fewer graphs: less than 1 MiB. Kernels are
    compiled and loaded before any of this is allocated, and their memory is not part of it. */
 static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
 {
@@ -90,10 +90,10 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
         int made = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
-        EXL2__TRY(exl2__cuda_device_check(gpu, made, "making an event"));
+        EXL2__TRY(exl2__cuda_device_check(gpu, made, "creating an event"));
     }
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
-                                      "clearing its buffers"));
+                                      "clearing buffers"));
     EXL2__TRY(exl2__cuda_make_rope(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
@@ -133,9 +133,7 @@ static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *pl
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_prepare_buffers(m, plan);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_prepare_buffers(m, plan));
 }
 
 #endif

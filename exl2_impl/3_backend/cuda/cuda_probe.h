@@ -31,7 +31,7 @@ static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, u
         return exl2__cuda_device_launch(d, EXL2__KERNEL_exl2k_probe_read, grid, &read);
     }
     return exl2__cuda_device_check(d, d->driver.copy(block + bytes / 2, block, (size_t)bytes / 2, d->stream),
-                                   "copying its memory");
+                                   "copying device memory");
 }
 
 /* Between two timestamps; *bytes_s: of the shortest of all runs. */
@@ -42,12 +42,12 @@ static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, u
     for (uint32_t i = 0; i < EXL2__CUDA_PROBE_RUNS; i++) {
         float milliseconds = 0;
         int result = d->driver.event_record(events[0], d->stream);
-        EXL2__TRY(exl2__cuda_device_check(d, result, "taking a timestamp"));
+        EXL2__TRY(exl2__cuda_device_check(d, result, "recording a timestamp"));
         EXL2__TRY(exl2__cuda_probe_once(d, block, bytes, copies));
         result = d->driver.event_record(events[1], d->stream);
         result = result == 0 ? d->driver.event_wait(events[1]) : result;
         result = result == 0 ? d->driver.event_ms(&milliseconds, events[0], events[1]) : result;
-        EXL2__TRY(exl2__cuda_device_check(d, result, "probing its memory"));
+        EXL2__TRY(exl2__cuda_device_check(d, result, "measuring its memory"));
         if (milliseconds > 0) {
             *bytes_s = exl2__max64(*bytes_s, (uint64_t)((double)bytes * 1e3 / (double)milliseconds));
         }
@@ -59,7 +59,7 @@ static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, 
                                           exl2__cuda_event *const events[2], exl2_device_speed *out)
 {
     int filled = d->driver.fill8(block, 0x5A, (size_t)bytes, d->stream);
-    EXL2__TRY(exl2__cuda_device_check(d, filled, "filling memory to probe it"));
+    EXL2__TRY(exl2__cuda_device_check(d, filled, "filling device memory"));
     EXL2__TRY(exl2__cuda_probe_runs(d, block, bytes, false, events, &out->read_bytes_s));
     return exl2__cuda_probe_runs(d, block, bytes, true, events, &out->copy_bytes_s);
 }
@@ -73,7 +73,7 @@ static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *
     EXL2__TRY(exl2__cuda_device_kernels(d, wanted));
     for (uint32_t i = 0; i < 2; i++) {
         int made = d->driver.event_make(&events[i], EXL2__CUDA_EVENT_PLAIN);
-        EXL2__TRY(exl2__cuda_device_check(d, made, "making an event"));
+        EXL2__TRY(exl2__cuda_device_check(d, made, "creating an event"));
     }
     EXL2__TRY(exl2__cuda_device_alloc(d, bytes, EXL2_MEM_SCRATCH, &block));
     exl2_result r = exl2__cuda_probe_block(d, block, bytes, events, out);

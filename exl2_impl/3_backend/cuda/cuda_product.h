@@ -50,7 +50,7 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
 
 static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
 {
-    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a product",
+    return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a matrix product",
                       m->gpu->info.name, m->limits.shared_bytes);
 }
 

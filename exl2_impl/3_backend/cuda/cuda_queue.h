@@ -14,7 +14,14 @@
 #define EXL2__CUDA_UNIT_NS 250000u   /* about what a range of layers takes */
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes go unit by unit: a display driver resets what seems to hang */
 #define EXL2__CUDA_PAIR_NS 4000000u  /* longer passes are waited for one by one */
-#define EXL2__CUDA_SLEEP_NS_MIN 20000u    /* a sleep, at least */
+#define EXL2__CUDA_SLEEP_NS_MIN 20000u
+#define EXL2__CUDA_SLEEP_NS_MAX 500000000u
+#define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */
+#define EXL2__CUDA_FIRST_SLEEP_PART 2u    /* many rows: the first sleep is 1/2 of the prediction */
+#define EXL2__CUDA_MANY_SLEEP_PART 32u    /* many rows: each further sleep is 1/32 of the time waited so far */
+#define EXL2__CUDA_DECODE_SLEEP_PART 16u  /* decoding: each further sleep is 1/16 of the time waited so far */
+#define EXL2__CUDA_LEARN_SHRINK_PART 64u  /* decoding: the prediction shrinks by 1/64 */
+#define EXL2__CUDA_LEARN_GROW_PART 8u     /* decoding: the prediction grows by 1/8 at most */
 
 /* ---- guesses ---- */
 
@@ -76,10 +83,10 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* The work that was queued ends a sampling, or a pass. */
 static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
-    int marked = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
+    int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
     m->fences_queued++;
     exl2__cuda_device_flush(m->gpu);
-    return exl2__cuda_device_check(m->gpu, marked, "marking results");
+    return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
 }
 
 static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
@@ -113,9 +120,8 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = timed ? exl2__cuda_queue_timed(m, begin, end) : exl2__cuda_queue_units(m, begin, end);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, timed ? exl2__cuda_queue_timed(m, begin, end)
+                                                      : exl2__cuda_queue_units(m, begin, end));
 }
 
 /* The kernels of sampling have moved the rows on by the time this pass begins. With masks, the rest comes later. */
@@ -135,9 +141,7 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = exl2__cuda_repeat_pass(m);
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_repeat_pass(m));
 }
 
 /* Being woken costs the processor more than the rest of a token, so two quick tokens have one sleep between them. */
@@ -180,35 +184,81 @@ static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, u
                      : exl2__cuda_fence_query(m, fence) != EXL2__CUDA_NOT_READY;
 }
 
-/* Sleeps between looks at the stamps, rather than in the driver, whose own waiting costs a thread. A sleep costs some
-   microseconds, too, so of passes that decode, which take alike, the first is as long as they took: a little shorter
-   each time, until it was too short; then a little longer, as it may have been the host that was late. The pass behind
-   is queued already, so being late costs little; with two behind it the first of them is waited for, too. Passes of
-   many rows take what their rows took last time, or not: half of that, then small parts of the time so far. */
+/* ---- sleeping while the GPU works ---- */
+
+/* A thread that waits in the driver costs CPU time, so the engine sleeps and looks at the results in between. A sleep
+   costs microseconds, too, so its length is learned in m->row_ns[class]. Passes that decode are alike: one sleep should
+   be as long as the pass. The time per row of passes with many rows changes from prompt to prompt: the first sleep is
+   half of the prediction, and short ones follow. */
+
+/* What the thread waits for. */
+typedef struct exl2__cuda_sleep {
+    uint32_t fence;
+    uint32_t kind;         /* index into m->row_ns */
+    bool many_rows;        /* of the class of more than EXL2__CUDA_GRAPH_ROWS rows */
+    uint64_t rows;         /* units of row_ns that the wait lasts: rows, or passes that decode */
+    uint32_t sleeps;       /* so far */
+    uint64_t waited_ns;    /* so far */
+} exl2__cuda_sleep;
+
+/* Two passes that decode are queued after the one that is waited for: the first of them is waited for, too, as waking
+   up costs more than the delay. */
+static exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
+{
+    uint32_t pair = m->fences_queued - m->fences_collected > 2;
+    exl2__cuda_sleep s = { .fence = m->fences_collected + pair, .kind = exl2__cuda_pass_class(m) };
+    s.many_rows = s.kind + 1 == EXL2__CUDA_PASS_CLASSES;
+    s.rows = s.many_rows ? m->step->row_count : 1 + pair;
+    return s;
+}
+
+static inline uint64_t exl2__cuda_first_sleep_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
+{
+    return row_ns * s->rows / (s->many_rows ? EXL2__CUDA_FIRST_SLEEP_PART : 1);
+}
+
+static inline uint64_t exl2__cuda_next_sleep_ns(const exl2__cuda_sleep *s)
+{
+    return s->waited_ns / (s->many_rows ? EXL2__CUDA_MANY_SLEEP_PART : EXL2__CUDA_DECODE_SLEEP_PART);
+}
+
+/* The new row_ns. One sleep was enough: it may have been too long, so the next one is a little shorter. Several sleeps
+   were needed: the prediction was too short, but the delay may have come from the CPU, so it grows by an eighth at
+   most. */
+static uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
+{
+    if (s->sleeps == 0) {
+        return row_ns;
+    }
+    if (s->many_rows || row_ns == 0) {
+        return s->waited_ns / s->rows;
+    }
+    if (s->sleeps == 1) {
+        return row_ns - row_ns / EXL2__CUDA_LEARN_SHRINK_PART;
+    }
+    return exl2__min64(s->waited_ns / s->rows, row_ns + row_ns / EXL2__CUDA_LEARN_GROW_PART);
+}
+
+/* A lost GPU writes no results: when they are long overdue the driver is asked whether the fence can still pass. */
+static bool exl2__cuda_sleep_is_lost(const exl2__cuda_model *m, const exl2__cuda_sleep *s)
+{
+    uint64_t overdue_ns = 2 * s->rows * m->row_ns[s->kind] + EXL2__CUDA_OVERDUE_NS;
+    return s->sleeps > 1 && s->waited_ns > overdue_ns && exl2__cuda_fence_query(m, s->fence) != EXL2__CUDA_NOT_READY;
+}
+
+/* Sleeps until the results of the fence have arrived, or never will. */
 static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
 {
-    uint32_t kind = exl2__cuda_pass_class(m), sleeps = 0, pair = m->fences_queued - m->fences_collected > 2;
-    uint32_t fence = m->fences_collected + pair;
-    bool many = kind + 1 == EXL2__CUDA_PASS_CLASSES;
-    uint64_t *row_ns = &m->row_ns[kind], rows = many ? m->step->row_count : 1 + pair;
-    uint64_t begin_ns = exl2__platform_ns(), waited_ns = 0;
-    while (!exl2__cuda_fence_passed(m, fence, count)) {
-        bool silent = sleeps > 1 && waited_ns > 2 * rows * *row_ns + 1000000; /* a lost device stamps nothing */
-        if (silent && exl2__cuda_fence_query(m, fence) != EXL2__CUDA_NOT_READY) {
-            break;
-        }
-        uint64_t ns = sleeps ? waited_ns / (many ? 32 : 16) : *row_ns * rows / (many ? 2 : 1);
-        exl2__platform_doze((uint32_t)(exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), 500000000u) / 1000));
-        waited_ns = exl2__platform_ns() - begin_ns;
-        sleeps++;
+    exl2__cuda_sleep s = exl2__cuda_sleep_begin(m);
+    uint64_t begin_ns = exl2__platform_ns();
+    while (!exl2__cuda_fence_passed(m, s.fence, count) && !exl2__cuda_sleep_is_lost(m, &s)) {
+        uint64_t ns = s.sleeps ? exl2__cuda_next_sleep_ns(&s) : exl2__cuda_first_sleep_ns(&s, m->row_ns[s.kind]);
+        ns = exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), EXL2__CUDA_SLEEP_NS_MAX);
+        exl2__platform_doze((uint32_t)(ns / 1000));
+        s.waited_ns = exl2__platform_ns() - begin_ns;
+        s.sleeps++;
     }
-    if (sleeps > 0 && (many || *row_ns == 0)) {
-        *row_ns = waited_ns / rows;
-    } else if (sleeps == 1) {
-        *row_ns -= *row_ns / 64;
-    } else if (sleeps > 1) {
-        *row_ns = exl2__min64(waited_ns / rows, *row_ns + *row_ns / 8);
-    }
+    m->row_ns[s.kind] = exl2__cuda_learn_ns(&s, m->row_ns[s.kind]);
 }
 
 static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
@@ -261,9 +311,8 @@ static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, flo
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     int result = m->gpu->driver.copy_down(m->host_logits, from, (size_t)bytes, m->gpu->stream);
     result = result == 0 ? m->gpu->driver.stream_wait(m->gpu->stream) : result;
-    exl2_result r = exl2__cuda_device_check(m->gpu, result, "copying logits from it");
-    exl2__cuda_device_leave(m->gpu);
-    return r;
+    exl2_result r = exl2__cuda_device_check(m->gpu, result, "copying logits to host memory");
+    return exl2__cuda_device_leave_with(m->gpu, r);
 }
 
 static exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,

@@ -17,14 +17,14 @@ static exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **o
     *out = NULL;
     if (bytes > exl2__alloc_room(c) || bytes > SIZE_MAX) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
-                          "%llu pinned bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
+                          "pinning %llu bytes of host memory would exceed host_bytes_max (%llu bytes, %llu in use)",
                           (unsigned long long)bytes, (unsigned long long)c->host_bytes_max,
                           (unsigned long long)c->host_bytes);
     }
     int result = d->driver.host_alloc(out, (size_t)bytes, EXL2__CUDA_HOST_PORTABLE);
     if (result == EXL2__CUDA_OUT_OF_MEMORY) {
         *out = NULL;
-        return exl2__cuda_fail(c, EXL2_ERR_MEMORY, result, "the driver refused %llu bytes of pinned host memory",
+        return exl2__cuda_fail(c, EXL2_ERR_MEMORY, result, "the driver could not pin %llu bytes of host memory",
                                (unsigned long long)bytes);
     }
     EXL2__TRY(exl2__cuda_device_check(d, result, "pinning host memory"));
@@ -78,7 +78,7 @@ static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r
     r->slots = slots;
     for (uint32_t i = 0; i < slots; i++) {
         int made = d->driver.event_make(&r->done[i], EXL2__CUDA_EVENT_NO_TIMING);
-        exl2_result result = exl2__cuda_device_check(d, made, "making an event");
+        exl2_result result = exl2__cuda_device_check(d, made, "creating an event");
         if (result < 0) {
             exl2__cuda_ring_close(d, r);
             return result;
@@ -95,7 +95,7 @@ static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r
     if (r->busy[r->next]) {
         exl2__cuda_event *done = r->done[r->next];
         int state = wait ? d->driver.event_wait(done) : d->driver.event_query(done);
-        exl2_result result = exl2__cuda_device_check(d, state, "copying to it");
+        exl2_result result = exl2__cuda_device_check(d, state, "copying to device memory");
         if (result != EXL2_OK) {
             return result;
         }
@@ -112,11 +112,12 @@ static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r
     const uint8_t *from = r->memory + r->next * r->slot_bytes + offset;
     EXL2__ASSERT(offset <= r->slot_bytes && bytes <= r->slot_bytes - offset);
     if (bytes) {
-        EXL2__TRY(exl2__cuda_device_check(d, d->driver.copy_up(to, from, (size_t)bytes, r->stream), "copying to it"));
+        int queued = d->driver.copy_up(to, from, (size_t)bytes, r->stream);
+        EXL2__TRY(exl2__cuda_device_check(d, queued, "copying to device memory"));
     }
     if (last) {
         uint32_t slot = r->next;
-        EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "marking a copy"));
+        EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "recording an event"));
         r->busy[slot] = true;
         r->next = slot + 1 < r->slots ? slot + 1 : 0;
     }

@@ -76,7 +76,7 @@ static exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const c
         return exl2__file_read_all(c, dir, name, EXL2__CUDA_SOURCE_BYTES_MAX, out);
     }
     EXL2__TRY(exl2__cuda_source_join(c, name, out));
-    return out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_INTERNAL, "no kernel source %s is built in", name);
+    return out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_INTERNAL, "kernel source %s is not built in", name);
 }
 
 /* The name between the quotes when a line at `at` is #include "name"; 0 bytes when it is not. */
@@ -109,8 +109,9 @@ static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2_
             continue;
         }
         if (s->count == EXL2__CUDA_SOURCES_MAX || bytes >= EXL2__CUDA_SOURCE_NAME_MAX) {
-            return exl2__fail(c, EXL2_ERR_INTERNAL, "kernel source %s: too many includes, or a name too long: %.*s",
-                              s->names[0], (int)bytes, name);
+            return exl2__fail(c, EXL2_ERR_INTERNAL,
+                              "kernel source %s has too many includes, or a name that is too long: %.*s", s->names[0],
+                              (int)bytes, name);
         }
         memcpy(s->names[s->count], name, bytes);
         EXL2__TRY(exl2__cuda_source_read(c, dir, s->names[s->count], &s->texts[s->count]));

@@ -8,7 +8,6 @@
 #include "cuda_api.h"
 
 /* Opens the driver and starts it. `driver` may be filled already (tests). No failure is logged: `why` says it. */
-EXL2__COLD
 static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *driver, int *version, char *why,
                                           size_t cap)
 {
@@ -18,7 +17,7 @@ static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *d
     }
     int result = driver->driver_version(version);
     if (result == 0 && *version < EXL2__CUDA_DRIVER_MIN) {
-        exl2__format(why, cap, "the NVIDIA driver is too old: it is of CUDA %d.%d, at least %d.%d is needed",
+        exl2__format(why, cap, "the NVIDIA driver is too old: it supports CUDA %d.%d, at least %d.%d is needed",
                      *version / 1000, *version % 1000 / 10, EXL2__CUDA_DRIVER_MIN / 1000,
                      EXL2__CUDA_DRIVER_MIN % 1000 / 10);
         exl2__cuda_driver_close(driver);
@@ -29,10 +28,11 @@ static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *d
     result = result == 0 ? driver->device_count(&count) : result;
     if (result != 0 || count <= 0) {
         if (result == 0 || result == EXL2__CUDA_NO_DEVICE) {
-            exl2__format(why, cap, "no CUDA device: the driver (CUDA %d.%d) finds none", *version / 1000,
+            exl2__format(why, cap, "no CUDA device: the driver (CUDA %d.%d) lists none", *version / 1000,
                          *version % 1000 / 10);
         } else {
-            exl2__format(why, cap, "the NVIDIA driver does not start: %s", exl2__cuda_result_name(driver, result));
+            exl2__format(why, cap, "the NVIDIA driver could not be initialized: %s",
+                         exl2__cuda_result_name(driver, result));
         }
         exl2__cuda_driver_close(driver);
         return EXL2_ERR_NO_DEVICE;
@@ -56,7 +56,7 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
     *out = (exl2_device_info){ .index = index };
     int result = driver->device_get(&device, (int)index);
     if (result != 0) {
-        exl2__format(out->why_not, sizeof out->why_not, "the driver does not open it (%s)",
+        exl2__format(out->why_not, sizeof out->why_not, "the driver cannot open it (%s)",
                      exl2__cuda_result_name(driver, result));
         return;
     }
@@ -75,12 +75,12 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
     result = driver->device_attribute(&minor, EXL2__CUDA_ARCH_MINOR, device);
     out->arch = (uint32_t)(major * 10 + minor);
     if (result != 0 || major <= 0) {
-        exl2__format(out->why_not, sizeof out->why_not, "the driver does not say its compute capability");
+        exl2__format(out->why_not, sizeof out->why_not, "the driver does not report its compute capability");
     } else if (out->arch < EXL2__CUDA_ARCH_MIN) {
         exl2__format(out->why_not, sizeof out->why_not, "its compute capability is %u.%u, at least %u.%u is needed",
                      out->arch / 10, out->arch % 10, EXL2__CUDA_ARCH_MIN / 10, EXL2__CUDA_ARCH_MIN % 10);
     } else if (exl2__cuda_system_attribute(driver, device, EXL2__CUDA_COMPUTE_MODE) == 2) {
-        exl2__format(out->why_not, sizeof out->why_not, "its compute mode lets nobody use it");
+        exl2__format(out->why_not, sizeof out->why_not, "its compute mode prohibits new contexts");
     }
     out->usable = out->why_not[0] == 0;
 }
@@ -115,7 +115,7 @@ static exl2_result exl2__cuda_system_of_context(exl2__ctx *c, const exl2__cuda_d
     int device = 0, listed = 0;
     exl2__cuda_context *popped;
     if (!context) {
-        return exl2__fail(c, EXL2_ERR_ARG, "EXL2_PICK_CONTEXT without a cuda_context");
+        return exl2__fail(c, EXL2_ERR_ARG, "EXL2_PICK_CONTEXT needs a cuda_context, but it is NULL");
     }
     int result = driver->context_push((exl2__cuda_context *)context);
     if (result == 0) {
@@ -157,7 +157,7 @@ static exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver 
             *out = info;
         }
     }
-    return best ? EXL2_OK : exl2__fail(c, EXL2_ERR_NO_DEVICE, "GPU %s does not serve: %s", info.name, info.why_not);
+    return best ? EXL2_OK : exl2__fail(c, EXL2_ERR_NO_DEVICE, "GPU %s cannot be used: %s", info.name, info.why_not);
 }
 
 /* The device that the host means. It exists and is usable, or the sentence says what is wrong. */
@@ -182,13 +182,13 @@ static exl2_result exl2__cuda_system_pick(exl2__ctx *c, const exl2__cuda_driver 
             continue;
         }
         return out->usable ? EXL2_OK
-                           : exl2__fail(c, EXL2_ERR_NO_DEVICE, "GPU %u (%s) does not serve: %s", i, out->name,
+                           : exl2__fail(c, EXL2_ERR_NO_DEVICE, "GPU %u (%s) cannot be used: %s", i, out->name,
                                         out->why_not);
     }
     *out = (exl2_device_info){ 0 };
     const char *by = d->pick == EXL2_PICK_UUID ? "the given UUID" : d->pick == EXL2_PICK_LUID ? "the given LUID" : NULL;
     return by ? exl2__fail(c, EXL2_ERR_NO_DEVICE, "none of the %u CUDA devices has %s", count, by)
-              : exl2__fail(c, EXL2_ERR_NO_DEVICE, "there is no CUDA device %u: the driver has %u", d->index, count);
+              : exl2__fail(c, EXL2_ERR_NO_DEVICE, "there is no CUDA device %u: the driver lists %u", d->index, count);
 }
 
 #endif
