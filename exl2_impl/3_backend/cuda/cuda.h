@@ -68,7 +68,7 @@ static uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2
     return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape);
 }
 
-/* Device bytes of the buffers of passes, with as many pages as the plan has. */
+/* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
 static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
 {
     exl2__cuda_buffers b;
@@ -77,7 +77,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
     return dry.used - exl2__cuda_page_bytes_all(device, plan) * plan->pages;
 }
 
-/* What the device has left, under the host's cap. */
+/* Free bytes of the device, within the application's cap. */
 static uint64_t exl2__cuda_room(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
@@ -91,7 +91,7 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
     return asked == 0 ? exl2__min64(room, bytes_free) : room;
 }
 
-/* Refuses a model that will pass the host's cap before anything of it is read. */
+/* Rejects a model that would exceed the application's cap before any of its weights are read. */
 static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
 {
     exl2__cuda_buffers b;
@@ -110,7 +110,7 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
                       (unsigned long long)m->gpu->bytes_max, (unsigned long long)room);
 }
 
-/* Kernels, a few in a call; then the ring, memory for the weights. */
+/* Loads kernels, a few in each call (PENDING); then makes the ring and allocates memory for the weights. */
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
     bool wanted[EXL2__KERNEL_COUNT];
@@ -126,8 +126,8 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     return exl2__cuda_arena_open(m->gpu, &m->weights, weight_bytes, EXL2_MEM_WEIGHTS);
 }
 
-/* Products of 2,048 rows fill a large GPU better than two of 1,024 (8B on an H200: by an eighth); small models are
-   quick anyway, and their buffers would be large beside their weights. */
+/* Products of 2,048 rows use a large GPU better than two of 1,024: an 8B model on an H200 is an eighth faster. Small
+   models are fast anyway, and such buffers would be large compared with their weights. */
 static uint32_t exl2__cuda_prefill_chunk(uint64_t weight_bytes)
 {
     return weight_bytes >= 2000000000u ? 2048 : 1024;
@@ -140,9 +140,9 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_reserve_all(m, weight_bytes));
 }
 
-/* ---- phase by phase: for tests; passes go unit by unit ---- */
+/* ---- single phases, for tests; the engine runs passes unit by unit ---- */
 
-/* A phase is one item: it only queues. */
+/* A phase is one item, since it only enqueues kernels. */
 static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__range *logits)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);

@@ -1,5 +1,6 @@
-/* cuda_api.h: the CUDA driver and NVRTC as tables of functions, declared by hand and found at run time, so that no
-   CUDA header is needed to build and no CUDA library to start. Tests fill the tables with functions of their own.
+/* cuda_api.h: the CUDA driver and NVRTC as tables of functions. The tables are declared by hand and filled at run time,
+   so that the engine builds without CUDA headers and starts without CUDA libraries. Tests fill them with their own
+   functions.
    takes: exl2__ctx; the name or path of a library, or NULL for the usual names.
    gives: exl2__cuda_driver and exl2__cuda_nvrtc with open and close; exl2__cuda_fail; the driver's types, constants.
    owns:  the opened library, until close. */
@@ -18,12 +19,12 @@
 #define EXL2__CUDA_NVRTC_NAMES { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so" }
 #endif
 
-#define EXL2__CUDA_DRIVER_MIN 12000 /* oldest driver version that serves: CUDA 12.0 */
+#define EXL2__CUDA_DRIVER_MIN 12000 /* oldest supported version: CUDA 12.0 */
 #define EXL2__CUDA_ARCH_MIN 75u
 
 /* ---- types and constants of the driver ---- */
 
-typedef struct exl2__cuda_context exl2__cuda_context; /* opaque: the driver's objects */
+typedef struct exl2__cuda_context exl2__cuda_context; /* opaque objects of the driver */
 typedef struct exl2__cuda_stream exl2__cuda_stream;
 typedef struct exl2__cuda_event exl2__cuda_event;
 typedef struct exl2__cuda_module exl2__cuda_module;
@@ -32,7 +33,7 @@ typedef struct exl2__cuda_graph exl2__cuda_graph;
 typedef struct exl2__cuda_graph_exec exl2__cuda_graph_exec;
 typedef struct exl2__cuda_program exl2__cuda_program;
 
-enum { /* results of the driver that are told apart */
+enum { /* results of the driver that the engine distinguishes */
     EXL2__CUDA_OUT_OF_MEMORY = 2,
     EXL2__CUDA_DEINITIALIZED = 4,
     EXL2__CUDA_DEVICE_UNAVAILABLE = 46,
@@ -64,7 +65,7 @@ enum { /* results of the driver that are told apart */
 enum { /* device attributes */
     EXL2__CUDA_SHARED_PER_BLOCK = 8,
     EXL2__CUDA_SM_COUNT = 16,
-    EXL2__CUDA_COMPUTE_MODE = 20, /* 2 = no context may be made */
+    EXL2__CUDA_COMPUTE_MODE = 20, /* 2: the device prohibits contexts */
     EXL2__CUDA_MEMORY_CLOCK = 36,
     EXL2__CUDA_MEMORY_WIDTH = 37,
     EXL2__CUDA_L2_BYTES = 38,
@@ -79,7 +80,7 @@ enum { /* device attributes */
 enum { /* flags, options, function and launch attributes */
     EXL2__CUDA_STREAM_NON_BLOCKING = 1,
     EXL2__CUDA_EVENT_PLAIN = 0,
-    EXL2__CUDA_EVENT_BLOCKING = 1, /* who waits for it sleeps */
+    EXL2__CUDA_EVENT_BLOCKING = 1, /* a thread that waits for it sleeps */
     EXL2__CUDA_EVENT_NO_TIMING = 2,
     EXL2__CUDA_HOST_PORTABLE = 1,
     EXL2__CUDA_CAPTURE_RELAXED = 2,
@@ -91,7 +92,8 @@ enum { /* flags, options, function and launch attributes */
     EXL2__CUDA_FUNCTION_DYNAMIC_MAX = 8,
     EXL2__CUDA_LAUNCH_COOPERATIVE = 2,
     EXL2__CUDA_LAUNCH_CLUSTER = 4,
-    EXL2__CUDA_LAUNCH_PROGRAMMATIC = 6 /* may begin before the kernel in front has ended: griddepcontrol.wait */
+    EXL2__CUDA_LAUNCH_PROGRAMMATIC = 6 /* the kernel may start before the preceding one has ended; it waits with
+                                          griddepcontrol.wait */
 };
 
 typedef struct exl2__cuda_launch_attribute {
@@ -117,10 +119,10 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
 /* ---- the tables ---- */
 
 #define EXL2__CUDA_NEEDED true
-#define EXL2__CUDA_OPTIONAL false /* the member is NULL where the driver lacks it */
+#define EXL2__CUDA_OPTIONAL false /* the member is NULL if the driver lacks it */
 
-/* X(member, exported name, needed, parameters); all return a result, 0 = success. Never the _ptsz names: those mean
-   the per-thread stream by stream 0. */
+/* X(member, exported name, needed, parameters). Every function returns a result; 0 is success. Names that end with
+   _ptsz are never used: they make stream 0 mean the per-thread stream. */
 #define EXL2__CUDA_DRIVER_FUNCTIONS(X)                                                                                 \
     X(init, "cuInit", EXL2__CUDA_NEEDED, (unsigned flags))                                                             \
     X(driver_version, "cuDriverGetVersion", EXL2__CUDA_NEEDED, (int *version))                                         \
@@ -210,7 +212,7 @@ typedef char exl2__cuda_launch_attribute_size[sizeof(exl2__cuda_launch_attribute
 
 #define X(member, name, needed, parameters) int(EXL2__CUDA_CALL *member) parameters;
 typedef struct exl2__cuda_driver {
-    void *library; /* NULL: not open, or filled by a test */
+    void *library; /* NULL: not open, or the table was filled by a test */
     EXL2__CUDA_DRIVER_FUNCTIONS(X)
 } exl2__cuda_driver;
 
@@ -222,7 +224,7 @@ typedef struct exl2__cuda_nvrtc {
 
 /* ---- failures ---- */
 
-/* As exl2__fail, with the driver's or NVRTC's number in exl2_error.native. */
+/* As exl2__fail; `native` is the result of the driver or of NVRTC, for exl2_error.native. */
 EXL2__PRINTF(4, 5)
 static inline exl2_result exl2__cuda_fail(exl2__ctx *c, exl2_result code, int native, const char *format, ...)
 {
@@ -238,7 +240,7 @@ static inline exl2_result exl2__cuda_fail(exl2__ctx *c, exl2_result code, int na
     return result;
 }
 
-/* Name of a driver result, such as CUDA_ERROR_OUT_OF_MEMORY. */
+/* Name of a result of the driver, such as CUDA_ERROR_OUT_OF_MEMORY. */
 static inline const char *exl2__cuda_result_name(const exl2__cuda_driver *driver, int result)
 {
     const char *name = NULL;
@@ -248,7 +250,7 @@ static inline const char *exl2__cuda_result_name(const exl2__cuda_driver *driver
     return name;
 }
 
-/* Results after which the context never works again. */
+/* Results after which the context can never be used again. */
 static bool exl2__cuda_sticky(int result)
 {
     switch (result) {
@@ -275,7 +277,7 @@ static bool exl2__cuda_sticky(int result)
 
 /* ---- opening ---- */
 
-/* The first of the names that the system finds; `given` alone if it is not NULL. */
+/* Opens `given`, or, if that is NULL, the first of the names that the system finds. *found: the last name tried. */
 static inline void *exl2__cuda_library(const char *given, const char *const *names, size_t count, const char **found)
 {
     void *library = NULL;
@@ -286,13 +288,13 @@ static inline void *exl2__cuda_library(const char *given, const char *const *nam
     return library;
 }
 
-typedef struct exl2__cuda_symbol { /* of a table that is found at run time */
+typedef struct exl2__cuda_symbol { /* one function of a table */
     const char *name;
-    uint32_t offset; /* of its member */
+    uint32_t offset; /* offset of its member in the table */
     bool needed;
 } exl2__cuda_symbol;
 
-/* Finds all; *missing: the first that is needed and not there, else NULL. */
+/* Fills the table. *missing: the first needed function that the library lacks, or NULL. */
 static void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, size_t count, void *table,
                             const char **missing)
 {
@@ -305,7 +307,8 @@ static void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, siz
     }
 }
 
-/* Nothing is logged, since a machine without a GPU is no failure: `why` (cap bytes) gets the sentence. */
+/* Opens the driver. A failure is not logged, since a machine without a GPU is normal; `why` (cap bytes) gets the
+   message. */
 static exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_DRIVER_NAMES;
@@ -327,7 +330,7 @@ static exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *o
         return EXL2_ERR_NO_DEVICE;
     }
 #if !defined(_WIN32)
-    out->device_luid = NULL; /* exported, and always an error */
+    out->device_luid = NULL; /* exported on Linux, but it always fails */
 #endif
     out->library = library;
     return EXL2_OK;
@@ -339,7 +342,7 @@ static inline void exl2__cuda_driver_close(exl2__cuda_driver *driver)
     *driver = (exl2__cuda_driver){ 0 };
 }
 
-/* As exl2__cuda_driver_open. path NULL: the newest NVRTC that the system finds. */
+/* As exl2__cuda_driver_open. path NULL: the newest NVRTC among the usual names. */
 static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_NVRTC_NAMES;

@@ -1,8 +1,7 @@
-/* cuda_buffers.h: what a pass needs on the device besides weights: pages, activations, logits; and its data.
+/* cuda_buffers.h: device memory of a model besides its weights: KV pages, activations, logits and the data of a pass.
    takes: a plan; an arena, dry or not.
-   gives: exl2__cuda_buffers, exl2__cuda_buffers_layout; exl2__cuda_pass.
-   owns:  nothing; the memory is the model's.
-   next:  cuda_pass.h */
+   gives: exl2__cuda_buffers, exl2__cuda_buffers_layout; exl2__cuda_pass, exl2__cuda_graphs.
+   owns:  nothing; the memory is the model's. */
 #ifndef EXL2__CUDA_BUFFERS_H
 #define EXL2__CUDA_BUFFERS_H
 
@@ -13,67 +12,71 @@
 #include "cuda_sample.h"
 
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN
-#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from here on products by gemm take less time than those of 8 rows (H200) */
+#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from this number of rows on, GEMM is faster than GEMV for 8 rows at a time
+                                        (H200) */
 #endif
-#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* of a row: a job's text block has room for 1024 */
-#define EXL2__CUDA_GRAPH_ROWS 8u    /* of a pass that graphs serve, at most */
-#define EXL2__CUDA_SPLIT_ROWS 8u    /* of a pass, that split matrices take at a time; all of a fixed one */
-#define EXL2__CUDA_SUMS 3u /* sums of squares: of the norm now, of the one before, of the one to come */
+#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* biases of a row: a job's text block has room for
+                                                                  1024 */
+#define EXL2__CUDA_GRAPH_ROWS 8u    /* most rows of a pass that captured graphs can run */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least all rows of a captured
+                                       pass */
+#define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
-typedef struct exl2__cuda_buffers { /* device addresses; R rows of a pass, L rows of logits, S sequences */
+typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
     uint64_t pages;      /* [layers, pages, page_bytes] */
     uint64_t rope;       /* f32 [context, head_dim / 2, 2] */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
-    uint64_t qkv;        /* f32 [R, qkv_pitch]: behind the first rows of h */
-    uint64_t attended;   /* fp16 [R, attended_pitch]: if as wide as x, behind the first rows of it */
+    uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
+    uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
-    uint64_t partial, attend_tickets; /* attend_args.h, for S rows */
-    uint64_t gemm_partial, gemm_tickets; /* gemm_args.h */
+    uint64_t partial, attend_tickets; /* exl2k_attend_args, for S rows; partial begins at logits */
+    uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
-    uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: of the norm now, of the one before */
+    uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
     uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
-    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* sample_args.h; both `partial` begin at
-                            logits, too */
-    uint64_t data;       /* [data_bytes] what changes from pass to pass */
+    uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
+    uint64_t data;       /* [data_bytes] data that changes from pass to pass */
     uint64_t data_bytes;
-    uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: what nobody writes is read */
-    uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* elements; stride: of logits */
-    uint32_t page_bytes; /* of one layer */
+    uint64_t zeroed, zeroed_bytes; /* must be zero before the first pass: padding is read, never written */
+    uint32_t x_pitch, qkv_pitch, attended_pitch, h_pitch, stride; /* in elements; stride: pitch of logits */
+    uint32_t page_bytes; /* bytes of a page in one layer */
     uint32_t head_rows;  /* ceil(query heads of a K/V head / EXL2K_HEAD_TILE) */
-    exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned: of the last marks, by their numbers' lowest bits; */
-    exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* they are there */
+    exl2k_result *results; /* [EXL2K_RESULT_SETS, L] pinned; the set of a fence is fence % EXL2K_RESULT_SETS */
+    exl2__cuda_event *fences[EXL2K_RESULT_SETS]; /* the event of a fence, at the same index */
 } exl2__cuda_buffers;
 
-/* The pass that was begun, as launches see it. */
+/* The current pass, as its launches see it. */
 typedef struct exl2__cuda_pass {
-    uint64_t groups;      /* exl2k_pass, one for each group of logit rows, at least one */
+    uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
-    uint64_t masks;      /* one for each row that has one, aligned to 16 bytes */
-    uint32_t row_count;  /* rows that launches are made for: of a fixed pass 1 or 8, then the step says how many */
-    uint32_t longest_context;    /* tokens that the row with the longest context sees */
-    uint32_t splits;     /* of attention, that graphs are made for; 0: as many as that row has */
-    uint32_t tile_count, norm; /* now: which sums are those of the norm that the next product reads */
-    bool first_norm;          /* there was no norm before it */
-    bool captured;       /* decodes up to 8 rows: offsets of its data depend on row_count only, so graphs fit it */
-    bool decodes;        /* every row is the only one of its sequence, and has logits */
-    bool by_gemm;           /* so many rows that norms are kernels of their own, before products by gemm */
-    bool chained;        /* the kernel in front belongs to the pass: the next one may begin while it ends */
+    uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
+    uint32_t row_count;  /* rows of launches; of a captured pass 1 or 8: exl2k_pass says how many are real */
+    uint32_t longest_context; /* tokens that the row with the longest context attends to */
+    uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
+    uint32_t tile_count, norm; /* norm: index of the sums of squares of the norm that the next product applies */
+    bool first_norm;     /* that norm is the first one of the pass */
+    bool captured;       /* decodes up to 8 rows: offsets of its data depend on row_count only, as graphs need */
+    bool decodes;        /* every row is the only one of its sequence, and wants logits */
+    bool by_gemm;        /* enough rows for GEMM: then norms are separate kernels */
+    bool chained;        /* the preceding kernel belongs to the pass: the next one may start while it ends */
 } exl2__cuda_pass;
 
 #define EXL2__CUDA_SPLIT_CLASSES 4u
 
-/* Graphs of passes that decode one row, of those that decode up to 8. */
+/* Graphs of passes that decode one row, [0], and up to 8 rows, [1]. */
 typedef struct exl2__cuda_graphs {
-    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES], *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* all of them */
-    exl2__cuda_graph_exec **unit[2]; /* [units] */
+    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes */
+    exl2__cuda_graph_exec *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* passes without head and sampling */
+    exl2__cuda_graph_exec **unit[2]; /* [units] graphs of single units */
     uint32_t units;
 } exl2__cuda_graphs;
 
 static inline uint32_t exl2__cuda_pitch(uint32_t elements)
 {
-    return (uint32_t)exl2__align_up(elements, 64) + 64; /* 32 elements behind the last are read: they stay zero */
+    return (uint32_t)exl2__align_up(elements, 64) + 64; /* up to 32 elements after the last one are read: they stay
+                                                           zero */
 }
 
 static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
@@ -81,7 +84,8 @@ static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
     return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
 }
 
-/* Bytes of a pass's data at most: steps and rows, tables, tiles, draws with their lists; each aligned to 16. */
+/* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
+   16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS), sequences = p->sequences_max;
@@ -95,8 +99,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
     return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
-/* What no two kernels need at the same time lies in one place: logits and what sampling makes of them, sums of products
-   of many rows, partial results of attention. sms: of the device. */
+/* Buffers that are never in use at the same time share memory: logits and what sampling derives from them, partial sums
+   of GEMM, partial results of attention. sms: multiprocessors of the device. */
 static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
@@ -113,9 +117,10 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
     exl2__cuda_arena_take(a, others - exl2__min64(others, a->used - begin));
 }
 
-/* What must be zero before the first pass: padding that is read, and what counts. h and qkv, x and attended are needed
-   at the same time in passes of few rows only: the second of a pair begins behind the rows of such a pass. Products of
-   many rows read padding up to a multiple of 32 inputs, which qkv would not leave zero. */
+/* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
+   are in use at the same time only in passes of few rows: the second buffer of a pair begins after the rows of such a
+   pass. GEMM reads padding up to a multiple of 32 inputs, which qkv would overwrite if it shared memory with that
+   padding. */
 static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;

@@ -1,5 +1,5 @@
-/* cuda_cache.h: compiled modules in the host's kernel cache: what an entry is called, and whether it is whole.
-   takes: the host's cache hook, an open source, a target.
+/* cuda_cache.h: compiled modules in the application's kernel cache: names of entries, and how damage is detected.
+   takes: the application's cache hook, an open source, a target.
    gives: exl2__cuda_key; exl2__cuda_cache_load, exl2__cuda_cache_store.
    owns:  nothing; a loaded entry is the caller's.
 
@@ -14,8 +14,8 @@
 #define EXL2__CUDA_ENTRY_HEAD 40u
 #define EXL2__CUDA_ENTRY_BYTES_MAX ((size_t)64 << 20)
 
-/* "gemv-sm_89-0123456789abcdef": module, target, and the hash of sources, options, target and EXL2_VERSION. It is
-   known without NVRTC. */
+/* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, options, target and
+   EXL2_VERSION. Computing it does not need NVRTC. */
 static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *options,
                            uint32_t option_count, char key[EXL2__CUDA_KEY_MAX])
 {
@@ -35,7 +35,7 @@ static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target ta
     exl2__format(key, EXL2__CUDA_KEY_MAX, "%.*s-%s-%s", (int)(stem < 28 ? stem : 28), source->names[0], name, digits);
 }
 
-/* Whether the bytes are an entry of this key, undamaged. */
+/* Whether the bytes are an undamaged entry of this key. */
 static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t bytes)
 {
     return bytes > EXL2__CUDA_ENTRY_HEAD && memcmp(entry, "EXL2KRN1", 8) == 0
@@ -45,8 +45,8 @@ static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t
                   == (exl2__hash(entry, 32) ^ exl2__hash(entry + EXL2__CUDA_ENTRY_HEAD, bytes - EXL2__CUDA_ENTRY_HEAD));
 }
 
-/* *entry: the whole entry, its image EXL2__CUDA_ENTRY_HEAD bytes in, a NUL behind it; empty on a miss. A damaged
-   entry is a miss with a warning. */
+/* *entry: the whole entry, with its image at EXL2__CUDA_ENTRY_HEAD and a NUL after it; empty if the cache has none. A
+   damaged entry counts as missing, with a warning. */
 static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
                                          exl2__blob *entry)
 {
@@ -70,7 +70,7 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
     return EXL2_OK;
 }
 
-/* Also makes *entry of the image, as exl2__cuda_cache_load does. */
+/* Makes *entry from the image, in the form of exl2__cuda_cache_load, and stores it. */
 static exl2_result exl2__cuda_cache_store(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
                                           uint32_t nvrtc_version, bool ptx, const exl2__blob *image, exl2__blob *entry)
 {

@@ -1,6 +1,6 @@
-/* cuda_compile.h: one kernel module through NVRTC: which target, which options, what it says when it fails.
+/* cuda_compile.h: compiles one kernel module through NVRTC: target, options, error messages.
    takes: an open NVRTC, an open source.
-   gives: exl2__cuda_target; exl2__cuda_compile with run, take and close.
+   gives: exl2__cuda_target; exl2__cuda_compile with run, finish and close.
    owns:  the NVRTC program, until close; image and log are the caller's. */
 #ifndef EXL2__CUDA_COMPILE_H
 #define EXL2__CUDA_COMPILE_H
@@ -13,18 +13,18 @@
 #define EXL2__CUDA_ARCHS_MAX 64
 
 typedef struct exl2__cuda_target {
-    uint32_t arch; /* 89 = compute capability 8.9 */
-    bool ptx;      /* compute_89, assembled by the driver, instead of sm_89 */
+    uint32_t arch; /* 89: compute capability 8.9 */
+    bool ptx;      /* compute_89 (PTX, which the driver assembles) instead of sm_89 */
 } exl2__cuda_target;
 
-/* "sm_89", "compute_89"; Hopper's machine code is always that of sm_90a, which runs nowhere else. */
+/* "sm_89" or "compute_89". Machine code for Hopper is always built for sm_90a, which runs on no other architecture. */
 static inline void exl2__cuda_target_name(exl2__cuda_target target, char *out, size_t cap)
 {
     exl2__format(out, cap, "%s_%u%s", target.ptx ? "compute" : "sm", target.arch,
                  target.arch == 90 && !target.ptx ? "a" : "");
 }
 
-/* The machine code of `arch` if this NVRTC knows it, else PTX of the highest that it knows below. */
+/* Picks machine code of `arch` if this NVRTC supports it, else PTX of the highest supported architecture below. */
 static exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *nvrtc, uint32_t arch,
                                           exl2__cuda_target *out)
 {
@@ -58,13 +58,14 @@ typedef struct exl2__cuda_compile {
     const exl2__cuda_nvrtc *nvrtc;
     const exl2__cuda_source *source;
     exl2__cuda_target target;
-    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* besides those that every module has */
+    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* in addition to the options that every module is compiled with */
     uint32_t option_count;
     exl2__cuda_program *program;
     int result;
 } exl2__cuda_compile;
 
-/* Compiles; run->result says how it ended. Allocates no memory of the engine: several may run on threads at once. */
+/* Compiles; run->result says how it ended. It does not use the engine's allocator, so several may run on threads at
+   once. */
 static void exl2__cuda_compile_run(exl2__cuda_compile *run)
 {
     const exl2__cuda_source *s = run->source;
@@ -86,7 +87,7 @@ static void exl2__cuda_compile_run(exl2__cuda_compile *run)
     run->result = run->nvrtc->compile(run->program, (int)run->option_count + 3, options);
 }
 
-/* What NVRTC wrote; an empty text when it wrote nothing. */
+/* The log of NVRTC; an empty text if there is none. */
 static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *run, exl2__blob *out)
 {
     size_t bytes = 0;
@@ -106,7 +107,7 @@ static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile
     return EXL2_OK;
 }
 
-/* Logs every line of the text, long ones in parts: a log line has room for 247 bytes. */
+/* Logs every line of the text. Long lines are logged in pieces, as a log line has room for 247 bytes. */
 static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level level, const char *text)
 {
     while (*text) {
@@ -120,7 +121,7 @@ static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level leve
     }
 }
 
-/* The first line that names an error, or the first line. */
+/* The first line that contains "error", else the first line. */
 static const char *exl2__cuda_compile_error(const char *log, int *bytes)
 {
     const char *error = strstr(log, "error");
@@ -153,8 +154,8 @@ static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compil
     return result;
 }
 
-/* image: machine code, or PTX with its NUL. log: what NVRTC said besides; NULL: its lines are logged as warnings.
-   A module that did not compile: its whole log as errors, the first error line in the sentence. */
+/* image: machine code, or PTX with its NUL. log: the log of NVRTC; if NULL, its lines are logged as warnings. If the
+   module did not compile, its whole log is logged as errors, and the message quotes the first error line. */
 static exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *run, exl2__blob *image,
                                              exl2__blob *log)
 {

@@ -1,29 +1,29 @@
-/* cuda_device.h: one CUDA device in use: its context around each call, streams, memory by count, and its death.
-   takes: what the host said about the device, its allocator and cap.
-   gives: exl2__cuda_device with open, close, enter, leave; check, alloc, free; exl2__cuda_arena.
+/* cuda_device.h: one open CUDA device: its context, streams, counted device memory, and how it is lost.
+   takes: the application's settings for the device, its allocator and cap.
+   gives: exl2__cuda_device with open, close, enter, leave; check, alloc, free, launch; exl2__cuda_arena.
    owns:  driver and compiler libraries, the retained context, streams, kernels; memory until exl2__cuda_device_free.
 
-   A device stays where it was opened: its kernels point at its driver. */
+   A device keeps its address while it is open: its kernels point at its driver. */
 #ifndef EXL2__CUDA_DEVICE_H
 #define EXL2__CUDA_DEVICE_H
 
 #include "cuda_kernels.h"
 #include "cuda_system.h"
 
-#define EXL2__CUDA_ALIGN 256u /* of every block of device memory */
+#define EXL2__CUDA_ALIGN 256u /* alignment of every block of device memory */
 
-typedef struct exl2__cuda_settings { /* of the engine */
-    const exl2_device_desc *device;  /* NULL: the best one */
-    const char *driver_path;         /* NULL: system search */
+typedef struct exl2__cuda_settings { /* the engine's settings */
+    const exl2_device_desc *device;  /* NULL: the best device */
+    const char *driver_path;         /* NULL: the usual names */
     const char *nvrtc_path;
     const char *kernel_dir;
     exl2_kernel_cache cache;
-    uint64_t device_bytes_max;       /* hard cap; 0 = none */
-    bool optional;                   /* the host has another backend: a device that does not open is no error line, and
-                                        one that kernels can be had for by no means does not open */
+    uint64_t device_bytes_max;       /* hard cap; 0: none */
+    bool optional;                   /* the engine can fall back to the CPU: a device that does not open is no error,
+                                        and a device does not open if no kernels can be had for it */
 } exl2__cuda_settings;
 
-typedef struct exl2__cuda_device { /* the engine has a pointer to it */
+typedef struct exl2__cuda_device { /* the engine keeps a pointer to it */
     exl2__ctx *c;
     exl2__cuda_driver driver;
     exl2__cuda_compiler compiler;
@@ -31,20 +31,21 @@ typedef struct exl2__cuda_device { /* the engine has a pointer to it */
     exl2_device_info info;
     int driver_version, device;
     exl2__cuda_context *context;
-    bool retained;                /* the primary context; else the host's own */
+    bool retained;                /* context is the retained primary context; else it is the application's */
     exl2__cuda_stream *stream;    /* all kernels, in order */
     exl2__cuda_stream *upload;    /* copies while loading */
     uint32_t sm_count, l2_bytes;
-    uint32_t memory_mbps;         /* MB/s that its memory reads at best; 0: the driver does not say */
-    uint32_t shared_bytes;        /* that a block may use, the host's cap included */
-    uint32_t shared_sm_bytes;     /* that all blocks of a multiprocessor share */
+    uint32_t memory_mbps;         /* peak read bandwidth of its memory, MB/s; 0: unknown */
+    uint32_t shared_bytes;        /* shared memory that a block may use, within the application's cap */
+    uint32_t shared_sm_bytes;     /* shared memory that all blocks of a multiprocessor share */
     uint64_t bytes, peak, bytes_max, allocations;
-    int lost;                     /* the driver's result that ended the context; 0 = alive */
+    int lost;                     /* the driver's result that ended the context; 0: the device works */
 } exl2__cuda_device;
 
 /* ---- failures ---- */
 
-/* 0 and "not ready" are EXL2_OK and EXL2_PENDING. `what` was being done, for the sentence: "copying weights". */
+/* EXL2_OK for 0, EXL2_PENDING for "not ready", else an error. `what` says what the engine was doing, as the message
+   needs it: "copying weights". */
 static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, const char *what)
 {
     if (result == 0) {
@@ -67,7 +68,7 @@ static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, con
     return exl2__cuda_fail(d->c, EXL2_ERR_INTERNAL, result, "GPU %s: %s failed with %s", d->info.name, what, name);
 }
 
-/* Makes the device's context current, until exl2__cuda_device_leave. A lost device is not entered. */
+/* Makes the device's context current until exl2__cuda_device_leave. Fails if the device is lost. */
 static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
 {
     if (d->lost) {
@@ -85,16 +86,16 @@ static inline void exl2__cuda_device_leave(exl2__cuda_device *d)
     d->driver.context_pop(&popped);
 }
 
-/* Leaves, and returns `result`: the end of a function whose work is one call between enter and leave. */
+/* Leaves the context and returns `result`, for functions that make one call between enter and leave. */
 static inline exl2_result exl2__cuda_device_leave_with(exl2__cuda_device *d, exl2_result result)
 {
     exl2__cuda_device_leave(d);
     return result;
 }
 
-/* ---- memory; the context is current ---- */
+/* ---- memory; the context must be current ---- */
 
-/* Room that the cap still leaves. */
+/* Bytes that the cap leaves. */
 static inline uint64_t exl2__cuda_device_room(const exl2__cuda_device *d)
 {
     if (!d->bytes_max) {
@@ -103,7 +104,7 @@ static inline uint64_t exl2__cuda_device_room(const exl2__cuda_device *d)
     return d->bytes_max > d->bytes ? d->bytes_max - d->bytes : 0;
 }
 
-/* bytes 0 gives address 0. The cap is checked before the device is asked. */
+/* Gives address 0 for 0 bytes. The cap is checked before the device is asked. */
 static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes, exl2_mem tag, uint64_t *address)
 {
     *address = 0;
@@ -139,7 +140,7 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
     return EXL2_OK;
 }
 
-/* Address 0 is fine; so is a lost device. */
+/* Does nothing for address 0. Works on a lost device, too. */
 static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint64_t bytes, exl2_mem tag)
 {
     if (!address) {
@@ -154,7 +155,7 @@ static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint6
     }
 }
 
-/* A bump arena over device memory; like exl2__arena, a zeroed one is dry and only counts. */
+/* A bump arena over device memory. Like exl2__arena, a zeroed one is dry and only counts. */
 typedef struct exl2__cuda_arena {
     uint64_t base, size, used;
     exl2_mem tag;
@@ -169,12 +170,13 @@ static inline exl2_result exl2__cuda_arena_open(exl2__cuda_device *d, exl2__cuda
     return EXL2_OK;
 }
 
-/* An address aligned to EXL2__CUDA_ALIGN; 0 when the arena is dry or full (a plan that does not match its dry run). */
+/* An address aligned to EXL2__CUDA_ALIGN; 0 if the arena is dry, or full because the plan does not match its dry
+   run. */
 static inline uint64_t exl2__cuda_arena_take(exl2__cuda_arena *a, uint64_t bytes)
 {
     uint64_t start = a->used, end;
     if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__CUDA_ALIGN) {
-        a->used = UINT64_MAX / 2; /* a dry run that big is refused by exl2__cuda_arena_open */
+        a->used = UINT64_MAX / 2; /* exl2__cuda_arena_open rejects a dry run of this size */
         return 0;
     }
     a->used = exl2__align_up(end, EXL2__CUDA_ALIGN);
@@ -189,7 +191,7 @@ static inline void exl2__cuda_arena_close(exl2__cuda_device *d, exl2__cuda_arena
 
 /* ---- open and close ---- */
 
-/* Lowest priority for 0, so that rendering goes first; else the host's, within what the device has. */
+/* The lowest priority for 0, so that rendering goes first; else the application's, within the range of the device. */
 static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted)
 {
     int least = 0, greatest = 0;
@@ -199,7 +201,7 @@ static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted
     return wanted == 0 || wanted > least ? least : wanted < greatest ? greatest : wanted;
 }
 
-/* What launches are planned by; the driver must know it. */
+/* Reads the attributes that launches are planned with. The driver must report all but the memory's speed. */
 static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
 {
     static const int attributes[] = { EXL2__CUDA_SM_COUNT, EXL2__CUDA_SHARED_OPTIN, EXL2__CUDA_SHARED_PER_SM,
@@ -224,7 +226,7 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
     return EXL2_OK;
 }
 
-/* Context and streams of the picked device. The context is current when this succeeds. */
+/* Makes the context and the streams of the picked device. On success the context is current. */
 static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
 {
     const exl2__cuda_driver *driver = &d->driver;
@@ -248,8 +250,8 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     return exl2__cuda_device_check(d, result, "creating its streams");
 }
 
-/* Zeroed, half-made and closed ones are fine. Arenas and rings are closed before. Waits for what is queued. Of a lost
-   device everything is given back too, whether or not the driver still listens. */
+/* Closes the device, also a zeroed, half-open or closed one. Arenas and rings are closed before. Waits for queued work.
+   All that a lost device has is freed too, whether or not the driver still answers. */
 static void exl2__cuda_device_close(exl2__cuda_device *d)
 {
     const exl2__cuda_driver *driver = &d->driver;
@@ -276,9 +278,9 @@ static void exl2__cuda_device_close(exl2__cuda_device *d)
     *d = (exl2__cuda_device){ 0 };
 }
 
-/* Picks and opens a device; no kernel is loaded. `d` is zeroed, or zeroed but for filled tables of driver and NVRTC
-   (tests). NO_DEVICE, with a sentence that says why, is what a host without GPU sees. Failed: closed. The context is
-   not current afterwards. */
+/* Picks and opens a device; loads no kernels. `d` is zeroed; tests fill its tables of driver and NVRTC before. Fails
+   with NO_DEVICE on a machine without a usable GPU, and the message says why. A device that did not open is closed. The
+   context is not current afterwards. */
 static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, const exl2__cuda_settings *settings)
 {
     char why[160];
@@ -311,7 +313,7 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
     return result;
 }
 
-/* Loads the wanted modules (NULL: all), at most `limit`; as exl2__cuda_kernels_load. */
+/* Loads up to `limit` of the wanted modules (NULL: all), as exl2__cuda_kernels_load. */
 static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t limit)
 {
     exl2__zone_begin(d->c, "exl2 load kernels");
@@ -332,19 +334,19 @@ static inline exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const 
 
 typedef struct exl2__cuda_grid {
     uint32_t x, y, threads;
-    uint32_t shared_bytes; /* dynamic */
-    bool programmatic;     /* may begin before the kernel in front has ended, where the device has that */
-    uint32_t z;            /* 0 = 1 */
-    uint32_t cluster;      /* x, where CTAs of a row of the grid are a cluster (from sm_90 on); else 0 */
+    uint32_t shared_bytes; /* dynamic shared memory */
+    bool programmatic;     /* the kernel may start before the preceding one has ended, if the device supports it */
+    uint32_t z;            /* 0 means 1 */
+    uint32_t cluster;      /* x, if the CTAs of a row of the grid form a cluster (from sm_90 on); else 0 */
 } exl2__cuda_grid;
 
-/* Can launches have attributes? */
+/* Whether launches can have attributes. */
 static inline bool exl2__cuda_device_launches_with(const exl2__cuda_device *d)
 {
     return d->info.arch >= 90 && d->driver.launch_with;
 }
 
-/* Queues a kernel. arguments: its one struct, as kernels.def.h names it. */
+/* Enqueues a kernel. arguments: its one struct, as kernels.def.h names it. */
 static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
                                             const void *arguments)
 {
@@ -368,7 +370,7 @@ static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_ker
     return result == 0 ? EXL2_OK : exl2__cuda_device_check(d, result, exl2__cuda_kernel_rows[kernel].function);
 }
 
-/* Windows collects launches until somebody asks. */
+/* The driver on Windows batches launches until it is queried. */
 static inline void exl2__cuda_device_flush(exl2__cuda_device *d)
 {
 #if defined(_WIN32)

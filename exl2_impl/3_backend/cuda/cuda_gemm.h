@@ -1,10 +1,10 @@
-/* cuda_gemm.h: how a product of 9 and more rows is launched: kernel, splits of K, shared memory.
+/* cuda_gemm.h: how a product of many rows (GEMM) is launched: kernel, splits of K, shared memory.
    takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_gemm_plan, exl2__cuda_gemm_plan_make.
    owns:  nothing.
 
-   The bits of a row depend on the plan, and the plan on matrix, device and class of rows alone. Classes: up to 32 rows,
-   64, 128, 256, 512, and more. */
+   The bits of a row depend on the plan, and the plan depends only on the matrix, the device and the class of the number
+   of rows. Classes: up to 32 rows, 64, 128, 256, 512, and more. */
 #ifndef EXL2__CUDA_GEMM_H
 #define EXL2__CUDA_GEMM_H
 
@@ -12,18 +12,18 @@
 #include "../../0_base/bytes.h"
 
 #define EXL2__CUDA_GEMM_SPLITS_MAX 16u
-#define EXL2__CUDA_GEMM_TILE_BYTES 512u /* of inputs, for each 8 rows */
+#define EXL2__CUDA_GEMM_TILE_BYTES 512u /* bytes of inputs in a stage, for each 8 rows */
 
 typedef struct exl2__cuda_gemm_plan {
-    uint32_t rows;           /* of a tile: 32, 64, 128; 0: no room */
+    uint32_t rows;           /* rows of a tile: 32, 64 or 128; 0: shared memory is too small */
     uint32_t ctas;
     uint32_t shared_bytes;
-    uint32_t tickets;        /* exl2k_gemm_args.tickets: so many u32, zero before the first launch */
-    uint64_t partial_bytes;  /* exl2k_gemm_args.partial */
+    uint32_t tickets;        /* u32 counters at exl2k_gemm_args.tickets; zero before the first launch */
+    uint64_t partial_bytes;  /* bytes at exl2k_gemm_args.partial */
 } exl2__cuda_gemm_plan;
 
-/* Of any plan: launches with splits, or a second sum, have at most one CTA for each multiprocessor. With both, each CTA
-   has two blocks, and each tile, of which there are half as many, one more. */
+/* Upper bound of partial_bytes of any plan. Launches with splits or with a second sum (ACT) have at most one CTA for
+   each SM. With both, each CTA has two blocks, and each tile, of which there are half as many, has one more. */
 static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms)
 {
     return exl2__div_up((uint64_t)sms * 5, 2) * 128 * 1024;
@@ -33,7 +33,7 @@ static inline uint64_t exl2__cuda_gemm_tickets_max(uint32_t sms)
     return (uint64_t)sms * EXL2K_GEMM_WARPS * sizeof(uint32_t);
 }
 
-/* Rows of the class of `rows`: plans are made for as many; 0: of any more. */
+/* Most rows of the class that `rows` belongs to, for which the plan is made; 0: the class has no limit. */
 static inline uint32_t exl2__cuda_gemm_class(uint32_t rows)
 {
     uint32_t most = 32;
@@ -52,7 +52,8 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
     return tiles;
 }
 
-/* Fills in stages, slots and their sizes: as deep as the budget allows. Bytes of shared memory; 0: too few. */
+/* Fills in stages, slots and their sizes, as many as the budget allows. Returns bytes of shared memory, 0 if the budget
+   is too small. */
 static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
     static const uint8_t depths[][2] = { { 4, 2 }, { 3, 2 }, { 3, 1 }, { 2, 1 }, { 2, 0 } }; /* stages_log, slots_log */
@@ -72,8 +73,8 @@ static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32
     return 0;
 }
 
-/* The launch of a->rows rows of a->matrix, whose largest chunk has chunk_bytes bytes; `a` has kind, too, and gets the
-   rest but addresses and pitches. */
+/* Plans the launch for a->rows rows of a->matrix. chunk_bytes: size of the matrix's largest chunk. The caller has set
+   a->kind, too, and fills in addresses and pitches; this function fills in the rest of `a`. */
 static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
                                                       uint32_t budget)
 {

@@ -1,12 +1,12 @@
-/* cuda_graph.h: a pass as units, queued kernel by kernel or, for passes that decode up to 8 rows, by graphs captured
-   once; unit 0 begins with copies and embedding, the last units are head and sampling of a group of logit rows.
-   takes: a model whose buffers are there.
-   gives: exl2__cuda_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
+/* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 8 rows.
+   Unit 0 begins with page copies and embedding; the last units are head and sampling of one group of logit rows each.
+   takes: a model whose buffers are ready.
+   gives: exl2__cuda_layer_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
    owns:  the graphs, until close.
 
    Graphs of whole passes, and of all their layers, exist for 1 and for 8 rows, each for a few numbers of splits of
-   attention: rows of a pass and their contexts lie in device memory, launches made for too many leave at once. Graphs
-   of single units, which budgets need, are made for the most splits only. */
+   attention. Rows of a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once.
+   Graphs of single units, which time budgets need, exist only for the largest number of splits. */
 #ifndef EXL2__CUDA_GRAPH_H
 #define EXL2__CUDA_GRAPH_H
 
@@ -14,7 +14,7 @@
 
 /* ---- units ---- */
 
-/* Ranges of layers of the pass. A pass of many rows may stop after every layer. */
+/* Number of units that hold layers. A pass that is not captured has one unit for each layer. */
 static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 {
     uint32_t each = m->pass.captured ? m->layers_per_unit : 1;
@@ -23,7 +23,7 @@ static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
 
 static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms a layer */
+    m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
     m->pass.first_norm = layer->index == 0;
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
         EXL2__TRY(exl2__cuda_do(m, (exl2__phase)phase, layer, NULL));
@@ -42,7 +42,7 @@ static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
     return exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range);
 }
 
-/* Units [begin, end), without copies of pages. */
+/* Enqueues units [begin, end), without page copies. */
 static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t each = m->pass.captured ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
@@ -66,7 +66,7 @@ static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, u
 
 static const uint32_t exl2__cuda_split_classes[EXL2__CUDA_SPLIT_CLASSES] = { 1, 4, 8, EXL2K_SPLITS_MAX };
 
-/* The class that has at least so many splits. */
+/* The smallest class with at least `splits` splits. */
 static inline uint32_t exl2__cuda_split_class(uint32_t splits)
 {
     uint32_t i = 0;
@@ -76,7 +76,7 @@ static inline uint32_t exl2__cuda_split_class(uint32_t splits)
     return i;
 }
 
-/* Units [begin, end) of the fixed pass in m->pass as a graph. */
+/* Captures units [begin, end) of the pass in m->pass as a graph. */
 static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint32_t end, exl2__cuda_graph_exec **out)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
@@ -84,7 +84,7 @@ static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint3
     exl2__cuda_graph *graph = NULL;
     EXL2__TRY(exl2__cuda_device_check(m->gpu, driver->capture_begin(stream, EXL2__CUDA_CAPTURE_RELAXED),
                                       "beginning a capture"));
-    m->pass.chained = false; /* the first kernel of a graph waits for all in front of it */
+    m->pass.chained = false; /* the first kernel of a graph waits for all preceding work */
     exl2_result r = exl2__cuda_queue_plain(m, begin, end);
     exl2_result ended = exl2__cuda_device_check(m->gpu, driver->capture_end(stream, &graph), "ending a capture");
     r = r < 0 ? r : ended;
@@ -120,7 +120,7 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
     *g = (exl2__cuda_graphs){ 0 };
 }
 
-/* All graphs of passes with `rows` rows: 0: one, 1: up to 8. */
+/* Captures all graphs of passes with one row (rows 0), or with up to 8 (rows 1). */
 static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
 {
     exl2__cuda_graphs *g = &m->graphs;
@@ -150,7 +150,7 @@ static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
     return m->plan->sequences_max > 1 ? exl2__cuda_graphs_of(m, 1) : EXL2_OK;
 }
 
-/* Units [begin, end) of the fixed pass that was begun, by graphs. */
+/* Enqueues units [begin, end) of the current captured pass as graphs. */
 static exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     const exl2__cuda_graphs *g = &m->graphs;

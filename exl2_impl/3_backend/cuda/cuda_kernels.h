@@ -1,5 +1,6 @@
-/* cuda_kernels.h: from the list of kernels to functions that can be launched: cache, else compiler, then the driver.
-   takes: kernels_src/kernels.def.h, a driver with a current context, the host's cache hook, NVRTC's path.
+/* cuda_kernels.h: makes functions that can be launched from the list of kernels: out of the cache, or by the compiler,
+   and through the driver.
+   takes: kernels_src/kernels.def.h, a driver with a current context, the application's cache hook, NVRTC's path.
    gives: exl2__cuda_kernel; exl2__cuda_compiler with close; exl2__cuda_kernels with find, load, close, build.
    owns:  NVRTC, until exl2__cuda_compiler_close; loaded modules, until exl2__cuda_kernels_close. */
 #ifndef EXL2__CUDA_KERNELS_H
@@ -7,7 +8,7 @@
 
 #include "cuda_cache.h"
 
-#ifndef EXL2__KERNELS /* tests have lists of their own */
+#ifndef EXL2__KERNELS /* tests define their own lists */
 #include "../../../kernels_src/kernels.def.h"
 #endif
 
@@ -21,14 +22,14 @@ enum { EXL2__CUDA_DYNAMIC_NONE, EXL2__CUDA_DYNAMIC_BUDGET };
 
 typedef struct exl2__cuda_kernel_row {
     const char *function, *module;
-    int dynamic; /* shared memory of the launch's size: none, or up to the device's budget */
+    int dynamic; /* dynamic shared memory of launches: none, or up to the device's budget */
 } exl2__cuda_kernel_row;
 
 #define X(function, module, arguments, shared) { #function, module, EXL2__CUDA_DYNAMIC_##shared },
 static const exl2__cuda_kernel_row exl2__cuda_kernel_rows[] = { EXL2__KERNELS(X) };
 #undef X
 
-/* A module goes by the number of its first kernel. */
+/* A module is identified by the number of its first kernel. */
 static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
 {
     uint32_t first = 0;
@@ -38,7 +39,8 @@ static inline uint32_t exl2__cuda_module_of(uint32_t kernel)
     return first;
 }
 
-/* Attention for one class of head sizes says so in its name: 64 for "attend_decode64.cu"; 0: for every model. */
+/* The class of head sizes that a module of attention is made for, from its name: 64 for "attend_decode64.cu"; 0: any
+   model. */
 static inline uint32_t exl2__cuda_module_class(const char *module)
 {
     size_t end = strncmp(module, "attend_", 7) == 0 ? strcspn(module, ".") : 0, at = end;
@@ -52,7 +54,8 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
     return number;
 }
 
-/* What a model of this class of head sizes (0: any model) needs, by the number of a module's first kernel. */
+/* The modules that a model of this class of head sizes needs (0: those that every model needs), by the number of their
+   first kernel. */
 static inline void exl2__cuda_modules_of(uint32_t head_class, bool wanted[EXL2__KERNEL_COUNT])
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
@@ -65,17 +68,18 @@ static inline void exl2__cuda_modules_of(uint32_t head_class, bool wanted[EXL2__
 /* ---- the compiler ---- */
 
 typedef struct exl2__cuda_compiler {
-    exl2__cuda_nvrtc nvrtc;   /* opened when the first module is not in the cache */
-    const char *nvrtc_path;   /* NULL: system search */
-    const char *kernel_dir;   /* NULL: the sources that are built in */
+    exl2__cuda_nvrtc nvrtc;   /* opened when a module is not in the cache */
+    const char *nvrtc_path;   /* NULL: the usual names */
+    const char *kernel_dir;   /* NULL: the built-in sources */
     exl2_kernel_cache cache;
-    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* "-DNAME=1": variants for tests and traces; part of the key */
+    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* such as "-DNAME=1", for variants of tests and traces; part of the
+                                                    key */
     uint32_t option_count;
-    uint32_t version;         /* of NVRTC, 13000 = 13.0; 0 = not open */
+    uint32_t version;         /* version of NVRTC, 13000 = 13.0; 0: not open */
     bool unavailable;             /* NVRTC did not open; it is not tried again */
-    char why[160];            /* why not */
-    uint64_t compiled;        /* modules */
-    uint64_t compile_ns;      /* host time in the compiler */
+    char why[160];            /* why NVRTC did not open */
+    uint64_t compiled;        /* number of modules compiled */
+    uint64_t compile_ns;      /* CPU time in the compiler, wall clock */
 } exl2__cuda_compiler;
 
 static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
@@ -84,7 +88,7 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
     *k = (exl2__cuda_compiler){ 0 };
 }
 
-/* false: there is no compiler, `why` says why. */
+/* Opens NVRTC if it is not open. false: there is none, and k->why says why. */
 static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->unavailable) {
@@ -101,15 +105,15 @@ static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
     return !k->unavailable;
 }
 
-/* ---- one module on its way ---- */
+/* ---- building one module ---- */
 
 typedef struct exl2__cuda_build {
     uint32_t module; /* number of its first kernel */
     exl2__cuda_source source;
     exl2__cuda_compile compile;
-    exl2__blob entry; /* of the cache, found or made */
+    exl2__blob entry; /* the cache entry, found or made */
     char key[EXL2__CUDA_KEY_MAX];
-    bool found;       /* in the cache, not compiled */
+    bool found;       /* the entry was in the cache */
 } exl2__cuda_build;
 
 static void exl2__cuda_build_close(exl2__ctx *c, exl2__cuda_build *build)
@@ -128,7 +132,7 @@ static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler
     return EXL2_OK;
 }
 
-/* Without a compiler, code of a lower minor architecture of the same major serves too, but for Hopper's. */
+/* Without a compiler, machine code of a lower minor architecture of the same major runs, too, except Hopper's. */
 static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
                                              uint32_t arch)
 {
@@ -146,7 +150,7 @@ static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_co
     return EXL2_OK;
 }
 
-/* Reads the source and makes the build ready to be compiled. */
+/* Fills in what the compiler needs, with the target for `arch`. */
 static exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build,
                                             uint32_t arch)
 {
@@ -156,7 +160,7 @@ static exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k
     return exl2__cuda_target_pick(c, &k->nvrtc, arch, &build->compile.target);
 }
 
-/* Afterwards either the build's entry is there, or the build is ready to be compiled. */
+/* Reads the source. Afterwards either the cache entry is loaded, or the module is ready to be compiled. */
 static exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build, uint32_t arch)
 {
     exl2__cuda_target exact = { arch, false };
@@ -172,7 +176,7 @@ static exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, e
     return build->compile.target.ptx ? exl2__cuda_build_find(c, k, build, build->compile.target) : EXL2_OK;
 }
 
-/* Of a compiled build: its entry, stored. */
+/* Makes and stores the entry of a compiled module. */
 static exl2_result exl2__cuda_build_finish(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build)
 {
     exl2__blob image;
@@ -194,7 +198,7 @@ static void exl2__cuda_build_run(void *arg, uint32_t index)
     }
 }
 
-/* Compiles those that were not found, side by side on the host's threads. */
+/* Compiles the modules that were not in the cache, in parallel on the application's threads. */
 static void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *builds, uint32_t count)
 {
     bool all_found = true;
@@ -241,8 +245,8 @@ static void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint3
     exl2__free(c, builds, EXL2__KERNEL_COUNT * sizeof *builds, EXL2_MEM_GENERAL);
 }
 
-/* Whether kernels can be had for the architecture: each that every model needs is in the cache, or there is a compiler
-   that knows it. Keeps nothing. */
+/* Checks that kernels can be had for the architecture: each module that every model needs is in the cache, or a
+   compiler supports the architecture. Keeps nothing. */
 static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k, uint32_t arch)
 {
     bool wanted[EXL2__KERNEL_COUNT];
@@ -262,13 +266,13 @@ typedef struct exl2__cuda_kernels {
     const exl2__cuda_driver *driver;
     uint32_t arch;
     int driver_version;
-    int lost;              /* the driver's result, when it ended the context */
-    uint32_t shared_bytes; /* that a block may use, static and dynamic together */
+    int lost;              /* the driver's result, if it ended the context */
+    uint32_t shared_bytes; /* shared memory that a block may use, static and dynamic together */
     exl2__cuda_module *modules[EXL2__KERNEL_COUNT];     /* by the number of their first kernel */
     exl2__cuda_function *functions[EXL2__KERNEL_COUNT]; /* NULL: not loaded */
 } exl2__cuda_kernels;
 
-/* The device's context is current. */
+/* The device's context must be current. */
 static void exl2__cuda_kernels_close(exl2__cuda_kernels *k)
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
@@ -279,14 +283,14 @@ static void exl2__cuda_kernels_close(exl2__cuda_kernels *k)
     *k = (exl2__cuda_kernels){ 0 };
 }
 
-/* Whether another image of the same module may fare better than the one that gave this result. */
+/* Whether another image of the same module may load after this result. */
 static inline bool exl2__cuda_image_rejected(int result)
 {
     return result == EXL2__CUDA_INVALID_IMAGE || result == EXL2__CUDA_NO_BINARY || result == EXL2__CUDA_INVALID_PTX
            || result == EXL2__CUDA_UNSUPPORTED_PTX || result == EXL2__CUDA_JIT_NOT_FOUND;
 }
 
-/* Hands the image to the driver. *native: its result; why: what its assembler said. */
+/* Loads the image and returns the driver's result. why: the log of the driver's assembler. */
 static int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda_build *build, char *why, size_t cap)
 {
     int options[] = { EXL2__CUDA_JIT_ERROR_LOG, EXL2__CUDA_JIT_ERROR_LOG_BYTES };
@@ -297,7 +301,7 @@ static int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda
                                   (unsigned)EXL2__COUNT(options), options, values);
 }
 
-/* A lost context, and device memory that ran out; EXL2_OK for any other result. */
+/* The error for a lost context, or for device memory that ran out; EXL2_OK for any other result. */
 static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kernels *k, int result, const char *module)
 {
     const char *name = exl2__cuda_result_name(k->driver, result);
@@ -313,7 +317,7 @@ static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kern
     return EXL2_OK;
 }
 
-/* The sentence for an image that the driver does not load; `why` is what its assembler said. */
+/* The error for an image that the driver did not load; `why` is the log of its assembler. */
 static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_build *build,
                                                   int result, const char *why)
 {
@@ -334,7 +338,7 @@ static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kerne
                            exl2__cuda_result_name(k->driver, result), (int)strcspn(why, "\n"), why);
 }
 
-/* Of a loaded module: a function that may use as much shared memory as the device and the host allow. */
+/* Gets a function of a loaded module, and lets it use as much shared memory as the device and the application allow. */
 static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels *k, uint32_t kernel)
 {
     const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[kernel];
@@ -356,7 +360,8 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
     return EXL2_OK;
 }
 
-/* Loads a build's image; one from the cache that the driver refuses is compiled anew and stored over. */
+/* Loads the module's image. An image from the cache that the driver rejects is compiled again, and the new one is
+   stored. */
 static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                             exl2__cuda_build *build)
 {
@@ -388,9 +393,9 @@ static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kerne
     return found;
 }
 
-/* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all), at most
-   `limit` of them; PENDING while there are more. What is not cached is compiled side by side on the host's threads. The
-   device's context is current. On failure the modules loaded so far stay. */
+/* Loads at most `limit` of the wanted modules that are not loaded yet (wanted: by the number of their first kernel;
+   NULL: all); PENDING if more are left. Modules that are not cached are compiled in parallel on the application's
+   threads. The device's context must be current. After a failure the modules loaded so far stay. */
 static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
                                            const bool *wanted, uint32_t limit)
 {
@@ -421,8 +426,8 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
 
 /* ---- sets for shipping ---- */
 
-/* Compiles every module for every architecture into the compiler's cache hook; needs no GPU. Each must be one that
-   this NVRTC makes machine code for. */
+/* Compiles every module for every architecture into the compiler's cache hook; needs no GPU. NVRTC must support machine
+   code for each architecture. */
 static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *compiler, const uint32_t *archs,
                                             uint32_t arch_count)
 {

@@ -1,62 +1,62 @@
-/* cuda_matrix.h: where the weights of a matrix lie on the device: strips, chunks, slices, maps.
+/* cuda_matrix.h: where the weights of a matrix lie in device memory: strips, chunks, slices, maps.
    takes: checked matrix descriptions.
    gives: exl2__cuda_limits, exl2__cuda_layout, exl2__cuda_slicing, exl2__cuda_layout_part, exl2__cuda_layout_slicing,
           exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
    owns:  nothing.
 
-   kernels_src/matrix_args.h says what strips, records, chunks and slices are. Here they are cut: groups become regions
-   (runs of one width), regions become records, records of one region become chunks, and chunks are dealt to slices. */
+   kernels_src/matrix_args.h defines strips, records, chunks and slices. This file cuts them: groups of one width become
+   a region, a region is divided into records, records of one region become chunks, and chunks are dealt to slices. */
 #ifndef EXL2__CUDA_MATRIX_H
 #define EXL2__CUDA_MATRIX_H
 
 #include "../../../kernels_src/gemv_args.h"
 #include "../../2_graph/phases.h"
 
-#define EXL2__CUDA_STRIP 16u         /* columns */
+#define EXL2__CUDA_STRIP 16u         /* columns of a strip */
 #define EXL2__CUDA_RECORD_ROWS 64u
 #define EXL2__CUDA_HALF_ROWS 32u
 #define EXL2__CUDA_CHUNK_BYTES 2112u /* four records of 4 bits and the scale words of eight groups */
-#define EXL2__CUDA_REGIONS_MAX 6u    /* widths of 8, 6, 5, 4, 3, 2 bits, descending */
+#define EXL2__CUDA_REGIONS_MAX 6u    /* one for each width: 8, 6, 5, 4, 3, 2 bits, descending */
 #define EXL2__CUDA_NO_GROUP 0xFFFFu
-#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* what going on to the next chunk takes, in records, */
-#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes read meanwhile */
+#define EXL2__CUDA_CHUNK_RECORDS_LOST 4u /* cost of changing to the next chunk, in records, */
+#define EXL2__CUDA_CHUNK_COST 1536u      /* and in bytes that could be read meanwhile */
 
-/* What the device likes. */
+/* Limits of the device that layouts are made for. */
 typedef struct exl2__cuda_limits {
-    uint32_t ctas;        /* of a product: one per SM */
-    uint32_t chunk_bytes; /* largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
-    uint32_t shared_bytes; /* that a kernel may use */
+    uint32_t ctas;        /* CTAs of a product: one per SM */
+    uint32_t chunk_bytes; /* bytes of the largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
+    uint32_t shared_bytes; /* shared memory that a kernel may use */
 } exl2__cuda_limits;
 
-/* A run of groups of one width; of a dense matrix the whole. */
+/* A run of groups of one width, or a whole dense matrix. */
 typedef struct exl2__cuda_region {
     uint32_t row, rows, word, records;
     uint32_t bits;
-    bool by_half; /* a group begins or ends inside a record */
+    bool by_half; /* a group begins or ends inside of a record */
 } exl2__cuda_region;
 
-/* How strips are shared out. */
+/* How the chunks of a strip are divided among warps. */
 typedef struct exl2__cuda_slicing {
     uint32_t slices;
-    uint32_t rest; /* 1: slices have the same number of chunks; those that are left go to the warps by strips */
+    uint32_t rest; /* 1: slices have equal numbers of chunks; leftover chunks go to the warps by strips */
 } exl2__cuda_slicing;
 
 typedef struct exl2__cuda_layout {
     const exl2__matrix_desc *desc;
     exl2__cuda_slicing cut;
     uint32_t chunk_bytes;
-    exl2k_chunk *chunks;        /* NULL: only measured */
-    uint16_t (*group_of)[8];    /* of each scale word of each chunk; NULL with chunks */
+    exl2k_chunk *chunks;        /* NULL: the layout is only measured */
+    uint16_t (*group_of)[8];    /* group of each scale word of each chunk; NULL if chunks is */
     exl2__cuda_region regions[EXL2__CUDA_REGIONS_MAX];
     uint32_t region_count;
-    uint32_t count;             /* chunks */
-    uint64_t bytes;             /* of a strip */
+    uint32_t count;             /* number of chunks */
+    uint64_t bytes;             /* bytes of a strip */
     uint64_t slice_bytes_max;
-    uint32_t chunk_bytes_max;   /* of the chunks there are */
-    uint32_t widths;            /* bit EXL2K_Wn */
-    uint16_t slice[EXL2K_SLICES_MAX + 2]; /* the chunks of slice i: [slice[i], slice[i + 1]) */
-    exl2k_slice entries[EXL2K_SLICES_MAX + 1]; /* of exl2k_part; where chunks are */
-    uint32_t left;              /* chunks behind those of the slices */
+    uint32_t chunk_bytes_max;   /* bytes of the largest chunk */
+    uint32_t widths;            /* bit EXL2K_Wn: chunks of this width occur */
+    uint16_t slice[EXL2K_SLICES_MAX + 2]; /* slice i has chunks [slice[i], slice[i + 1]) */
+    exl2k_slice entries[EXL2K_SLICES_MAX + 1]; /* for exl2k_part.slice; filled in if chunks is not NULL */
+    uint32_t left;              /* leftover chunks, after the chunks of the slices */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -90,7 +90,7 @@ static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
     }
 }
 
-/* The group of a packed row; rows are asked for in ascending order. */
+/* The group of a packed row. Rows must be asked for in ascending order. */
 static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
 {
     const exl2__group *groups = l->desc->groups;
@@ -102,7 +102,8 @@ static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
 
 /* ---- chunks ---- */
 
-/* Scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the region. */
+/* Fills in scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the
+   region. */
 static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
                                     exl2k_chunk *chunk, uint16_t *group_of)
 {
@@ -124,7 +125,7 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
     }
 }
 
-/* The next chunk: records [first, first + records) of the region. */
+/* Appends the next chunk: records [first, first + records) of the region. */
 static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
                                     uint32_t records)
 {
@@ -151,14 +152,14 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
     l->count++;
 }
 
-/* Records of a region that fit a chunk. */
+/* Most records of a region that fit into a chunk. */
 static inline uint32_t exl2__cuda_records_max(const exl2__cuda_layout *l, const exl2__cuda_region *region)
 {
     uint32_t fit = (l->chunk_bytes - EXL2K_SCALE_BYTES_MAX) / (region->bits * 128u);
     return exl2__max32(1, exl2__min32(fit, EXL2K_CHUNK_RECORDS));
 }
 
-/* Chunks of a region when none has more than `most` records. */
+/* Number of chunks of a region if none has more than `most` records. */
 static inline uint32_t exl2__cuda_region_chunks(const exl2__cuda_layout *l, const exl2__cuda_region *region,
                                                 uint32_t most)
 {
@@ -174,13 +175,13 @@ static uint32_t exl2__cuda_all_chunks(const exl2__cuda_layout *l, uint32_t most)
     return pieces;
 }
 
-/* Chunks that slices do not have, of `chunks` of a strip. */
+/* Number of leftover chunks if a strip has `chunks` chunks. */
 static inline uint32_t exl2__cuda_leftover(exl2__cuda_slicing cut, uint32_t chunks)
 {
     return cut.rest && chunks >= cut.slices ? chunks % cut.slices : 0;
 }
 
-/* Records of a chunk that make the busiest slice least busy: small ones where there are few records. */
+/* The limit of records for each chunk that makes the busiest slice least busy: small where there are few records. */
 static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
 {
     uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
@@ -196,8 +197,9 @@ static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
     return best;
 }
 
-/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices: a warp waits for chunks one after the
-   other, so that a small one takes nearly as long as a large one, and no slice must have more of them than others. */
+/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices. A warp waits for its chunks one after
+   the other, so a small chunk costs nearly as much time as a large one, and no slice should have more chunks than the
+   others. */
 static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 {
     uint64_t begun = 0;
@@ -227,7 +229,7 @@ static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
     }
 }
 
-/* Cuts one part; chunks == NULL: counts chunks and bytes only, from desc->groups. */
+/* Lays out one part. chunks == NULL: only counts chunks and bytes, from desc->groups. */
 static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_slicing cut,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
@@ -249,15 +251,16 @@ static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc
     }
 }
 
-/* ---- of a whole matrix ---- */
+/* ---- a whole matrix ---- */
 
 static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 {
     return (desc->dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
 }
 
-/* Slices per strip that make the busiest warp of a decode product least busy. 9 records of K = 576 on 16 warps with 20
-   strips a CTA: 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips at a time use 15 of them. */
+/* The number of slices per strip that makes the busiest warp of a decode product least busy. Example: 9 records of K =
+   576 on 16 warps with 20 strips for each CTA. 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips
+   at a time keep 15 warps busy. */
 static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *parts, uint32_t count,
                                             const exl2__cuda_limits *limits)
 {
@@ -269,13 +272,14 @@ static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *par
     }
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, limits->ctas)
                         : (uint32_t)exl2__div_up(strips, limits->ctas);
-    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of these, two of others, must fit */
+    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of dense chunks, or two of others,
+                                                   must fit */
     uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * limits->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
     for (exl2__cuda_slicing cut = { slices, 0 }; cut.slices > 0; cut.slices -= cut.rest, cut.rest ^= 1) {
         uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.slices);
-        uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips that a warp has of what is left */
+        uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips whose leftover chunks a warp has */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
             exl2__cuda_layout_part(&l, &parts[i], cut, limits->chunk_bytes, NULL, NULL);
@@ -299,7 +303,7 @@ static inline uint32_t exl2__cuda_layout_chunks_max(uint32_t in)
     return (uint32_t)exl2__div_up(in, EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
 }
 
-/* Where parts begin, from their strips. */
+/* Fills in where parts begin, from their numbers of strips. */
 static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
 {
     m->part[0].first = 0;
@@ -312,15 +316,16 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
 
 /* ---- shared memory of a decode product ---- */
 
-/* Strips of the busiest CTA. */
+/* Strips of the CTA that has most. */
 static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t ctas)
 {
     return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
 }
 
-/* Fills what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
-   bytes: the first ring that leaves room for all strips of a CTA in one block, else the first that fits. A residual has
-   one output a thread and block. Returns the dynamic shared memory of the launch, 0: the budget is too small. */
+/* Fills in what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
+   bytes. It picks the first ring that leaves room for all strips of a CTA in one block, else the first ring that fits.
+   A residual product has one output for each thread and block. Returns the dynamic shared memory of the launch, 0 if
+   the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
@@ -334,7 +339,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->ctas_with_more = a->matrix.strips / unit % ctas;
     a->slices_inverse = 256 / a->matrix.slices + 1;
     a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
-    for (uint32_t turn = 0; turn < 2; turn++) { /* all strips; any number of them */
+    for (uint32_t turn = 0; turn < 2; turn++) { /* first with room for all strips, then for any number of strips */
         for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
             uint32_t ring = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes;
             uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;

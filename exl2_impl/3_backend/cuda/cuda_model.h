@@ -1,7 +1,7 @@
-/* cuda_model.h: one model on a CUDA device: its matrices and norms, packed there slab by slab while it loads.
+/* cuda_model.h: one model on a CUDA device: its matrices and norms, packed there block by block while the model loads.
    takes: checked matrix descriptions, slices of rows.
    gives: exl2__cuda_model, exl2__cuda_matrix; bytes, make, stage and feed of the backend.
-   owns:  device memory of the weights; a raw buffer while loading; the list of its matrices. */
+   owns:  device memory of the weights; a staging buffer while loading; the records of its matrices and norms. */
 #ifndef EXL2__CUDA_MODEL_H
 #define EXL2__CUDA_MODEL_H
 
@@ -12,31 +12,33 @@
 #include "cuda_matrix.h"
 #include "cuda_ring.h"
 
-#define EXL2__CUDA_SLOTS 2u              /* of the ring that carries slices of weights, then the data of passes */
-#define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned bytes of a slot, or more where a slice or the data needs more */
-#define EXL2__CUDA_SPARE 64u             /* finite elements behind every input row */
+#define EXL2__CUDA_SLOTS 2u              /* slots of the ring that carries slices of weights, then the data of passes */
+#define EXL2__CUDA_SLOT_BYTES (2u << 20) /* pinned bytes of a slot; more if a slice or the data of a pass is larger */
+#define EXL2__CUDA_SPARE 64u             /* finite elements after the end of every input row */
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
 
 #ifndef EXL2__CUDA_STAGING_BYTES
-#define EXL2__CUDA_STAGING_BYTES (32u << 20) /* of a part as the file has it, on the device at a time */
+#define EXL2__CUDA_STAGING_BYTES (32u << 20) /* raw weights in device memory at a time; more if one chunk or strip
+                                                needs more */
 #endif
 
-/* A part while it is fed: what the kernels of shuffle.cu need once its last slice is there. */
+/* A part while it is loaded: what the kernels of shuffle.cu need once its last slice has arrived. */
 typedef struct exl2__cuda_feed {
     bool dense;
-    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, EXL2K_TABLE_* alike */
+    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, whose values equal those of
+                                                     EXL2K_TABLE_* */
     uint64_t row_bytes;
 } exl2__cuda_feed;
 
 typedef struct exl2__cuda_matrix {
-    struct exl2__cuda_matrix *next; /* of the model */
-    exl2k_matrix device;            /* parts 0: only read by rows */
-    uint32_t in, pitch;             /* pitch: elements of an input row */
-    uint32_t chunk_bytes;           /* of its largest chunk */
-    uint64_t map;                   /* u16 [in]: packed row of each input; 0: they are the same, or parts differ */
-    bool split;                     /* parts order their inputs differently: cuda_split.h */
-    uint64_t maps[EXL2K_PARTS_MAX]; /* split: of each part, as map */
-    uint64_t table;                 /* [feed[0].rows, in], natural order; 0: not read by rows */
+    struct exl2__cuda_matrix *next; /* next record of the model */
+    exl2k_matrix device;            /* parts is 0 if the matrix is only read by rows */
+    uint32_t in, pitch;             /* pitch: elements from one input row to the next */
+    uint32_t chunk_bytes;           /* bytes of the largest chunk */
+    uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, or the parts differ */
+    bool split;                     /* parts order their inputs differently: see cuda_split.h */
+    uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
+    uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
     exl2__cuda_feed feed[EXL2K_PARTS_MAX];
 } exl2__cuda_matrix;
 
@@ -45,35 +47,37 @@ typedef struct exl2__cuda_vector {
     uint64_t values; /* f32 */
 } exl2__cuda_vector;
 
-/* What lies at the model's raw memory: rows [first, end) of the part that is fed, and of a part of codes the chunks
-   that these make up. */
+/* What the staging buffer holds: rows [first, end) of the part that is loaded and, if the part has codes, the chunks
+   [chunk, chunk_end) that these rows make up. */
 typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
 
-typedef struct exl2__cuda_model { /* what exl2__device is with this backend */
+typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
     exl2__cuda_limits limits;
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
-    exl2__cuda_arena weights, pass_memory; /* rest: pages, then buffers */
+    exl2__cuda_arena weights, pass_memory; /* pass_memory: pages, then buffers */
     exl2__cuda_ring ring;
-    uint64_t staging, staging_bytes;        /* a slab of a part, as the file has it */
+    uint64_t staging, staging_bytes;        /* raw rows of a part, as stored in the file */
     exl2__cuda_staged staged;
-    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is fed: where each chunk's words end */
+    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is loaded: the word row where each
+                                                            chunk ends */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
-    uint32_t fences_queued, fences_collected; /* ends of samplings (exl2k_pass.ticket), and of passes without */
-    uint32_t layers_per_unit;       /* of fixed passes */
-    bool whole_graphs;                     /* fixed passes may be queued as one graph */
-    uint64_t layer_bytes, head_bytes; /* of weights, about */
-    float *host_logits;             /* [vocab] pinned, behind the results: a row that the engine draws from */
-    void *host_scratch;             /* exl2__sample_scratch_bytes */
-    uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* of a pass that was waited for; of one of many rows: of a row */
+    uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
+    uint32_t layers_per_unit;       /* of captured passes */
+    bool whole_graphs;                     /* captured passes may run as one graph */
+    uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
+    float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
+    void *host_scratch;             /* [exl2__sample_scratch_bytes] */
+    uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned time: of a pass that decodes; of one row in a pass of many
+                                                 rows */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
 } exl2__cuda_model;
@@ -100,7 +104,7 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
 
 /* ---- sizes ---- */
 
-/* Exact but for the maps of matrices that may turn out to be split. */
+/* Exact, except that maps are counted for matrices that may turn out not to be split. */
 static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
@@ -126,7 +130,7 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
 /* Bytes of an entry of the tables that a matrix is made from: a chunk, and the groups of its scale words. */
 #define EXL2__CUDA_ENTRY_BYTES (sizeof(exl2k_chunk) + sizeof(uint16_t[8]))
 
-/* Upper bound of the host bytes that making a matrix needs for a while: chunk tables and one map. */
+/* Upper bound of the host bytes that making a matrix needs temporarily: chunk tables and one map. */
 static inline uint64_t exl2__cuda_making_bytes(uint32_t in, uint32_t parts)
 {
     return (uint64_t)parts * exl2__cuda_layout_chunks_max(in) * EXL2__CUDA_ENTRY_BYTES + in * sizeof(uint16_t);
@@ -138,9 +142,9 @@ static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t cou
     return exl2__cuda_round(count * sizeof(float));
 }
 
-/* ---- transfers; the context is current ---- */
+/* ---- transfers; the context must be current ---- */
 
-/* Copies through the pinned ring; when it returns `data` may go. */
+/* Copies through the pinned ring. `data` may be freed when it returns. */
 static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const void *data, uint64_t bytes)
 {
     const uint8_t *from = (const uint8_t *)data;
@@ -157,7 +161,8 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
     return EXL2_OK;
 }
 
-/* At least `bytes` at m->staging. What was there may still be read by kernels: they are waited for when it moves. */
+/* Makes the staging buffer hold at least `bytes`. Kernels may still read the old buffer, so it waits for them before
+   the buffer is replaced. */
 static exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t bytes)
 {
     if (bytes <= m->staging_bytes) {
@@ -173,8 +178,8 @@ static exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t byte
 
 /* ---- making ---- */
 
-/* q, k and v share one order of their inputs, and so do gate and up, in every file that converters write; the format
-   allows others. */
+/* Whether parts order their inputs differently. In files of all known converters q, k and v share one order, and so do
+   gate and up, but the format allows others. */
 static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count && !parts->dense; i++) {
@@ -216,7 +221,7 @@ static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_
     return EXL2_OK;
 }
 
-/* Chunk table, bias and scale words of a part, whose strips begin at device.part[index].base. */
+/* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
 static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
                                         const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
@@ -241,7 +246,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
 }
 
-/* Places of the parts' strips; all layouts are there. */
+/* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
 static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                           const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
@@ -353,7 +358,7 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
 
 /* ---- feeding ---- */
 
-/* The ring's slot whose turn it is; larger slots than ever before are pinned anew. */
+/* Gives the next slot of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
 static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
 {
     if (bytes > m->ring.slot_bytes) {
@@ -378,8 +383,8 @@ static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to,
     return exl2__cuda_ring_send(m->gpu, &m->ring, to, offset, bytes, false);
 }
 
-/* The slab that begins at row `first`: as much as fits, but whole chunks of codes, or strips of a dense part, and at
-   least one. */
+/* Begins a staged block at row `first`: as many rows as fit, in whole chunks of codes, or whole strips of a dense part,
+   and at least one of them. */
 static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
 {
     uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_STAGING_BYTES / f->row_bytes, f->rows - first);
@@ -396,7 +401,7 @@ static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *
     m->staged = s;
 }
 
-/* All rows of the slab are at `source`: into strips with them. */
+/* Packs the staged block into strips; all of its rows are at `source`. */
 static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                         uint64_t source)
 {
@@ -419,7 +424,7 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_codes, grid, &a);
 }
 
-/* Rows of a part that is only multiplied: slab by slab; a slice may end one and begin the next. */
+/* Loads rows of a part that is only multiplied, block by block. A slice may end one block and begin the next. */
 static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
@@ -442,7 +447,7 @@ static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_
     return EXL2_OK;
 }
 
-/* A table stays on the device as it is; if it is multiplied too, it is packed from there. */
+/* Loads rows of a table, which stays in device memory as it is. If it is multiplied, too, it is packed from there. */
 static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
                                          const exl2__rows_slice *slice)
 {
@@ -458,7 +463,7 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
 static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
-    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* exl2__cuda_stage */
+    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* memory from exl2__cuda_stage */
     EXL2__TRY(matrix->table ? exl2__cuda_feed_table(m, matrix, slice)
                             : exl2__cuda_feed_staged(m, matrix, index, slice));
     return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);

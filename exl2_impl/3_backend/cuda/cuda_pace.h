@@ -1,28 +1,29 @@
-/* cuda_pace.h: what units take on the device, learnt from timestamps; how much of the queued time is still to come.
-   takes: an open device whose context is current; guesses.
+/* cuda_pace.h: how long units run on the GPU, learned from timestamps, and how much of the queued time is left.
+   takes: an open device whose context is current; estimates.
    gives: exl2__cuda_timing with open, close; exl2__cuda_timing_begin, _end, _queued; exl2__cuda_timing_ns.
    owns:  events, until close.
 
-   A slice is what one step queues: units one after the other, between two timestamps. Its time against the guess
-   corrects the guesses of its class. Work of others on the same GPU counts, too: that is what a frame feels. */
+   A span is what one step enqueues: consecutive units between two timestamps. The ratio of its measured time to its
+   estimate corrects the estimates of its class of passes. Work of other programs on the same GPU counts, too, since it
+   delays the frame as well. */
 #ifndef EXL2__CUDA_PACE_H
 #define EXL2__CUDA_PACE_H
 
 #include "cuda_device.h"
 
-#define EXL2__CUDA_SPANS 16u  /* under way; a further one is not timed */
-#define EXL2__CUDA_PASS_CLASSES 3u  /* of passes: 1 row, 2 to 8, more */
+#define EXL2__CUDA_SPANS 16u  /* spans in flight at most; further ones are not timed */
+#define EXL2__CUDA_PASS_CLASSES 3u  /* classes of passes: 1 row, 2 to 8 rows, more */
 
 typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;
-    uint64_t estimate_ns; /* not corrected */
+    uint64_t estimate_ns; /* before correction */
     uint32_t kind;
 } exl2__cuda_span;
 
 typedef struct exl2__cuda_timing {
     exl2__cuda_span slices[EXL2__CUDA_SPANS]; /* a ring */
     uint32_t first, count;
-    float factor[EXL2__CUDA_PASS_CLASSES];           /* measured / guessed; 0: not measured yet */
+    float factor[EXL2__CUDA_PASS_CLASSES];           /* measured / estimated; 0: not measured yet */
 } exl2__cuda_timing;
 
 static void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)
@@ -48,13 +49,13 @@ static exl2_result exl2__cuda_timing_open(exl2__cuda_device *d, exl2__cuda_timin
     return exl2__cuda_device_check(d, made, "creating an event");
 }
 
-/* A guess, corrected by what was measured. */
+/* The estimate, corrected by measured times. */
 static inline uint64_t exl2__cuda_timing_ns(const exl2__cuda_timing *p, uint32_t kind, uint64_t estimate_ns)
 {
     return p->factor[kind] > 0 ? (uint64_t)((double)estimate_ns * (double)p->factor[kind]) : estimate_ns;
 }
 
-/* Before a slice is queued. */
+/* Called before a span is enqueued. */
 static inline exl2_result exl2__cuda_timing_begin(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     if (p->count == EXL2__CUDA_SPANS) {
@@ -64,7 +65,7 @@ static inline exl2_result exl2__cuda_timing_begin(exl2__cuda_device *d, exl2__cu
     return exl2__cuda_device_check(d, d->driver.event_record(s->begin, d->stream), "recording a timestamp");
 }
 
-/* Behind it. */
+/* Called after a span was enqueued. */
 static inline exl2_result exl2__cuda_timing_end(exl2__cuda_device *d, exl2__cuda_timing *p, uint32_t kind,
                                               uint64_t estimate_ns)
 {
@@ -78,15 +79,16 @@ static inline exl2_result exl2__cuda_timing_end(exl2__cuda_device *d, exl2__cuda
     return exl2__cuda_device_check(d, d->driver.event_record(s->end, d->stream), "recording a timestamp");
 }
 
-/* A new figure counts a quarter, so that one preempted slice does not halve the speed that we believe in. */
+/* A new measurement counts a quarter, so that one preempted span does not halve the assumed speed. */
 static inline void exl2__cuda_timing_learn(exl2__cuda_timing *p, const exl2__cuda_span *s, float milliseconds)
 {
     float *known = &p->factor[s->kind], now = milliseconds * 1e6f / (float)exl2__max64(s->estimate_ns, 1);
     *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
 }
 
-/* Expected time of slices that have not ended; learns from those that have. A failure is told by who queues or collects
-   next: a slice that cannot be asked about is over, or a lost device would look busy for ever. */
+/* Expected time of the spans that have not ended; learns from those that have. Errors are reported by the next call
+   that enqueues or collects: a span whose event cannot be queried counts as ended, or a lost device would look busy for
+   ever. */
 static inline uint64_t exl2__cuda_timing_queued(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     uint64_t ns = 0;

@@ -1,8 +1,7 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
    gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured; exl2__cuda_row_group.
-   owns:  nothing.
-   next:  cuda_product.h */
+   owns:  nothing. */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
@@ -10,7 +9,7 @@
 
 /* ---- data ---- */
 
-/* Where the parts of a pass's data lie, in bytes from its start. The first three are known to graphs. */
+/* Offsets of the parts of a pass's data, in bytes. Captured graphs know the first three. */
 typedef struct exl2__cuda_pass_offsets {
     uint64_t groups, rows, samplings, tables, tiles, copies, lists;
 } exl2__cuda_pass_offsets;
@@ -29,13 +28,13 @@ static exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass 
     return at;
 }
 
-/* What a draw has besides itself goes behind the rest of the data, one list after the other. */
+/* Variable-length lists (biases, histories) are appended after the fixed part of the pass data. */
 typedef struct exl2__cuda_packer {
     uint8_t *slot;
-    uint64_t used, size, device; /* device: where the slot's first byte will lie */
+    uint64_t used, size, device; /* device: address that the slot's first byte is uploaded to */
 } exl2__cuda_packer;
 
-/* Room for `bytes`, aligned to 16; *address: on the device. NULL: more than was planned. */
+/* Appends `bytes` bytes, aligned to 16; *address: where they will lie on the device. NULL: more than was planned. */
 static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *address)
 {
     uint64_t at = k->used;
@@ -44,9 +43,9 @@ static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *add
     return k->used <= k->size ? k->slot + at : NULL;
 }
 
-/* Rows [first, *end) go through attention together: those of one sequence, by tiles; or (true) rows that are each the
-   only one of their sequence, by the kernel of single rows. So a decoding sequence has the same bits whoever is beside
-   it. */
+/* Finds rows [first, *end) that go through attention together. true: each is the only row of its sequence, for the
+   decode kernel. false: rows of one sequence, as tiles of the prefill kernel. So a sequence that decodes has the same
+   bits whatever else is in the pass. */
 static bool exl2__cuda_row_group(const exl2__step *step, uint32_t first, uint32_t *end)
 {
     uint32_t last = first, count = step->row_count;
@@ -65,7 +64,7 @@ static bool exl2__cuda_row_group(const exl2__step *step, uint32_t first, uint32_
     return false;
 }
 
-/* Tiles of the prefill kernels; returns how many. tiles NULL: only counts. */
+/* Fills in the tiles of the prefill kernels and returns their number. tiles NULL: only counts. */
 static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__step *step, exl2k_tile *tiles)
 {
     uint32_t group = m->plan->shape.heads / m->plan->shape.kv_heads, count = 0;
@@ -83,7 +82,7 @@ static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__ste
     return count;
 }
 
-/* The last position that the row comes to before the host says more; its pages are there. */
+/* The last position that the row reaches before the next upload; its pages are already in the page table. */
 static inline uint32_t exl2__cuda_last_position(const exl2__step *step, uint32_t row)
 {
     uint32_t more = step->decodes ? exl2__max32(step->logits[row].left, 1) - 1 : 0;
@@ -112,7 +111,7 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
     }
 }
 
-/* One row of logits with its lists, without its mask. */
+/* Packs one logit row with its lists, without its mask. */
 static bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance,
                                      exl2k_sampling *sampling)
 {
@@ -138,13 +137,13 @@ static bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row
     return true;
 }
 
-/* Of one mask. */
+/* Bytes of one mask. */
 static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 {
     return exl2__align_up(exl2__bit_words(m->plan->shape.vocab) * sizeof(uint32_t), 16);
 }
 
-/* Behind everything else, and uploaded later. */
+/* Gives the masks their addresses, after everything else; they are uploaded later. */
 static bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
     uint64_t bytes = 0;
@@ -158,7 +157,7 @@ static bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *
     return k->used + bytes <= k->size;
 }
 
-/* All of the data, `at` its places. */
+/* Packs all of the data at the offsets `at`. */
 static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_pass_offsets *at,
                                 uint32_t table_pitch, uint32_t groups)
 {
@@ -189,7 +188,7 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }
 
-/* What launches of a fixed pass of `rows` rows (1 or 8) are told; nothing of it is in the step. */
+/* What launches of a captured pass of `rows` rows (1 or 8) need to know; nothing of it comes from a step. */
 static exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
 {
     static const exl2__step none = { 0 };
@@ -223,7 +222,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->rows = m->b.data + at.rows;
     pass->samplings = m->b.data + at.samplings;
     pass->copies = m->b.data + at.copies;
-    m->fences_collected = m->fences_queued; /* a pass that was dropped */
+    m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
     EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
     if (!exl2__cuda_pack_all(m, &k, &at, table_pitch, groups)) {
@@ -245,7 +244,7 @@ static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
             used += exl2__cuda_mask_bytes(m);
         }
     }
-    m->pass.chained = false; /* the next kernel reads them */
+    m->pass.chained = false; /* the next kernel reads the masks */
     return exl2__cuda_ring_send(m->gpu, &m->ring, m->pass.masks, 0, used, true);
 }
 

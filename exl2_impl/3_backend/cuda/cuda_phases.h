@@ -1,11 +1,11 @@
-/* cuda_phases.h: every phase of a pass: which kernels, with which arguments.
-   takes: a model whose pass was begun.
+/* cuda_phases.h: every phase of a pass: which kernels it launches, with which arguments.
+   takes: a model with a current pass.
    gives: exl2__cuda_do.
    owns:  nothing.
 
-   A phase only queues. Norms live in the products around them (kernels.md 3.1): what is written for a product is
-   residual * weight * rho of the norm before, and the product multiplies its outputs by the missing factor. Passes of
-   many rows have norms of their own, before products that read the weights once for 64 rows. */
+   A phase only enqueues kernels. In passes of few rows, norms are part of the products around them: a product writes
+   residual * weight * rho, where rho is that of the previous norm, and the next product multiplies its outputs by the
+   missing factor rho_now / rho_before (gemv_args.h). Passes of many rows run norms as separate kernels before GEMM. */
 #ifndef EXL2__CUDA_PHASES_H
 #define EXL2__CUDA_PHASES_H
 
@@ -19,13 +19,13 @@ static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later
     return m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS];
 }
 
-/* Of the norm before the one now; 0 when there is none. */
+/* Sums of squares of the previous norm; 0 if there is none. */
 static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
 {
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
-/* r += x * matrix; then what the next norm's product will read. */
+/* r += x * matrix; then writes what the product of the next norm will read. */
 static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch,
                                        const exl2__vector *next_norm, const exl2__matrix *next)
 {
@@ -57,7 +57,7 @@ static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__lay
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(m->b.page_bytes, 16 * EXL2K_COPY_THREADS),
                              .y = m->plan->shape.layers, .threads = EXL2K_COPY_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_copy_pages, grid, &a));
-    m->pass.chained = false; /* attention reads pages early */
+    m->pass.chained = false; /* attention reads pages before it waits for the preceding kernel */
     return EXL2_OK;
 }
 
@@ -96,21 +96,21 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
-/* Splits that a row with a context of so many tokens has; as attend_args.h says. */
+/* Splits of a row whose context has `tokens` tokens, as attend_args.h defines them. */
 static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 {
     return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
-#define EXL2__CUDA_DECODE_STATIC 8192u /* at most, of shared memory, besides the rings */
+#define EXL2__CUDA_DECODE_STATIC 8192u /* upper bound of static shared memory, besides the rings */
 
-/* The class of head sizes: 0: up to 64, 1: 128, 2: 256. */
+/* The class of head sizes. 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
 {
     return dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
 }
 
-/* Rows [first, end), each the only one of its sequence: the kernel stores their K and V, too. */
+/* Attention of rows [first, end), each the only one of its sequence. The kernel stores their K and V, too. */
 static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, uint32_t first, uint32_t end)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
@@ -140,7 +140,7 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     return exl2__cuda_chain(m, kernels[kind], grid, &a);
 }
 
-/* All other rows. */
+/* Attention of all other rows. */
 static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
@@ -214,13 +214,13 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
                                last ? m->plan->head : layer[1].qkv);
 }
 
-/* The step that says how many rows of logits the group has. */
+/* Address of the exl2k_pass that holds the number of logit rows of the group. */
 static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const exl2__range *range)
 {
     return m->pass.groups + range->logit0 / m->plan->logit_rows_max * sizeof(exl2k_pass);
 }
 
-/* What the last residual product has left of rows that want logits, one after the other, as inputs of the head. */
+/* Gathers what the last residual product wrote for the rows that want logits, as inputs of the head. */
 static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
     exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_pass(m, range) + offsetof(exl2k_pass, logit_count),
@@ -236,7 +236,7 @@ static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
 }
 
-/* Where every row has logits, the last residual product has left what the head reads. */
+/* If every row wants logits, the head reads what the last residual product wrote. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);

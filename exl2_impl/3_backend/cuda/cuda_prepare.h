@@ -1,4 +1,4 @@
-/* cuda_prepare.h: between loading and the first pass: buffers, pages, the table of RoPE, graphs.
+/* cuda_prepare.h: the work between loading and the first pass: buffers, pages, the table of RoPE, graphs.
    takes: a plan; a model whose weights are packed.
    gives: exl2__cuda_prepare, exl2__cuda_host_bytes.
    owns:  nothing; the memory is the model's. */
@@ -7,7 +7,7 @@
 
 #include "cuda_queue.h"
 
-/* cos and sin of every position, by the device, from frequencies in double. */
+/* Computes cosine and sine for every position on the device, from frequencies in double. */
 static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p)
 {
     uint32_t half = p->shape.head_dim / 2;
@@ -18,8 +18,8 @@ static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
 }
 
-/* How many layers a unit has; what units read. The head's share of the weights is not far from its share of the
-   parameters, and times are corrected by what is measured. */
+/* Chooses the number of layers of a unit, from an estimate of what units read. The head's share of the weight bytes is
+   close to its share of the parameters, and measured times correct the estimates. */
 static void exl2__cuda_prepare_units(exl2__cuda_model *m)
 {
     const exl2__shape *s = &m->plan->shape;
@@ -33,7 +33,7 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
 }
 
-/* Where the row of logits for the host begins in the pinned block, after the results. */
+/* Offset of the row of logits that is sampled on the CPU, in the pinned block after the results. */
 static inline uint64_t exl2__cuda_host_logits_at(const exl2__plan *p)
 {
     return exl2__align_up(EXL2K_RESULT_SETS * p->logit_rows_max * sizeof(exl2k_result), 64);
@@ -45,9 +45,10 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
 }
 
 /* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
-   pinned results and lists of graphs. A bound: a model with tied embeddings has one matrix fewer, the matrix that needs
-   most may be made before the last one, and units of several layers have fewer graphs: less than 1 MiB. Kernels are
-   compiled and loaded before any of this is allocated, and their memory is not part of it. */
+   pinned results and lists of graphs. It is an upper bound: a model with tied embeddings has one matrix fewer, the
+   matrix that needs most may be made before the last one, and units of several layers have fewer graphs. The difference
+   is less than 1 MiB. Memory for compiling and loading kernels is not part of it: that is freed before any of this is
+   allocated. */
 static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
 {
     const exl2__shape *s = &p->shape;
@@ -65,7 +66,7 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
 
-/* The buffers of passes; weights are packed, so what only loading needs goes first. */
+/* Makes the buffers of passes. Weights are packed, so memory that only loading needs is freed first. */
 static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
 {
     exl2__cuda_device *gpu = m->gpu;
@@ -86,7 +87,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     m->b.results = (exl2k_result *)results;
     m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
     memset(results, 0, (size_t)m->results_bytes);
-    /* Who waits in the driver must sleep there; that an event can be waited for so costs interrupts. */
+    /* A thread that waits in the driver must sleep there. Events that allow it cost interrupts. */
     unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
         int made = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
@@ -100,7 +101,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     return exl2__cuda_graphs_open(m);
 }
 
-/* What the kernels take: maps are u16, heads are cut into runs of 16 elements, tokens are 24 bits of a key. */
+/* Limits of the kernels: maps are u16, heads are divided into runs of 16 elements, tokens are 24 bits of a key. */
 static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
 {
     uint64_t attention = (uint64_t)s->heads * s->head_dim;
@@ -120,7 +121,7 @@ static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape
     return EXL2_OK;
 }
 
-/* Dry arenas measure only what the host gives: exl2__cuda_room counts the device's. */
+/* Dry arenas measure host memory only; exl2__cuda_buffer_bytes measures device memory. */
 static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
                                       exl2__arena *scratch)
 {

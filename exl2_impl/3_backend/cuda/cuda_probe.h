@@ -1,4 +1,4 @@
-/* cuda_probe.h: what the device's memory gives when nothing else is done with it: the yardstick of tokens a second.
+/* cuda_probe.h: measures the bandwidth of the device's memory, which bounds the speed of decoding.
    takes: an open device.
    gives: exl2__cuda_probe.
    owns:  nothing beyond a call. */
@@ -8,11 +8,11 @@
 #include "../../../kernels_src/probe_args.h"
 #include "cuda_device.h"
 
-#define EXL2__CUDA_PROBE_BYTES ((uint64_t)4 << 30) /* more than any cache holds; less where the device has less */
+#define EXL2__CUDA_PROBE_BYTES ((uint64_t)4 << 30) /* more than any cache holds; less on devices with less memory */
 #define EXL2__CUDA_PROBE_ALIGN ((uint64_t)1 << 20)
-#define EXL2__CUDA_PROBE_RUNS 10u                  /* the best one counts */
+#define EXL2__CUDA_PROBE_RUNS 10u                  /* the fastest run counts */
 
-/* Bytes to probe with: half of what is left, whole MiB. */
+/* Bytes to measure with: half of the free memory, in whole MiB. */
 static uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
 {
     size_t bytes_free = 0, bytes_total = 0;
@@ -22,7 +22,7 @@ static uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
     return exl2__max64(bytes, EXL2__CUDA_PROBE_ALIGN);
 }
 
-/* Reads all of the block, by our kernel, or copies its first half to the second, by the driver. */
+/* Reads the whole block with the engine's kernel, or copies its first half to the second with the driver. */
 static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies)
 {
     exl2__cuda_grid grid = { .x = d->sm_count * 4, .y = 1, .threads = 512 };
@@ -34,7 +34,7 @@ static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, u
                                    "copying device memory");
 }
 
-/* Between two timestamps; *bytes_s: of the shortest of all runs. */
+/* Times the runs between two timestamps. *bytes_s: bytes per second of the fastest run. */
 static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies,
                                          exl2__cuda_event *const events[2], uint64_t *bytes_s)
 {
@@ -64,7 +64,7 @@ static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, 
     return exl2__cuda_probe_runs(d, block, bytes, true, events, &out->copy_bytes_s);
 }
 
-/* With the context current. */
+/* The context must be current. */
 static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *events[2], exl2_device_speed *out)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
@@ -78,7 +78,7 @@ static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *
     EXL2__TRY(exl2__cuda_device_alloc(d, bytes, EXL2_MEM_SCRATCH, &block));
     exl2_result r = exl2__cuda_probe_block(d, block, bytes, events, out);
     if (r < 0) {
-        d->driver.stream_wait(d->stream); /* kernels may be at the block still */
+        d->driver.stream_wait(d->stream); /* kernels may still use the block */
     }
     exl2__cuda_device_free(d, block, bytes, EXL2_MEM_SCRATCH);
     return r;

@@ -1,6 +1,7 @@
-/* cuda_product.h: launches of a pass: products with a matrix, for few rows and for many; norms.
-   takes: a model whose pass was begun.
-   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, _product_next, _many, _norm, _norm_all.
+/* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
+   takes: a model with a current pass.
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, exl2__cuda_product_next, exl2__cuda_gemm,
+          exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
@@ -9,7 +10,7 @@
 #include "cuda_gemm.h"
 #include "cuda_pass.h"
 
-/* Queues a kernel of the pass; it may begin while the one in front of it ends. */
+/* Enqueues a kernel of the pass. It may start while the preceding kernel of the pass ends. */
 static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
                                      const void *arguments)
 {
@@ -29,13 +30,13 @@ static inline void exl2__cuda_advance(exl2k_u64 *address, uint64_t bytes)
     *address += *address ? bytes : 0;
 }
 
-/* Bytes of the sums of squares of so many rows. */
+/* Bytes of the sums of squares of `rows` rows. */
 static inline uint64_t exl2__cuda_slots(uint32_t rows)
 {
     return (uint64_t)rows * EXL2K_SLOTS_MAX * sizeof(float);
 }
 
-/* `a` for the rows behind the first `rows`. */
+/* Advances the addresses in `a` by `rows` rows. */
 static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
 {
     uint64_t slots = exl2__cuda_slots(rows);
@@ -54,27 +55,29 @@ static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
                       m->gpu->info.name, m->limits.shared_bytes);
 }
 
-/* Where launches that are made for more rows than a pass has read how many it has; 0: launches are made for it. */
+/* Address of the number of rows, for launches that are captured for more rows than a pass may have; 0: each launch is
+   made for the rows of its pass. */
 static inline uint64_t exl2__cuda_rows_at(const exl2__cuda_model *m)
 {
     return m->pass.captured ? m->pass.groups + offsetof(exl2k_pass, row_count) : 0;
 }
 
-/* CTAs of a product of so many strips, or pairs of them: none that would have nothing to do but to be waited for. Where
-   a third of the SMs can be left to the next kernel, which begins there, without a longer way for any CTA, it is. */
+/* CTAs of a product with `strips` strips, or pairs of strips. No CTA is launched without work. If a third of the SMs
+   can be left to the next kernel, which starts there early, without more work for any CTA, it is left. */
 static inline uint32_t exl2__cuda_product_ctas(const exl2__cuda_model *m, uint32_t strips)
 {
     uint32_t few = (uint32_t)exl2__div_up(strips, exl2__div_up(strips, m->limits.ctas));
     return 3 * few <= 2 * m->limits.ctas ? few : exl2__min32(m->limits.ctas, strips);
 }
 
-/* Of a product whose results are added to the residual; as many sums of squares a row has. */
+/* CTAs of a product whose results are added to the residual; a row has as many sums of squares. */
 static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
 {
     return exl2__cuda_product_ctas(m, (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / 16);
 }
 
-/* Any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is used up. */
+/* Multiplies any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is
+   changed. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args *a, uint32_t rows)
 {
@@ -101,9 +104,9 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     return EXL2_OK;
 }
 
-/* ---- products of many rows ---- */
+/* ---- products of many rows: GEMM ---- */
 
-/* `a` holds x and out (gemm_args.h); the rest is filled in. */
+/* Multiplies all rows of the pass. `a` holds x and out (gemm_args.h); this function fills in the rest. */
 static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args *a)
 {
@@ -122,8 +125,8 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, a);
 }
 
-/* act(gate) * up to `out`, in the order of its reader: written side by side and put in order by a kernel of its own, if
-   a row fits into shared memory; scattered columns cost a third of the product. */
+/* Writes act(gate) * up to `out`, in the order that its reader expects. If a row fits into shared memory, columns are
+   written side by side and permuted by a separate kernel: writing scattered columns costs a third of the product. */
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
     exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
@@ -136,7 +139,7 @@ static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *
     return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
 }
 
-/* Rows of the residual, normalised, as inputs of `reader`. */
+/* Writes normalised rows of the residual, as inputs of `reader`. */
 static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
                                    const exl2__matrix *reader)
 {

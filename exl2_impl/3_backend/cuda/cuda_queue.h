@@ -1,18 +1,20 @@
-/* cuda_queue.h: a pass on its way: units are queued and timed, repeated before their tokens are known, collected.
-   takes: a pass begun.
-   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_draw
+/* cuda_queue.h: enqueues and times the units of a pass, repeats it before its tokens are known, collects results.
+   takes: a current pass.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_sample
           of the backend.
    owns:  nothing.
 
-   A fence is the end of a sampling, or of a pass without: its event and its part of the results are those of its
-   number's lowest bits. Three may be under way: the pass that is waited for, and two repetitions. */
+   A fence is a sequence number that is enqueued after a group of logit rows has been sampled, or at the end of a pass
+   without logits. Its event and its set of results are at fence % EXL2K_RESULT_SETS. Up to three fences are in flight:
+   of the pass that is waited for, and of two repetitions. */
 #ifndef EXL2__CUDA_QUEUE_H
 #define EXL2__CUDA_QUEUE_H
 
 #include "cuda_graph.h"
 
-#define EXL2__CUDA_UNIT_NS 250000u   /* about what a range of layers takes */
-#define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes go unit by unit: a display driver resets what seems to hang */
+#define EXL2__CUDA_UNIT_NS 250000u   /* target time of a unit of layers */
+#define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit: the driver of a display resets a GPU that
+                                         seems to hang */
 #define EXL2__CUDA_PAIR_NS 4000000u  /* longer passes are waited for one by one */
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
 #define EXL2__CUDA_SLEEP_NS_MAX 500000000u
@@ -23,9 +25,9 @@
 #define EXL2__CUDA_LEARN_SHRINK_PART 64u  /* decoding: the prediction shrinks by 1/64 */
 #define EXL2__CUDA_LEARN_GROW_PART 8u     /* decoding: the prediction grows by 1/8 at most */
 
-/* ---- guesses ---- */
+/* ---- estimates ---- */
 
-/* One row through a layer, or the head: its bytes at half of the memory's speed. */
+/* Estimated time of one row through a layer or the head: reading its bytes at half of the memory's bandwidth. */
 static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t bytes)
 {
     return bytes * 2000 / exl2__max32(m->gpu->memory_mbps, 1000) + 1;
@@ -57,7 +59,7 @@ static uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
     return exl2__cuda_timing_ns(&m->timing, exl2__cuda_pass_class(m), exl2__cuda_estimate_ns(m, unit));
 }
 
-/* Fewer than 8 rows take as long as 8. */
+/* Fewer than 8 rows cost as much time as 8. */
 static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
@@ -80,7 +82,7 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 
 /* ---- queueing ---- */
 
-/* The work that was queued ends a sampling, or a pass. */
+/* Enqueues a fence after the sampling of a group, or after a pass without logits. */
 static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
@@ -124,7 +126,8 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
                                                       : exl2__cuda_queue_units(m, begin, end));
 }
 
-/* The kernels of sampling have moved the rows on by the time this pass begins. With masks, the rest comes later. */
+/* The sampling kernels advance the rows before this pass starts. With masks, only the layers are enqueued; head and
+   sampling follow when the new masks are ready. */
 static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + !m->step->masked;
@@ -144,7 +147,7 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_repeat_pass(m));
 }
 
-/* Being woken costs the processor more than the rest of a token, so two quick tokens have one sleep between them. */
+/* Waking up costs more CPU time than the rest of a token, so the thread sleeps once for two quick tokens. */
 static uint32_t exl2__cuda_ahead(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
@@ -159,7 +162,7 @@ static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, 
     return m->b.results + fence % EXL2K_RESULT_SETS * m->plan->logit_rows_max;
 }
 
-/* Every row's stamp, which the device writes last, is that of the fence. */
+/* Whether all results have arrived: every row's stamp, which the GPU writes last, is that of the fence. */
 static bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
     const exl2k_result *results = exl2__cuda_results(m, fence);
@@ -171,13 +174,13 @@ static bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_t fence
     return true;
 }
 
-/* What the driver says of a pass; asking costs about a microsecond. */
+/* The driver's result for the fence. Querying costs about a microsecond. */
 static inline int exl2__cuda_fence_query(const exl2__cuda_model *m, uint32_t fence)
 {
     return m->gpu->driver.event_query(m->b.fences[fence % EXL2K_RESULT_SETS]);
 }
 
-/* All results are there; of a pass without: it is over. */
+/* Whether all results have arrived or, without results, whether the pass has ended. */
 static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
     return count > 0 ? exl2__cuda_results_arrived(m, fence, count)
@@ -274,7 +277,7 @@ static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
                                    "running a pass");
 }
 
-/* OK or PENDING. */
+/* EXL2_OK, or EXL2_PENDING while the pass runs. */
 static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m)
 {
     return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
@@ -299,9 +302,9 @@ static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uin
     return EXL2_OK;
 }
 
-/* ---- rows that the engine draws ---- */
+/* ---- rows that are sampled on the CPU ---- */
 
-/* The stream has nothing queued behind the row's pass: such rows are not repeated. */
+/* Nothing is enqueued after the row's pass, as a pass with such rows is not repeated. */
 static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, float **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);

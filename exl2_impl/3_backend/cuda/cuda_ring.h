@@ -1,5 +1,4 @@
-/* cuda_ring.h: pinned host memory: a ring of buffers that copies to the device are made from, and plain blocks that
-   results come back into.
+/* cuda_ring.h: pinned host memory: a ring of buffers for copies to the device, and plain blocks for results.
    takes: an open device whose context is current.
    gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, send, close.
    owns:  the ring's memory and events, until close; pinned bytes count as host bytes. */
@@ -10,7 +9,7 @@
 
 #define EXL2__CUDA_RING_SLOTS_MAX 8u
 
-/* *out: uninitialised pinned memory, counted and capped as host bytes. */
+/* *out: uninitialised pinned memory, counted and limited as host bytes. */
 static exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **out)
 {
     exl2__ctx *c = d->c;
@@ -33,7 +32,7 @@ static exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **o
     return EXL2_OK;
 }
 
-/* NULL is fine. */
+/* Does nothing for NULL. */
 static inline void exl2__cuda_unpin(exl2__cuda_device *d, void *memory, uint64_t bytes)
 {
     if (memory) {
@@ -42,17 +41,17 @@ static inline void exl2__cuda_unpin(exl2__cuda_device *d, void *memory, uint64_t
     }
 }
 
-/* Slots are filled in turn. One is free again when the copies that were sent from it are done. */
+/* A ring of slots that are filled in turn. A slot is free again when the copies from it have ended. */
 typedef struct exl2__cuda_ring {
     uint8_t *memory; /* [slots, slot_bytes] */
     uint64_t slot_bytes;
     uint32_t slots, next;
-    exl2__cuda_stream *stream; /* that all copies go through */
+    exl2__cuda_stream *stream; /* the stream of all copies */
     exl2__cuda_event *done[EXL2__CUDA_RING_SLOTS_MAX];
     bool busy[EXL2__CUDA_RING_SLOTS_MAX];
 } exl2__cuda_ring;
 
-/* Waits for copies that are under way. Zeroed and half-made ones are fine. */
+/* Closes the ring, also a zeroed or half-open one. Waits for copies in flight. */
 static void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
 {
     for (uint32_t i = 0; i < r->slots; i++) {
@@ -87,8 +86,8 @@ static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r
     return EXL2_OK;
 }
 
-/* *out: the slot whose turn it is, slot_bytes long; stays the same until exl2__cuda_ring_send. wait false: PENDING, and
-   *out NULL, while the device still reads it. */
+/* *out: the next slot, slot_bytes long. It stays the same until exl2__cuda_ring_send. wait false: PENDING, and *out
+   NULL, while the device still reads the slot. */
 static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, bool wait, void **out)
 {
     *out = NULL;
@@ -105,7 +104,8 @@ static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r
     return EXL2_OK;
 }
 
-/* Queues a copy of part of the taken slot. `last`: nothing more is sent from this slot, the next one is taken then. */
+/* Enqueues a copy of part of the current slot. last: no further copy uses this slot, and the next call of take gives
+   the next one. */
 static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t offset,
                                         uint64_t bytes, bool last)
 {

@@ -1,19 +1,18 @@
-/* cuda_sample.h: a row that wants logits -> what the kernels of `sample` read, and their result -> the answer.
-   takes: exl2__logit_row, where its lists lie on the device; exl2k_result.
+/* cuda_sample.h: turns a row that wants logits into what the sampling kernels read, and their result into ours.
+   takes: exl2__logit_row, addresses of its lists in device memory; exl2k_result.
    gives: exl2__cuda_sample_chunks, exl2__cuda_sample_supports, exl2__cuda_sample_settings, exl2__cuda_sample_result.
-   owns:  nothing.
-   next:  cuda_device.h */
+   owns:  nothing. */
 #ifndef EXL2__CUDA_SAMPLE_H
 #define EXL2__CUDA_SAMPLE_H
 
 #include "../../../kernels_src/sample_args.h"
 #include "../sample/cpu_sample.h"
 
-/* Device addresses of a row's lists; each may be 0 where its count is. */
+/* Device addresses of a row's lists. An address may be 0 if its count is 0. */
 typedef struct exl2__cuda_lists {
-    uint64_t history; /* u32 [history_size], filled from 0 on */
+    uint64_t history; /* u32 [history_size], filled from index 0 */
     uint64_t bias;    /* exl2k_bias [bias_count] */
-    uint64_t mask;    /* u32 [ceil(vocab / 32)], 0 = none */
+    uint64_t mask;    /* u32 [ceil(vocab / 32)]; 0: no mask */
     uint32_t history_size;
 } exl2__cuda_lists;
 
@@ -22,14 +21,14 @@ static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
     return (vocab + EXL2K_SAMPLE_CHUNK - 1) / EXL2K_SAMPLE_CHUNK;
 }
 
-/* The kernels have the plain chain: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
+/* Whether the kernels support these settings: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
 static bool exl2__cuda_sample_supports(const exl2__sampling *s)
 {
     return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
-/* The same numbers as exl2__sample_filter and exl2__sample_adjust compute. advance: the row goes on by itself, for at
-   most `left` tokens. */
+/* Computes the same numbers as exl2__sample_filter and exl2__sample_adjust. advance: the kernel advances the row to its
+   next position, for at most `left` tokens. */
 static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, const exl2__cuda_lists *lists,
                                                  bool advance, uint32_t left)
 {
@@ -61,7 +60,7 @@ static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, con
     return d;
 }
 
-/* What exl2__sample_row gives for the same logits, bit for bit. result->alts is [EXL2_ALTS_MAX]. */
+/* Gives what exl2__sample_row gives for the same logits, bit for bit. result->alts is [EXL2_ALTS_MAX]. */
 static void exl2__cuda_sample_result(const exl2k_result *from, exl2__logit_result *result)
 {
     exl2__sample_softmax raw = { from->top_key, exl2__weight_key_logit(from->top_key), 0 };

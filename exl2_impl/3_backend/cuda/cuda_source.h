@@ -1,4 +1,4 @@
-/* cuda_source.h: the text of a kernel module: its file and everything that the file includes.
+/* cuda_source.h: the source text of a kernel module: its file and all files that it includes.
    takes: exl2_kernels.inc, which tools/embed.c makes of kernels_src; or, with EXL2_KERNEL_DIR, that folder itself.
    gives: exl2__cuda_source with open, close and hash.
    owns:  the joined texts, until close. */
@@ -12,9 +12,9 @@
 #define EXL2__CUDA_SOURCE_BYTES_MAX (1u << 20)
 #define EXL2__CUDA_SOURCE_NAME_MAX 48u
 
-typedef struct exl2__cuda_file { /* of the sources that are built in */
+typedef struct exl2__cuda_file { /* a built-in source file */
     char name[EXL2__CUDA_SOURCE_NAME_MAX];
-    uint32_t first, count; /* of exl2__kernel_text */
+    uint32_t first, count; /* its strings in exl2__kernel_text */
 } exl2__cuda_file;
 
 #ifdef EXL2_KERNEL_DIR
@@ -25,7 +25,7 @@ static const exl2__cuda_file exl2__cuda_files[] = { { "", 0, 0 } };
 #endif
 
 typedef struct exl2__cuda_source {
-    uint32_t count; /* texts[0] is the module; the others are headers, in the order of their first mention */
+    uint32_t count; /* texts[0] is the module; the others are headers, in the order in which they are first included */
     char names[EXL2__CUDA_SOURCES_MAX][EXL2__CUDA_SOURCE_NAME_MAX];
     exl2__blob texts[EXL2__CUDA_SOURCES_MAX];
 } exl2__cuda_source;
@@ -38,7 +38,7 @@ static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
     *s = (exl2__cuda_source){ 0 };
 }
 
-/* Joins the pieces of a file that is built in; an empty blob when there is none of this name. */
+/* Joins the pieces of a built-in file. *out is empty if there is no file of this name. */
 static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__blob *out)
 {
     *out = (exl2__blob){ 0 };
@@ -66,7 +66,7 @@ static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__
     return EXL2_OK;
 }
 
-/* dir NULL: the embedded file. */
+/* dir NULL: the built-in file. */
 static exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const char *name, exl2__blob *out)
 {
 #ifdef EXL2_KERNEL_DIR
@@ -79,7 +79,7 @@ static exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const c
     return out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_INTERNAL, "kernel source %s is not built in", name);
 }
 
-/* The name between the quotes when a line at `at` is #include "name"; 0 bytes when it is not. */
+/* The name between the quotes if the line at `at` is #include "name"; else *bytes is 0. */
 static inline const char *exl2__cuda_source_included(const char *at, size_t *bytes)
 {
     static const char directive[] = "#include \"";
@@ -94,7 +94,7 @@ static inline const char *exl2__cuda_source_included(const char *at, size_t *byt
     return at;
 }
 
-/* Adds the files that text `index` includes and that are not there yet. */
+/* Adds the files that text `index` includes and that the list does not have yet. */
 static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2__cuda_source *s, uint32_t index)
 {
     for (const char *line = s->texts[index].data; line; line = strchr(line, '\n')) {
@@ -120,7 +120,8 @@ static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2_
     return EXL2_OK;
 }
 
-/* dir: where to read kernel sources; NULL: what is built in. Failed: closed. */
+/* Opens a module and its headers. dir: folder of kernel sources; NULL: the built-in sources. On failure everything is
+   closed. */
 static exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const char *module, exl2__cuda_source *out)
 {
     *out = (exl2__cuda_source){ 0 };
@@ -136,7 +137,7 @@ static exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const c
     return result;
 }
 
-/* Over all names and texts. */
+/* Hash of all names and texts. */
 static inline uint64_t exl2__cuda_source_hash(const exl2__cuda_source *s)
 {
     uint64_t hash = 0;

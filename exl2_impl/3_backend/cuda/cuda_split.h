@@ -1,17 +1,18 @@
 /* cuda_split.h: products of q, k, v and of gate, up whose parts order their inputs differently.
-   takes: a model whose pass was begun; rows in natural order.
+   takes: a model with a current pass; rows in natural order.
    gives: exl2__cuda_split_qkv, exl2__cuda_split_gate_up.
    owns:  nothing.
 
-   No converter writes such files, but the format allows them. What writes rows for such a matrix has no map, so they
-   are in natural order; here eight of them at a time are put into the order of a part, and multiplied with it alone. */
+   No known converter writes such files, but the format allows them. The kernel that writes rows for such a matrix has
+   no map, so the rows are in natural order. For each part, eight rows at a time are permuted to the order of that
+   part and multiplied with it. */
 #ifndef EXL2__CUDA_SPLIT_H
 #define EXL2__CUDA_SPLIT_H
 
 #include "../../../kernels_src/gather_args.h"
 #include "cuda_product.h"
 
-/* Part `index` as a matrix of its own; its results stay in the columns of the whole. */
+/* Part `index` as a separate matrix. Its results keep their columns in the whole output. */
 static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
 {
     exl2__cuda_matrix one = *matrix;
@@ -42,7 +43,7 @@ static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix
     return EXL2_OK;
 }
 
-/* Rows that are normalised by themselves come from a norm of their own, without sums of squares. */
+/* In a pass of many rows the input is normalised by a separate kernel, without sums of squares. */
 static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vector *norm, const exl2__matrix *matrix,
                                           exl2k_gemv_args *a)
 {
@@ -53,7 +54,7 @@ static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vecto
     return exl2__cuda_norm_all(m, norm, matrix);
 }
 
-/* a: as for a product of one order. */
+/* a: as for a matrix whose parts share one order. */
 static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm, layer->qkv, &a));
@@ -65,7 +66,7 @@ static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *
     return EXL2_OK;
 }
 
-/* a: as for a product of one order; its h and map are for what joins gate and up. */
+/* a: as for a matrix whose parts share one order; its out and map are those of act(gate) * up. */
 static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     uint32_t inter = m->plan->shape.inter;

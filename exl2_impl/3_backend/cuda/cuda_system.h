@@ -1,5 +1,5 @@
-/* cuda_system.h: which CUDA devices there are, which of them serve, and which one the host means.
-   takes: a path to the driver or NULL; the host's exl2_device_desc.
+/* cuda_system.h: lists the CUDA devices, says which of them can be used, and picks the one that the application names.
+   takes: a path to the driver or NULL; the application's exl2_device_desc.
    gives: exl2__cuda_system_open, exl2__cuda_system_list, exl2__cuda_system_pick.
    owns:  nothing but what exl2__cuda_driver_open opens. */
 #ifndef EXL2__CUDA_SYSTEM_H
@@ -7,7 +7,8 @@
 
 #include "cuda_api.h"
 
-/* Opens the driver and starts it. `driver` may be filled already (tests). No failure is logged: `why` says it. */
+/* Opens and initializes the driver, whose table may be filled already (tests). A failure is not logged: `why` (cap
+   bytes) gets the message. */
 static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *driver, int *version, char *why,
                                           size_t cap)
 {
@@ -40,14 +41,14 @@ static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *d
     return EXL2_OK;
 }
 
-/* 0 where the driver does not say. */
+/* An attribute of a device; 0 if the driver does not report it. */
 static inline int exl2__cuda_system_attribute(const exl2__cuda_driver *driver, int device, int attribute)
 {
     int value = 0;
     return driver->device_attribute(&value, attribute, device) == 0 ? value : 0;
 }
 
-/* What the driver says about one device; makes no context. */
+/* Describes one device, without making a context. */
 static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t index, exl2_device_info *out)
 {
     int device = 0;
@@ -68,7 +69,7 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
         memset(out->uuid, 0, sizeof out->uuid);
     }
     if (!driver->device_luid || driver->device_luid((char *)out->luid, &mask, device) != 0) {
-        memset(out->luid, 0, sizeof out->luid); /* only Windows has them */
+        memset(out->luid, 0, sizeof out->luid); /* only Windows has LUIDs */
     }
     out->bytes_total = driver->device_bytes(&bytes, device) == 0 ? bytes : 0;
     int major = exl2__cuda_system_attribute(driver, device, EXL2__CUDA_ARCH_MAJOR), minor = 0;
@@ -85,7 +86,7 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
     out->usable = out->why_not[0] == 0;
 }
 
-/* *count: how many there are, also above cap. */
+/* Describes up to `cap` devices. *count: number of devices, which may exceed cap. */
 static void exl2__cuda_system_list(const exl2__cuda_driver *driver, exl2_device_info *out, uint32_t cap,
                                    uint32_t *count)
 {
@@ -96,7 +97,7 @@ static void exl2__cuda_system_list(const exl2__cuda_driver *driver, exl2_device_
     }
 }
 
-/* Decoding is reading memory: devices are ranked by clock times width of their memory. */
+/* Rank of a device: clock times width of its memory, as the speed of decoding depends on memory bandwidth. */
 static uint64_t exl2__cuda_system_rank(const exl2__cuda_driver *driver, uint32_t index)
 {
     int device = 0;
@@ -108,7 +109,7 @@ static uint64_t exl2__cuda_system_rank(const exl2__cuda_driver *driver, uint32_t
     return clock > 0 && width > 0 ? (uint64_t)clock * (uint64_t)width : 1;
 }
 
-/* The device of the host's own context. */
+/* Finds the device of the application's own context. */
 static exl2_result exl2__cuda_system_of_context(exl2__ctx *c, const exl2__cuda_driver *driver, void *context,
                                                 uint32_t count, uint32_t *index)
 {
@@ -143,7 +144,7 @@ static bool exl2__cuda_system_matches(const exl2_device_info *info, const exl2_d
     }
 }
 
-/* Of all usable devices the one that ranks first; with none, why the last one does not serve. */
+/* Picks the usable device that ranks first. If there is none, the message says why the last one cannot be used. */
 static exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver *driver, uint32_t count,
                                           exl2_device_info *out)
 {
@@ -160,7 +161,7 @@ static exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver 
     return best ? EXL2_OK : exl2__fail(c, EXL2_ERR_NO_DEVICE, "GPU %s cannot be used: %s", info.name, info.why_not);
 }
 
-/* The device that the host means. It exists and is usable, or the sentence says what is wrong. */
+/* Picks the device that the application names. It exists and can be used, or the message says what is wrong. */
 static exl2_result exl2__cuda_system_pick(exl2__ctx *c, const exl2__cuda_driver *driver, const exl2_device_desc *d,
                                           exl2_device_info *out)
 {
