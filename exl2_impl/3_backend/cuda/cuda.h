@@ -16,7 +16,7 @@ static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **
     exl2__cuda_model *m = (exl2__cuda_model *)memory;
     *m = (exl2__cuda_model){ .c = c, .gpu = gpu };
     m->limits = (exl2__cuda_limits){ exl2__min32(gpu->sm_count, EXL2K_SLOTS_MAX), EXL2__CUDA_CHUNK_BYTES,
-                                 gpu->shared_bytes };
+                                     gpu->shared_bytes };
     if (gpu->shared_bytes < 96u << 10) {
         m->limits.chunk_bytes = 1088;
     }

@@ -92,8 +92,7 @@ enum { /* flags, options, function and launch attributes */
     EXL2__CUDA_FUNCTION_DYNAMIC_MAX = 8,
     EXL2__CUDA_LAUNCH_COOPERATIVE = 2,
     EXL2__CUDA_LAUNCH_CLUSTER = 4,
-    EXL2__CUDA_LAUNCH_PROGRAMMATIC = 6 /* the kernel may start before the preceding one has ended; it waits with
-                                          griddepcontrol.wait */
+    EXL2__CUDA_LAUNCH_PROGRAMMATIC = 6 /* the kernel may start before the preceding one has ended */
 };
 
 typedef struct exl2__cuda_launch_attribute {

@@ -12,14 +12,11 @@
 #include "cuda_sample.h"
 
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN
-#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from this number of rows on, GEMM is faster than GEMV for 8 rows at a time
-                                        (H200) */
+#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from here on GEMM is faster than GEMV for 8 rows at a time (H200) */
 #endif
-#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* biases of a row: a job's text block has room for
-                                                                  1024 */
+#define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_GRAPH_ROWS 8u    /* most rows of a pass that captured graphs can run */
-#define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least all rows of a captured
-                                       pass */
+#define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
@@ -75,8 +72,7 @@ typedef struct exl2__cuda_graphs {
 
 static inline uint32_t exl2__cuda_pitch(uint32_t elements)
 {
-    return (uint32_t)exl2__align_up(elements, 64) + 64; /* up to 32 elements after the last one are read: they stay
-                                                           zero */
+    return (uint32_t)exl2__align_up(elements, 64) + 64; /* up to 32 elements after the last one are read */
 }
 
 static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)

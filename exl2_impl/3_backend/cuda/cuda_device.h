@@ -19,8 +19,7 @@ typedef struct exl2__cuda_settings { /* the engine's settings */
     const char *kernel_dir;
     exl2_kernel_cache cache;
     uint64_t device_bytes_max;       /* hard cap; 0: none */
-    bool optional;                   /* the engine can fall back to the CPU: a device that does not open is no error,
-                                        and a device does not open if no kernels can be had for it */
+    bool optional;                   /* AUTO: if no device opens, or no kernels can be had, that is not an error */
 } exl2__cuda_settings;
 
 typedef struct exl2__cuda_device { /* the engine keeps a pointer to it */

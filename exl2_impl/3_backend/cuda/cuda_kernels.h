@@ -72,8 +72,7 @@ typedef struct exl2__cuda_compiler {
     const char *nvrtc_path;   /* NULL: the usual names */
     const char *kernel_dir;   /* NULL: the built-in sources */
     exl2_kernel_cache cache;
-    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* such as "-DNAME=1", for variants of tests and traces; part of the
-                                                    key */
+    const char *options[EXL2__CUDA_OPTIONS_MAX]; /* "-DNAME=1" of tests and traces; part of the key */
     uint32_t option_count;
     uint32_t version;         /* version of NVRTC, 13000 = 13.0; 0: not open */
     bool unavailable;             /* NVRTC did not open; it is not tried again */
@@ -124,7 +123,7 @@ static void exl2__cuda_build_close(exl2__ctx *c, exl2__cuda_build *build)
 }
 
 static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
-                                       exl2__cuda_target target)
+                                         exl2__cuda_target target)
 {
     exl2__cuda_key(&build->source, target, k->options, k->option_count, build->key);
     EXL2__TRY(exl2__cuda_cache_load(c, &k->cache, build->key, &build->entry));
@@ -134,7 +133,7 @@ static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler
 
 /* Without a compiler, machine code of a lower minor architecture of the same major runs, too, except Hopper's. */
 static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
-                                             uint32_t arch)
+                                               uint32_t arch)
 {
     for (uint32_t lower = arch; lower-- > arch / 10 * 10 && lower >= EXL2__CUDA_ARCH_MIN && !build->found;) {
         if (lower != 90) {
@@ -363,7 +362,7 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 /* Loads the module's image. An image from the cache that the driver rejects is compiled again, and the new one is
    stored. */
 static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                            exl2__cuda_build *build)
+                                                  exl2__cuda_build *build)
 {
     char why[1024];
     int result = exl2__cuda_kernels_load_image(k, build, why, sizeof why);

@@ -43,7 +43,7 @@ typedef struct exl2__cuda_slicing {
 
 typedef struct exl2__cuda_layout {
     const exl2__matrix_desc *desc;
-    exl2__cuda_slicing cut;
+    exl2__cuda_slicing slicing;
     uint32_t chunk_bytes;
     exl2k_chunk *chunks;        /* NULL: the layout is only measured */
     uint16_t (*group_of)[8];    /* group of each scale word of each chunk; NULL if chunks is */
@@ -56,7 +56,7 @@ typedef struct exl2__cuda_layout {
     uint32_t widths;            /* bit EXL2K_Wn: chunks of this width occur */
     uint16_t slice[EXL2K_SLICES_MAX + 2]; /* slice i has chunks [slice[i], slice[i + 1]) */
     exl2k_slice entries[EXL2K_SLICES_MAX + 1]; /* for exl2k_part.slice; filled in if chunks is not NULL */
-    uint32_t left;              /* leftover chunks, after the chunks of the slices */
+    uint32_t leftover;          /* leftover chunks, after the chunks of the slices */
     uint32_t group;             /* cursor into desc->groups */
 } exl2__cuda_layout;
 
@@ -132,9 +132,9 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
     uint16_t unused[8], *group_of = l->chunks ? l->group_of[l->count] : unused;
     exl2k_chunk chunk = { .offset16 = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
                           .records = (exl2k_u8)records, .by_half = region->by_half };
-    uint32_t there = (uint32_t)exl2__div_up(region->rows, EXL2__CUDA_HALF_ROWS) - 2 * first;
+    uint32_t halves_left = (uint32_t)exl2__div_up(region->rows, EXL2__CUDA_HALF_ROWS) - 2 * first;
     chunk.row = (exl2k_u16)((region->row + first * EXL2__CUDA_RECORD_ROWS) / EXL2__CUDA_HALF_ROWS);
-    chunk.halves = (exl2k_u8)exl2__min32(2 * records, there);
+    chunk.halves = (exl2k_u8)exl2__min32(2 * records, halves_left);
     for (uint32_t i = 0; i < 8; i++) {
         group_of[i] = EXL2__CUDA_NO_GROUP;
     }
@@ -176,18 +176,19 @@ static uint32_t exl2__cuda_all_chunks(const exl2__cuda_layout *l, uint32_t most)
 }
 
 /* Number of leftover chunks if a strip has `chunks` chunks. */
-static inline uint32_t exl2__cuda_leftover(exl2__cuda_slicing cut, uint32_t chunks)
+static inline uint32_t exl2__cuda_leftover(exl2__cuda_slicing slicing, uint32_t chunks)
 {
-    return cut.rest && chunks >= cut.slices ? chunks % cut.slices : 0;
+    return slicing.rest && chunks >= slicing.slices ? chunks % slicing.slices : 0;
 }
 
-/* The limit of records for each chunk that makes the busiest slice least busy: small where there are few records. */
+/* The limit of records for each chunk that makes the busiest slice least busy: small if the
+   matrix has few records. */
 static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
 {
     uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
     for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
-        uint32_t chunks = exl2__cuda_all_chunks(l, most), left = exl2__cuda_leftover(l->cut, chunks);
-        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->cut.slices) + left) *
+        uint32_t chunks = exl2__cuda_all_chunks(l, most), left = exl2__cuda_leftover(l->slicing, chunks);
+        uint32_t load = (4 * (uint32_t)exl2__div_up(chunks - left, l->slicing.slices) + left) *
                         (EXL2__CUDA_CHUNK_RECORDS_LOST + most);
         if (load < least) {
             least = load;
@@ -197,30 +198,30 @@ static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
     return best;
 }
 
-/* Cuts regions into chunks of nearly equal size and deals whole chunks to slices. A warp waits for its chunks one after
-   the other, so a small chunk costs nearly as much time as a large one, and no slice should have more chunks than the
-   others. */
+/* Divides regions into chunks of nearly equal size and deals whole chunks to slices. A warp waits for its chunks one
+   after the other, so a small chunk costs nearly as much time as a large one, and no slice should have more chunks than
+   the others. */
 static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 {
-    uint64_t begun = 0;
+    uint64_t slice_begin = 0;
     uint32_t slice = 0;
     exl2__cuda_layout_regions(l);
     l->count = l->group = l->widths = l->chunk_bytes_max = 0;
     l->bytes = l->slice_bytes_max = 0;
     memset(l->slice, 0, sizeof l->slice);
-    uint32_t most = exl2__cuda_layout_records(l), all = exl2__cuda_all_chunks(l, most), slices = l->cut.slices;
-    l->left = exl2__cuda_leftover(l->cut, all);
+    uint32_t most = exl2__cuda_layout_records(l), all = exl2__cuda_all_chunks(l, most), slices = l->slicing.slices;
+    l->leftover = exl2__cuda_leftover(l->slicing, all);
     for (uint32_t i = 0; i < l->region_count; i++) {
         const exl2__cuda_region *region = &l->regions[i];
         uint32_t first = 0;
         l->widths |= 1u << exl2__cuda_width(region->bits);
         for (uint32_t pieces = exl2__cuda_region_chunks(l, region, most); pieces > 0; pieces--) {
             uint32_t records = (uint32_t)exl2__div_up(region->records - first, pieces);
-            for (; slice < exl2__min32(l->count * slices / (all - l->left), slices); begun = l->bytes) {
+            for (; slice < exl2__min32(l->count * slices / (all - l->leftover), slices); slice_begin = l->bytes) {
                 l->slice[++slice] = (uint16_t)l->count;
             }
             exl2__cuda_layout_chunk(l, region, first, records);
-            l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - begun);
+            l->slice_bytes_max = exl2__max64(l->slice_bytes_max, l->bytes - slice_begin);
             first += records;
         }
     }
@@ -230,14 +231,14 @@ static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 }
 
 /* Lays out one part. chunks == NULL: only counts chunks and bytes, from desc->groups. */
-static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_slicing cut,
+static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_slicing slicing,
                                    uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
 {
-    *l = (exl2__cuda_layout){ .desc = desc, .cut = cut, .chunk_bytes = chunk_bytes, .chunks = chunks,
+    *l = (exl2__cuda_layout){ .desc = desc, .slicing = slicing, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
     exl2__cuda_layout_fill(l);
-    for (uint32_t i = 0; i < cut.slices + (l->left > 0) && chunks; i++) {
-        exl2k_slice *entry = &l->entries[i < cut.slices ? i : EXL2K_SLICES_MAX];
+    for (uint32_t i = 0; i < slicing.slices + (l->leftover > 0) && chunks; i++) {
+        exl2k_slice *entry = &l->entries[i < slicing.slices ? i : EXL2K_SLICES_MAX];
         const exl2k_chunk *chunk = &chunks[l->slice[i]];
         entry->chunk = l->slice[i];
         entry->count = (exl2k_u16)(l->slice[i + 1] - l->slice[i]);
@@ -262,7 +263,7 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
    576 on 16 warps with 20 strips for each CTA. 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips
    at a time keep 15 warps busy. */
 static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *parts, uint32_t count,
-                                            const exl2__cuda_limits *limits)
+                                                    const exl2__cuda_limits *limits)
 {
     exl2__cuda_slicing best = { 1, 0 };
     uint32_t strips = 0;
@@ -272,26 +273,27 @@ static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *par
     }
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, limits->ctas)
                         : (uint32_t)exl2__div_up(strips, limits->ctas);
-    uint32_t dense = parts[0].dense ? 2048 : 0; /* bytes of a chunk: one stage of dense chunks, or two of others,
-                                                   must fit */
+    /* Room must be left for one stage of dense chunks (2,048 bytes each), or for two stages of others. */
+    uint32_t dense = parts[0].dense ? 2048 : 0;
     uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * limits->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
-    for (exl2__cuda_slicing cut = { slices, 0 }; cut.slices > 0; cut.slices -= cut.rest, cut.rest ^= 1) {
-        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / cut.slices);
+    exl2__cuda_slicing slicing = { slices, 0 };
+    for (; slicing.slices > 0; slicing.slices -= slicing.rest, slicing.rest ^= 1) {
+        uint64_t busiest = 0, turns = exl2__div_up(each, EXL2K_GEMV_WARPS / slicing.slices);
         uint64_t last = exl2__div_up(each, EXL2K_GEMV_WARPS); /* strips whose leftover chunks a warp has */
         for (uint32_t i = 0; i < count; i++) {
             exl2__cuda_layout l;
-            exl2__cuda_layout_part(&l, &parts[i], cut, limits->chunk_bytes, NULL, NULL);
-            uint64_t stages = exl2__div_up(l.count - l.left, cut.slices) * exl2__div_up(turns, 2);
-            stages += l.left * exl2__div_up(last, 2);
-            uint64_t load = l.slice_bytes_max * turns + l.left * last * l.chunk_bytes_max;
+            exl2__cuda_layout_part(&l, &parts[i], slicing, limits->chunk_bytes, NULL, NULL);
+            uint64_t stages = exl2__div_up(l.count - l.leftover, slicing.slices) * exl2__div_up(turns, 2);
+            stages += l.leftover * exl2__div_up(last, 2);
+            uint64_t load = l.slice_bytes_max * turns + l.leftover * last * l.chunk_bytes_max;
             load += EXL2__CUDA_CHUNK_COST * stages;
             busiest = count == 2 ? busiest + load : exl2__max64(busiest, load);
         }
         if (busiest < least) {
             least = busiest;
-            best = cut;
+            best = slicing;
         }
     }
     return best;

@@ -18,15 +18,13 @@
 #define EXL2__CUDA_ENDS_MAX (EXL2__MATRIX_IN_MAX / EXL2__CUDA_RECORD_ROWS + 1 + EXL2__CUDA_REGIONS_MAX)
 
 #ifndef EXL2__CUDA_STAGING_BYTES
-#define EXL2__CUDA_STAGING_BYTES (32u << 20) /* raw weights in device memory at a time; more if one chunk or strip
-                                                needs more */
+#define EXL2__CUDA_STAGING_BYTES (32u << 20) /* raw weights in device memory; more if one chunk or strip is larger */
 #endif
 
 /* A part while it is loaded: what the kernels of shuffle.cu need once its last slice has arrived. */
 typedef struct exl2__cuda_feed {
     bool dense;
-    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, whose values equal those of
-                                                     EXL2K_TABLE_* */
+    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_* */
     uint64_t row_bytes;
 } exl2__cuda_feed;
 
@@ -61,23 +59,21 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_vector *vectors;
     exl2__cuda_arena weights, pass_memory; /* pass_memory: pages, then buffers */
     exl2__cuda_ring ring;
-    uint64_t staging, staging_bytes;        /* raw rows of a part, as stored in the file */
+    uint64_t staging, staging_bytes; /* raw rows of a part, as stored in the file */
     exl2__cuda_staged staged;
-    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* of the matrix that is loaded: the word row where each
-                                                            chunk ends */
+    uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* word rows where the chunks of the loaded matrix end */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
     const exl2__step *step;
     exl2__cuda_pass pass;
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
-    uint32_t layers_per_unit;       /* of captured passes */
-    bool whole_graphs;                     /* captured passes may run as one graph */
+    uint32_t layers_per_unit;       /* layers in a unit of a captured pass */
+    bool whole_graphs;              /* captured passes may run as one graph */
     uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
-    uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned time: of a pass that decodes; of one row in a pass of many
-                                                 rows */
+    uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
 } exl2__cuda_model;
@@ -116,9 +112,9 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
-    exl2__cuda_slicing cut = exl2__cuda_layout_slicing(parts, count, &m->limits);
+    exl2__cuda_slicing slicing = exl2__cuda_layout_slicing(parts, count, &m->limits);
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l, &parts[i], cut, m->limits.chunk_bytes, NULL, NULL);
+        exl2__cuda_layout_part(&l, &parts[i], slicing, m->limits.chunk_bytes, NULL, NULL);
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
@@ -279,7 +275,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0;
-    exl2__cuda_slicing cut = exl2__cuda_layout_slicing(parts, count, &m->limits);
+    exl2__cuda_slicing slicing = exl2__cuda_layout_slicing(parts, count, &m->limits);
     void *memory;
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
@@ -287,10 +283,10 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, entries * EXL2__CUDA_ENTRY_BYTES, 16, EXL2_MEM_STAGING, &memory));
     exl2k_chunk *chunks = (exl2k_chunk *)memory;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
-    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = cut.slices,
-                                  .rest = cut.rest, .rows = parts->in };
+    out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = slicing.slices,
+                                  .rest = slicing.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_layout_part(&l[i], &parts[i], cut, m->limits.chunk_bytes, chunks, group_of);
+        exl2__cuda_layout_part(&l[i], &parts[i], slicing, m->limits.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
         for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
@@ -403,7 +399,7 @@ static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *
 
 /* Packs the staged block into strips; all of its rows are at `source`. */
 static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                        uint64_t source)
+                                          uint64_t source)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     const exl2k_part *part = &matrix->device.part[index];
@@ -426,7 +422,7 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
 
 /* Loads rows of a part that is only multiplied, block by block. A slice may end one block and begin the next. */
 static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                         const exl2__rows_slice *slice)
+                                          const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     exl2__cuda_staged *s = &m->staged;

@@ -67,7 +67,7 @@ static inline exl2_result exl2__cuda_timing_begin(exl2__cuda_device *d, exl2__cu
 
 /* Called after a span was enqueued. */
 static inline exl2_result exl2__cuda_timing_end(exl2__cuda_device *d, exl2__cuda_timing *p, uint32_t kind,
-                                              uint64_t estimate_ns)
+                                                uint64_t estimate_ns)
 {
     if (p->count == EXL2__CUDA_SPANS) {
         return EXL2_OK;

@@ -224,11 +224,11 @@ static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const ex
 static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
     exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_pass(m, range) + offsetof(exl2k_pass, logit_count),
-                            .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling), .x = m->b.x,
-                            .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
-                            .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
-                            .before_out = m->b.head_sums[1], .row_bytes = m->b.x_pitch * 2,
-                            .slots_bytes = (uint32_t)exl2__cuda_slots(1) };
+                               .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling), .x = m->b.x,
+                               .out = m->b.head_x, .sums_now = exl2__cuda_sums(m, 0),
+                               .sums_before = exl2__cuda_sums_before(m), .now_out = m->b.head_sums[0],
+                               .before_out = m->b.head_sums[1], .row_bytes = m->b.x_pitch * 2,
+                               .slots_bytes = (uint32_t)exl2__cuda_slots(1) };
     exl2__cuda_grid grid = { .x = range->logit_count, .y = 1, .threads = EXL2K_COPY_THREADS };
     head->x = a.out;
     head->sums_now = a.now_out;

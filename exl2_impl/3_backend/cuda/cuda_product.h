@@ -12,7 +12,7 @@
 
 /* Enqueues a kernel of the pass. It may start while the preceding kernel of the pass ends. */
 static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
-                                     const void *arguments)
+                                    const void *arguments)
 {
     grid.programmatic = m->pass.chained;
     m->pass.chained = true;
@@ -130,7 +130,7 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
     exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
-                                    .pitch = a->out_pitch };
+                                      .pitch = a->out_pitch };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
     bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;

@@ -12,10 +12,9 @@
 
 #include "cuda_graph.h"
 
-#define EXL2__CUDA_UNIT_NS 250000u   /* target time of a unit of layers */
-#define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit: the driver of a display resets a GPU that
-                                         seems to hang */
-#define EXL2__CUDA_PAIR_NS 4000000u  /* longer passes are waited for one by one */
+#define EXL2__CUDA_UNIT_NS 250000u     /* target time of a unit of layers */
+#define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit, as a display driver may reset a busy GPU */
+#define EXL2__CUDA_PAIR_NS 4000000u    /* longer passes are waited for one by one */
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
 #define EXL2__CUDA_SLEEP_NS_MAX 500000000u
 #define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */
@@ -190,22 +189,20 @@ static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, u
 /* ---- sleeping while the GPU works ---- */
 
 /* A thread that waits in the driver costs CPU time, so the engine sleeps and looks at the results in between. A sleep
-   costs microseconds, too, so its length is learned in m->row_ns[class]. Passes that decode are alike: one sleep should
-   be as long as the pass. The time per row of passes with many rows changes from prompt to prompt: the first sleep is
-   half of the prediction, and short ones follow. */
-
-/* What the thread waits for. */
+   costs microseconds, too, so its length is learned, in m->row_ns. Passes that decode cost the same time each: one
+   sleep should be as long as the pass. The time per row of passes with many rows differs from prompt to prompt: the
+   first sleep is half of the prediction, and short sleeps follow. */
 typedef struct exl2__cuda_sleep {
-    uint32_t fence;
-    uint32_t kind;         /* index into m->row_ns */
-    bool many_rows;        /* of the class of more than EXL2__CUDA_GRAPH_ROWS rows */
-    uint64_t rows;         /* units of row_ns that the wait lasts: rows, or passes that decode */
-    uint32_t sleeps;       /* so far */
-    uint64_t waited_ns;    /* so far */
+    uint32_t fence;     /* the thread waits for this fence */
+    uint32_t kind;      /* class of the pass: index into m->row_ns */
+    bool many_rows;     /* the pass has more than EXL2__CUDA_GRAPH_ROWS rows */
+    uint64_t rows;      /* multiples of row_ns that the wait lasts: rows, or passes that decode */
+    uint32_t sleeps;    /* number of sleeps so far */
+    uint64_t waited_ns; /* time waited so far */
 } exl2__cuda_sleep;
 
-/* Two passes that decode are queued after the one that is waited for: the first of them is waited for, too, as waking
-   up costs more than the delay. */
+/* If three passes that decode are in flight, the thread waits for two of them at once, as waking up costs more than the
+   delay. */
 static exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
 {
     uint32_t pair = m->fences_queued - m->fences_collected > 2;
@@ -319,7 +316,7 @@ static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, flo
 }
 
 static exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
-                                       exl2__logit_result *result)
+                                         exl2__logit_result *result)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     return exl2__sample_row(logits, m->plan->shape.vocab, row, m->host_scratch, result);

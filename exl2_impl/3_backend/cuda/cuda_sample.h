@@ -33,7 +33,7 @@ static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, con
                                                  bool advance, uint32_t left)
 {
     exl2k_sampling d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
-                     .penalty_inverse = 1, .left = left, .least_weight = 1 };
+                         .penalty_inverse = 1, .left = left, .least_weight = 1 };
     if (row->use != EXL2__LOGIT_DRAW) {
         d.use = EXL2K_SCORE;
         d.target = (uint32_t)row->target;
