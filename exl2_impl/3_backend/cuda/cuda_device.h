@@ -78,7 +78,7 @@ static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
     return exl2__cuda_device_check(d, d->driver.context_push(d->context), "making its context current");
 }
 
-/* Makes the context that was current before the enter current again. */
+/* Restores the context that was current before exl2__cuda_device_enter. */
 static inline void exl2__cuda_device_leave(exl2__cuda_device *d)
 {
     exl2__cuda_context *popped;
@@ -249,8 +249,8 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
     return exl2__cuda_device_check(d, result, "creating its streams");
 }
 
-/* Closes the device, also a zeroed, half-open or closed one. Arenas and rings are closed before. Waits for queued work.
-   All that a lost device has is freed too, whether or not the driver still answers. */
+/* Closes the device, also a zeroed, half-open or closed one. The caller has closed arenas and rings. Waits for queued
+   work. Frees everything of a lost device, too, whether or not the driver still answers. */
 static void exl2__cuda_device_close(exl2__cuda_device *d)
 {
     const exl2__cuda_driver *driver = &d->driver;

@@ -78,7 +78,7 @@ typedef struct exl2__cuda_compiler {
     bool unavailable;             /* NVRTC did not open; it is not tried again */
     char why[160];            /* why NVRTC did not open */
     uint64_t compiled;        /* number of modules compiled */
-    uint64_t compile_ns;      /* CPU time in the compiler, wall clock */
+    uint64_t compile_ns;      /* wall-clock time in the compiler */
 } exl2__cuda_compiler;
 
 static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
@@ -245,7 +245,7 @@ static void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint3
 }
 
 /* Checks that kernels can be had for the architecture: each module that every model needs is in the cache, or a
-   compiler supports the architecture. Keeps nothing. */
+   compiler supports the architecture. Frees all that it reads. */
 static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k, uint32_t arch)
 {
     bool wanted[EXL2__KERNEL_COUNT];

@@ -100,7 +100,7 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
 
 /* ---- sizes ---- */
 
-/* Exact, except that maps are counted for matrices that may turn out not to be split. */
+/* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
 static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
