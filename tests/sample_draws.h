@@ -33,7 +33,7 @@ static void check_draws(uint32_t vocab, double wide, exl2__sampling s, uint64_t 
     row.history_count = 20;
     for (uint32_t i = 0; i < draws; i++) {
         memcpy(copy, logits, vocab * sizeof *copy);
-        row.draw_position = i;
+        row.sample_position = i;
         exl2__sample_row(copy, vocab, &row, scratch, &result);
         hits[result.token]++;
     }

@@ -1,7 +1,7 @@
 /* arena.h: bump arenas. A dry arena has no memory and only counts, so that the code which lays out an object
    also measures it: run it dry, open an arena of the size it gave, run it again.
    takes: exl2__ctx, a size from a dry run.
-   gives: exl2__arena, exl2__arena_open, exl2__arena_take, exl2__arena_close.
+   gives: exl2__arena, exl2__arena_open, exl2__arena_alloc, exl2__arena_close.
    owns:  one block; everything taken from it dies with it. */
 #ifndef EXL2__ARENA_H
 #define EXL2__ARENA_H
@@ -31,7 +31,7 @@ static inline exl2_result exl2__arena_open(exl2__ctx *c, exl2__arena *a, uint64_
 /* `bytes` uninitialised bytes on a cache line of their own, so that `used` does not depend on the order of
    requests. NULL when dry, or when the arena is full (a plan that does not match its dry run). */
 EXL2__COLD
-static void *exl2__arena_take(exl2__arena *a, uint64_t bytes)
+static void *exl2__arena_alloc(exl2__arena *a, uint64_t bytes)
 {
     uint64_t start = a->used, end;
     if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__ARENA_ALIGN) {
@@ -42,11 +42,11 @@ static void *exl2__arena_take(exl2__arena *a, uint64_t bytes)
     return a->base && a->used <= a->size ? a->base + start : NULL;
 }
 
-/* As exl2__arena_take, zeroed. */
+/* As exl2__arena_alloc, zeroed. */
 EXL2__COLD
-static void *exl2__arena_take_zeroed(exl2__arena *a, uint64_t bytes)
+static void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
 {
-    void *memory = exl2__arena_take(a, bytes);
+    void *memory = exl2__arena_alloc(a, bytes);
     if (memory) {
         memset(memory, 0, (size_t)bytes);
     }

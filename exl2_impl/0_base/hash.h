@@ -38,7 +38,7 @@ static inline void exl2__strtab_make(exl2__strtab *t, exl2__arena *arena, uint32
     }
     t->mask = (uint32_t)(slots - 1);
     t->probes = 0;
-    t->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *t->slots);
+    t->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *t->slots);
 }
 
 /* The entry called so, or UINT32_MAX with *slot (may be NULL) where exl2__strtab_put may write it. */

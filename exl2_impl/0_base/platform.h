@@ -63,9 +63,9 @@ extern ssize_t readlink(const char *path, char *target, size_t cap);
 #endif
 
 #if defined(_WIN32)
-#define EXL2__PLATFORM_DOZES 0
+#define EXL2__PLATFORM_HAS_SLEEP_US 0
 #else
-#define EXL2__PLATFORM_DOZES 1
+#define EXL2__PLATFORM_HAS_SLEEP_US 1
 #endif
 
 /* Nanoseconds of a clock that never goes back. */
@@ -89,7 +89,7 @@ static inline uint64_t exl2__platform_ns(void)
 }
 
 /* About a millisecond of sleep. */
-static inline void exl2__platform_nap(void)
+static inline void exl2__platform_sleep_ms(void)
 {
 #if defined(_WIN32)
     Sleep(1);
@@ -99,10 +99,10 @@ static inline void exl2__platform_nap(void)
 #endif
 }
 
-/* Sleeps for `us` microseconds and some, below a million; where EXL2__PLATFORM_DOZES is 0 there are no such sleeps. */
-static inline void exl2__platform_doze(uint32_t us)
+/* Sleeps for `us` microseconds and some, below a million; where EXL2__PLATFORM_HAS_SLEEP_US is 0 there are no such sleeps. */
+static inline void exl2__platform_sleep_us(uint32_t us)
 {
-#if EXL2__PLATFORM_DOZES
+#if EXL2__PLATFORM_HAS_SLEEP_US
     struct timespec time = { 0, (long)us * 1000 };
     nanosleep(&time, NULL);
 #else

@@ -1,7 +1,7 @@
 /* pool.h: ids for fixed slots. An id is generation << 32 | slot + 1, so 0 is "none", and an id whose object was closed
    never matches its slot again: a slot that has had all its generations stays empty.
    takes: a capacity.
-   gives: exl2__pool_take, exl2__pool_slot, exl2__pool_slot_of, exl2__pool_give; how a sentence names an id.
+   gives: exl2__pool_alloc, exl2__pool_slot, exl2__pool_slot_of, exl2__pool_free; how a sentence names an id.
    owns:  nothing; the two arrays belong to the caller's arena. */
 #ifndef EXL2__POOL_H
 #define EXL2__POOL_H
@@ -22,12 +22,12 @@ static inline void exl2__pool_make(exl2__pool *p, exl2__arena *arena, uint32_t c
 {
     p->capacity = capacity;
     p->end = 0;
-    p->live = (uint32_t *)exl2__arena_take_zeroed(arena, (uint64_t)capacity * sizeof *p->live);
-    p->generations = (uint32_t *)exl2__arena_take_zeroed(arena, (uint64_t)capacity * sizeof *p->generations);
+    p->live = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)capacity * sizeof *p->live);
+    p->generations = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)capacity * sizeof *p->generations);
 }
 
 /* A new id, or 0 when every slot is taken. The lowest free slot is used. */
-static inline uint64_t exl2__pool_take(exl2__pool *p)
+static inline uint64_t exl2__pool_alloc(exl2__pool *p)
 {
     for (uint32_t slot = 0; slot < p->capacity; slot++) {
         if (p->live[slot] == 0 && p->generations[slot] != UINT32_MAX) {
@@ -53,7 +53,7 @@ static inline int32_t exl2__pool_slot(const exl2__pool *p, uint64_t id)
     return generation && slot < p->capacity && exl2__atomic_load(&p->live[slot]) == generation ? (int32_t)slot : -1;
 }
 
-static inline void exl2__pool_give(exl2__pool *p, uint32_t slot)
+static inline void exl2__pool_free(exl2__pool *p, uint32_t slot)
 {
     exl2__atomic_store(&p->live[slot], 0);
     while (p->end > 0 && p->live[p->end - 1] == 0) {

@@ -141,7 +141,7 @@ static inline size_t exl2__format(char *out, size_t cap, const char *format, ...
 }
 
 /* Puts '?' for every byte that is not UTF-8: sentences quote names and texts of strangers. */
-static inline void exl2__format_mend(char *text)
+static inline void exl2__format_repair(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at;) {
         unsigned lead = at[0], more = lead < 0x80 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1, have = 0;
@@ -167,7 +167,7 @@ static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char 
     va_list args;
     va_start(args, format);
     exl2__format_list(error.text, sizeof error.text, format, args);
-    exl2__format_mend(error.text);
+    exl2__format_repair(error.text);
     va_end(args);
     exl2__lock(&c->error_lock);
     c->error = error;

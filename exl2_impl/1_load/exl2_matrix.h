@@ -226,15 +226,15 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
     exl2__arena *a = &tables->memory;
     uint64_t groups = desc->group_count, in = desc->dense ? 0 : desc->in;
     if (!desc->dense) {
-        tables->groups = (exl2__group *)exl2__arena_take(a, groups * sizeof(exl2__group));
-        tables->scale_codes = (uint32_t *)exl2__arena_take(a, groups * (desc->out_stored / 8) * sizeof(uint32_t));
-        tables->scale_max = (uint16_t *)exl2__arena_take(a, groups * sizeof(uint16_t));
-        tables->inverse_perm = (uint32_t *)exl2__arena_take(a, in * sizeof(uint32_t));
-        tables->raw = (uint32_t *)exl2__arena_take(a, groups * sizeof(uint32_t));
-        tables->seen = (uint32_t *)exl2__arena_take_zeroed(a, (in / 32 + 1) * sizeof(uint32_t));
+        tables->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof(exl2__group));
+        tables->scale_codes = (uint32_t *)exl2__arena_alloc(a, groups * (desc->out_stored / 8) * sizeof(uint32_t));
+        tables->scale_max = (uint16_t *)exl2__arena_alloc(a, groups * sizeof(uint16_t));
+        tables->inverse_perm = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
+        tables->raw = (uint32_t *)exl2__arena_alloc(a, groups * sizeof(uint32_t));
+        tables->seen = (uint32_t *)exl2__arena_alloc_zeroed(a, (in / 32 + 1) * sizeof(uint32_t));
     }
     if (desc->has_bias) {
-        tables->bias = (float *)exl2__arena_take(a, desc->out * sizeof(float));
+        tables->bias = (float *)exl2__arena_alloc(a, desc->out * sizeof(float));
     }
 }
 
@@ -375,8 +375,8 @@ static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t
         return EXL2_OK;
     }
     EXL2__TRY(exl2__arena_open(c, &tables->memory, group_bytes + raw_bytes, EXL2_MEM_GENERAL));
-    tables->groups = (exl2__group *)exl2__arena_take(&tables->memory, group_bytes);
-    tables->raw = (uint32_t *)exl2__arena_take(&tables->memory, raw_bytes);
+    tables->groups = (exl2__group *)exl2__arena_alloc(&tables->memory, group_bytes);
+    tables->raw = (uint32_t *)exl2__arena_alloc(&tables->memory, raw_bytes);
     exl2_result result = exl2__matrix_read_groups(c, t, desc, tables);
     if (result < 0) {
         exl2__matrix_tables_close(c, tables);

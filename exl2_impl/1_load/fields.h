@@ -116,7 +116,7 @@ static inline exl2_result exl2__fields_bad(const exl2__fields *f, const char *na
 }
 
 /* Well formed, but this engine computes only the value `same`. */
-static inline exl2_result exl2__fields_refuse(const exl2__fields *f, const char *name, uint32_t token, const char *same)
+static inline exl2_result exl2__fields_unsupported(const exl2__fields *f, const char *name, uint32_t token, const char *same)
 {
     char value[48];
     exl2__fields_value(f, token, value);

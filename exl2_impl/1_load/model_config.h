@@ -66,7 +66,7 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
 
 /* Keys with which Llama-like configs ask for something that Llama does not compute, and the value that asks for
    nothing. */
-static exl2_result exl2__config_refuse_others(const exl2__fields *f)
+static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
 {
     static const struct {
         const char *name, *same_text;
@@ -92,16 +92,16 @@ static exl2_result exl2__config_refuse_others(const exl2__fields *f)
             return exl2__fields_bad(f, others[i].name, token, "a number");
         }
         if (value < others[i].same || value > others[i].same) {
-            return exl2__fields_refuse(f, others[i].name, token, others[i].same_text);
+            return exl2__fields_unsupported(f, others[i].name, token, others[i].same_text);
         }
     }
     uint32_t act = exl2__fields_find(f, EXL2__CONFIG_NAMES("hidden_act"), NULL);
     if (act && !exl2__json_is(&f->json, act, "silu")) {
-        return exl2__fields_refuse(f, "hidden_act", act, "silu");
+        return exl2__fields_unsupported(f, "hidden_act", act, "silu");
     }
     uint32_t method = exl2__fields_find(f, EXL2__CONFIG_NAMES("quantization_config->quant_method"), NULL);
     if (method && !exl2__json_is(&f->json, method, "exl2")) {
-        return exl2__fields_refuse(f, "quant_method", method, "exl2");
+        return exl2__fields_unsupported(f, "quant_method", method, "exl2");
     }
     return EXL2_OK;
 }
@@ -113,7 +113,7 @@ static exl2_result exl2__config_rope_kind(const exl2__fields *f, exl2__rope *rop
     exl2__field_names names[2] = { EXL2__CONFIG_ROPE_NAMES("rope_type"), EXL2__CONFIG_ROPE_NAMES("type") };
     uint32_t sections = exl2__fields_find(f, EXL2__CONFIG_ROPE_NAMES("mrope_section"), NULL);
     if (sections) {
-        return exl2__fields_refuse(f, "mrope_section", sections, "linear and llama3 scaling");
+        return exl2__fields_unsupported(f, "mrope_section", sections, "linear and llama3 scaling");
     }
     rope->kind = EXL2__ROPE_PLAIN;
     for (int i = 0; i < 2 && rope->kind == EXL2__ROPE_PLAIN; i++) { /* of two, the one that is not "default" counts */
@@ -127,7 +127,7 @@ static exl2_result exl2__config_rope_kind(const exl2__fields *f, exl2__rope *rop
         } else if (exl2__json_is(&f->json, token, "llama3")) {
             rope->kind = EXL2__ROPE_LLAMA3;
         } else {
-            return exl2__fields_refuse(f, name, token, "linear and llama3 scaling");
+            return exl2__fields_unsupported(f, name, token, "linear and llama3 scaling");
         }
     }
     return EXL2_OK;
@@ -336,7 +336,7 @@ static exl2_result exl2__config_read_defaults(const exl2__fields *f, exl2__confi
 static exl2_result exl2__config_read_model(const exl2__fields *f, exl2__config *out)
 {
     EXL2__TRY(exl2__config_read_arch(f, out));
-    EXL2__TRY(exl2__config_refuse_others(f));
+    EXL2__TRY(exl2__config_check_unsupported(f));
     EXL2__TRY(exl2__config_read_sizes(f, out));
     EXL2__TRY(exl2__config_read_rope(f, &out->rope));
     return exl2__config_read_tokens(f, out);

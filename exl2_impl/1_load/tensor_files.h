@@ -147,7 +147,7 @@ static exl2_result exl2__tensor_files_open(exl2__ctx *c, const char *dir, exl2__
     }
     uint64_t bytes = exl2__align_up(count * (uint64_t)sizeof *t->items, EXL2__ARENA_ALIGN);
     EXL2__TRY(exl2__arena_open(c, &t->memory, bytes, EXL2_MEM_GENERAL));
-    t->items = (exl2__tensor_file *)exl2__arena_take_zeroed(&t->memory, bytes);
+    t->items = (exl2__tensor_file *)exl2__arena_alloc_zeroed(&t->memory, bytes);
     t->count = exl2__tensor_files_list(c, dir, t->items, count);
     exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
     exl2__sort(&items, t->count);

@@ -232,8 +232,8 @@ static exl2_result exl2__tensors_read_headers(exl2__ctx *c, exl2__tensors *t, ex
     uint64_t entry_bytes = exl2__align_up(count * sizeof *t->entries, EXL2__ARENA_ALIGN);
     uint64_t total = entry_bytes + exl2__align_up(name_bytes, EXL2__ARENA_ALIGN);
     EXL2__TRY(exl2__arena_open(c, &t->memory, total, EXL2_MEM_GENERAL));
-    t->entries = (exl2__tensor *)exl2__arena_take(&t->memory, entry_bytes);
-    char *names = (char *)exl2__arena_take(&t->memory, name_bytes);
+    t->entries = (exl2__tensor *)exl2__arena_alloc(&t->memory, entry_bytes);
+    char *names = (char *)exl2__arena_alloc(&t->memory, name_bytes);
     for (uint32_t i = 0; i < t->files.count; i++) {
         EXL2__TRY(exl2__tensors_add(c, t, i, &headers[i], &names));
     }

@@ -18,7 +18,7 @@ typedef enum exl2__forward_status {
 
 /* MADE: by the caller, who says so; THERE: the backend has them, or there are none. */
 typedef enum exl2__masks {
-    EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_THERE
+    EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_READY
 } exl2__masks;
 
 #define EXL2__FORWARD_CLASSES 3 /* 1 row, 2..8, more: fewer rows use the weights that are read less */
@@ -67,7 +67,7 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     f->layer = f->phase = f->item = f->unit = f->logit0 = f->result_count = 0;
     f->queued = false;
     f->ahead = 0;
-    f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;
+    f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     EXL2__TRY(f->backend->begin(f->device, &f->step));
     f->active = true;
     return EXL2_OK;
@@ -76,14 +76,14 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
 /* After MASKS: they are made. On failure the pass is over. */
 static inline exl2_result exl2__forward_masked(exl2__forward *f)
 {
-    f->masks = EXL2__MASKS_THERE;
+    f->masks = EXL2__MASKS_READY;
     exl2_result r = f->backend->masks ? f->backend->masks(f->device) : EXL2_OK;
     f->active = r >= 0;
     return r;
 }
 
 /* Copies of pages that nobody has begun with. */
-static inline bool exl2__forward_owes_copies(const exl2__forward *f)
+static inline bool exl2__forward_copies_pending(const exl2__forward *f)
 {
     return f->step.copy_count > 0 && f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
 }
@@ -112,7 +112,7 @@ static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase,
 }
 
 /* Such items of the current phase that fit into `ns`. */
-static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__alike *alike, uint32_t rows, uint64_t ns)
+static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__item_run *alike, uint32_t rows, uint64_t ns)
 {
     double item_ns = (double)alike->cost * exl2__forward_speed(f, f->phase, alike->kind, rows);
     double fit = item_ns > 0 ? (double)ns / item_ns : 1;
@@ -120,7 +120,7 @@ static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__ali
 }
 
 /* The new figure counts a quarter, so that one preempted unit does not halve the speed that we believe in. */
-static inline void exl2__forward_learn(exl2__forward *f, const exl2__alike *alike, uint32_t rows, uint32_t items,
+static inline void exl2__forward_learn(exl2__forward *f, const exl2__item_run *alike, uint32_t rows, uint32_t items,
                                        uint64_t ns)
 {
     double cost = (double)alike->cost * (double)items;
@@ -161,7 +161,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
             *status = EXL2__FORWARD_DONE;
             return EXL2_OK;
         }
-        if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_THERE) {
+        if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_READY) {
             f->masks = EXL2__MASKS_WANTED;
             *status = EXL2__FORWARD_MASKS;
             return EXL2_OK;
@@ -170,7 +170,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
         uint32_t rows = has_logits ? range.logit_count : f->step.row_count;
         if (range.begin < items) {
             uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
-            exl2__alike alike = f->backend->alike(f->device, (exl2__phase)f->phase, rows, range.begin);
+            exl2__item_run alike = f->backend->item_run(f->device, (exl2__phase)f->phase, rows, range.begin);
             uint32_t fit = exl2__forward_fit(f, &alike, rows, left), last = deadline_ns ? alike.end : items;
             if (fit == 0 && !at_least_one) {
                 *status = EXL2__FORWARD_MORE;
@@ -226,7 +226,7 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
     }
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
         uint32_t most = f->plan->rows_max, item = 0;
-        for (exl2__alike a; (a = f->backend->alike(f->device, (exl2__phase)phase, most, item)).end; item = a.end) {
+        for (exl2__item_run a; (a = f->backend->item_run(f->device, (exl2__phase)phase, most, item)).end; item = a.end) {
             double row_ns = (double)a.cost / (double)most * exl2__forward_speed(f, phase, a.kind, most);
             rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;
         }

@@ -1,6 +1,6 @@
 /* forward_queue.h: walks a forward pass of a backend whose device works by itself: queues units, collects results.
    takes: a pass begun, device time to queue, whether to wait.
-   gives: exl2__pace, exl2__forward_queue, exl2__forward_go_on.
+   gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated.
    owns:  nothing. */
 #ifndef EXL2__FORWARD_QUEUE_H
 #define EXL2__FORWARD_QUEUE_H
@@ -8,16 +8,16 @@
 #include "forward.h"
 
 /* What one step may queue. */
-typedef struct exl2__pace {
+typedef struct exl2__queue_budget {
     bool timed;       /* false: whole passes */
     uint64_t ns;      /* timed: device time that is left */
     bool whole;       /* timed: the device has nothing to do, so one unit is queued even if it takes longer */
     uint32_t ahead;   /* passes that may be queued behind one that decodes, before its tokens are known */
     bool wait;        /* for results */
-} exl2__pace;
+} exl2__queue_budget;
 
 /* Units [f->unit, end) that fit; at least one if the device has nothing to do. */
-static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint32_t end, exl2__pace *pace)
+static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint32_t end, exl2__queue_budget *pace)
 {
     uint32_t unit = f->unit;
     while (pace->timed && unit < end) {
@@ -34,10 +34,10 @@ static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint
 
 /* Queues what fits: layers, and once the masks are there the rest. After it f->queued says whether the next results can
    be waited for. */
-static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__pace *pace)
+static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queue_budget *pace)
 {
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
-    bool masks = f->masks == EXL2__MASKS_THERE;
+    bool masks = f->masks == EXL2__MASKS_READY;
     uint32_t end = f->backend->units(f->device) + (f->step.logit_count && masks ? group + 1 : 0);
     uint32_t fit = exl2__forward_units_that_fit(f, end, pace);
     if (fit > f->unit) {
@@ -54,7 +54,7 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__pace
     return EXL2_OK;
 }
 
-static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__pace *pace, exl2__forward_status *status)
+static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__queue_budget *pace, exl2__forward_status *status)
 {
     bool all = f->logit0 == f->step.logit_count && f->step.logit_count;
     *status = all ? EXL2__FORWARD_DONE : EXL2__FORWARD_MORE;
@@ -77,7 +77,7 @@ static inline exl2_result exl2__forward_queue_pass(exl2__forward *f, exl2__pace 
 }
 
 /* As exl2__forward_run. MORE: the pace allows no more, or results are not there yet. */
-static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__pace *pace, exl2__forward_status *status)
+static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__queue_budget *pace, exl2__forward_status *status)
 {
     f->logit0 += f->result_count; /* the caller has read them */
     f->result_count = 0;
@@ -90,13 +90,13 @@ static inline exl2_result exl2__forward_queue(exl2__forward *f, exl2__pace *pace
 }
 
 /* The repeated pass, whose rows the step says by now, is the one that results are waited for. */
-static inline void exl2__forward_go_on(exl2__forward *f)
+static inline void exl2__forward_begin_repeated(exl2__forward *f)
 {
     f->logit0 = f->result_count = 0;
     f->ahead--;
     f->queued = false; /* all units are, but perhaps a repetition is not; of a step with masks the layers are */
     f->unit = f->step.masked ? f->backend->units(f->device) : f->unit;
-    f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_THERE;
+    f->masks = f->step.masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
     f->active = true;
 }
 

@@ -101,7 +101,7 @@ typedef struct exl2__sampling {
 #define EXL2__LOGIT_EXTRAS_MAX 1024u /* entries of a row's own list */
 
 /* HOST: the engine takes the row's logits (exl2__backend.logits) and draws (exl2__backend.draw). */
-typedef enum exl2__logit_use { EXL2__LOGIT_DRAW, EXL2__LOGIT_SCORE, EXL2__LOGIT_HOST } exl2__logit_use;
+typedef enum exl2__logit_use { EXL2__LOGIT_SAMPLE, EXL2__LOGIT_SCORE, EXL2__LOGIT_FETCH } exl2__logit_use;
 
 typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     uint32_t row;                   /* into exl2__step.rows */
@@ -113,7 +113,7 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
     float guidance;                 /* how far from those */
     const uint32_t *mask;           /* [ceil(vocab / 32)] a bit for each token that may be drawn; NULL = all. Filled in
                                        while the pass is under way */
-    uint64_t draw_position;         /* DRAW: absolute position of the new token in its session; */
+    uint64_t sample_position;         /* DRAW: absolute position of the new token in its session; */
     uint32_t attempt;               /* and how often that position was taken back */
     const exl2_token *history;      /* DRAW: tokens that the repeat penalty looks at, */
     uint32_t history_count;
@@ -154,11 +154,11 @@ typedef struct exl2__range {
 
 #define EXL2__PHASE_KINDS 3 /* of items in a phase */
 
-typedef struct exl2__alike {
+typedef struct exl2__item_run {
     uint64_t cost; /* multiply-adds of an item, in proportion among items of a kind */
     uint32_t kind; /* what a multiply-add takes depends on it, and on the phase; */
     uint32_t end;  /* items up to here are of it. 0: there is no such item */
-} exl2__alike;
+} exl2__item_run;
 
 typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
 
@@ -198,7 +198,7 @@ typedef struct exl2__backend {
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits);  /* of the step begun */
     /* Item `item` of a phase at `rows` rows, and which ones behind it are alike: a guide for budgets. Of a backend that
        queues: NULL. */
-    exl2__alike (*alike)(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item);
+    exl2__item_run (*alike)(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item);
     /* After `sample`, or (count 0) at the end of a pass without logits. PENDING, if not told to wait, while a device is
        still at it. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);

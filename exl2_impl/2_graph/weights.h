@@ -261,7 +261,7 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
     for (uint32_t part = 0; part < w->now.count; part++) {
         uint64_t bytes = exl2__matrix_tables_bytes(&parts[part]);
         exl2__matrix_tables tables = { .memory = { .size = bytes } };
-        tables.memory.base = (uint8_t *)exl2__arena_take(&w->tables, bytes);
+        tables.memory.base = (uint8_t *)exl2__arena_alloc(&w->tables, bytes);
         EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
     }
     EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));

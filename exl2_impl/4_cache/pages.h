@@ -18,16 +18,16 @@ typedef struct exl2__pages {
 static inline void exl2__pages_make(exl2__pages *p, exl2__arena *arena, uint32_t count)
 {
     *p = (exl2__pages){ count, count, 0, NULL, NULL, NULL };
-    p->users = (uint32_t *)exl2__arena_take_zeroed(arena, (uint64_t)count * sizeof *p->users);
-    p->free_list = (uint32_t *)exl2__arena_take(arena, (uint64_t)count * sizeof *p->free_list);
-    p->tokens = (exl2_token *)exl2__arena_take(arena, (uint64_t)count * EXL2__PAGE_TOKENS * sizeof *p->tokens);
+    p->users = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)count * sizeof *p->users);
+    p->free_list = (uint32_t *)exl2__arena_alloc(arena, (uint64_t)count * sizeof *p->free_list);
+    p->tokens = (exl2_token *)exl2__arena_alloc(arena, (uint64_t)count * EXL2__PAGE_TOKENS * sizeof *p->tokens);
     for (uint32_t i = 0; p->free_list && i < count; i++) {
         p->free_list[i] = count - 1 - i; /* page 0 is taken first */
     }
 }
 
 /* A page of one's own. The caller has checked free_count. */
-static inline uint32_t exl2__pages_take(exl2__pages *p)
+static inline uint32_t exl2__pages_alloc(exl2__pages *p)
 {
     EXL2__ASSERT(p->free_count > 0);
     uint32_t page = p->free_list[--p->free_count];
@@ -40,7 +40,7 @@ static inline void exl2__pages_share(exl2__pages *p, uint32_t page)
     p->shared += ++p->users[page] == 2;
 }
 
-static inline void exl2__pages_give(exl2__pages *p, uint32_t page)
+static inline void exl2__pages_free(exl2__pages *p, uint32_t page)
 {
     EXL2__ASSERT(p->users[page] > 0);
     p->shared -= p->users[page] == 2;

@@ -37,7 +37,7 @@ static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t t
     t->cached = exl2__min32(t->cached, t->tokens);
     uint32_t keep = exl2__pages_for(t->tokens);
     while (t->page_count > keep) {
-        exl2__pages_give(p, t->pages[--t->page_count]);
+        exl2__pages_free(p, t->pages[--t->page_count]);
     }
 }
 
@@ -71,18 +71,18 @@ static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t 
     for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
         uint32_t old = t->pages[i];
         if (p->users[old] > 1) {
-            uint32_t page = exl2__pages_take(p);
+            uint32_t page = exl2__pages_alloc(p);
             memcpy(&p->tokens[page * (size_t)EXL2__PAGE_TOKENS], &p->tokens[old * (size_t)EXL2__PAGE_TOKENS],
                    EXL2__PAGE_TOKENS * sizeof(exl2_token));
             if (i * EXL2__PAGE_TOKENS < t->cached) {
                 copies[(*copy_count)++] = (exl2__page_copy){ old, page };
             }
-            exl2__pages_give(p, old);
+            exl2__pages_free(p, old);
             t->pages[i] = page;
         }
     }
     while (t->page_count < exl2__pages_for(tokens)) {
-        t->pages[t->page_count++] = exl2__pages_take(p);
+        t->pages[t->page_count++] = exl2__pages_alloc(p);
     }
 }
 

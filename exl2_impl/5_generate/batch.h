@@ -27,20 +27,20 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->copy_count = b->logit_count = 0;
     b->context_max = plan->context_max;
     b->pages_per_table = exl2__pages_for(plan->context_max);
-    b->rows = (exl2__step_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
-    b->logits = (exl2__logit_row *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
-    b->logit_owner = (uint16_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
-    b->logit_order = (uint64_t *)exl2__arena_take(arena, (uint64_t)plan->rows_max * sizeof *b->logit_order);
-    b->page_tables = (const uint32_t **)exl2__arena_take(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
+    b->rows = (exl2__step_row *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->rows);
+    b->logits = (exl2__logit_row *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
+    b->logit_owner = (uint16_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
+    b->logit_order = (uint64_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logit_order);
+    b->page_tables = (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
-        (uint32_t *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
+        (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
     b->history =
-        (exl2_token *)exl2__arena_take(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
+        (exl2_token *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
     uint64_t extras = (uint64_t)plan->sequences_max * EXL2__LOGIT_EXTRAS_MAX;
-    b->extras = (exl2_bias *)exl2__arena_take(arena, extras * sizeof *b->extras);
-    b->copies = (exl2__page_copy *)exl2__arena_take(arena, (uint64_t)plan->pages * sizeof *b->copies);
+    b->extras = (exl2_bias *)exl2__arena_alloc(arena, extras * sizeof *b->extras);
+    b->copies = (exl2__page_copy *)exl2__arena_alloc(arena, (uint64_t)plan->pages * sizeof *b->copies);
     uint64_t words = (uint64_t)plan->sequences_max * exl2__bit_words(plan->shape.vocab);
-    b->masks = (uint32_t *)exl2__arena_take(arena, words * sizeof *b->masks);
+    b->masks = (uint32_t *)exl2__arena_alloc(arena, words * sizeof *b->masks);
 }
 
 /* What is added to the row's logits besides biases: DRY, then end tokens that would come too soon, and tokens that were
@@ -104,11 +104,11 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                 logit.use = EXL2__LOGIT_SCORE;
                 logit.target = *exl2__table_token(s->table, pages, position + 1);
             } else if (last && !s->prefill_only) {
-                logit.use = s->on_host ? EXL2__LOGIT_HOST : EXL2__LOGIT_DRAW;
+                logit.use = s->fetches_logits ? EXL2__LOGIT_FETCH : EXL2__LOGIT_SAMPLE;
                 logit.sampling = &s->sampling;
                 logit.mask = s->mask;
                 masked |= s->mask != NULL;
-                logit.draw_position = s->table->tokens;
+                logit.sample_position = s->table->tokens;
                 logit.left = s->tokens_end - s->table->tokens;
                 exl2__batch_history(b, s, pages, sequences, &logit);
             } else {
@@ -151,14 +151,14 @@ static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *a
     uint32_t rows = 0;
     for (uint32_t i = 0; i < b->logit_count; i++) {
         exl2__sequence *s = all[b->logit_owner[i]];
-        bool drew = b->logits[i].use == EXL2__LOGIT_DRAW && b->logits[i].left > 1;
+        bool drew = b->logits[i].use == EXL2__LOGIT_SAMPLE && b->logits[i].left > 1;
         bool same = s->live && s->active && s->order == b->logit_order[i];
         if (!drew || !same || s->held || exl2__sequence_pending(s) != 1) {
             exl2__batch_drop(&b->logits[i]);
             continue;
         }
         b->rows[i].position++;
-        b->logits[i].draw_position++;
+        b->logits[i].sample_position++;
         b->logits[i].left--;
         s->rows = 1;
         s->mask_due = s->mask != NULL;

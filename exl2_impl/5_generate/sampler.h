@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#define EXL2__SAMPLER_COLDEST 0.01f /* a lower temperature means the likeliest token */
+#define EXL2__SAMPLER_GREEDY_BELOW 0.01f /* a lower temperature means the likeliest token */
 
 /* ---- the numbers of a desc ---- */
 
@@ -278,7 +278,7 @@ static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed,
     const float off = EXL2_OFF;
     bool looks_back = exl2__sampler_penalty_range(resolved) != 0;
     *out = (exl2__sampling){ 0 };
-    out->greedy = resolved->top_k == 1 || resolved->temperature < EXL2__SAMPLER_COLDEST;
+    out->greedy = resolved->top_k == 1 || resolved->temperature < EXL2__SAMPLER_GREEDY_BELOW;
     out->top_k = resolved->top_k == EXL2_OFF ? 0 : (uint32_t)resolved->top_k;
     out->temperature = resolved->temperature;
     out->top_p = resolved->top_p == off ? 1.0f : resolved->top_p;

@@ -33,15 +33,15 @@ struct exl2__sequence {
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
     exl2__dry dry;
-    bool on_host;                 /* the engine draws: the backend cannot, or the host looks at logits */
+    bool fetches_logits;                 /* the engine draws: the backend cannot, or the host looks at logits */
     bool waits;                   /* the next row of this one cannot begin before its token is known here */
     const exl2_token *ends;       /* [end_count] not drawn before the history has min_end tokens */
     uint32_t end_count, min_end;
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX]; /* [tried_count] not drawn at position tried_at */
     uint32_t tried_count, tried_at;
     uint32_t attempt;             /* how often the history was taken back */
-    exl2__sequence *partner;      /* guidance: starts with this one, and draws in the same passes; */
-    bool follows;                 /* it is the partner that decides when */
+    exl2__sequence *counterpart;      /* guidance: starts with this one, and draws in the same passes; */
+    bool is_negative;                 /* it is the partner that decides when */
     uint32_t rows_most;           /* in the next pass; 0 = as many as there are */
     uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
     uint32_t *mask;               /* of that pass: a bit for each token that may be drawn; NULL = all may */

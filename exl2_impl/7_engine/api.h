@@ -154,7 +154,7 @@ static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_d
 static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc *d)
 {
     exl2_engine dry = { 0 };
-    exl2_engine *e = (exl2_engine *)exl2__arena_take_zeroed(block, sizeof *e);
+    exl2_engine *e = (exl2_engine *)exl2__arena_alloc_zeroed(block, sizeof *e);
     exl2_engine *at = e ? e : &dry;
     at->max_models = d->max_models ? d->max_models : 4;
     at->max_sessions = d->max_sessions ? d->max_sessions : 256;
@@ -163,11 +163,11 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     exl2__pool_make(&at->session_ids, block, at->max_sessions);
     exl2__pool_make(&at->job_ids, block, at->max_jobs);
     exl2__pool_make(&at->grammar_ids, block, at->max_sessions);
-    at->models = (exl2__model *)exl2__arena_take_zeroed(block, (uint64_t)at->max_models * sizeof *at->models);
-    at->sessions = (exl2__session *)exl2__arena_take_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->sessions);
-    at->jobs = (exl2__job *)exl2__arena_take_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
+    at->models = (exl2__model *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_models * sizeof *at->models);
+    at->sessions = (exl2__session *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->sessions);
+    at->jobs = (exl2__job *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
     at->grammars =
-        (exl2__grammar_slot *)exl2__arena_take_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->grammars);
+        (exl2__grammar_slot *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->grammars);
     exl2__events_make(&at->events, block, d->max_events ? d->max_events : 1024);
     return e;
 }

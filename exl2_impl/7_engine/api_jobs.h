@@ -232,7 +232,7 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
         } else if (job && r == EXL2_IDLE) {
             exl2__step_end_stuck(e, job);
             if (!job->ending) {
-                exl2__platform_nap();
+                exl2__platform_sleep_ms();
             }
         }
     }

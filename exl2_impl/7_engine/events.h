@@ -28,7 +28,7 @@ static inline void exl2__events_make(exl2__events *q, exl2__arena *arena, uint32
 {
     uint64_t bytes = exl2__max64((uint64_t)max_events * EXL2__EVENT_BYTES, EXL2__EVENTS_MIN);
     *q = (exl2__events){ NULL, (uint32_t)exl2__min64(bytes, UINT32_MAX & ~7u), 0, 0, 0, 0 };
-    q->ring = (uint8_t *)exl2__arena_take(arena, q->size);
+    q->ring = (uint8_t *)exl2__arena_alloc(arena, q->size);
 }
 
 static inline uint32_t exl2__events_size(const exl2_event *event)

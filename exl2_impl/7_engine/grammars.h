@@ -17,7 +17,7 @@ static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
         exl2__free(&e->ctx, g->made, sizeof *g->made, EXL2_MEM_GENERAL);
     }
     *g = (exl2__grammar_slot){ 0 };
-    exl2__pool_give(&e->grammar_ids, (uint32_t)(g - e->grammars));
+    exl2__pool_free(&e->grammar_ids, (uint32_t)(g - e->grammars));
 }
 
 /* The grammar goes with its last job. */
@@ -67,7 +67,7 @@ EXL2__COLD
 static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
 {
     EXL2__TRY(exl2__objects_open_for_more(e, m));
-    uint64_t id = exl2__pool_take(&e->grammar_ids);
+    uint64_t id = exl2__pool_alloc(&e->grammar_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u grammars are in use; raise max_sessions",
                           e->max_sessions);

@@ -235,8 +235,8 @@ static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m,
     s->penalty_range = exl2__sampler_penalty_range(&resolved);
     exl2__sampler_dry(&resolved, &s->dry);
     EXL2__TRY(exl2__job_lists_askers(e, m, job, &d->sampler, used));
-    s->on_host = d->on_logits || (m->backend->draws && !m->backend->draws(&s->sampling));
-    s->waits = s->on_host || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
+    s->fetches_logits = d->on_logits || (m->backend->can_sample && !m->backend->can_sample(&s->sampling));
+    s->waits = s->fetches_logits || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
     return EXL2_OK;
 }
 

@@ -331,14 +331,14 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     exl2__session *session;
     exl2__model *m = NULL;
     EXL2__TRY(exl2__job_start_place(e, d, &session, &m));
-    uint64_t job_id = exl2__pool_take(&e->job_ids);
+    uint64_t job_id = exl2__pool_alloc(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
     }
     uint32_t slot = exl2__pool_slot_of(job_id);
     bool one_shot = session == NULL;
     if (one_shot && !(session = exl2__objects_new_session(e, m))) {
-        exl2__pool_give(&e->job_ids, slot);
+        exl2__pool_free(&e->job_ids, slot);
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
     }
     exl2__job *job = &e->jobs[slot];
@@ -353,7 +353,7 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     *out = job;
     exl2_result r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
-        exl2__pool_give(&e->job_ids, slot);
+        exl2__pool_free(&e->job_ids, slot);
         if (one_shot) {
             exl2__objects_free_session(e, session);
         }
@@ -396,11 +396,11 @@ static exl2_result exl2__job_start_twin(exl2_engine *e, const exl2_job_desc *d, 
     leader->guidance = d->guidance;
     leader->twin = job;
     job->leader = leader;
-    leader->sequence.partner = &job->sequence;
-    job->sequence.partner = &leader->sequence;
-    job->sequence.follows = true;
-    leader->sequence.on_host = leader->sequence.waits = true;
-    job->sequence.on_host = job->sequence.waits = true;
+    leader->sequence.counterpart = &job->sequence;
+    job->sequence.counterpart = &leader->sequence;
+    job->sequence.is_negative = true;
+    leader->sequence.fetches_logits = leader->sequence.waits = true;
+    job->sequence.fetches_logits = job->sequence.waits = true;
     return EXL2_OK;
 }
 

@@ -120,7 +120,7 @@ static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivere
     job->sequence.live = false;
     job->cancel = job->pause = 0;
     if (!job->owes_done) {
-        exl2__pool_give(&e->job_ids, slot);
+        exl2__pool_free(&e->job_ids, slot);
     }
     exl2__unlock(&e->lock);
 }
@@ -183,7 +183,7 @@ static void exl2__jobs_pay_done(exl2_engine *e)
         if (job->owes_done && exl2__events_push(&e->events, &event)) {
             job->owes_done = false;
             exl2__lock(&e->lock);
-            exl2__pool_give(&e->job_ids, i);
+            exl2__pool_free(&e->job_ids, i);
             exl2__unlock(&e->lock);
         }
     }

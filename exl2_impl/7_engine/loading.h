@@ -45,7 +45,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
         m->backend->close(m->device);
     }
     memset(m, 0, sizeof *m);
-    exl2__pool_give(&e->model_ids, slot);
+    exl2__pool_free(&e->model_ids, slot);
 }
 
 /* ---- layout ---- */
@@ -58,28 +58,28 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
     exl2__batch_make(&m->batch, scratch, &m->plan);
     m->forward.results =
-        (exl2__logit_result *)exl2__arena_take_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
+        (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
     exl2_alt *alts =
-        (exl2_alt *)exl2__arena_take(scratch, (uint64_t)m->plan.logit_rows_max * EXL2_ALTS_MAX * sizeof *alts);
+        (exl2_alt *)exl2__arena_alloc(scratch, (uint64_t)m->plan.logit_rows_max * EXL2_ALTS_MAX * sizeof *alts);
     for (uint32_t i = 0; alts && i < m->plan.logit_rows_max; i++) {
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
-    m->sequences = (exl2__sequence **)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof(void *));
-    m->page_lists = (uint32_t *)exl2__arena_take(
+    m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
+    m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
     m->prompts =
-        (exl2_token *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
-    m->blocks = (exl2__job_block *)exl2__arena_take(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
-    m->render = exl2__arena_take(scratch, EXL2__RENDER_BYTES);
+        (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
+    m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
+    m->render = exl2__arena_alloc(scratch, EXL2__RENDER_BYTES);
     return EXL2_OK;
 }
 
 /* The layers and RoPE frequencies, in front of everything else because loading fills them. */
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
-    double *frequency = (double *)exl2__arena_take(scratch, m->load.config.head_dim / 2u * sizeof(double));
+    double *frequency = (double *)exl2__arena_alloc(scratch, m->load.config.head_dim / 2u * sizeof(double));
     m->plan.layers =
-        (exl2__layer *)exl2__arena_take_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
+        (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
     for (uint32_t i = 0; m->plan.layers && i < m->load.config.layers; i++) {
         m->plan.layers[i].index = i;
     }
@@ -201,7 +201,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
             return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
         }
         exl2__arena dry = { 0 };
-        exl2__arena_take(&dry, EXL2__RENDER_BYTES);
+        exl2__arena_alloc(&dry, EXL2__RENDER_BYTES);
         exl2__loading_info(m);
         m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
         return EXL2_OK;
@@ -292,7 +292,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     exl2__ctx *c = &e->ctx;
     if (m->desc.text_only) {
         EXL2__TRY(exl2__arena_open(c, &m->scratch, EXL2__RENDER_BYTES, EXL2_MEM_SCRATCH));
-        m->render = exl2__arena_take(&m->scratch, EXL2__RENDER_BYTES);
+        m->render = exl2__arena_alloc(&m->scratch, EXL2__RENDER_BYTES);
         return EXL2_OK;
     }
     const exl2_model_info *info = &m->info;
@@ -397,7 +397,7 @@ static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, 
     if (e->closing) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");
     }
-    uint64_t id = exl2__pool_take(&e->model_ids);
+    uint64_t id = exl2__pool_alloc(&e->model_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);
     }

@@ -228,7 +228,7 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 /* An empty one of the model, or NULL when every slot is taken. */
 static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__model *m)
 {
-    uint64_t id = exl2__pool_take(&e->session_ids);
+    uint64_t id = exl2__pool_alloc(&e->session_ids);
     if (!id) {
         return NULL;
     }
@@ -246,7 +246,7 @@ static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
     exl2__table_rewind(&s->table, &e->models[s->model].pages, 0);
     uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
-    exl2__pool_give(&e->session_ids, slot);
+    exl2__pool_free(&e->session_ids, slot);
 }
 
 /* ---- counters ---- */

@@ -80,12 +80,12 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
 {
     while (active < m->plan.sequences_max) {
         exl2__sequence *next = exl2__schedule_next(m->sequences, count, &m->pages);
-        if (!next || (next->partner && active + 2 > m->plan.sequences_max)) {
+        if (!next || (next->counterpart && active + 2 > m->plan.sequences_max)) {
             return;
         }
         exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
-        if (next->partner) {
-            exl2__schedule_start(next->partner, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+        if (next->counterpart) {
+            exl2__schedule_start(next->counterpart, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
             active++;
         }
         for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -155,7 +155,7 @@ static inline bool exl2__step_go_on(exl2__model *m)
     if (!m->forward.ahead || exl2__batch_next(&m->batch, m->sequences) == 0) {
         return false;
     }
-    exl2__forward_go_on(&m->forward);
+    exl2__forward_begin_repeated(&m->forward);
     return true;
 }
 
@@ -247,7 +247,7 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
             }
         } else if (ours) {
             exl2__jobs_tell_progress(e, leader);
-            bool drawn = rows[first].use != EXL2__LOGIT_HOST || exl2__drawing_row(e, m, job, first);
+            bool drawn = rows[first].use != EXL2__LOGIT_FETCH || exl2__drawing_row(e, m, job, first);
             if (drawn && !leader->ending) {
                 exl2__jobs_accept(e, leader, f->results + first);
             }
@@ -279,7 +279,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
 /* A pass whose jobs have all ended is dropped, unless it still owes copies of shared pages to sessions that stay. */
 static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 {
-    bool wanted = exl2__forward_owes_copies(&m->forward);
+    bool wanted = exl2__forward_copies_pending(&m->forward);
     for (uint32_t i = 0; i < e->job_ids.end && !wanted; i++) {
         wanted = e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m && e->jobs[i].sequence.rows;
     }
@@ -290,7 +290,7 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 
 /* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
-                                             exl2__pace *pace, bool ran, exl2__forward_status *status)
+                                             exl2__queue_budget *pace, bool ran, exl2__forward_status *status)
 {
     if (m->forward.masks == EXL2__MASKS_WANTED) { /* which may end jobs: their ends come first */
         bool made = exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0);
@@ -310,9 +310,9 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
 }
 
 /* Device time that this step may queue: what earlier ones queued counts until it has ended. */
-static inline exl2__pace exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
+static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
 {
-    exl2__pace pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
+    exl2__queue_budget pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
     if (pace.timed && m->backend->queue) {
         uint64_t queued_ns = m->backend->queued_ns(m->device);
         pace.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
@@ -322,7 +322,7 @@ static inline exl2__pace exl2__step_pace(const exl2__model *m, const exl2__budge
 }
 
 /* Until the budget is used, or for one pass if there is none. *pace: of a device. */
-static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget, exl2__pace *pace,
+static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget, exl2__queue_budget *pace,
                                      exl2__progress *progress)
 {
     bool device = m->backend->queue != NULL, timed = device ? pace->timed : budget->deadline_ns > 0, ran = false;
@@ -375,7 +375,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
 /* Takes what it uses of the device's time out of the budget. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
-    exl2__pace pace = exl2__step_pace(m, budget);
+    exl2__queue_budget pace = exl2__step_pace(m, budget);
     exl2__step_passes(e, m, budget, &pace, progress);
     budget->gpu_ns = m->id && m->backend->queue ? pace.ns : budget->gpu_ns;
 }

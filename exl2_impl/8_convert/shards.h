@@ -46,7 +46,7 @@ static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t ca
     s->shard_bytes = shard_bytes;
     EXL2__TRY(exl2__arena_open(
         c, &s->memory, exl2__align_up((uint64_t)capacity * sizeof *s->entries, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
-    s->entries = (exl2__shards_entry *)exl2__arena_take_zeroed(&s->memory, (uint64_t)capacity * sizeof *s->entries);
+    s->entries = (exl2__shards_entry *)exl2__arena_alloc_zeroed(&s->memory, (uint64_t)capacity * sizeof *s->entries);
     return EXL2_OK;
 }
 
@@ -143,7 +143,7 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
     exl2__shards_place(s);
     uint64_t bytes = exl2__align_up(s->file_count * sizeof *s->files, EXL2__ARENA_ALIGN);
     EXL2__TRY(exl2__arena_open(s->ctx, &s->file_memory, bytes, EXL2_MEM_GENERAL));
-    s->files = (exl2__shards_file *)exl2__arena_take_zeroed(&s->file_memory, bytes);
+    s->files = (exl2__shards_file *)exl2__arena_alloc_zeroed(&s->file_memory, bytes);
     for (uint32_t i = 0; i < s->file_count; i++) {
         char *path = s->files[i].path;
         if (s->file_count == 1) {

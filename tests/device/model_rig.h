@@ -195,9 +195,9 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
             uint32_t row = s->row_count++, position = parts[i].first + k;
             s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
             if (every || k + 1 == parts[i].rows) {
-                s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_DRAW, .alts = 2,
+                s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_SAMPLE, .alts = 2,
                                                                      .sampling = &greedy,
-                                                                     .draw_position = position + 1, .left = 1 };
+                                                                     .sample_position = position + 1, .left = 1 };
             }
         }
     }
@@ -205,7 +205,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
                         .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {
-        exl2__pace pace = { .timed = s->by_unit, .whole = true, .wait = true };
+        exl2__queue_budget pace = { .timed = s->by_unit, .whole = true, .wait = true };
         side_need(s, s->b->queue ? exl2__forward_queue(&s->forward, &pace, &status)
                                  : exl2__forward_run(&s->forward, 0, true, &status));
         if (status == EXL2__FORWARD_RESULTS) {

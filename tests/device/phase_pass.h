@@ -47,10 +47,10 @@ static inline void make_logits(made_step *m, uint32_t row)
     uint32_t i = m->step.logit_count++;
     bool score = i % 3 == 2 && !m->step.decodes;
     CHECK(i < LOGITS_MAX);
-    m->logits[i] = (exl2__logit_row){ .row = row, .use = score ? EXL2__LOGIT_SCORE : EXL2__LOGIT_DRAW,
+    m->logits[i] = (exl2__logit_row){ .row = row, .use = score ? EXL2__LOGIT_SCORE : EXL2__LOGIT_SAMPLE,
                                       .target = m->rows[row].token, .alts = 3,
                                       .sampling = i % 3 ? &m->greedy : &m->sampling,
-                                      .draw_position = m->rows[row].position + 1,
+                                      .sample_position = m->rows[row].position + 1,
                                       .history = &m->rows[row].token, .history_count = 1, .history_max = 1,
                                       .left = 1 };
 }

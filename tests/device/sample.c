@@ -103,11 +103,11 @@ static void wanted_fill(wanted_row *w, uint32_t vocab, uint32_t index, exl2__sam
     w->sampling.bias = w->bias;
     w->sampling.bias_count = index % 4 == 3 ? BIASES : 0;
     w->row.row = index;
-    w->row.use = index % 7 == 6 ? EXL2__LOGIT_SCORE : EXL2__LOGIT_DRAW;
+    w->row.use = index % 7 == 6 ? EXL2__LOGIT_SCORE : EXL2__LOGIT_SAMPLE;
     w->row.target = (exl2_token)(mix(&random_state) % (vocab + 1));
     w->row.alts = index % 3 == 1 ? 1 + (uint32_t)(mix(&random_state) % EXL2_ALTS_MAX) : 0;
     w->row.sampling = &w->sampling;
-    w->row.draw_position = mix(&random_state) >> (index % 2 ? 0 : 40);
+    w->row.sample_position = mix(&random_state) >> (index % 2 ? 0 : 40);
     w->row.history = w->history;
     w->row.history_count = HISTORY - index;
     for (uint32_t i = 0; i < MASK_WORDS; i++) { /* of every token, every eighth, a few, or, sometimes, none */
@@ -265,7 +265,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
             memcpy(copy, b.logits + r * b.stride, b.vocab * sizeof *copy);
             row.history = (const exl2_token *)&tokens[r][pass - known];
             row.history_count = known;
-            row.draw_position += pass;
+            row.sample_position += pass;
             CHECK_INT(exl2__sample_row(copy, b.vocab, &row, scratch, &result), EXL2_OK);
             tokens[r][pass] = (uint32_t)result.token;
             free(copy);

@@ -70,7 +70,7 @@ static exl2__model *step_to_masks(const rig *r, const exl2_job_desc *d, exl2_job
 {
     exl2__model *m = exl2__objects_model(r->engine, r->model);
     exl2__budget none = { 0 };
-    exl2__pace pace = { 0 };
+    exl2__queue_budget pace = { 0 };
     exl2__progress progress = { false, false };
     exl2__forward_status status = EXL2__FORWARD_MORE;
     CHECK_INT(exl2_job_start(r->engine, d, job), EXL2_OK);
@@ -94,7 +94,7 @@ static void budget(const rig *r)
     exl2__model *m = step_to_masks(r, &d, &job);
     exl2__job *j = exl2__objects_job(r->engine, job);
     exl2__budget gone = { .deadline_ns = 1 };
-    exl2__pace pace = { 0 };
+    exl2__queue_budget pace = { 0 };
     exl2__forward_status status = EXL2__FORWARD_DONE;
     m->mask_ns = 4;
     CHECK(j->sequence.mask_due && exl2__grammars_cost(r->engine, j) > 0);

@@ -103,8 +103,8 @@ static void make_step(made_step *m, const synth_shape *s, const pass *p, bool ha
     for (uint32_t row = 0; row < m->step.row_count; row += 2) {
         const exl2__step_row *of = &m->rows[row];
         m->logits[m->step.logit_count++] = (exl2__logit_row){
-            .row = row, .use = row % 4 == 0 ? EXL2__LOGIT_DRAW : EXL2__LOGIT_SCORE, .target = of->token, .alts = 3,
-            .sampling = &m->sampling, .draw_position = of->position + 1, .history = &of->token, .history_count = 1,
+            .row = row, .use = row % 4 == 0 ? EXL2__LOGIT_SAMPLE : EXL2__LOGIT_SCORE, .target = of->token, .alts = 3,
+            .sampling = &m->sampling, .sample_position = of->position + 1, .history = &of->token, .history_count = 1,
         };
     }
 }

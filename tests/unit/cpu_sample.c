@@ -98,7 +98,7 @@ static void check_shares(bench *b, const double *wanted)
 {
     uint32_t hits[4096] = { 0 };
     for (uint32_t i = 0; i < 4000; i++) {
-        b->row.draw_position = i;
+        b->row.sample_position = i;
         exl2_token token = run(b);
         if (CHECK(token >= 0 && (uint32_t)token < b->vocab)) {
             hits[token]++;
@@ -326,8 +326,8 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_draw_all(&w, &curve, 0), 2);
     CHECK_INT(exl2__sample_draw_all(&w, &curve, UINT64_MAX), 4);
-    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, 0)], 2);
-    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, UINT64_MAX)], 4);
+    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, 0)], 2);
+    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, UINT64_MAX)], 4);
     float far[128]; /* a block that weighs nothing, then one that does */
     uint64_t far_sums[2];
     exl2__sample_work blocks = { 0 };
@@ -351,8 +351,8 @@ static void test_draw_edges(void)
     }
     CHECK_INT(exl2__sample_draw_all(&w, &curve, low), 3);
     CHECK_INT(exl2__sample_draw_all(&w, &curve, low - 1), 2);
-    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, low)], 3);
-    CHECK_INT((int)ids[exl2__sample_draw_list(&w.list, low - 1)], 2);
+    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low)], 3);
+    CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low - 1)], 2);
 }
 
 /* With filters that let all pass, the path over a list draws what the path over blocks draws. */
@@ -364,7 +364,7 @@ static void test_draw_paths(void)
     uint32_t differ = 0, changed = 0;
     exl2_token last = -1;
     for (uint32_t i = 0; i < 2000; i++) {
-        b->row.draw_position = i;
+        b->row.sample_position = i;
         b->sampling = settings(0.9f, 0, 1, 0, 1);
         b->sampling.seed = 42;
         exl2_token token = run(b);

@@ -216,7 +216,7 @@ static exl2__logit_result draw(const float *from, uint32_t vocab, const exl2__sa
     float logits[64];
     exl2_alt alts[EXL2_ALTS_MAX];
     void *scratch = take(exl2__sample_scratch_bytes(vocab));
-    exl2__logit_row row = { .sampling = s, .draw_position = position };
+    exl2__logit_row row = { .sampling = s, .sample_position = position };
     exl2__logit_result result = { .alts = alts };
     memset(scratch, 0x5A, exl2__sample_scratch_bytes(vocab));
     memcpy(logits, from, vocab * sizeof *from);
@@ -302,7 +302,7 @@ static void test_attempts(void)
         exl2__logit_result results[2] = { { 0 } };
         void *scratch = take(exl2__sample_scratch_bytes(8));
         for (uint32_t k = 0; k < 2; k++) {
-            exl2__logit_row row = { .sampling = &s, .draw_position = n, .attempt = k };
+            exl2__logit_row row = { .sampling = &s, .sample_position = n, .attempt = k };
             memcpy(copy[k], logits, sizeof logits);
             CHECK_INT(exl2__sample_row(copy[k], 8, &row, scratch, &results[k]), EXL2_OK);
         }

@@ -49,7 +49,7 @@ static void test_exp2(void)
         CHECK(exl2__weight_exp2((place << 25) + 12345678) == exl2__weight_exp2(12345678) >> place);
     }
     CHECK(exl2__weight_exp2((40u << 25) + 1) == 0);
-    CHECK(exl2__bits_float(EXL2__WEIGHT_FAR_BITS) == 40.5f * 33554432.0f);
+    CHECK(exl2__bits_float(EXL2__WEIGHT_STEPS_MAX_BITS) == 40.5f * 33554432.0f);
 }
 
 /* Sums and hashes from a model of the comment in Python: integers, and floats rounded one by one. */

@@ -25,12 +25,12 @@ static uint32_t items(const exl2__device *d, exl2__phase phase, const exl2__rang
     return phase == EXL2__PHASE_copy_pages ? 0 : TILES + STRIPS;
 }
 
-static exl2__alike alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
+static exl2__item_run alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
 {
     (void)d;
     (void)phase;
-    return item < TILES ? (exl2__alike){ 10, 0, TILES }
-        : item < TILES + STRIPS ? (exl2__alike){ 1000ull * rows, 1, TILES + STRIPS } : (exl2__alike){ 0, 0, 0 };
+    return item < TILES ? (exl2__item_run){ 10, 0, TILES }
+        : item < TILES + STRIPS ? (exl2__item_run){ 1000ull * rows, 1, TILES + STRIPS } : (exl2__item_run){ 0, 0, 0 };
 }
 
 static exl2_result collect(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results)
@@ -64,7 +64,7 @@ EXL2__PHASES(X)
 #undef X
 
 static const exl2__backend backend = {
-    .name = "noted", .begin = begin, .items = items, .alike = alike, .collect = collect,
+    .name = "noted", .begin = begin, .items = items, .item_run = alike, .collect = collect,
 #define X(name) .name = run_##name,
     EXL2__PHASES(X)
 #undef X
@@ -97,7 +97,7 @@ static void kinds(void)
     exl2__forward f = make();
     f.phase = EXL2__PHASE_gate_up;
     for (uint32_t i = 0; i < 20; i++) {
-        exl2__alike tile = alike(NULL, EXL2__PHASE_gate_up, 64, 0), strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
+        exl2__item_run tile = alike(NULL, EXL2__PHASE_gate_up, 64, 0), strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
         exl2__forward_learn(&f, &strip, 64, 5, 5 * 2000000); /* 2 ms each */
         for (uint32_t k = 0; k < 50; k++) {
             exl2__forward_learn(&f, &tile, 64, 5, 5 * 10); /* 10 ns each */
@@ -105,7 +105,7 @@ static void kinds(void)
         CHECK_INT(exl2__forward_fit(&f, &strip, 64, 4100000), 2);
         CHECK(exl2__forward_fit(&f, &tile, 64, 4100000) > 400000);
     }
-    exl2__alike strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
+    exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
     f.phase = EXL2__PHASE_down;
     CHECK_INT(exl2__forward_fit(&f, &strip, 64, 7000000), 1093); /* nothing is known of this phase: a guess */
     CHECK_INT(exl2__forward_rows_for(&f, 10000000), 64);

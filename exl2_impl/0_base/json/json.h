@@ -231,7 +231,7 @@ static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, 
     return true;
 }
 
-static inline exl2_result exl2__json_refuse_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key,
+static inline exl2_result exl2__json_reject_key(exl2__ctx *c, const char *label, const exl2__json *j, uint32_t key,
                                                 bool twice)
 {
     const exl2__json_token *t = &j->tokens[key];
@@ -256,7 +256,7 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
     }
     exl2__arena arena;
     EXL2__TRY(exl2__arena_open(c, &arena, slots * 2 * sizeof(uint32_t), EXL2_MEM_GENERAL));
-    uint32_t *memory = (uint32_t *)exl2__arena_take_zeroed(&arena, slots * 2 * sizeof(uint32_t));
+    uint32_t *memory = (uint32_t *)exl2__arena_alloc_zeroed(&arena, slots * 2 * sizeof(uint32_t));
     exl2__json_keys keys = { memory, memory + slots, (uint32_t)(slots - 1), 0, 32u * (uint64_t)members + 4096 };
     exl2_result result = EXL2_OK;
     for (uint32_t object = 0; object < j->token_count && result == EXL2_OK; object++) {
@@ -266,7 +266,7 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
         uint32_t end = j->tokens[object].after;
         for (uint32_t key = object + 1; key < end && result == EXL2_OK; key = j->tokens[key + 1].after) {
             if (!exl2__json_keys_add(j, &keys, object, key)) {
-                result = exl2__json_refuse_key(c, label, j, key, keys.probes <= keys.probes_max);
+                result = exl2__json_reject_key(c, label, j, key, keys.probes <= keys.probes_max);
             }
         }
     }
@@ -274,7 +274,7 @@ static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label,
     return result;
 }
 
-static exl2_result exl2__json_refuse(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
+static exl2_result exl2__json_reject(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
 {
     return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan->wanted,
                       scan->at, exl2__json_line((const char *)scan->text, scan->at));
@@ -295,7 +295,7 @@ static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const c
     scan.bytes = (uint32_t)bytes;
     scan.flat_keys = flat_keys;
     if (!exl2__json_scan_all(&scan)) {
-        return exl2__json_refuse(c, label, &scan);
+        return exl2__json_reject(c, label, &scan);
     }
     exl2__json j = { .text = text, .bytes = bytes, .token_count = scan.token_count };
     memcpy(j.flat, scan.flat, sizeof j.flat);
@@ -457,7 +457,7 @@ static inline bool exl2__json_walk_next(exl2__json_walk *w)
 /* After the last member: an error, if something was wrong. */
 static exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
 {
-    return w->scan.wanted ? exl2__json_refuse(c, label, &w->scan) : EXL2_OK;
+    return w->scan.wanted ? exl2__json_reject(c, label, &w->scan) : EXL2_OK;
 }
 
 #endif

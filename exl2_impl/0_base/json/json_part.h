@@ -78,7 +78,7 @@ static inline char exl2__json_part_name(const char **name)
 }
 
 /* A piece of a string: `bytes` are there of it in whole code points. */
-static inline void exl2__json_part_take(exl2__json_part *p, const char *piece, size_t bytes)
+static inline void exl2__json_part_add(exl2__json_part *p, const char *piece, size_t bytes)
 {
     if (p->use == EXL2__JSON_PART_WRITE) {
         size_t room = p->used < p->cap ? p->cap - p->used : 0, fits = bytes < room ? bytes : room;
@@ -133,7 +133,7 @@ static exl2__json_part_end exl2__json_part_unicode(exl2__json_part *p)
         code = 0xFFFD;
     }
     char piece[4];
-    exl2__json_part_take(p, piece, exl2__json_encode_utf8(code, piece));
+    exl2__json_part_add(p, piece, exl2__json_encode_utf8(code, piece));
     p->at = end;
     return r;
 }
@@ -153,7 +153,7 @@ static inline exl2__json_part_end exl2__json_part_escape(exl2__json_part *p)
     if (!known) {
         return EXL2__JSON_PART_BAD;
     }
-    exl2__json_part_take(p, meant + (known - escapes), 1);
+    exl2__json_part_add(p, meant + (known - escapes), 1);
     p->at += 2;
     return EXL2__JSON_PART_WHOLE;
 }
@@ -165,7 +165,7 @@ static inline exl2__json_part_end exl2__json_part_utf8(exl2__json_part *p)
     uint32_t room = (uint32_t)exl2__min64(p->bytes - p->at, 4), length = 0;
     memcpy(four, p->text + p->at, room);
     if (exl2__json_scan_utf8(four, &length, room)) {
-        exl2__json_part_take(p, (const char *)four, length);
+        exl2__json_part_add(p, (const char *)four, length);
         p->at += length;
         return EXL2__JSON_PART_WHOLE;
     }
@@ -182,7 +182,7 @@ static exl2__json_part_end exl2__json_part_string(exl2__json_part *p)
     for (;;) {
         size_t room = p->bytes - p->at;
         uint32_t run = exl2__json_scan_plain(p->text + p->at, 0, room < 8 ? (uint32_t)room : 8);
-        exl2__json_part_take(p, (const char *)p->text + p->at, run);
+        exl2__json_part_add(p, (const char *)p->text + p->at, run);
         p->at += run;
         if (p->at == p->bytes) {
             return EXL2__JSON_PART_CUT;

@@ -57,7 +57,7 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
 {
     for (uint32_t i = 0; i < m->count; i++) {
         const exl2__cpu_part *p = &m->parts[i];
-        if (p->twin == i) {
+        if (p->input_part == i) {
             exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
             d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in, input.centre + (size_t)row * p->blocks);
         }
@@ -359,7 +359,7 @@ static uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)
 static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                          exl2__vector **out)
 {
-    void *memory = exl2__arena_take(weights, (uint64_t)count * sizeof(float));
+    void *memory = exl2__arena_alloc(weights, (uint64_t)count * sizeof(float));
     *out = (exl2__vector *)memory;
     if (!memory) {
         return exl2__fail(exl2__cpu_of(d)->c, EXL2_ERR_INTERNAL,
@@ -396,7 +396,7 @@ static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, c
     return stages[0].items + stages[1].items + stages[2].items;
 }
 
-static exl2__alike exl2__cpu_alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
+static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
 {
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t end = 0;
@@ -404,10 +404,10 @@ static exl2__alike exl2__cpu_alike(const exl2__device *d, exl2__phase phase, uin
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         end += stages[i].items;
         if (item < end) {
-            return (exl2__alike){ stages[i].cost, i, end };
+            return (exl2__item_run){ stages[i].cost, i, end };
         }
     }
-    return (exl2__alike){ 0, 0, 0 };
+    return (exl2__item_run){ 0, 0, 0 };
 }
 
 static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
@@ -449,10 +449,10 @@ static const exl2__backend exl2__cpu_backend = {
     .prepare = exl2__cpu_prepare,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
-    .alike = exl2__cpu_alike,
+    .item_run = exl2__cpu_item_run,
     .collect = exl2__cpu_collect,
     .logits = exl2__cpu_row_logits,
-    .draw = exl2__cpu_row_draw,
+    .sample_row = exl2__cpu_row_sample,
 #define X(name) .name = exl2__cpu_phase_##name,
     EXL2__PHASES(X)
 #undef X

@@ -80,18 +80,18 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
         uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
         inverse[r] = d->ops->softmax(task->scores + (size_t)r * d->context_max, row_keys, end);
     }
-    memset(task->mixed, 0, (size_t)n * d->value_stride * sizeof *task->mixed);
+    memset(task->weighted, 0, (size_t)n * d->value_stride * sizeof *task->weighted);
     for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
         const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer) + d->key_count
                           + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
-        d->ops->mix(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS),
-                    task->mixed);
+        d->ops->weighted_sum(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS),
+                    task->weighted);
     }
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;
         exl2__real *out = d->query + (size_t)row * d->query_stride + h * dim;
         for (uint32_t i = 0; i < dim; i++) {
-            out[i] = task->mixed[r * d->value_stride + i] * inverse[r];
+            out[i] = task->weighted[r * d->value_stride + i] * inverse[r];
         }
     }
 }

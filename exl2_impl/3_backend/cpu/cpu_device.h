@@ -21,7 +21,7 @@ typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, for attenti
 typedef struct exl2__cpu_task { /* scratch of one of the tasks that run side by side */
     exl2__real *rows;           /* [tile_rows, hidden] normalised rows */
     exl2__real *query;          /* [head_dim, tile_queries] */
-    exl2__real *mixed;          /* [tile_queries, value_stride] */
+    exl2__real *weighted;          /* [tile_queries, value_stride] */
     exl2__real *scores;         /* [tile_queries, context_max] */
     exl2__kv *key;              /* [head_dim] */
     void *sample;
@@ -83,52 +83,52 @@ static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan
     d->page_bytes = d->layer_bytes * s->layers;
 }
 
-static exl2__real *exl2__cpu_device_take(exl2__arena *a, uint64_t rows, uint64_t stride)
+static exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, uint64_t stride)
 {
-    return (exl2__real *)exl2__arena_take(a, rows * stride * sizeof(exl2__real));
+    return (exl2__real *)exl2__arena_alloc(a, rows * stride * sizeof(exl2__real));
 }
 
-static void exl2__cpu_device_lay_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
+static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
 {
     uint32_t queries = d->ops->tile_queries;
-    task->rows = exl2__cpu_device_take(a, d->ops->tile_rows, d->hidden_stride);
-    task->query = exl2__cpu_device_take(a, queries, d->shape.head_dim);
-    task->mixed = exl2__cpu_device_take(a, queries, d->value_stride);
-    task->scores = exl2__cpu_device_take(a, queries, d->context_max);
-    task->key = (exl2__kv *)exl2__arena_take(a, d->shape.head_dim * sizeof(exl2__kv));
-    task->sample = exl2__arena_take(a, exl2__sample_scratch_bytes(d->shape.vocab));
+    task->rows = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
+    task->query = exl2__cpu_device_alloc(a, queries, d->shape.head_dim);
+    task->weighted = exl2__cpu_device_alloc(a, queries, d->value_stride);
+    task->scores = exl2__cpu_device_alloc(a, queries, d->context_max);
+    task->key = (exl2__kv *)exl2__arena_alloc(a, d->shape.head_dim * sizeof(exl2__kv));
+    task->sample = exl2__arena_alloc(a, exl2__sample_scratch_bytes(d->shape.vocab));
 }
 
-static void exl2__cpu_device_lay(exl2__cpu_device *d, exl2__arena *a)
+static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
 {
     const exl2__shape *s = &d->shape;
     uint64_t rows = d->rows_max, wide = exl2__max32(d->rows_max, d->logit_rows_max);
     uint64_t attention = (uint64_t)d->query_stride + 2 * (uint64_t)d->key_stride;
     uint64_t input = exl2__max64(3 * (uint64_t)d->hidden_stride, exl2__max32(d->inter_stride, d->query_stride));
-    d->residual = exl2__cpu_device_take(a, rows, d->hidden_stride);
-    exl2__real *work = exl2__cpu_device_take(a, rows, exl2__max64(attention, 2 * (uint64_t)d->inter_stride));
+    d->residual = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
+    exl2__real *work = exl2__cpu_device_alloc(a, rows, exl2__max64(attention, 2 * (uint64_t)d->inter_stride));
     if (work) {
         d->query = d->gate = work;
         d->key = d->query + rows * d->query_stride;
         d->value = d->key + rows * d->key_stride;
         d->up = d->gate + rows * d->inter_stride;
     }
-    d->input = exl2__cpu_device_take(a, wide, input);
-    d->centre = exl2__cpu_device_take(a, wide, input / EXL2__CPU_BLOCK);
-    d->logits = exl2__cpu_device_take(a, d->logit_rows_max, d->vocab_stride);
+    d->input = exl2__cpu_device_alloc(a, wide, input);
+    d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK);
+    d->logits = exl2__cpu_device_alloc(a, d->logit_rows_max, d->vocab_stride);
 #ifdef EXL2__REAL
-    d->sample_logits = (float *)exl2__arena_take(a, (uint64_t)d->tasks * s->vocab * sizeof(float));
+    d->sample_logits = (float *)exl2__arena_alloc(a, (uint64_t)d->tasks * s->vocab * sizeof(float));
 #endif
-    d->frequency = (double *)exl2__arena_take(a, s->head_dim / 2 * sizeof(double));
-    d->cosine = (float *)exl2__arena_take(a, rows * (s->head_dim / 2) * sizeof(float));
-    d->sine = (float *)exl2__arena_take(a, rows * (s->head_dim / 2) * sizeof(float));
-    d->attend_rows = (exl2__cpu_rows *)exl2__arena_take(a, rows * sizeof *d->attend_rows);
-    d->results = (exl2__logit_result *)exl2__arena_take(a, d->logit_rows_max * sizeof *d->results);
-    d->alts = (exl2_alt *)exl2__arena_take(a, (uint64_t)d->logit_rows_max * EXL2_ALTS_MAX * sizeof *d->alts);
-    d->task = (exl2__cpu_task *)exl2__arena_take(a, d->tasks * sizeof *d->task);
+    d->frequency = (double *)exl2__arena_alloc(a, s->head_dim / 2 * sizeof(double));
+    d->cosine = (float *)exl2__arena_alloc(a, rows * (s->head_dim / 2) * sizeof(float));
+    d->sine = (float *)exl2__arena_alloc(a, rows * (s->head_dim / 2) * sizeof(float));
+    d->attend_rows = (exl2__cpu_rows *)exl2__arena_alloc(a, rows * sizeof *d->attend_rows);
+    d->results = (exl2__logit_result *)exl2__arena_alloc(a, d->logit_rows_max * sizeof *d->results);
+    d->alts = (exl2_alt *)exl2__arena_alloc(a, (uint64_t)d->logit_rows_max * EXL2_ALTS_MAX * sizeof *d->alts);
+    d->task = (exl2__cpu_task *)exl2__arena_alloc(a, d->tasks * sizeof *d->task);
     for (uint32_t i = 0; i < d->tasks; i++) {
         exl2__cpu_task measured;
-        exl2__cpu_device_lay_task(d, a, d->task ? &d->task[i] : &measured);
+        exl2__cpu_device_layout_task(d, a, d->task ? &d->task[i] : &measured);
     }
 }
 
@@ -139,8 +139,8 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
     uint64_t bytes;
     exl2__cpu_device_measure(d, plan);
     exl2__mul64(d->page_bytes, plan->pages, &bytes);
-    d->pages = (uint8_t *)exl2__arena_take(pages, bytes);
-    exl2__cpu_device_lay(d, scratch);
+    d->pages = (uint8_t *)exl2__arena_alloc(pages, bytes);
+    exl2__cpu_device_layout(d, scratch);
     if (!pages->base || !scratch->base) {
         return EXL2_OK;
     }
@@ -199,7 +199,7 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
                                               uint32_t rows)
 {
     const exl2__cpu_part *p = &m->parts[part];
-    size_t before = (size_t)p->twin * exl2__max32(d->rows_max, d->logit_rows_max);
+    size_t before = (size_t)p->input_part * exl2__max32(d->rows_max, d->logit_rows_max);
     exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks, rows,
                               d->ops->tile_rows };
     return input;

@@ -1,6 +1,6 @@
 /* cpu_logits.h: rows of logits on the processor: phase `sample`, and rows that the engine draws.
    takes: logits of the group that head has done.
-   gives: exl2__cpu_sample; exl2__cpu_row_logits, exl2__cpu_row_draw of the backend.
+   gives: exl2__cpu_sample; exl2__cpu_row_logits, exl2__cpu_row_sample of the backend.
    owns:  nothing. */
 #ifndef EXL2__CPU_LOGITS_H
 #define EXL2__CPU_LOGITS_H
@@ -30,7 +30,7 @@ static void exl2__cpu_sample(exl2__cpu_device *d, const exl2__layer *layer, cons
     for (uint32_t r = begin; r < end; r++) {
         exl2__logit_result *result = &d->results[r];
         *result = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
-        if (d->step->logits[range->logit0 + r].use == EXL2__LOGIT_HOST) {
+        if (d->step->logits[range->logit0 + r].use == EXL2__LOGIT_FETCH) {
             continue;
         }
         exl2_result failed = exl2__sample_row(exl2__cpu_sample_logits(d, r, task), d->shape.vocab,
@@ -47,7 +47,7 @@ static exl2_result exl2__cpu_row_logits(exl2__device *device, uint32_t row, floa
     return EXL2_OK;
 }
 
-static exl2_result exl2__cpu_row_draw(exl2__device *device, float *logits, const exl2__logit_row *row,
+static exl2_result exl2__cpu_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
                                       exl2__logit_result *result)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);

@@ -42,7 +42,7 @@ typedef struct exl2__cpu_block { /* 32 packed rows of one group */
 typedef struct exl2__cpu_part {
     exl2__cpu_source source;
     uint32_t in, out, strips, blocks, groups;
-    uint32_t twin;                 /* first part of the matrix with the same rows in the same fields; may be itself */
+    uint32_t input_part;                 /* first part of the matrix with the same rows in the same fields; may be itself */
     uint32_t fed_block, fed_words; /* codes: block that is being fed, words of it that are there */
     uint64_t strip_bytes;
     uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
@@ -87,14 +87,14 @@ static exl2__cpu_part_memory exl2__cpu_matrix_take(exl2__arena *a, const exl2__m
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
     uint64_t element = desc->dtype == EXL2__F32 ? 4 : 2;
     m.data_bytes = desc->dense ? columns * desc->in * element : columns * desc->words * 4;
-    m.data = (uint8_t *)exl2__arena_take(a, m.data_bytes);
+    m.data = (uint8_t *)exl2__arena_alloc(a, m.data_bytes);
     if (!desc->dense) {
-        m.block = (exl2__cpu_block *)exl2__arena_take(a, desc->in / EXL2__CPU_BLOCK * sizeof *m.block);
-        m.scale = (uint16_t *)exl2__arena_take(a, columns * desc->group_count * sizeof *m.scale);
-        m.order = (uint16_t *)exl2__arena_take(a, desc->in * sizeof *m.order);
+        m.block = (exl2__cpu_block *)exl2__arena_alloc(a, desc->in / EXL2__CPU_BLOCK * sizeof *m.block);
+        m.scale = (uint16_t *)exl2__arena_alloc(a, columns * desc->group_count * sizeof *m.scale);
+        m.order = (uint16_t *)exl2__arena_alloc(a, desc->in * sizeof *m.order);
     }
     if (desc->has_bias) {
-        m.bias = (float *)exl2__arena_take_zeroed(a, columns * sizeof *m.bias);
+        m.bias = (float *)exl2__arena_alloc_zeroed(a, columns * sizeof *m.bias);
     }
     return m;
 }
@@ -103,8 +103,8 @@ static exl2__cpu_part_memory exl2__cpu_matrix_take(exl2__arena *a, const exl2__m
 static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t count)
 {
     exl2__arena dry = { 0 };
-    exl2__arena_take(&dry, sizeof(exl2__cpu_matrix));
-    exl2__arena_take(&dry, count * sizeof(exl2__cpu_part));
+    exl2__arena_alloc(&dry, sizeof(exl2__cpu_matrix));
+    exl2__arena_alloc(&dry, count * sizeof(exl2__cpu_part));
     for (uint32_t i = 0; i < count; i++) {
         exl2__cpu_matrix_take(&dry, &parts[i]);
     }
@@ -137,7 +137,7 @@ static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory
 }
 
 /* Whether one gathered input serves both: the same features in the same fields. */
-static bool exl2__cpu_matrix_twins(const exl2__cpu_part *a, const exl2__cpu_part *b)
+static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
 {
     bool same = a->source == b->source && a->in == b->in;
     if (a->source != EXL2__CPU_CODES) {
@@ -153,8 +153,8 @@ static bool exl2__cpu_matrix_twins(const exl2__cpu_part *a, const exl2__cpu_part
 static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl2__matrix_desc *descs, uint32_t count,
                                          exl2__cpu_matrix **out)
 {
-    exl2__cpu_matrix *m = (exl2__cpu_matrix *)exl2__arena_take_zeroed(a, sizeof *m);
-    exl2__cpu_part *parts = (exl2__cpu_part *)exl2__arena_take_zeroed(a, count * sizeof *parts);
+    exl2__cpu_matrix *m = (exl2__cpu_matrix *)exl2__arena_alloc_zeroed(a, sizeof *m);
+    exl2__cpu_part *parts = (exl2__cpu_part *)exl2__arena_alloc_zeroed(a, count * sizeof *parts);
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *desc = &descs[i];
         exl2__cpu_part_memory memory = exl2__cpu_matrix_take(a, desc);
@@ -188,7 +188,7 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
         if (memory.bias) {
             memcpy(memory.bias, desc->bias, desc->out * sizeof *memory.bias);
         }
-        for (p->twin = 0; p->twin < i && !exl2__cpu_matrix_twins(&parts[p->twin], p); p->twin++) {
+        for (p->input_part = 0; p->input_part < i && !exl2__cpu_matrix_same_input(&parts[p->input_part], p); p->input_part++) {
         }
     }
     m->count = count;

@@ -83,7 +83,7 @@ typedef struct exl2__cpu_ops {
     /* scores [keys] -> exp(score - largest); 0 in [keys, end), end a multiple of 64. Returns 1 / sum. */
     exl2__real (*softmax)(exl2__real *scores, uint32_t keys, uint32_t end);
     /* out [n, dim_stride] += weights [n, stride] * V [tokens, dim_stride], dim_stride a multiple of 16. */
-    void (*mix)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v, uint32_t dim_stride,
+    void (*weighted_sum)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v, uint32_t dim_stride,
                 uint32_t tokens, exl2__real *out);
     /* gate[i] = silu(gate[i]) * up[i] */
     void (*silu)(exl2__real *gate, const exl2__real *up, uint32_t count);
@@ -217,7 +217,7 @@ static exl2__real exl2__cpu_phases_softmax(exl2__real *scores, uint32_t keys, ui
     return 1 / sum;
 }
 
-static void exl2__cpu_phases_mix(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v,
+static void exl2__cpu_phases_weighted_sum(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v,
                                  uint32_t dim_stride, uint32_t tokens, exl2__real *out)
 {
     for (uint32_t r = 0; r < n; r++) {
@@ -240,7 +240,7 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     "reference", EXL2__CPU_PHASES_TILE, 4,
     exl2__cpu_phases_norm, exl2__cpu_phases_gather, exl2__cpu_phases_product,
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
-    exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_mix, exl2__cpu_phases_silu,
+    exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum, exl2__cpu_phases_silu,
 };
 
 #endif

@@ -230,7 +230,7 @@ EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32
 }
 
 /* v vectors of the dimensions. */
-EXL2__V_INLINE void EXL2__V_NAME(mix_of)(const float *weights, size_t stride, uint32_t n, const uint16_t *values,
+EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t stride, uint32_t n, const uint16_t *values,
                                          uint32_t dim_stride, uint32_t tokens, uint32_t v, float *out)
 {
     EXL2__V sum[EXL2__V_ROWS][4], value[4];
@@ -279,7 +279,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
     }
 }
 
-EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride, uint32_t n, const uint16_t *v,
+EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size_t stride, uint32_t n, const uint16_t *v,
                                              uint32_t dim_stride, uint32_t tokens, float *out)
 {
     uint32_t i = dim_stride / EXL2__V_PAIR * EXL2__V_PAIR;
@@ -289,7 +289,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
             const float *w = weights + r * stride;
             float *to = out + r * dim_stride + j;
             switch (m) {
-#define EXL2__V_CASE(m) case m: EXL2__V_NAME(mix_of)(w, stride, m, v + j, dim_stride, tokens, 2, to); break;
+#define EXL2__V_CASE(m) case m: EXL2__V_NAME(weighted_sum_of)(w, stride, m, v + j, dim_stride, tokens, 2, to); break;
                 EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
             }
@@ -298,7 +298,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(mix)(const float *weights, size_t stride
     for (; i < dim_stride; i += EXL2__V_LANES) { /* 16 dimensions that make only one vector */
         for (uint32_t r = 0; r < n; r++) {
             float *to = out + r * dim_stride + i;
-            EXL2__V_NAME(mix_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, to);
+            EXL2__V_NAME(weighted_sum_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, to);
         }
     }
 }

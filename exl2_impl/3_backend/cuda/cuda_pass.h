@@ -116,7 +116,7 @@ static bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row
                                      exl2k_sampling *sampling)
 {
     exl2__cuda_lists lists = { 0 };
-    if (row->use == EXL2__LOGIT_DRAW) {
+    if (row->use == EXL2__LOGIT_SAMPLE) {
         lists.history_size = advance ? row->history_max : row->history_count;
         void *history = exl2__cuda_pack(k, lists.history_size * sizeof(uint32_t), &lists.history);
         const exl2__sampling *s = row->sampling;

@@ -88,7 +88,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     m->host_logits = (float *)(void *)((uint8_t *)results + exl2__cuda_host_logits_at(p));
     memset(results, 0, (size_t)m->results_bytes);
     /* A thread that waits in the driver must sleep there. Events that allow it cost interrupts. */
-    unsigned waiting = EXL2__PLATFORM_DOZES ? 0 : EXL2__CUDA_EVENT_BLOCKING;
+    unsigned waiting = EXL2__PLATFORM_HAS_SLEEP_US ? 0 : EXL2__CUDA_EVENT_BLOCKING;
     for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
         int made = gpu->driver.event_make(&m->b.fences[i], EXL2__CUDA_EVENT_NO_TIMING | waiting);
         EXL2__TRY(exl2__cuda_device_check(gpu, made, "creating an event"));
@@ -129,7 +129,7 @@ static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *pl
     (void)pages;
     m->plan = plan;
     EXL2__TRY(exl2__cuda_check_shape(m, &plan->shape));
-    m->host_scratch = exl2__arena_take(scratch, exl2__sample_scratch_bytes(plan->shape.vocab));
+    m->host_scratch = exl2__arena_alloc(scratch, exl2__sample_scratch_bytes(plan->shape.vocab));
     if (!scratch->base) {
         return EXL2_OK;
     }

@@ -254,7 +254,7 @@ static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
     while (!exl2__cuda_fence_passed(m, s.fence, count) && !exl2__cuda_sleep_is_lost(m, &s)) {
         uint64_t ns = s.sleeps ? exl2__cuda_next_sleep_ns(&s) : exl2__cuda_first_sleep_ns(&s, m->row_ns[s.kind]);
         ns = exl2__min64(exl2__max64(ns, EXL2__CUDA_SLEEP_NS_MIN), EXL2__CUDA_SLEEP_NS_MAX);
-        exl2__platform_doze((uint32_t)(ns / 1000));
+        exl2__platform_sleep_us((uint32_t)(ns / 1000));
         s.waited_ns = exl2__platform_ns() - begin_ns;
         s.sleeps++;
     }
@@ -264,7 +264,7 @@ static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
 static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
 {
     uint32_t fence = m->fences_collected;
-    if (EXL2__PLATFORM_DOZES) {
+    if (EXL2__PLATFORM_HAS_SLEEP_US) {
         exl2__cuda_back_off(m, count);
     }
     if (count > 0 && exl2__cuda_results_arrived(m, fence, count)) {

@@ -34,7 +34,7 @@ static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, con
 {
     exl2k_sampling d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                          .penalty_inverse = 1, .left = left, .least_weight = 1 };
-    if (row->use != EXL2__LOGIT_DRAW) {
+    if (row->use != EXL2__LOGIT_SAMPLE) {
         d.use = EXL2K_SCORE;
         d.target = (uint32_t)row->target;
         return d;
@@ -47,7 +47,7 @@ static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, con
     d.penalty = s->repeat_penalty;
     d.penalty_inverse = (float)(1.0 / (double)s->repeat_penalty);
     d.seed = s->seed;
-    d.position = row->draw_position;
+    d.position = row->sample_position;
     d.top_p = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
     d.least_weight = exl2__max64(1, s->min_p > 0 ? (uint64_t)(s->min_p * 1099511627776.0f) : 0);
     d.history = lists->history;

@@ -21,7 +21,7 @@
    7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
    8. the temperature, if it comes last or is dynamic; XTC
    9. draw: the first id, ascending, at which the running sum passes floor(random * sum / 2^64); with a skew as
-      exl2__sample_draw_skewed says */
+      exl2__sample_pick_skewed says */
 
 /* Philox-4x32-10 (Salmon et al., 2011). */
 static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -104,7 +104,7 @@ static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, 
 
 /* log p + (guidance - 1) (log p - log n), n: shares of row->negative. What either of them never says stays out, where
    ExLlamaV2 has NaN. */
-static void exl2__sample_guide(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
     int32_t top = exl2__weight_maxima(logits, w->vocab, w->block_keys);
     int32_t other = exl2__weight_maxima(row->negative, w->vocab, w->block_keys);
@@ -228,7 +228,7 @@ static exl2_token exl2__sample_draw_all(exl2__sample_work *w, const exl2__weight
 }
 
 /* The place in the list. */
-static uint32_t exl2__sample_draw_list(const exl2__sample_list *list, uint64_t random)
+static uint32_t exl2__sample_pick_list(const exl2__sample_list *list, uint64_t random)
 {
     uint64_t target = exl2__weight_scale(random, exl2__sample_list_sum(list)), running = 0;
     uint32_t i = 0;
@@ -322,13 +322,13 @@ static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row 
     if (s->greedy) {
         return exl2__sample_greedy(w, top_key);
     }
-    uint64_t random = exl2__sample_random(s->seed, row->draw_position, row->attempt);
+    uint64_t random = exl2__sample_random(s->seed, row->sample_position, row->attempt);
     if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
         exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
         return exl2__sample_draw_all(w, &curve, random);
     }
     exl2__sample_survivors(w, s, top_key);
-    uint32_t place = skewed ? exl2__sample_draw_skewed(w, s->skew, random) : exl2__sample_draw_list(&w->list, random);
+    uint32_t place = skewed ? exl2__sample_pick_skewed(w, s->skew, random) : exl2__sample_pick_list(&w->list, random);
     if (s->mirostat_tau > 0) {
         double sum = (double)exl2__sample_list_sum(&w->list);
         *surprise = (float)(log2(sum) - log2((double)w->list.weights[place]));
@@ -356,7 +356,7 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
     result->logprob = result->logsumexp = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     exl2__sample_softmax raw;
     if (row->negative) {
-        exl2__sample_guide(&w, logits, row);
+        exl2__sample_guidance(&w, logits, row);
     }
     raw.top_key = exl2__weight_maxima(logits, vocab, w.block_keys);
     if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {

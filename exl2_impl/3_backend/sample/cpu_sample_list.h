@@ -36,15 +36,15 @@ static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__samp
     uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
     *w = (exl2__sample_work){ 0 };
     w->vocab = vocab;
-    w->block_keys = (int32_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_keys);
-    w->block_sums = (uint64_t *)exl2__arena_take(scratch, blocks * sizeof *w->block_sums);
-    w->touched = (uint32_t *)exl2__arena_take(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
-    w->raw = (float *)exl2__arena_take(scratch, tokens * sizeof *w->raw);
-    w->order[0] = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->order[0]);
-    w->order[1] = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->order[1]);
-    w->list.ids = (uint32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.ids);
-    w->list.keys = (int32_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.keys);
-    w->list.weights = (uint64_t *)exl2__arena_take(scratch, tokens * sizeof *w->list.weights);
+    w->block_keys = (int32_t *)exl2__arena_alloc(scratch, blocks * sizeof *w->block_keys);
+    w->block_sums = (uint64_t *)exl2__arena_alloc(scratch, blocks * sizeof *w->block_sums);
+    w->touched = (uint32_t *)exl2__arena_alloc(scratch, exl2__div_up(tokens, 32) * sizeof *w->touched);
+    w->raw = (float *)exl2__arena_alloc(scratch, tokens * sizeof *w->raw);
+    w->order[0] = (uint32_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->order[0]);
+    w->order[1] = (uint32_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->order[1]);
+    w->list.ids = (uint32_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->list.ids);
+    w->list.keys = (int32_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->list.keys);
+    w->list.weights = (uint64_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->list.weights);
 }
 
 /* Bytes of scratch for exl2__sample_row, aligned to 64. */

@@ -1,7 +1,7 @@
 /* cpu_sample_shape.h: the filters that a plain chain has not: top-a, tail-free, typical, mirostat, temperature behind
    them, XTC, draws that lean to one end.
    takes: a list of candidates with their weights.
-   gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_draw_skewed.
+   gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_pick_skewed.
    owns:  nothing. */
 #ifndef EXL2__CPU_SAMPLE_SHAPE_H
 #define EXL2__CPU_SAMPLE_SHAPE_H
@@ -181,8 +181,8 @@ static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve 
     for (uint32_t i = 0; i < w->list.count; i++) {
         uint32_t was = exl2__sample_steps(w, curve, i);
         double steps = (double)(was - least) * inverse;
-        bool out = was == EXL2__WEIGHT_FAR || steps >= EXL2__WEIGHT_FAR;
-        w->list.weights[i] = exl2__weight_exp2(out ? EXL2__WEIGHT_FAR : (uint32_t)steps);
+        bool out = was == EXL2__WEIGHT_STEPS_MAX || steps >= EXL2__WEIGHT_STEPS_MAX;
+        w->list.weights[i] = exl2__weight_exp2(out ? EXL2__WEIGHT_STEPS_MAX : (uint32_t)steps);
     }
 }
 
@@ -247,7 +247,7 @@ static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, co
 /* Tokens lie on a line from the likeliest to the least likely; the random number u of 0..1 becomes u^exp(-skew). Shares
    that are the same float are taken by lowest id. */
 EXL2__COLD
-static uint32_t exl2__sample_draw_skewed(exl2__sample_work *w, float skew, uint64_t random)
+static uint32_t exl2__sample_pick_skewed(exl2__sample_work *w, float skew, uint64_t random)
 {
     exl2__sample_list *list = &w->list;
     int32_t top_key = 0;

@@ -41,8 +41,8 @@ static inline float exl2__weight_key_logit(int32_t key)
 #define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* of the top logit: a sum over 2^24 tokens fits */
 
 #define EXL2__WEIGHT_STEP_LOG2 25           /* exponents are counted in steps of 2^-25 */
-#define EXL2__WEIGHT_FAR 1358954496u        /* 40.5 * 2^25: from there on weights are 0; */
-#define EXL2__WEIGHT_FAR_BITS 0x4EA20000u   /* and as a float */
+#define EXL2__WEIGHT_STEPS_MAX 1358954496u        /* 40.5 * 2^25: from there on weights are 0; */
+#define EXL2__WEIGHT_STEPS_MAX_BITS 0x4EA20000u   /* and as a float */
 
 /* 2^(31 - j / 8), rounded. */
 static const uint32_t exl2__weight_eighths[8] = { 0x80000000u, 0x75606374u, 0x6BA27E65u, 0x62B39509u,
@@ -99,12 +99,12 @@ static inline exl2__weight_curve exl2__weight_curve_smooth(int32_t top_key, floa
 static inline uint32_t exl2__weight_steps(const exl2__weight_curve *curve, float logit)
 {
     if (curve->top_key == EXL2__WEIGHT_KEY_INF) {
-        return exl2__weight_key(logit) == EXL2__WEIGHT_KEY_INF ? 0 : EXL2__WEIGHT_FAR;
+        return exl2__weight_key(logit) == EXL2__WEIGHT_KEY_INF ? 0 : EXL2__WEIGHT_STEPS_MAX;
     }
     float distance = curve->top - logit;
     float below = (curve->square ? distance * distance : distance) * curve->slope;
     /* NaN and infinity have larger bits than any number that is not negative. */
-    uint32_t bits = exl2__min32(exl2__float_bits(below), EXL2__WEIGHT_FAR_BITS);
+    uint32_t bits = exl2__min32(exl2__float_bits(below), EXL2__WEIGHT_STEPS_MAX_BITS);
     return (uint32_t)(int32_t)exl2__bits_float(bits);
 }
 
@@ -219,7 +219,7 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
                                    uint64_t *block_sums)
 {
     const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
-    const __m256i far_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_FAR_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const __m256i far_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_STEPS_MAX_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
     const __m256i unit_shift = _mm256_set1_epi32(63 - EXL2__WEIGHT_ONE_LOG2);
     const __m256i eighths = _mm256_loadu_si256((const __m256i *)(const void *)exl2__weight_eighths);
     for (uint32_t b = 0; b < blocks; b++) {

@@ -283,10 +283,10 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     s.count = g->node_count;
     EXL2__TRY(exl2__arena_open(c, &scratch, n * (1 + 4 + EXL2__GRAMMAR_LINK_LEAPS) + users * 12 + 64 * 8,
                                EXL2_MEM_GENERAL));
-    s.done = (bool *)exl2__arena_take(&scratch, n);
-    s.leaps = (uint8_t *)exl2__arena_take_zeroed(&scratch, n * EXL2__GRAMMAR_LINK_LEAPS);
-    s.begin = (uint32_t *)exl2__arena_take_zeroed(&scratch, (n + 1) * 4);
-    s.heap = (uint64_t *)exl2__arena_take(&scratch, users * 8);
+    s.done = (bool *)exl2__arena_alloc(&scratch, n);
+    s.leaps = (uint8_t *)exl2__arena_alloc_zeroed(&scratch, n * EXL2__GRAMMAR_LINK_LEAPS);
+    s.begin = (uint32_t *)exl2__arena_alloc_zeroed(&scratch, (n + 1) * 4);
+    s.heap = (uint64_t *)exl2__arena_alloc(&scratch, users * 8);
     for (uint32_t i = 0; i < s.count; i++) {
         if (exl2__grammar_link_literal(&s.nodes[i])) {
             exl2__grammar_link_find_leaps(&s, i);
@@ -298,7 +298,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
         sum += s.begin[i];
         s.begin[i] = sum; /* the end of its list; filling counts it down to the beginning */
     }
-    s.users = (uint32_t *)exl2__arena_take(&scratch, users * 4);
+    s.users = (uint32_t *)exl2__arena_alloc(&scratch, users * 4);
     exl2__grammar_link_list_users(&s);
     exl2__grammar_link_solve(&s, g->depth, true);
     exl2__grammar_link_solve(&s, g->tokens, false);
@@ -338,10 +338,10 @@ static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__gramma
     exl2__arena a;
     uint64_t n = g->node_count;
     EXL2__TRY(exl2__arena_open(c, &a, n * 17 + 64 * 8, EXL2_MEM_GENERAL));
-    uint32_t *entered = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4); /* by so many calls */
-    uint32_t *seen = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);    /* by the rule with this first node, + 1 */
-    uint32_t *list = (uint32_t *)exl2__arena_take(&a, n * 4), *stack = (uint32_t *)exl2__arena_take(&a, n * 4);
-    bool *rule = (bool *)exl2__arena_take_zeroed(&a, n);
+    uint32_t *entered = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4); /* by so many calls */
+    uint32_t *seen = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);    /* by the rule with this first node, + 1 */
+    uint32_t *list = (uint32_t *)exl2__arena_alloc(&a, n * 4), *stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    bool *rule = (bool *)exl2__arena_alloc_zeroed(&a, n);
     uint32_t rules = 0, peeled = 0;
     rule[g->first] = true;
     for (uint32_t i = 0; i < n; i++) {
@@ -410,9 +410,9 @@ static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2_
     EXL2__TRY(code->result);
     EXL2__TRY(exl2__grammar_link_nodes(code));
     EXL2__TRY(exl2__arena_open(c, &g->memory, n * (sizeof *g->nodes + 8) + 64 * 3, EXL2_MEM_GENERAL));
-    g->nodes = (exl2__grammar_code_node *)exl2__arena_take(&g->memory, n * sizeof *g->nodes);
-    g->tokens = (uint32_t *)exl2__arena_take(&g->memory, n * 4);
-    g->depth = (uint32_t *)exl2__arena_take(&g->memory, n * 4);
+    g->nodes = (exl2__grammar_code_node *)exl2__arena_alloc(&g->memory, n * sizeof *g->nodes);
+    g->tokens = (uint32_t *)exl2__arena_alloc(&g->memory, n * 4);
+    g->depth = (uint32_t *)exl2__arena_alloc(&g->memory, n * 4);
     memcpy(g->nodes, code->nodes, n * sizeof *g->nodes);
     g->node_count = code->node_count;
     g->first = exl2__grammar_link_land(code, code->rules[0]);

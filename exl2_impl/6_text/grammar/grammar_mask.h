@@ -536,8 +536,8 @@ static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_lin
         exl2__grammar_mask_close(c, m);
         return result;
     }
-    m->slots = (exl2__grammar_mask_slot *)exl2__arena_take_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
-    m->bits = (uint32_t *)exl2__arena_take(&m->memory, (m->slot_count + 1) * words * 4);
+    m->slots = (exl2__grammar_mask_slot *)exl2__arena_alloc_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
+    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 1) * words * 4);
     result = exl2__grammar_mask_first(c, m);
     if (result < 0) {
         exl2__grammar_mask_close(c, m);

@@ -42,8 +42,8 @@ static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
     if (s->g->result < 0) {
         return;
     }
-    s->targets = (uint32_t *)exl2__arena_take_zeroed(a, tokens * 4);
-    s->named = (uint32_t *)exl2__arena_take(a, EXL2__GRAMMAR_REF_NAMES_MAX * 4);
+    s->targets = (uint32_t *)exl2__arena_alloc_zeroed(a, tokens * 4);
+    s->named = (uint32_t *)exl2__arena_alloc(a, EXL2__GRAMMAR_REF_NAMES_MAX * 4);
     for (uint32_t i = 0; i < tokens && s->g->result == EXL2_OK; i++) {
         bool named = false;
         for (uint32_t k = 0; k < 4 && !named; k++) {

@@ -55,15 +55,15 @@ typedef struct exl2__grammar_state {
 
 static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
 {
-    s->frames = (exl2__grammar_state_frame *)exl2__arena_take(a, (uint64_t)s->frame_room * sizeof *s->frames);
-    s->states = (exl2__grammar_state_one *)exl2__arena_take(a, (uint64_t)s->state_room * sizeof *s->states);
-    s->pool = (uint32_t *)exl2__arena_take(a, (uint64_t)s->pool_room * 4);
-    s->frame_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->frame_room * 8);
-    s->state_slots = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)s->state_room * 8);
-    void *seen = exl2__arena_take_zeroed(a, (uint64_t)s->seen_room * sizeof *s->seen);
+    s->frames = (exl2__grammar_state_frame *)exl2__arena_alloc(a, (uint64_t)s->frame_room * sizeof *s->frames);
+    s->states = (exl2__grammar_state_one *)exl2__arena_alloc(a, (uint64_t)s->state_room * sizeof *s->states);
+    s->pool = (uint32_t *)exl2__arena_alloc(a, (uint64_t)s->pool_room * 4);
+    s->frame_slots = (uint32_t *)exl2__arena_alloc_zeroed(a, (uint64_t)s->frame_room * 8);
+    s->state_slots = (uint32_t *)exl2__arena_alloc_zeroed(a, (uint64_t)s->state_room * 8);
+    void *seen = exl2__arena_alloc_zeroed(a, (uint64_t)s->seen_room * sizeof *s->seen);
     memcpy(&s->seen, &seen, sizeof seen);
-    s->work = (exl2__grammar_state_item *)exl2__arena_take(a, (uint64_t)s->readings_max * sizeof *s->work);
-    s->items = (exl2__grammar_state_item *)exl2__arena_take(a, (uint64_t)s->readings_max * sizeof *s->items);
+    s->work = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->readings_max * sizeof *s->work);
+    s->items = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->readings_max * sizeof *s->items);
 }
 
 static void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)

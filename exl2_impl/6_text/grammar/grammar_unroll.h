@@ -262,12 +262,12 @@ static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t 
         return 0;
     }
     if (counts) {
-        r.begin = (uint32_t *)exl2__arena_take(&a, (n + 1) * 4);
-        r.least = (uint32_t *)exl2__arena_take(&a, n * 4);
-        r.list = (uint32_t *)exl2__arena_take(&a, n * 4);
-        r.later = (uint32_t *)exl2__arena_take(&a, n * 4);
-        r.nodes = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);
-        r.after = (uint32_t *)exl2__arena_take_zeroed(&a, n * 4);
+        r.begin = (uint32_t *)exl2__arena_alloc(&a, (n + 1) * 4);
+        r.least = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+        r.list = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+        r.later = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+        r.nodes = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);
+        r.after = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);
         exl2__grammar_words_measure(&r);
     }
     if (counts && w->max != EXL2__GRAMMAR_CODE_ENDLESS && g->result == EXL2_OK) {

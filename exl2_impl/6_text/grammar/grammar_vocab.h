@@ -199,11 +199,11 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
 /* With a dry arena it only counts. */
 static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
 {
-    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_take(a, (uint64_t)nodes * sizeof *v->nodes);
-    v->slots = (uint32_t *)exl2__arena_take_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
+    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
+    v->slots = (uint32_t *)exl2__arena_alloc_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
     for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
         uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
-        *mask = (uint32_t *)exl2__arena_take_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
+        *mask = (uint32_t *)exl2__arena_alloc_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
     }
 }
 

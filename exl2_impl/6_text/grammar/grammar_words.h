@@ -394,9 +394,9 @@ static void exl2__grammar_words_trim(exl2__grammar_words *w)
     if (g->result < 0) {
         return;
     }
-    uint32_t *begin = (uint32_t *)exl2__arena_take_zeroed(&a, (n + 1) * 4);
-    uint32_t *stack = (uint32_t *)exl2__arena_take(&a, n * 4), top = 0;
-    uint32_t *users = (uint32_t *)exl2__arena_take(&a, (uint64_t)w->edge_count * 4);
+    uint32_t *begin = (uint32_t *)exl2__arena_alloc_zeroed(&a, (n + 1) * 4);
+    uint32_t *stack = (uint32_t *)exl2__arena_alloc(&a, n * 4), top = 0;
+    uint32_t *users = (uint32_t *)exl2__arena_alloc(&a, (uint64_t)w->edge_count * 4);
     for (uint32_t i = 0; i < w->edge_count; i++) {
         begin[w->edges[i].target]++;
     }
@@ -491,8 +491,8 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
     if (g->result < 0) {
         return;
     }
-    uint32_t *block = (uint32_t *)exl2__arena_take(&a, (uint64_t)n * 4);
-    uint32_t *next = (uint32_t *)exl2__arena_take(&a, (uint64_t)n * 4);
+    uint32_t *block = (uint32_t *)exl2__arena_alloc(&a, (uint64_t)n * 4);
+    uint32_t *next = (uint32_t *)exl2__arena_alloc(&a, (uint64_t)n * 4);
     for (uint32_t i = 0; i < n; i++) {
         block[i] = w->places[i].outcome;
     }

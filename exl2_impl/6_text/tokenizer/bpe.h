@@ -31,8 +31,8 @@ static inline void exl2__bpe_make(exl2__bpe *b, exl2__arena *arena, uint32_t mer
     }
     b->merge_count = merge_count;
     b->mask = (uint32_t)(slots - 1);
-    b->merges = (exl2__bpe_merge *)exl2__arena_take(arena, (uint64_t)merge_count * sizeof *b->merges);
-    b->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *b->slots);
+    b->merges = (exl2__bpe_merge *)exl2__arena_alloc(arena, (uint64_t)merge_count * sizeof *b->merges);
+    b->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *b->slots);
 }
 
 static inline uint32_t exl2__bpe_hash(uint32_t left, uint32_t right)

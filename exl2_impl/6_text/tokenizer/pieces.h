@@ -163,7 +163,7 @@ static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, 
         slots *= 2;
     }
     p->mask = (uint32_t)(slots - 1);
-    p->slots = (uint32_t *)exl2__arena_take_zeroed(arena, slots * sizeof *p->slots);
+    p->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *p->slots);
 }
 
 /* Ids are below 2^22 (EXL2__VOCAB_RULES_IDS_MAX). */

@@ -96,11 +96,11 @@ EXL2__COLD
 static void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
 {
     r->words = (r->count + 63) / 64;
-    r->order = (uint8_t *)exl2__arena_take(arena, r->count);
-    r->latin = (uint64_t *)exl2__arena_take(arena, 256 * sizeof(uint64_t) * r->words);
-    r->seen = (uint64_t *)exl2__arena_take_zeroed(arena, EXL2__REGEX_SEEN * sizeof(uint64_t) * (1 + 2 * r->words));
+    r->order = (uint8_t *)exl2__arena_alloc(arena, r->count);
+    r->latin = (uint64_t *)exl2__arena_alloc(arena, 256 * sizeof(uint64_t) * r->words);
+    r->seen = (uint64_t *)exl2__arena_alloc_zeroed(arena, EXL2__REGEX_SEEN * sizeof(uint64_t) * (1 + 2 * r->words));
     for (int level = 0; level < EXL2__REGEX_LEVELS; level++) {
-        r->kept[level] = (uint64_t *)exl2__arena_take(arena, (sizeof(uint64_t) << EXL2__REGEX_SHIFT) * r->words);
+        r->kept[level] = (uint64_t *)exl2__arena_alloc(arena, (sizeof(uint64_t) << EXL2__REGEX_SHIFT) * r->words);
     }
 }
 

@@ -476,10 +476,10 @@ static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t by
 EXL2__COLD
 static exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
 {
-    exl2__regex made = { 0 }, *out = (exl2__regex *)exl2__arena_take(arena, sizeof *out);
-    exl2__regex_code *code = (exl2__regex_code *)exl2__arena_take(arena, p->count * sizeof *code);
-    exl2__regex_set *sets = (exl2__regex_set *)exl2__arena_take(arena, p->set_count * sizeof *sets);
-    uint32_t (*ranges)[2] = (uint32_t (*)[2])exl2__arena_take(arena, p->range_count * sizeof *ranges);
+    exl2__regex made = { 0 }, *out = (exl2__regex *)exl2__arena_alloc(arena, sizeof *out);
+    exl2__regex_code *code = (exl2__regex_code *)exl2__arena_alloc(arena, p->count * sizeof *code);
+    exl2__regex_set *sets = (exl2__regex_set *)exl2__arena_alloc(arena, p->set_count * sizeof *sets);
+    uint32_t (*ranges)[2] = (uint32_t (*)[2])exl2__arena_alloc(arena, p->range_count * sizeof *ranges);
     made.count = p->count;
     exl2__regex_layout(&made, arena);
     if (out == NULL || made.kept[EXL2__REGEX_LEVELS - 1] == NULL) {

@@ -132,7 +132,7 @@ static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *aren
 /* Room for what the rules point to. */
 static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *arena)
 {
-    exl2__arena pool = { (uint8_t *)exl2__arena_take(arena, r->rules.pool_bytes), r->rules.pool_bytes, 0, arena->tag };
+    exl2__arena pool = { (uint8_t *)exl2__arena_alloc(arena, r->rules.pool_bytes), r->rules.pool_bytes, 0, arena->tag };
     return pool;
 }
 
@@ -143,18 +143,18 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
     uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 24;
     exl2__arena dry = { 0 };
     exl2__pieces pieces = { 0 };
-    exl2__arena_take(&dry, buffer_bytes);
-    exl2__arena_take(&dry, r->rules.pool_bytes);
-    exl2__arena_take(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__arena_alloc(&dry, buffer_bytes);
+    exl2__arena_alloc(&dry, r->rules.pool_bytes);
+    exl2__arena_alloc(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
     exl2__vocab_make_nfc(r, &dry);
     if (!r->keep_slots) {
         exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
     }
     EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
-    r->buffer = (char *)exl2__arena_take(&r->scratch, buffer_bytes) + 8;
+    r->buffer = (char *)exl2__arena_alloc(&r->scratch, buffer_bytes) + 8;
     exl2__arena pool = exl2__vocab_pool(r, &r->scratch);
     EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &pool, &r->rules));
-    r->entries = (exl2__vocab_entry *)exl2__arena_take(&r->scratch,
+    r->entries = (exl2__vocab_entry *)exl2__arena_alloc(&r->scratch,
                                                        (uint64_t)r->j.flat[0].members * sizeof *r->entries);
     exl2__vocab_make_nfc(r, &r->scratch);
     if (!r->keep_slots) {
@@ -231,21 +231,21 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
 {
     exl2__vocab *v = r->v;
     v->pieces.count = v->id_count;
-    v->pieces.starts = (uint32_t *)exl2__arena_take_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
-    v->pieces.flags = (uint8_t *)exl2__arena_take_zeroed(arena, v->id_count);
-    exl2__arena_take(arena, 8); /* short pieces are read as the eight bytes that end with them */
-    v->pieces.text = (char *)exl2__arena_take(arena, r->text_bytes);
+    v->pieces.starts = (uint32_t *)exl2__arena_alloc_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
+    v->pieces.flags = (uint8_t *)exl2__arena_alloc_zeroed(arena, v->id_count);
+    exl2__arena_alloc(arena, 8); /* short pieces are read as the eight bytes that end with them */
+    v->pieces.text = (char *)exl2__arena_alloc(arena, r->text_bytes);
     if (r->keep_slots) {
         exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);
     }
     exl2__bpe_make(&v->bpe, arena, r->j.flat[1].members);
-    v->added.tokens = (exl2__added_token *)exl2__arena_take(arena, r->added_count * sizeof(exl2__added_token));
+    v->added.tokens = (exl2__added_token *)exl2__arena_alloc(arena, r->added_count * sizeof(exl2__added_token));
     v->added.text = v->pieces.text;
-    v->work = exl2__arena_take(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
+    v->work = exl2__arena_alloc(arena, exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES));
     for (int i = 0; i < 2 && r->rules.normal.count; i++) {
-        v->rewritten[i] = (char *)exl2__arena_take(arena, exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES));
+        v->rewritten[i] = (char *)exl2__arena_alloc(arena, exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES));
     }
-    r->gaps = (exl2__merges_gaps *)exl2__arena_take(arena, sizeof *r->gaps);
+    r->gaps = (exl2__merges_gaps *)exl2__arena_alloc(arena, sizeof *r->gaps);
     r->pool = exl2__vocab_pool(r, arena);
     exl2__vocab_make_nfc(r, arena);
 }

@@ -115,7 +115,7 @@ EXL2__COLD
 static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
 {
     *bytes = token ? (uint32_t)exl2__json_text(r->j, token, NULL, 0) : 0;
-    char *at = (char *)exl2__arena_take(r->pool, *bytes);
+    char *at = (char *)exl2__arena_alloc(r->pool, *bytes);
     if (at && *bytes) {
         exl2__json_text(r->j, token, at, SIZE_MAX);
     }

@@ -46,10 +46,10 @@ static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
     if (compatible) {
         exl2__nfkc_make(&n->compatible, arena);
     }
-    n->pairs = (exl2__nfc_pair *)exl2__arena_take(arena, EXL2__NFC_PAIRS * sizeof *n->pairs);
-    n->slots = (uint16_t *)exl2__arena_take_zeroed(arena, EXL2__NFC_SLOTS * sizeof *n->slots);
-    n->classes = (uint32_t *)exl2__arena_take(arena, EXL2__NFC_RUNS * 2 * sizeof *n->classes);
-    n->touched = (uint8_t *)exl2__arena_take_zeroed(arena, EXL2__NFC_BLOCKS / 8);
+    n->pairs = (exl2__nfc_pair *)exl2__arena_alloc(arena, EXL2__NFC_PAIRS * sizeof *n->pairs);
+    n->slots = (uint16_t *)exl2__arena_alloc_zeroed(arena, EXL2__NFC_SLOTS * sizeof *n->slots);
+    n->classes = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFC_RUNS * 2 * sizeof *n->classes);
+    n->touched = (uint8_t *)exl2__arena_alloc_zeroed(arena, EXL2__NFC_BLOCKS / 8);
     if (n->pairs == NULL) {
         return;
     }

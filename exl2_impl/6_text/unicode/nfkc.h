@@ -48,9 +48,9 @@ static uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
 EXL2__COLD
 static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 {
-    n->codes = (uint32_t *)exl2__arena_take(arena, EXL2__NFKC_COUNT * sizeof *n->codes);
-    n->text = (uint32_t *)exl2__arena_take(arena, EXL2__NFKC_TEXT * sizeof *n->text);
-    n->starts = (uint16_t *)exl2__arena_take(arena, (EXL2__NFKC_COUNT + 1) * sizeof *n->starts);
+    n->codes = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFKC_COUNT * sizeof *n->codes);
+    n->text = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFKC_TEXT * sizeof *n->text);
+    n->starts = (uint16_t *)exl2__arena_alloc(arena, (EXL2__NFKC_COUNT + 1) * sizeof *n->starts);
     if (n->starts == NULL) {
         return;
     }

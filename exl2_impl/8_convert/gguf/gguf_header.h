@@ -275,8 +275,8 @@ static const char *exl2__gguf_tensor_name(const void *owner, uint32_t entry, siz
 
 static void exl2__gguf_lay_tables(exl2__gguf *g, exl2__arena *a)
 {
-    g->pairs = (exl2__gguf_pair *)exl2__arena_take_zeroed(a, (uint64_t)g->pair_count * sizeof *g->pairs);
-    g->tensors = (exl2__gguf_tensor *)exl2__arena_take_zeroed(a, (uint64_t)g->tensor_count * sizeof *g->tensors);
+    g->pairs = (exl2__gguf_pair *)exl2__arena_alloc_zeroed(a, (uint64_t)g->pair_count * sizeof *g->pairs);
+    g->tensors = (exl2__gguf_tensor *)exl2__arena_alloc_zeroed(a, (uint64_t)g->tensor_count * sizeof *g->tensors);
     exl2__strtab_make(&g->pair_names, a, g->pair_count);
     exl2__strtab_make(&g->tensor_names, a, g->tensor_count);
     g->pair_names.name = exl2__gguf_pair_name;

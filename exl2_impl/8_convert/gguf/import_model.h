@@ -67,18 +67,18 @@ static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a
     s->piece = exl2__min64(stored * EXL2__IMPORT_SLAB_ROWS / 2, 1u << 20); /* what `codes` holds as f16 */
     raw = exl2__max64(raw, s->piece * sizeof(float));
     uint64_t chunks = exl2__div_up(stored, EXL2__IMPORT_CHUNK);
-    s->raw = (uint8_t *)exl2__arena_take(a, raw);
-    s->slab = (float *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS * sizeof *s->slab);
-    s->peaks = (float *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS * sizeof *s->peaks);
-    s->errors = (double *)exl2__arena_take(a, chunks * EXL2__IMPORT_GROUPS * EXL2__QUANTIZE_TRIES * sizeof *s->errors);
-    s->codes = (uint8_t *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS);
-    s->levels = (uint8_t *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS);
-    s->words = (uint32_t *)exl2__arena_take(a, stored * EXL2__IMPORT_SLAB_ROWS / 4 * sizeof *s->words);
-    s->scales = (uint32_t *)exl2__arena_take(a, stored * EXL2__IMPORT_GROUPS / 8 * sizeof *s->scales);
-    s->groups = (exl2__group *)exl2__arena_take(a, groups * sizeof *s->groups);
-    s->scale_max = (uint16_t *)exl2__arena_take(a, groups * sizeof *s->scale_max);
-    s->group_words = (uint16_t *)exl2__arena_take(a, groups * 2 * sizeof *s->group_words);
-    s->inverse = (uint32_t *)exl2__arena_take(a, in * sizeof *s->inverse);
+    s->raw = (uint8_t *)exl2__arena_alloc(a, raw);
+    s->slab = (float *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS * sizeof *s->slab);
+    s->peaks = (float *)exl2__arena_alloc(a, stored * EXL2__IMPORT_GROUPS * sizeof *s->peaks);
+    s->errors = (double *)exl2__arena_alloc(a, chunks * EXL2__IMPORT_GROUPS * EXL2__QUANTIZE_TRIES * sizeof *s->errors);
+    s->codes = (uint8_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS);
+    s->levels = (uint8_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_GROUPS);
+    s->words = (uint32_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS / 4 * sizeof *s->words);
+    s->scales = (uint32_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_GROUPS / 8 * sizeof *s->scales);
+    s->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof *s->groups);
+    s->scale_max = (uint16_t *)exl2__arena_alloc(a, groups * sizeof *s->scale_max);
+    s->group_words = (uint16_t *)exl2__arena_alloc(a, groups * 2 * sizeof *s->group_words);
+    s->inverse = (uint32_t *)exl2__arena_alloc(a, in * sizeof *s->inverse);
 }
 
 /* Counts `numbers` as done and tells the host. */

@@ -153,8 +153,8 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
                                exl2__align_up(matrix_bytes, EXL2__ARENA_ALIGN) +
                                    exl2__align_up(plain_bytes, EXL2__ARENA_ALIGN),
                                EXL2_MEM_GENERAL));
-    p->matrices = (exl2__import_matrix *)exl2__arena_take_zeroed(&p->list, matrix_bytes);
-    p->plains = (exl2__import_plain *)exl2__arena_take_zeroed(&p->list, plain_bytes);
+    p->matrices = (exl2__import_matrix *)exl2__arena_alloc_zeroed(&p->list, matrix_bytes);
+    p->plains = (exl2__import_plain *)exl2__arena_alloc_zeroed(&p->list, plain_bytes);
     EXL2__TRY(exl2__import_plan_add_plain(p, "token_embd.weight", config->hidden, config->vocab));
     EXL2__TRY(exl2__import_plan_add_plain(p, "output_norm.weight", config->hidden, 0));
     for (uint32_t i = 0; i < config->layers; i++) {

@@ -101,7 +101,7 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
 
 static void exl2__import_text_lay(exl2__import_text *t, exl2__arena *a)
 {
-    t->tokens = (exl2__gguf_text *)exl2__arena_take(a, (uint64_t)t->count * sizeof *t->tokens);
+    t->tokens = (exl2__gguf_text *)exl2__arena_alloc(a, (uint64_t)t->count * sizeof *t->tokens);
     exl2__strtab_make(&t->names, a, t->count);
     t->names.name = exl2__import_text_name;
     t->names.owner = t;
