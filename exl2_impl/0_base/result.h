@@ -179,4 +179,12 @@ static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char 
     return code;
 }
 
+/* Copies the most recent error; any thread may call it. */
+static inline void exl2__error_copy(exl2__ctx *c, exl2_error *out)
+{
+    exl2__lock(&c->error_lock);
+    *out = c->error;
+    exl2__unlock(&c->error_lock);
+}
+
 #endif

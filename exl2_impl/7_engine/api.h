@@ -265,10 +265,7 @@ EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out)
         memset(out, 0, sizeof *out);
     }
     if (e && out) {
-        exl2_engine *m = exl2__api_mutable(e);
-        exl2__lock(&m->ctx.error_lock);
-        *out = m->ctx.error;
-        exl2__unlock(&m->ctx.error_lock);
+        exl2__error_copy(&exl2__api_mutable(e)->ctx, out);
     }
 }
 

@@ -80,7 +80,7 @@ EXL2__COLD
 static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
 {
     exl2_error error;
-    exl2_last_error(e, &error);
+    exl2__error_copy(&e->ctx, &error);
     exl2__jobs_end(job, EXL2_STOP_ERROR, result, error.text);
     job->error.native = job->result == result ? error.native : 0;
 }
