@@ -25,6 +25,8 @@
 #include "0_base/hash.h"
 /* defines: sorting without libc */
 #include "0_base/sort.h"
+/* defines: a binary heap */
+#include "0_base/heap.h"
 /* defines: log lines, profiler zones */
 #include "0_base/log.h"
 

@@ -6,6 +6,7 @@
 #ifndef EXL2__GRAMMAR_LINK_H
 #define EXL2__GRAMMAR_LINK_H
 
+#include "../0_base/heap.h"
 #include "grammar_code.h"
 #include "grammar_vocab.h"
 
@@ -115,8 +116,7 @@ typedef struct exl2__grammar_link_solver {
     bool *done;          /* [count] */
     uint32_t *begin;     /* [count + 1] of users */
     uint32_t *users;     /* nodes that lead to a node; with bit 31 a leap by one token of several bytes */
-    uint64_t *heap;      /* value << 32 | node */
-    uint32_t heap_count;
+    exl2__heap heap;     /* value << 32 | node */
     uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens that a literal spells from a node on */
 } exl2__grammar_link_solver;
 
@@ -126,27 +126,7 @@ static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node,
         return;
     }
     s->values[node] = value;
-    uint32_t at = s->heap_count++;
-    uint64_t entry = (uint64_t)value << 32 | node;
-    for (; at > 0 && s->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) {
-        s->heap[at] = s->heap[(at - 1) / 2];
-    }
-    s->heap[at] = entry;
-}
-
-static uint32_t exl2__grammar_link_pop(exl2__grammar_link_solver *s)
-{
-    uint32_t node = (uint32_t)s->heap[0], at = 0;
-    uint64_t entry = s->heap[--s->heap_count];
-    for (uint32_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
-        child += child + 1 < s->heap_count && s->heap[child + 1] < s->heap[child];
-        if (entry <= s->heap[child]) {
-            break;
-        }
-        s->heap[at] = s->heap[child];
-    }
-    s->heap[at] = entry;
-    return node;
+    exl2__heap_push(&s->heap, (uint64_t)value << 32 | node);
 }
 
 static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
@@ -252,14 +232,14 @@ static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *val
 {
     s->values = values;
     s->depth = depth;
-    s->heap_count = 0;
+    s->heap.count = 0;
     memset(s->done, 0, s->count);
     for (uint32_t i = 0; i < s->count; i++) {
         s->values[i] = EXL2__GRAMMAR_LINK_NEVER;
     }
     exl2__grammar_link_push(s, 0, 0);
-    while (s->heap_count) {
-        uint32_t node = exl2__grammar_link_pop(s);
+    while (s->heap.count) {
+        uint32_t node = (uint32_t)exl2__heap_pop(&s->heap);
         if (s->done[node]) {
             continue;
         }
@@ -286,7 +266,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     s.done = (bool *)exl2__arena_alloc(&scratch, n);
     s.leaps = (uint8_t *)exl2__arena_alloc_zeroed(&scratch, n * EXL2__GRAMMAR_LINK_LEAPS);
     s.begin = (uint32_t *)exl2__arena_alloc_zeroed(&scratch, (n + 1) * 4);
-    s.heap = (uint64_t *)exl2__arena_alloc(&scratch, users * 8);
+    s.heap.keys = (uint64_t *)exl2__arena_alloc(&scratch, users * 8);
     for (uint32_t i = 0; i < s.count; i++) {
         if (exl2__grammar_link_literal(&s.nodes[i])) {
             exl2__grammar_link_find_leaps(&s, i);

@@ -5,7 +5,8 @@
 #ifndef EXL2__BPE_H
 #define EXL2__BPE_H
 
-#include "../../0_base/arena.h"
+#include "../0_base/arena.h"
+#include "../0_base/heap.h"
 
 #define EXL2__BPE_NONE UINT32_MAX /* no rank, no symbol, no id */
 
@@ -81,54 +82,22 @@ typedef struct exl2__bpe_symbol {
     uint32_t previous, next;
 } exl2__bpe_symbol;
 
-/* Work space: n symbols, and a heap of pairs. A pair enters when it comes about: n - 1 at first, two more for each of
-   at most n - 1 merges, of which each takes one out. */
+/* Work space: n symbols, and a heap of pairs. The keys are rank << 32 | position: the lowest rank comes first, and of
+   equal ranks the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges removes one pair
+   and adds two. */
 static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
 {
     return symbols * (sizeof(exl2__bpe_symbol) + 2 * sizeof(uint64_t));
 }
 
-/* Binary heap of rank << 32 | position, smallest on top: the lowest rank, leftmost on ties. */
-typedef struct exl2__bpe_heap {
-    uint64_t *keys;
-    uint32_t count;
-} exl2__bpe_heap;
-
-static inline void exl2__bpe_push(exl2__bpe_heap *h, uint64_t key)
-{
-    uint32_t at = h->count++;
-    while (at > 0 && h->keys[(at - 1) / 2] > key) {
-        h->keys[at] = h->keys[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    h->keys[at] = key;
-}
-
-static inline uint64_t exl2__bpe_pop(exl2__bpe_heap *h)
-{
-    uint64_t top = h->keys[0], key = h->keys[--h->count];
-    uint32_t at = 0;
-    for (uint32_t child; (child = 2 * at + 1) < h->count; at = child) {
-        if (child + 1 < h->count && h->keys[child + 1] < h->keys[child]) {
-            child++;
-        }
-        if (h->keys[child] >= key) {
-            break;
-        }
-        h->keys[at] = h->keys[child];
-    }
-    h->keys[at] = key;
-    return top;
-}
-
 /* Looks the pair (at, next) up, and queues it when it can merge. */
 EXL2__HOT
-static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__bpe_heap *h, uint32_t at)
+static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
 {
     uint32_t next = s[at].next;
     s[at].rank = next == EXL2__BPE_NONE ? EXL2__BPE_NONE : exl2__bpe_find(b, s[at].id, s[next].id);
     if (s[at].rank != EXL2__BPE_NONE) {
-        exl2__bpe_push(h, (uint64_t)s[at].rank << 32 | at);
+        exl2__heap_push(h, (uint64_t)s[at].rank << 32 | at);
     }
 }
 
@@ -137,14 +106,14 @@ static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__bpe_he
 static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
 {
     exl2__bpe_symbol *s = (exl2__bpe_symbol *)work;
-    exl2__bpe_heap heap = { (uint64_t *)(void *)(s + count), 0 };
+    exl2__heap heap = { (uint64_t *)(void *)(s + count), 0 };
     for (uint32_t i = 0; i < count; i++) {
         s[i].previous = i - 1; /* of the first: EXL2__BPE_NONE */
         s[i].next = i + 1 < count ? i + 1 : EXL2__BPE_NONE;
         exl2__bpe_rank(b, s, &heap, i);
     }
     while (heap.count) {
-        uint64_t key = exl2__bpe_pop(&heap);
+        uint64_t key = exl2__heap_pop(&heap);
         uint32_t at = (uint32_t)key, rank = (uint32_t)(key >> 32);
         if (s[at].rank != rank) {
             continue; /* one of the two has merged with another since */
