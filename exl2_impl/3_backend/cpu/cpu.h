@@ -1,4 +1,4 @@
-/* cpu.h: the CPU backend: its table of functions, and each phase as a row of stages.
+/* cpu.h: the CPU backend: its table of functions, and each phase as a series of stages.
    takes: calls through exl2__backend.
    gives: exl2__cpu_backend.
    owns:  the device struct. */
@@ -10,7 +10,7 @@
 #include "cpu_avx512.h"
 #include "cpu_logits.h"
 
-/* What stands behind the boundary's opaque types. */
+/* The types that the boundary declares opaque. */
 static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
 {
     return (const exl2__cpu_matrix *)(const void *)m;
@@ -21,29 +21,23 @@ static inline const float *exl2__cpu_vector_of(const exl2__vector *v)
     return (const float *)(const void *)v;
 }
 
-/* ---- works: items [begin, end) of a stage ---- */
+/* ---- stages ---- */
 
-static void exl2__cpu_copy_pages(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                 uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 {
-    (void)layer;
-    (void)range;
-    (void)task;
-    for (uint32_t i = begin; i < end; i++) {
+    const exl2__cpu_device *d = s->d;
+    for (uint32_t i = s->begin; i < s->end; i++) {
         const exl2__page_copy *copy = &d->step->copies[i];
         memcpy(d->pages + copy->to * d->page_bytes, d->pages + copy->from * d->page_bytes, (size_t)d->page_bytes);
     }
 }
 
 /* Items: rows. */
-static void exl2__cpu_embed(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                            uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_embed(const exl2__cpu_share *s)
 {
-    (void)layer;
-    (void)range;
-    (void)task;
+    exl2__cpu_device *d = s->d;
     const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
-    for (uint32_t r = begin; r < end; r++) {
+    for (uint32_t r = s->begin; r < s->end; r++) {
         uint32_t token = (uint32_t)d->step->rows[r].token;
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
             d->residual[(size_t)r * d->hidden_stride + i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token);
@@ -51,7 +45,7 @@ static void exl2__cpu_embed(exl2__cpu_device *d, const exl2__layer *layer, const
     }
 }
 
-/* Rows x [n, stride] of one tile -> the inputs of every part that has no earlier twin. */
+/* Gathers one tile of rows x [n, stride] into the inputs of all parts that do not use an earlier part's input. */
 static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
                              uint32_t n, const exl2__real *x, size_t stride)
 {
@@ -64,14 +58,15 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
     }
 }
 
-/* Items: tiles of rows; they are normalised and gathered. `logits`: the rows are those that want logits. */
-static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__vector *weight,
-                                 const exl2__logit_row *logits, uint32_t rows, uint32_t begin, uint32_t end,
-                                 uint32_t task)
+/* Items: tiles of rows. The rows of the residual are normalised and gathered; `logits`: only the rows that want logits
+   ([rows] of them), else NULL. */
+static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__vector *weight,
+                                 const exl2__logit_row *logits, uint32_t rows)
 {
+    exl2__cpu_device *d = s->d;
     uint32_t most = d->ops->tile_rows;
-    exl2__real *x = d->task[task].rows;
-    for (uint32_t t = begin; t < end; t++) {
+    exl2__real *x = d->task[s->task].rows;
+    for (uint32_t t = s->begin; t < s->end; t++) {
         uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         for (uint32_t r = 0; r < n; r++) {
             const exl2__real *from = d->residual + (size_t)(logits ? logits[row + r].row : row + r) * d->hidden_stride;
@@ -82,12 +77,13 @@ static void exl2__cpu_norm_tiles(exl2__cpu_device *d, const exl2__matrix *matrix
     }
 }
 
-/* Items: tiles of rows; they are gathered as they are. */
-static void exl2__cpu_gather_tiles(exl2__cpu_device *d, const exl2__matrix *matrix, const exl2__real *x, size_t stride,
-                                   uint32_t begin, uint32_t end)
+/* Items: tiles of rows, which are gathered without a norm. */
+static void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__real *x,
+                                   size_t stride)
 {
+    const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
-    for (uint32_t t = begin; t < end; t++) {
+    for (uint32_t t = s->begin; t < s->end; t++) {
         uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x + row * stride, stride);
     }
@@ -104,106 +100,84 @@ static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *mat
     }
 }
 
-static void exl2__cpu_qkv_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
-    (void)range;
-    exl2__cpu_norm_tiles(d, layer->qkv, layer->attn_norm, NULL, d->step->row_count, begin, end, task);
+    exl2__cpu_norm_tiles(s, s->layer->qkv, s->layer->attn_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
-static void exl2__cpu_qkv_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                 uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
+    const exl2__cpu_device *d = s->d;
     uint32_t q_strips = d->query_stride / EXL2__CPU_STRIP, k_strips = d->key_stride / EXL2__CPU_STRIP;
     uint32_t strips[3] = { q_strips, k_strips, k_strips }, first = 0;
     exl2__real *out[3] = { d->query, d->key, d->value };
     for (uint32_t i = 0; i < 3; i++) {
-        uint32_t b = exl2__max32(begin, first) - first, stride = i ? d->key_stride : d->query_stride;
-        uint32_t e = exl2__max32(exl2__min32(end, first + strips[i]), first) - first;
-        exl2__cpu_product(d, layer->qkv, i, d->step->row_count, b, e, out[i], stride, false);
+        uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
+        uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
+        exl2__cpu_product(d, s->layer->qkv, i, d->step->row_count, begin, end, out[i], stride, false);
         first += strips[i];
     }
 }
 
-static void exl2__cpu_out_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_out_input(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
-    exl2__cpu_gather_tiles(d, layer->out, d->query, d->query_stride, begin, end);
+    exl2__cpu_gather_tiles(s, s->layer->out, s->d->query, s->d->query_stride);
 }
 
-static void exl2__cpu_out_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                 uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_out_strips(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
-    exl2__cpu_product(d, layer->out, 0, d->step->row_count, begin, end, d->residual, d->hidden_stride, true);
+    const exl2__cpu_device *d = s->d;
+    exl2__cpu_product(d, s->layer->out, 0, d->step->row_count, s->begin, s->end, d->residual, d->hidden_stride, true);
 }
 
-static void exl2__cpu_gate_up_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                    uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
-    (void)range;
-    exl2__cpu_norm_tiles(d, layer->gate_up, layer->mlp_norm, NULL, d->step->row_count, begin, end, task);
+    exl2__cpu_norm_tiles(s, s->layer->gate_up, s->layer->mlp_norm, NULL, s->d->step->row_count);
 }
 
-/* Items: a strip of gate and the same strip of up. */
-static void exl2__cpu_gate_up_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                     uint32_t begin, uint32_t end, uint32_t task)
+/* Items: a strip of gate together with the same strip of up. */
+static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
+    const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
-    exl2__cpu_product(d, layer->gate_up, 0, rows, begin, end, d->gate, d->inter_stride, false);
-    exl2__cpu_product(d, layer->gate_up, 1, rows, begin, end, d->up, d->inter_stride, false);
+    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, false);
+    exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, false);
     for (uint32_t r = 0; r < rows; r++) {
-        size_t at = (size_t)r * d->inter_stride + begin * EXL2__CPU_STRIP;
-        d->ops->silu(d->gate + at, d->up + at, (end - begin) * EXL2__CPU_STRIP);
+        size_t at = (size_t)r * d->inter_stride + s->begin * EXL2__CPU_STRIP;
+        d->ops->silu(d->gate + at, d->up + at, (s->end - s->begin) * EXL2__CPU_STRIP);
     }
 }
 
-static void exl2__cpu_down_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                 uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_down_input(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
-    exl2__cpu_gather_tiles(d, layer->down, d->gate, d->inter_stride, begin, end);
+    exl2__cpu_gather_tiles(s, s->layer->down, s->d->gate, s->d->inter_stride);
 }
 
-static void exl2__cpu_down_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                  uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_down_strips(const exl2__cpu_share *s)
 {
-    (void)range;
-    (void)task;
-    exl2__cpu_product(d, layer->down, 0, d->step->row_count, begin, end, d->residual, d->hidden_stride, true);
+    const exl2__cpu_device *d = s->d;
+    exl2__cpu_product(d, s->layer->down, 0, d->step->row_count, s->begin, s->end, d->residual, d->hidden_stride, true);
 }
 
-static void exl2__cpu_head_input(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                 uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_head_input(const exl2__cpu_share *s)
 {
-    (void)layer;
-    exl2__cpu_norm_tiles(d, d->head, d->final_norm, d->step->logits + range->logit0, range->logit_count, begin, end,
-                         task);
+    const exl2__cpu_device *d = s->d;
+    exl2__cpu_norm_tiles(s, d->head, d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
 }
 
-static void exl2__cpu_head_strips(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                  uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_head_strips(const exl2__cpu_share *s)
 {
-    (void)layer;
-    (void)task;
-    exl2__cpu_product(d, d->head, 0, range->logit_count, begin, end, d->logits, d->vocab_stride, false);
+    const exl2__cpu_device *d = s->d;
+    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, false);
 }
 
-/* ---- phases as stages: one after the other, each item of a stage for itself (but copies) ---- */
+/* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */
 
 typedef struct exl2__cpu_stage {
     exl2__cpu_work work;
     uint32_t items;
-    uint64_t cost; /* of an item, in multiply-adds */
+    uint64_t cost; /* multiply-adds of one item, roughly */
 } exl2__cpu_stage;
 
 #define EXL2__CPU_STAGES EXL2__PHASE_KINDS
@@ -266,21 +240,21 @@ static uint32_t exl2__cpu_rows_of(const exl2__cpu_device *d, exl2__phase phase, 
     return has_logits ? range->logit_count : d->step->row_count;
 }
 
-/* Items [range->begin, range->end) of a phase, in as many stages as they reach into. */
+/* Computes items [range->begin, range->end) of a phase, which may lie in several stages. */
 static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer,
                                  const exl2__range *range)
 {
     exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t first = 0;
-    bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier one reads: no tasks */
+    bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier copy reads */
     exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         const exl2__cpu_stage *stage = &stages[i];
         uint32_t begin = exl2__max32(range->begin, first), end = exl2__min32(range->end, first + stage->items);
         if (begin < end) {
-            exl2__cpu_split split = { d, layer, range, stage->work, begin - first, end - first, 0 };
-            exl2__cpu_device_split(&split, in_order ? 0 : (end - begin) * stage->cost);
+            exl2__cpu_share all = { d, layer, range, begin - first, end - first, 0 };
+            exl2__cpu_device_split(stage->work, &all, in_order ? 0 : (end - begin) * stage->cost);
         }
         first += stage->items;
     }
@@ -289,7 +263,7 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
 
 /* ---- the table ---- */
 
-/* The fastest set that this processor runs. */
+/* The fastest set of operations that this CPU supports. */
 static const exl2__cpu_ops *exl2__cpu_choose(void)
 {
 #ifdef EXL2__CPU_FAST
@@ -363,7 +337,7 @@ static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, 
     *out = (exl2__vector *)memory;
     if (!memory) {
         return exl2__fail(exl2__cpu_of(d)->c, EXL2_ERR_INTERNAL,
-                          "cpu: the weight arena is smaller than vector_bytes asked for");
+                          "cpu: the arena for weights is smaller than the sum of vector_bytes");
     }
     memcpy(memory, values, count * sizeof(float));
     return EXL2_OK;

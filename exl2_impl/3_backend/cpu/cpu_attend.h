@@ -43,14 +43,12 @@ static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t
 }
 
 /* Items: tiles of rows, as products cut them. */
-static void exl2__cpu_attend_store_tiles(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                                         uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
 {
-    (void)range;
-    uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
-    uint32_t last = exl2__cpu_tile_start(rows, most, end);
-    for (uint32_t row = exl2__cpu_tile_start(rows, most, begin); row < last; row++) {
-        exl2__cpu_attend_store(d, layer->index, row, task);
+    uint32_t rows = s->d->step->row_count, most = s->d->ops->tile_rows;
+    uint32_t last = exl2__cpu_tile_start(rows, most, s->end);
+    for (uint32_t row = exl2__cpu_tile_start(rows, most, s->begin); row < last; row++) {
+        exl2__cpu_attend_store(s->d, s->layer->index, row, s->task);
     }
 }
 
@@ -97,17 +95,16 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
 }
 
 /* Items: (tile of attend_rows, head of K and V). The result takes the place of the query. */
-static void exl2__cpu_attend(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                             uint32_t begin, uint32_t end, uint32_t task)
+static void exl2__cpu_attend(const exl2__cpu_share *s)
 {
-    (void)range;
+    exl2__cpu_device *d = s->d;
     uint32_t group = d->shape.heads / d->shape.kv_heads, most = d->ops->tile_queries;
-    for (uint32_t item = begin; item < end; item++) {
+    for (uint32_t item = s->begin; item < s->end; item++) {
         const exl2__cpu_rows *rows = &d->attend_rows[item / d->shape.kv_heads];
         uint32_t queries = rows->count * group;
         for (uint32_t first = 0, n, t = 0; first < queries; first += n) {
             n = exl2__cpu_tile_start(queries, most, ++t) - first;
-            exl2__cpu_attend_queries(d, layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[task]);
+            exl2__cpu_attend_queries(d, s->layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[s->task]);
         }
     }
 }

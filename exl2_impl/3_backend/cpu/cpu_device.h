@@ -207,37 +207,44 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
 
 /* ---- threads ---- */
 
-/* Does items [begin, end); `task` names the scratch to use. */
-typedef void (*exl2__cpu_work)(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                               uint32_t begin, uint32_t end, uint32_t task);
+/* Items [begin, end) of a stage, computed by one task. */
+typedef struct exl2__cpu_share {
+    exl2__cpu_device *d;
+    const exl2__layer *layer; /* NULL in phases outside of the layers */
+    const exl2__range *range; /* of the phase */
+    uint32_t begin, end;
+    uint32_t task;            /* index into d->task, the scratch to use */
+} exl2__cpu_share;
+
+typedef void (*exl2__cpu_work)(const exl2__cpu_share *s);
 
 typedef struct exl2__cpu_split {
-    exl2__cpu_device *d;
-    const exl2__layer *layer;
-    const exl2__range *range;
     exl2__cpu_work work;
-    uint32_t begin, end, tasks;
+    exl2__cpu_share all; /* all items */
+    uint32_t tasks;
 } exl2__cpu_split;
 
 static void exl2__cpu_device_task(void *argument, uint32_t index)
 {
-    const exl2__cpu_split *s = (const exl2__cpu_split *)argument;
-    uint32_t begin = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index);
-    uint32_t end = s->begin + exl2__cpu_share_start(s->end - s->begin, s->tasks, index + 1);
-    s->work(s->d, s->layer, s->range, begin, end, index);
+    const exl2__cpu_split *split = (const exl2__cpu_split *)argument;
+    exl2__cpu_share s = split->all;
+    uint32_t items = s.end - s.begin;
+    s.end = s.begin + exl2__cpu_share_start(items, split->tasks, index + 1);
+    s.begin += exl2__cpu_share_start(items, split->tasks, index);
+    s.task = index;
+    split->work(&s);
 }
 
-/* Does all items, on the host's threads if it lends some and the work (multiply-adds) is worth it. */
-static void exl2__cpu_device_split(const exl2__cpu_split *split, uint64_t cost)
+/* Computes all items: on the application's threads, if it provides them and `cost` (multiply-adds) is large enough. */
+static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *all, uint64_t cost)
 {
-    exl2__cpu_split s = *split;
-    const exl2_parallel *parallel = &s.d->c->parallel;
-    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, s.end - s.begin);
-    s.tasks = (uint32_t)exl2__min64(worth, s.d->tasks);
-    if (s.tasks <= 1) {
-        s.work(s.d, s.layer, s.range, s.begin, s.end, 0);
+    const exl2_parallel *parallel = &all->d->c->parallel;
+    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, all->end - all->begin);
+    exl2__cpu_split split = { work, *all, (uint32_t)exl2__min64(worth, all->d->tasks) };
+    if (split.tasks <= 1) {
+        work(all);
     } else {
-        parallel->run(parallel->user, s.tasks, exl2__cpu_device_task, &s);
+        parallel->run(parallel->user, split.tasks, exl2__cpu_device_task, &split);
     }
 }
 

@@ -1,13 +1,13 @@
-/* cpu_logits.h: rows of logits on the processor: phase `sample`, and rows that the engine draws.
-   takes: logits of the group that head has done.
-   gives: exl2__cpu_sample; exl2__cpu_row_logits, exl2__cpu_row_sample of the backend.
+/* cpu_draw.h: rows of logits on the CPU: the phase `sample`, and rows whose logits the engine fetches.
+   takes: the logits of one group, which the phase `head` has computed.
+   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample.
    owns:  nothing. */
-#ifndef EXL2__CPU_LOGITS_H
-#define EXL2__CPU_LOGITS_H
+#ifndef EXL2__CPU_DRAW_H
+#define EXL2__CPU_DRAW_H
 
 #include "cpu_device.h"
 
-/* The logits of a row as the sampler wants them. */
+/* The logits of a row as float, which the sampler may overwrite. */
 static float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, uint32_t task)
 {
 #ifdef EXL2__REAL
@@ -22,20 +22,19 @@ static float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, u
 #endif
 }
 
-/* Items: logit rows. A row that fails reads as: no token is allowed. */
-static void exl2__cpu_sample(exl2__cpu_device *d, const exl2__layer *layer, const exl2__range *range,
-                             uint32_t begin, uint32_t end, uint32_t task)
+/* Items: logit rows. A row that fails gets the token -1, as if no token were allowed. */
+static void exl2__cpu_sample(const exl2__cpu_share *s)
 {
-    (void)layer;
-    for (uint32_t r = begin; r < end; r++) {
+    exl2__cpu_device *d = s->d;
+    for (uint32_t r = s->begin; r < s->end; r++) {
+        const exl2__logit_row *row = &d->step->logits[s->range->logit0 + r];
         exl2__logit_result *result = &d->results[r];
         *result = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
-        if (d->step->logits[range->logit0 + r].use == EXL2__LOGIT_FETCH) {
+        if (row->use == EXL2__LOGIT_FETCH) {
             continue;
         }
-        exl2_result failed = exl2__sample_row(exl2__cpu_sample_logits(d, r, task), d->shape.vocab,
-                                              &d->step->logits[range->logit0 + r], d->task[task].sample, result);
-        if (failed < 0) {
+        float *logits = exl2__cpu_sample_logits(d, r, s->task);
+        if (exl2__sample_row(logits, d->shape.vocab, row, d->task[s->task].sample, result) < 0) {
             result->token = -1;
         }
     }
