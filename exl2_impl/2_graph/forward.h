@@ -1,7 +1,7 @@
-/* forward.h: walks a forward pass unit by unit, so that it can stop at any border and go on in a later frame.
+/* forward.h: runs a forward pass unit by unit, so that it can stop after any unit and continue in a later frame.
    takes: a step (rows of several sequences), a deadline.
    gives: exl2__forward, exl2__forward_begin, exl2__forward_run, exl2__forward_rows_for.
-   owns:  nothing; the step's arrays belong to the batch, results to the model's scratch. */
+   owns:  nothing; the step's arrays belong to the batch, the results to the model's scratch. */
 #ifndef EXL2__FORWARD_H
 #define EXL2__FORWARD_H
 
@@ -10,18 +10,22 @@
 #include "phases.h"
 
 typedef enum exl2__forward_status {
-    EXL2__FORWARD_MORE,    /* the deadline came first */
-    EXL2__FORWARD_MASKS,   /* the masks of the step's rows have to be made now; exl2__forward_masked, and run again */
-    EXL2__FORWARD_RESULTS, /* results of logit rows [logit0, logit0 + result_count) are there; run again */
+    EXL2__FORWARD_CONTINUES, /* inside of exl2__forward_run only: the next unit may run */
+    EXL2__FORWARD_MORE,    /* the next unit does not fit before the deadline, or results are not ready yet */
+    EXL2__FORWARD_MASKS,   /* make the masks of the step's rows, call exl2__forward_masked, run again */
+    EXL2__FORWARD_RESULTS, /* the results of logit rows [logit0, logit0 + result_count) are ready; run again */
     EXL2__FORWARD_DONE
 } exl2__forward_status;
 
-/* MADE: by the caller, who says so; THERE: the backend has them, or there are none. */
+/* LATER: not needed yet. WANTED: the engine has to make them. MADE: made by the engine, not given to the backend yet.
+   READY: the backend has them, or the step has none. */
 typedef enum exl2__masks {
     EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_READY
 } exl2__masks;
 
-#define EXL2__FORWARD_CLASSES 3 /* 1 row, 2..8, more: fewer rows use the weights that are read less */
+/* Times are learned for passes of 1 row, of 2 to 8 and of more: the fewer rows share the reading of the weights, the
+   more a multiply-add costs. */
+#define EXL2__FORWARD_CLASSES 3
 
 typedef struct exl2__forward {
     exl2__ctx *c;
@@ -31,17 +35,17 @@ typedef struct exl2__forward {
     exl2__step step;
     bool active;
     exl2__masks masks;
-    uint32_t layer, phase, item;          /* the next unit, of a backend that works phase by phase; */
-    uint32_t unit;                        /* of one that queues: the next one to queue; */
-    bool queued;                          /* all that the next results need is queued; */
-    uint32_t ahead;                       /* passes after this one that are queued, too */
-    uint32_t logit0, result_count;        /* the group of logit rows that head and sample work on */
+    uint32_t layer, phase, item;          /* synchronous backend: the next unit */
+    uint32_t unit;                        /* asynchronous backend: the next unit to enqueue */
+    bool queued;                          /* asynchronous: all units before the next results are enqueued */
+    uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    uint32_t logit0, result_count;        /* group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
-    /* Learnt, by kind of items and by rows; 0 = not yet: */
+    /* Learned nanoseconds per multiply-add, by phase, kind of items and class of rows; 0 = not known yet */
     float ns_per_cost[EXL2__PHASE_COUNT][EXL2__PHASE_KINDS][EXL2__FORWARD_CLASSES];
 } exl2__forward;
 
-#define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* a guess for phases that never ran: 10 G multiply-adds a second */
+#define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* guess for phases that never ran: 10 G multiply-adds a second */
 
 static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 #define X(name) "exl2 " #name,
@@ -73,16 +77,17 @@ static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step
     return EXL2_OK;
 }
 
-/* After MASKS: they are made. On failure the pass is over. */
+/* After FORWARD_MASKS, once the masks are made: gives them to the backend. On failure the pass has ended. */
 static inline exl2_result exl2__forward_masked(exl2__forward *f)
 {
     f->masks = EXL2__MASKS_READY;
-    exl2_result r = f->backend->masks ? f->backend->masks(f->device) : EXL2_OK;
+    bool uploads = exl2__backend_is_async(f->backend);
+    exl2_result r = uploads ? f->backend->queue->masks_ready(f->device) : EXL2_OK;
     f->active = r >= 0;
     return r;
 }
 
-/* Copies of pages that nobody has begun with. */
+/* The step has page copies, and the backend has not begun with them. */
 static inline bool exl2__forward_copies_pending(const exl2__forward *f)
 {
     return f->step.copy_count > 0 && f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
@@ -94,13 +99,15 @@ static inline uint32_t exl2__forward_group(const exl2__forward *f)
     return exl2__min32(f->step.logit_count - f->logit0, f->plan->logit_rows_max);
 }
 
+/* ---- learned speed ---- */
+
 static inline uint32_t exl2__forward_class(uint32_t rows)
 {
     return rows <= 1 ? 0 : rows <= 8 ? 1 : 2;
 }
 
-/* What a multiply-add of such items takes. What is not known yet is taken from fewer rows, which are slower, or
-   guessed. */
+/* Nanoseconds of a multiply-add. A figure that is not known yet is taken from passes of fewer rows, which are slower;
+   where no figure is known it is a guess. */
 static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase, uint32_t kind, uint32_t rows)
 {
     for (uint32_t size = exl2__forward_class(rows) + 1; size-- > 0;) {
@@ -111,27 +118,81 @@ static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase,
     return (double)EXL2__FORWARD_FIRST_NS_PER_COST;
 }
 
-/* Such items of the current phase that fit into `ns`. */
-static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__item_run *alike, uint32_t rows, uint64_t ns)
+/* Number of the run's items, in the current phase, that are expected to fit into `ns`. */
+static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__item_run *run, uint32_t rows, uint64_t ns)
 {
-    double item_ns = (double)alike->cost * exl2__forward_speed(f, f->phase, alike->kind, rows);
+    double item_ns = (double)run->cost * exl2__forward_speed(f, f->phase, run->kind, rows);
     double fit = item_ns > 0 ? (double)ns / item_ns : 1;
     return fit > 1e9 ? 1000000000u : (uint32_t)fit;
 }
 
-/* The new figure counts a quarter, so that one preempted unit does not halve the speed that we believe in. */
-static inline void exl2__forward_learn(exl2__forward *f, const exl2__item_run *alike, uint32_t rows, uint32_t items,
+/* A new measurement has a weight of one quarter, so that one preempted unit does not halve the learned speed. */
+static inline void exl2__forward_learn(exl2__forward *f, const exl2__item_run *run, uint32_t rows, uint32_t items,
                                        uint64_t ns)
 {
-    double cost = (double)alike->cost * (double)items;
+    double cost = (double)run->cost * (double)items;
     if (cost > 0) {
-        float *known = &f->ns_per_cost[f->phase][alike->kind][exl2__forward_class(rows)];
+        float *known = &f->ns_per_cost[f->phase][run->kind][exl2__forward_class(rows)];
         float now = (float)((double)ns / cost);
         *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
     }
 }
 
-/* After a finished phase: the next one. The layers' phases repeat; head and sample repeat per group of rows. */
+/* ---- one unit ---- */
+
+typedef struct exl2__forward_clock {
+    uint64_t deadline_ns, now_ns; /* of exl2__platform_ns; deadline 0: there is none, and now_ns is not used */
+    bool at_least_one;            /* the next unit runs even if it does not fit */
+} exl2__forward_clock;
+
+/* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
+static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_clock *clock, uint32_t items,
+                                              exl2__range *range, exl2__forward_status *status)
+{
+    bool timed = clock->deadline_ns > 0, in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
+    uint64_t left = !timed ? UINT64_MAX
+                  : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
+    uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
+    exl2__item_run run = f->backend->item_run(f->device, (exl2__phase)f->phase, rows, range->begin);
+    uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
+    *status = EXL2__FORWARD_CONTINUES;
+    if (fit == 0 && !clock->at_least_one) {
+        *status = EXL2__FORWARD_MORE;
+        return EXL2_OK;
+    }
+    range->end = range->begin + exl2__min32(last - range->begin, exl2__max32(fit, 1));
+    exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
+    exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, range);
+    exl2__zone_end(f->c);
+    EXL2__TRY(r);
+    clock->at_least_one = false;
+    f->item = range->end;
+    if (timed) {
+        uint64_t begin_ns = clock->now_ns;
+        clock->now_ns = exl2__platform_ns();
+        exl2__forward_learn(f, &run, rows, range->end - range->begin, clock->now_ns - begin_ns);
+    }
+    return EXL2_OK;
+}
+
+/* After phase `sample` of a group: RESULTS, or MORE if they are not ready. Without a deadline it waits for them. */
+static inline exl2_result exl2__forward_collect(exl2__forward *f, const exl2__forward_clock *clock,
+                                                exl2__forward_status *status)
+{
+    uint32_t count = exl2__forward_group(f);
+    exl2_result r = f->backend->collect(f->device, f->logit0, count, clock->deadline_ns == 0, f->results);
+    *status = r == EXL2_PENDING ? EXL2__FORWARD_MORE : EXL2__FORWARD_RESULTS;
+    if (r == EXL2_PENDING) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(r);
+    f->result_count = count;
+    f->phase = EXL2__PHASE_head; /* of the next group */
+    f->item = 0;
+    return EXL2_OK;
+}
+
+/* Goes from a finished phase to the next one. The phases of a layer are repeated for each layer. */
 static inline void exl2__forward_next(exl2__forward *f)
 {
     f->item = 0;
@@ -143,91 +204,63 @@ static inline void exl2__forward_next(exl2__forward *f)
     }
 }
 
-/* Runs units that are expected to end before `deadline_ns` (of exl2__platform_ns; 0 = none); with at_least_one the
-   first runs in any case. After RESULTS and DONE the caller reads f->results. On failure the pass is over. */
+/* Runs one unit: items of one phase that fit. *status is CONTINUES if another unit may follow. */
+static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clock *clock, exl2__forward_status *status)
+{
+    bool has_logits = f->phase == EXL2__PHASE_head || f->phase == EXL2__PHASE_sample;
+    exl2__range range = { f->item, 0, f->logit0, has_logits ? exl2__forward_group(f) : 0 };
+    *status = EXL2__FORWARD_CONTINUES;
+    if (f->phase == EXL2__PHASE_COUNT || (has_logits && range.logit_count == 0)) {
+        *status = EXL2__FORWARD_DONE;
+        return EXL2_OK;
+    }
+    if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_READY) {
+        f->masks = EXL2__MASKS_WANTED;
+        *status = EXL2__FORWARD_MASKS;
+        return EXL2_OK;
+    }
+    uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);
+    if (f->item < items) {
+        EXL2__TRY(exl2__forward_items(f, clock, items, &range, status));
+    }
+    if (f->item < items) {
+        return EXL2_OK;
+    }
+    if (f->phase == EXL2__PHASE_sample) {
+        return exl2__forward_collect(f, clock, status);
+    }
+    exl2__forward_next(f);
+    return EXL2_OK;
+}
+
+/* Runs units that are expected to end before `deadline_ns` (of exl2__platform_ns; 0 = no deadline). With at_least_one
+   the first unit runs in any case. After RESULTS the caller reads f->results. On failure the pass has ended. */
 static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_ns, bool at_least_one,
                                             exl2__forward_status *status)
 {
-    uint64_t now = deadline_ns ? exl2__platform_ns() : 0;
-    if (f->result_count) { /* the caller has read them */
-        f->logit0 += f->result_count;
-        f->result_count = 0;
-    }
-    for (;;) {
-        bool has_logits = f->phase == EXL2__PHASE_head || f->phase == EXL2__PHASE_sample;
-        exl2__range range = { f->item, 0, f->logit0, has_logits ? exl2__forward_group(f) : 0 };
-        if (f->phase == EXL2__PHASE_COUNT || (has_logits && range.logit_count == 0)) {
-            f->active = false;
-            *status = EXL2__FORWARD_DONE;
-            return EXL2_OK;
-        }
-        if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_READY) {
-            f->masks = EXL2__MASKS_WANTED;
-            *status = EXL2__FORWARD_MASKS;
-            return EXL2_OK;
-        }
-        uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);
-        uint32_t rows = has_logits ? range.logit_count : f->step.row_count;
-        if (range.begin < items) {
-            uint64_t left = !deadline_ns ? UINT64_MAX : now < deadline_ns ? deadline_ns - now : 0;
-            exl2__item_run alike = f->backend->item_run(f->device, (exl2__phase)f->phase, rows, range.begin);
-            uint32_t fit = exl2__forward_fit(f, &alike, rows, left), last = deadline_ns ? alike.end : items;
-            if (fit == 0 && !at_least_one) {
-                *status = EXL2__FORWARD_MORE;
-                return EXL2_OK;
-            }
-            range.end = range.begin + exl2__min32(last - range.begin, exl2__max32(fit, 1));
-            bool in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
-            exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
-            exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, &range);
-            exl2__zone_end(f->c);
-            if (r < 0) {
-                f->active = false;
-                return r;
-            }
-            at_least_one = false;
-            f->item = range.end;
-            if (deadline_ns) {
-                uint64_t then = now;
-                now = exl2__platform_ns();
-                exl2__forward_learn(f, &alike, rows, range.end - range.begin, now - then);
-            }
-        }
-        if (f->item < items) {
-            continue;
-        }
-        if (f->phase == EXL2__PHASE_sample) {
-            bool wait = deadline_ns == 0;
-            exl2_result r = f->backend->collect(f->device, f->logit0, range.logit_count, wait, f->results);
-            if (r == EXL2_PENDING) {
-                *status = EXL2__FORWARD_MORE;
-                return EXL2_OK;
-            }
-            if (r < 0) {
-                f->active = false;
-                return r;
-            }
-            f->result_count = range.logit_count;
-            f->phase = EXL2__PHASE_head;
-            f->item = 0;
-            *status = EXL2__FORWARD_RESULTS;
-            return EXL2_OK;
-        }
-        exl2__forward_next(f);
-    }
+    exl2__forward_clock clock = { deadline_ns, deadline_ns ? exl2__platform_ns() : 0, at_least_one };
+    exl2_result r;
+    f->logit0 += f->result_count; /* the caller has read the results of the last group */
+    f->result_count = 0;
+    do {
+        r = exl2__forward_unit(f, &clock, status);
+    } while (r >= 0 && *status == EXL2__FORWARD_CONTINUES);
+    f->active = r >= 0 && *status != EXL2__FORWARD_DONE;
+    return r;
 }
 
-/* The most rows a pass may have so that its dearest unit takes about `ns` or less; at least 1. */
+/* The most rows that a pass may have so that its most expensive unit is expected to run at most `ns`; at least 1. */
 static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t ns)
 {
     double rows = (double)f->plan->rows_max;
-    if (f->backend->rows_for) {
-        return f->backend->rows_for(f->device, ns);
+    if (exl2__backend_is_async(f->backend)) {
+        return f->backend->queue->rows_for(f->device, ns);
     }
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
         uint32_t most = f->plan->rows_max, item = 0;
-        for (exl2__item_run a; (a = f->backend->item_run(f->device, (exl2__phase)phase, most, item)).end; item = a.end) {
-            double row_ns = (double)a.cost / (double)most * exl2__forward_speed(f, phase, a.kind, most);
+        for (exl2__item_run run; (run = f->backend->item_run(f->device, (exl2__phase)phase, most, item)).end;
+             item = run.end) {
+            double row_ns = (double)run.cost / (double)most * exl2__forward_speed(f, phase, run.kind, most);
             rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;
         }
     }

@@ -210,7 +210,8 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
             EXL2__TRY(exl2__weights_check_block(c, w, index));
         }
     }
-    w->staging_bytes = exl2__max64(backend->stage ? 0 : w->slice_bytes, (uint64_t)w->config.hidden * sizeof(float));
+    w->staging_bytes = exl2__max64(exl2__backend_has_memory(backend) ? 0 : w->slice_bytes,
+                                     (uint64_t)w->config.hidden * sizeof(float));
     return EXL2_OK;
 }
 
@@ -286,8 +287,8 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
-    if (backend->stage) {
-        EXL2__TRY(backend->stage(device, rows * row_bytes, &memory));
+    if (exl2__backend_has_memory(backend)) {
+        EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
     EXL2__TRY(exl2__tensors_read(c, &w->tensors, data, w->row * row_bytes, memory, rows * row_bytes));
     exl2__rows_slice slice = { w->row, rows, memory };

@@ -214,8 +214,8 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     device_bytes = c->host_bytes - device_bytes;
     EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
     uint32_t chunk = m->desc.prefill_chunk;
-    if (chunk == 0 && m->backend->prefill_chunk) {
-        chunk = m->backend->prefill_chunk(m->load.weight_bytes);
+    if (chunk == 0 && exl2__backend_has_memory(m->backend)) {
+        chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->info.context_max =
@@ -229,20 +229,17 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
     many += exl2__loading_peak(m);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none)); /* leaves a plan without pages */
-    none += exl2__loading_peak(m);
-    bool on_device = m->backend->reserve != NULL;
-    uint64_t per_page = (on_device ? 0 : page_bytes) + (many > none ? (many - none) / 65536 + 1 : 1);
-    uint64_t fixed = none + (on_device ? 0 : m->load.weight_bytes);
-    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
-    if (on_device) {
+    uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
+    uint64_t loading = exl2__weights_loading_bytes(&m->load);
+    uint64_t fixed = m->load.weight_bytes + none + loading, room = exl2__alloc_room(c), buffers = 0;
+    if (exl2__backend_has_memory(m->backend)) {
         per_page = page_bytes + sizeof(exl2__page_copy);
-        fixed = m->load.weight_bytes + m->backend->buffer_bytes(m->device, &m->plan);
-        uint64_t room = m->backend->room(m->device);
-        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room));
+        fixed = m->load.weight_bytes + m->backend->memory->buffer_bytes(m->device, &m->plan);
+        room = m->backend->memory->bytes_free(m->device);
     }
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
-    if (m->backend->reserve) {
-        buffers = m->backend->buffer_bytes(m->device, &m->plan);
+    if (exl2__backend_has_memory(m->backend)) {
+        buffers = m->backend->memory->buffer_bytes(m->device, &m->plan);
         m->info.device_bytes = m->load.weight_bytes + page_bytes * pages + buffers;
     }
     exl2__loading_info(m);
@@ -296,9 +293,8 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     const exl2_model_info *info = &m->info;
-    bool on_device = m->backend->reserve != NULL;
-    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* of tensors: open */
-    uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
+    bool on_device = exl2__backend_has_memory(m->backend);
+    uint64_t more = m->scratch_bytes + exl2__weights_more_bytes(&m->load);
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
@@ -310,7 +306,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
                           (unsigned long long)exl2__alloc_room(c));
     }
     if (on_device) {
-        exl2_result r = m->backend->reserve(m->device, info->weight_bytes);
+        exl2_result r = m->backend->memory->reserve(m->device, info->weight_bytes);
         if (r != EXL2_OK) {
             return r;
         }
@@ -376,7 +372,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
         }
         if (m->ended != EXL2_PENDING) {
             if (m->ended < 0) {
-                exl2_last_error(e, &m->error);
+                exl2__error_copy(&e->ctx, &m->error);
             }
             if (exl2__loading_tell(e, m, m->ended < 0 ? m->reached : 1.0f, m->ended)) {
                 if (m->id == id) {

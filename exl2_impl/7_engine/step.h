@@ -301,10 +301,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     if (m->forward.masks == EXL2__MASKS_MADE) {
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
-    if (!m->backend->queue) {
+    if (!exl2__backend_is_async(m->backend)) {
         return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
     }
-    uint32_t most = budget->wait ? m->backend->ahead(m->device) : 1;
+    uint32_t most = budget->wait ? m->backend->queue->ahead(m->device) : 1;
     pace->ahead = pace->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
     return exl2__forward_queue(&m->forward, pace, status);
 }
@@ -313,10 +313,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
 static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
 {
     exl2__queue_budget pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
-    if (pace.timed && m->backend->queue) {
-        uint64_t queued_ns = m->backend->queued_ns(m->device);
+    if (pace.timed && exl2__backend_is_async(m->backend)) {
+        uint64_t queued_ns = m->backend->queue->queued_ns(m->device);
         pace.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
-        pace.whole = queued_ns == 0;
+        pace.at_least_one = queued_ns == 0;
     }
     return pace;
 }
@@ -325,7 +325,8 @@ static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl
 static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget, exl2__queue_budget *pace,
                                      exl2__progress *progress)
 {
-    bool device = m->backend->queue != NULL, timed = device ? pace->timed : budget->deadline_ns > 0, ran = false;
+    bool device = exl2__backend_is_async(m->backend), ran = false;
+    bool timed = device ? pace->timed : budget->deadline_ns > 0;
     uint64_t begin_ns = exl2__platform_ns(), end_ns = budget->deadline_ns;
     uint64_t unit_ns = device ? budget->gpu_ns : end_ns > begin_ns ? end_ns - begin_ns : timed;
     for (;;) {
@@ -377,7 +378,7 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
 {
     exl2__queue_budget pace = exl2__step_pace(m, budget);
     exl2__step_passes(e, m, budget, &pace, progress);
-    budget->gpu_ns = m->id && m->backend->queue ? pace.ns : budget->gpu_ns;
+    budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? pace.ns : budget->gpu_ns;
 }
 
 /* A model that loads, or that runs passes; one of text_only, and one that failed, has no share of a step. */

@@ -84,8 +84,9 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     }
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* kernels, a few at a time */
-        r = b->reserve ? b->reserve(s->d, s->load.weight_bytes)
-                       : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
+        r = exl2__backend_has_memory(b)
+                ? b->memory->reserve(s->d, s->load.weight_bytes)
+                : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
     }
     side_need(s, r);
     side_need(s, exl2__weights_begin(&s->c, &s->load));
@@ -205,9 +206,9 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
                         .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {
-        exl2__queue_budget pace = { .timed = s->by_unit, .whole = true, .wait = true };
-        side_need(s, s->b->queue ? exl2__forward_queue(&s->forward, &pace, &status)
-                                 : exl2__forward_run(&s->forward, 0, true, &status));
+        exl2__queue_budget pace = { .timed = s->by_unit, .at_least_one = true, .wait = true };
+        side_need(s, exl2__backend_is_async(s->b) ? exl2__forward_queue(&s->forward, &pace, &status)
+                                                  : exl2__forward_run(&s->forward, 0, true, &status));
         if (status == EXL2__FORWARD_RESULTS) {
             side_take(s, s->forward.logit0, s->forward.result_count);
         }

@@ -181,17 +181,17 @@ static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, 
     return synth_codes(out, groups, count, true, seed_order);
 }
 
-/* Feeds all rows, `step` at a time, from memory of the backend where it lends some. */
+/* Feeds all rows, `step` at a time, from the backend's staging buffer if it has one. */
 static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__matrix *m, uint32_t part,
                               const synth_matrix *from, uint32_t step)
 {
     for (uint32_t row = 0; row < from->rows; row += step) {
         uint32_t rows = from->rows - row < step ? from->rows - row : step;
         exl2__rows_slice slice = { row, rows, (const uint8_t *)from->data + row * from->row_bytes };
-        if (b->stage) {
-            void *lent = NULL;
-            CHECK_INT(b->stage(d, rows * from->row_bytes, &lent), EXL2_OK);
-            slice.data = memcpy(lent, slice.data, rows * from->row_bytes);
+        if (exl2__backend_has_memory(b)) {
+            void *staging = NULL;
+            CHECK_INT(b->memory->staging(d, rows * from->row_bytes, &staging), EXL2_OK);
+            slice.data = memcpy(staging, slice.data, rows * from->row_bytes);
         }
         CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
     }
@@ -268,7 +268,7 @@ static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uin
     }
     uint64_t bytes = m->b->matrix_bytes(m->d, descs, count);
     synth_need(m, m->b->matrix_make(m->d, &m->weights, descs, count, &out));
-    CHECK(m->b->reserve || m->weights.used - before == bytes);
+    CHECK(exl2__backend_has_memory(m->b) || m->weights.used - before == bytes);
     for (uint32_t i = 0; i < count; i++) {
         synth_feed(m->b, m->d, out, i, &parts[i], 7);
         synth_matrix_free(&parts[i]);
@@ -313,7 +313,7 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
 static inline void synth_prepare(synth_model *m)
 {
     exl2__arena dry_pages = { 0 }, dry_scratch = { 0 };
-    uint64_t more = m->b->reserve ? EXL2__ARENA_ALIGN : 0; /* a dry arena has no bytes */
+    uint64_t more = exl2__backend_has_memory(m->b) ? EXL2__ARENA_ALIGN : 0; /* a dry arena has no bytes */
     synth_need(m, m->b->prepare(m->d, &m->plan, &dry_pages, &dry_scratch));
     synth_need(m, exl2__arena_open(&m->c, &m->pages, dry_pages.used, EXL2_MEM_KV));
     synth_need(m, exl2__arena_open(&m->c, &m->scratch, dry_scratch.used + more, EXL2_MEM_SCRATCH));
@@ -340,10 +340,10 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     if (tweak) {
         tweak(m->d);
     }
-    if (b->reserve) {
+    if (exl2__backend_has_memory(b)) {
         exl2_result r = EXL2_PENDING;
         while (r == EXL2_PENDING) { /* kernels, a few at a time */
-            r = b->reserve(m->d, 64u << 20);
+            r = b->memory->reserve(m->d, 64u << 20);
         }
         synth_need(m, r);
     } else {

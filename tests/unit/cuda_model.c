@@ -166,7 +166,7 @@ static exl2_result rig_load(const char *path)
     rig.reads = 0;
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* kernels, a few at a time */
-        EXL2__TRY(r = b->reserve(rig.d, rig.load.weight_bytes));
+        EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
     while (!exl2__weights_done(&rig.load)) {

@@ -172,8 +172,29 @@ static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const ex
 EXL2__PHASES(X)
 #undef X
 
+static const exl2__backend_memory exl2__cuda_backend_memory = {
+    .prefill_chunk = exl2__cuda_prefill_chunk,
+    .bytes_free = exl2__cuda_room,
+    .buffer_bytes = exl2__cuda_buffer_bytes,
+    .reserve = exl2__cuda_reserve,
+    .staging = exl2__cuda_stage,
+};
+
+static const exl2__backend_queue exl2__cuda_backend_queue = {
+    .units = exl2__cuda_units,
+    .enqueue = exl2__cuda_queue,
+    .unit_ns = exl2__cuda_unit_ns,
+    .queued_ns = exl2__cuda_queued_ns,
+    .rows_for = exl2__cuda_rows_for,
+    .masks_ready = exl2__cuda_masks,
+    .repeat = exl2__cuda_repeat,
+    .ahead = exl2__cuda_ahead,
+};
+
 static const exl2__backend exl2__cuda_backend = {
     .name = "cuda",
+    .memory = &exl2__cuda_backend_memory,
+    .queue = &exl2__cuda_backend_queue,
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .needs_groups = true,
@@ -181,29 +202,15 @@ static const exl2__backend exl2__cuda_backend = {
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,
     .matrix_feed = exl2__cuda_matrix_feed,
-    .stage = exl2__cuda_stage,
     .vector_make = exl2__cuda_vector_make,
     .page_bytes = exl2__cuda_page_bytes_all,
-    .prefill_chunk = exl2__cuda_prefill_chunk,
-    .room = exl2__cuda_room,
-    .buffer_bytes = exl2__cuda_buffer_bytes,
-    .host_bytes = exl2__cuda_host_bytes,
-    .reserve = exl2__cuda_reserve,
     .prepare = exl2__cuda_prepare,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,
     .can_sample = exl2__cuda_sample_supports,
     .logits = exl2__cuda_row_logits,
-    .sample_row = exl2__cuda_row_sample,
-    .units = exl2__cuda_units,
-    .queue = exl2__cuda_queue,
-    .unit_ns = exl2__cuda_unit_ns,
-    .queued_ns = exl2__cuda_queued_ns,
-    .rows_for = exl2__cuda_rows_for,
-    .masks = exl2__cuda_masks,
-    .repeat = exl2__cuda_repeat,
-    .ahead = exl2__cuda_ahead,
+    .sample_row = exl2__cuda_row_draw,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)
 #undef X
