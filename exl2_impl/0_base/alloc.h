@@ -1,6 +1,6 @@
-/* alloc.h: every host byte goes through the allocator hook, is counted, and stops at the host's cap.
+/* alloc.h: host memory. Every allocation goes through the application's hook, is counted, and respects host_bytes_max.
    takes: exl2__ctx (hook, cap).
-   gives: exl2__alloc, exl2__free.
+   gives: exl2__alloc, exl2__free, exl2__alloc_room.
    owns:  nothing; the caller frees with the same size and tag. */
 #ifndef EXL2__ALLOC_H
 #define EXL2__ALLOC_H
@@ -8,7 +8,7 @@
 #include "bytes.h"
 #include "result.h"
 
-/* Room that the cap still leaves. */
+/* Bytes that may still be allocated under the cap. */
 static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
 {
     if (!c->host_bytes_max) {
@@ -17,7 +17,7 @@ static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
     return c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : 0;
 }
 
-/* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). bytes 0 gives NULL and EXL2_OK. */
+/* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). For 0 bytes *out is NULL, without error. */
 EXL2__COLD
 static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
 {
@@ -27,14 +27,15 @@ static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_
     }
     if (bytes > exl2__alloc_room(c)) {
         return exl2__fail(
-            c, EXL2_ERR_BUDGET, "%llu bytes more would pass host_bytes_max (%llu, of which %llu are in use)",
+            c, EXL2_ERR_BUDGET, "%llu more bytes would exceed host_bytes_max (%llu, of which %llu are in use)",
             (unsigned long long)bytes, (unsigned long long)c->host_bytes_max, (unsigned long long)c->host_bytes);
     }
     if (bytes <= PTRDIFF_MAX) {
         *out = c->allocator.alloc_fn(c->allocator.user, (size_t)bytes, align, tag);
     }
     if (!*out) {
-        return exl2__fail(c, EXL2_ERR_MEMORY, "the host allocator refused %llu bytes", (unsigned long long)bytes);
+        return exl2__fail(c, EXL2_ERR_MEMORY, "the allocator returned no memory for %llu bytes",
+                          (unsigned long long)bytes);
     }
     c->allocations++;
     c->host_bytes += bytes;
@@ -42,7 +43,7 @@ static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_
     return EXL2_OK;
 }
 
-/* NULL is fine. */
+/* `memory` may be NULL. */
 EXL2__COLD
 static void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
 {

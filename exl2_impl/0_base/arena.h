@@ -1,22 +1,22 @@
-/* arena.h: bump arenas. A dry arena has no memory and only counts, so that the code which lays out an object
-   also measures it: run it dry, open an arena of the size it gave, run it again.
+/* arena.h: bump arenas. A dry arena has no memory and only counts bytes, so that the code which lays out an object
+   also measures it: run the layout on a dry arena, open an arena of the size it used, run the layout again.
    takes: exl2__ctx, a size from a dry run.
    gives: exl2__arena, exl2__arena_open, exl2__arena_alloc, exl2__arena_close.
-   owns:  one block; everything taken from it dies with it. */
+   owns:  one block of memory, which is freed as a whole. */
 #ifndef EXL2__ARENA_H
 #define EXL2__ARENA_H
 
 #include "alloc.h"
 
-#define EXL2__ARENA_ALIGN 64 /* of every block: one cache line, one AVX-512 vector */
+#define EXL2__ARENA_ALIGN 64 /* alignment of every allocation: one cache line, one AVX-512 vector */
 
 typedef struct exl2__arena {
-    uint8_t *base; /* NULL: dry */
+    uint8_t *base; /* NULL: a dry arena */
     uint64_t size, used;
     exl2_mem tag;
 } exl2__arena;
 
-/* A zeroed arena is a dry one. */
+/* Opens an arena with memory. (A zeroed arena is a dry one, and needs no opening.) */
 static inline exl2_result exl2__arena_open(exl2__ctx *c, exl2__arena *a, uint64_t bytes, exl2_mem tag)
 {
     void *memory;
@@ -28,21 +28,21 @@ static inline exl2_result exl2__arena_open(exl2__ctx *c, exl2__arena *a, uint64_
     return EXL2_OK;
 }
 
-/* `bytes` uninitialised bytes on a cache line of their own, so that `used` does not depend on the order of
-   requests. NULL when dry, or when the arena is full (a plan that does not match its dry run). */
+/* `bytes` uninitialised bytes that begin on a new cache line, so that `used` does not depend on the order of the
+   allocations. NULL if the arena is dry, or if it is full (the layout does not match its dry run). */
 EXL2__COLD
 static void *exl2__arena_alloc(exl2__arena *a, uint64_t bytes)
 {
     uint64_t start = a->used, end;
     if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__ARENA_ALIGN) {
-        a->used = UINT64_MAX / 2; /* a dry run that big is refused by exl2__arena_open */
+        a->used = UINT64_MAX / 2; /* exl2__arena_open will reject such a size */
         return NULL;
     }
     a->used = exl2__align_up(end, EXL2__ARENA_ALIGN);
     return a->base && a->used <= a->size ? a->base + start : NULL;
 }
 
-/* As exl2__arena_alloc, zeroed. */
+/* The same, zeroed. */
 EXL2__COLD
 static void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
 {

@@ -1,14 +1,15 @@
-/* bytes.h: arithmetic and reads that cannot go wrong on hostile numbers.
-   takes: sizes from files, unaligned little-endian bytes.
-   gives: checked u64 sums and products, align-up, words of bit sets, little-endian loads and stores, packed numbers,
-          eight bytes looked at as one word.
+/* bytes.h: arithmetic that cannot overflow unnoticed, little-endian loads and stores, and searches in eight bytes at a
+   time.
+   takes: sizes from untrusted files, unaligned little-endian bytes.
+   gives: exl2__add64, exl2__mul64, exl2__align_up, exl2__div_up, exl2__bit_words; exl2__load32, exl2__store32 and their
+          like; exl2__load_packed; exl2__eight_load, exl2__eight_is and their like.
    owns:  nothing. */
 #ifndef EXL2__BYTES_H
 #define EXL2__BYTES_H
 
 #include "config.h"
 
-/* false on overflow; *out is then UINT64_MAX. */
+/* Both return false on overflow; *out is then UINT64_MAX. */
 static inline bool exl2__add64(uint64_t a, uint64_t b, uint64_t *out)
 {
     *out = a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -22,7 +23,7 @@ static inline bool exl2__mul64(uint64_t a, uint64_t b, uint64_t *out)
     return fits;
 }
 
-/* Next multiple of `unit` (a power of two). */
+/* Smallest multiple of `unit` (a power of two) that is at least `value`. */
 static inline uint64_t exl2__align_up(uint64_t value, uint64_t unit)
 {
     return (value + unit - 1) & ~(unit - 1);
@@ -33,7 +34,7 @@ static inline uint64_t exl2__div_up(uint64_t value, uint64_t unit)
     return value / unit + (value % unit != 0);
 }
 
-/* u32 that hold so many bits. */
+/* Number of u32 words that hold `bits` bits. */
 static inline uint32_t exl2__bit_words(uint32_t bits) { return bits / 32 + (bits % 32 > 0); }
 
 static inline uint32_t exl2__min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -41,7 +42,7 @@ static inline uint32_t exl2__max32(uint32_t a, uint32_t b) { return a > b ? a : 
 static inline uint64_t exl2__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t exl2__max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* ---- little-endian numbers at any address; where the processor's are, one instruction each ---- */
+/* ---- little-endian numbers at any address; on a little-endian CPU each is one instruction ---- */
 
 #if (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) || defined(_WIN32)
 static inline uint16_t exl2__load16(const void *bytes)
@@ -109,7 +110,7 @@ static inline void exl2__store64(void *bytes, uint64_t value)
 }
 #endif
 
-/* A number in 7 bits a byte, low first; each byte but the last has bit 7 set. *at goes on behind it. */
+/* A number in groups of 7 bits, lowest first; bit 7 is set in each byte but the last. *at moves past the number. */
 static inline uint32_t exl2__load_packed(const uint8_t **at)
 {
     uint32_t value = 0, shift = 0;
@@ -120,11 +121,11 @@ static inline uint32_t exl2__load_packed(const uint8_t **at)
     return value;
 }
 
-/* ---- eight bytes as one word, the first in its low bits ---- */
+/* ---- eight bytes as one word; the first byte is in the low bits ---- */
 
 #define EXL2__EIGHT(byte) (0x0101010101010101u * (byte))
 
-/* Fewer than eight bytes, zeros behind them. */
+/* Fewer than eight bytes, followed by zeros. */
 EXL2__NOINLINE
 static uint64_t exl2__eight_tail(const void *bytes, size_t count)
 {
@@ -135,19 +136,20 @@ static uint64_t exl2__eight_tail(const void *bytes, size_t count)
     return count ? p[0] | (uint64_t)p[count / 2] << 8 * (count / 2) | (uint64_t)p[count - 1] << 8 * (count - 1) : 0;
 }
 
-/* The first eight bytes, or all of fewer. */
+/* The first eight bytes, or all `count` bytes if there are fewer. */
 static inline uint64_t exl2__eight_load(const void *bytes, size_t count)
 {
     return count >= 8 ? exl2__load64(bytes) : exl2__eight_tail(bytes, count);
 }
 
-/* The `count` bytes before `end`, 1..8, where eight may be read: faster where lengths vary. */
+/* The `count` bytes before `end`, 1..8. The eight bytes before `end` must be readable. It has no branches, so it is
+   faster than exl2__eight_load where lengths vary. */
 static inline uint64_t exl2__eight_before(const void *end, size_t count)
 {
     return exl2__load64((const uint8_t *)end - 8) >> (64 - 8 * count);
 }
 
-/* memcmp(...) == 0 for short strings. */
+/* memcmp(bytes, others, count) == 0, fast for short strings. */
 EXL2__NOINLINE
 static bool exl2__eight_same(const void *bytes, const void *others, size_t count)
 {
@@ -160,17 +162,17 @@ static bool exl2__eight_same(const void *bytes, const void *others, size_t count
     return exl2__eight_load(p, count) == exl2__eight_load(q, count);
 }
 
-/* Bit 7 of the first byte that is `byte`, and perhaps of some behind it. */
+/* Sets bit 7 of the first byte that equals `byte`, and perhaps also of some bytes after it. */
 static inline uint64_t exl2__eight_is(uint64_t word, uint8_t byte)
 {
     word ^= EXL2__EIGHT(byte);
     return (word - EXL2__EIGHT(1u)) & ~word & EXL2__EIGHT(0x80u);
 }
 
-/* The first byte of which a bit is set, 0..7, or 8. */
-static inline uint32_t exl2__eight_first(uint64_t marks)
+/* Index of the first byte that is not 0, or 8. */
+static inline uint32_t exl2__eight_first(uint64_t word)
 {
-    return marks ? exl2__lowest_bit(marks) / 8 : 8;
+    return word ? exl2__lowest_bit(word) / 8 : 8;
 }
 
 #endif

@@ -1,6 +1,7 @@
-/* config.h: what this compiler and processor can do, under names of our own.
-   takes: predefined macros, and the host's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, targets, inlining, size, lowest bit, atomics.
+/* config.h: what this compiler and this CPU can do, under names of our own.
+   takes: predefined macros, and the application's EXL2_ASSERT.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, EXL2__TARGET_AVX2, EXL2__NOINLINE and other
+          attributes, exl2__lowest_bit, exl2__atomic_load and its like, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -26,11 +27,11 @@
 #define EXL2__PRINTF(format_index, first_index)
 #endif
 
-/* SIMD by function target attributes, chosen at run time. Not on mingw: its gcc keeps 32-byte locals on a
-   16-byte stack (GCC bug 54412), so those builds run the reference path. */
+/* SIMD code is compiled by function target attributes and chosen at run time. Not with mingw: its gcc places 32-byte
+   locals on a stack that is aligned to 16 bytes (GCC bug 54412), so such builds run the reference path. */
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(__MINGW32__) && !defined(EXL2_NO_SIMD)
 #define EXL2__X86_SIMD 1
-/* Its allocation helpers call malloc and free, which hosts define as macros. */
+/* immintrin.h has functions that call malloc and free, which applications may have defined as macros. */
 #pragma push_macro("malloc")
 #pragma push_macro("free")
 #undef malloc
@@ -40,7 +41,7 @@
 #pragma pop_macro("malloc")
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
-/* Whether the processor runs EXL2__TARGET_AVX2 code (every one with AVX2 and FMA has F16C). */
+/* Can this CPU run EXL2__TARGET_AVX2 code? (Every CPU with AVX2 and FMA has F16C, too.) */
 static inline bool exl2__has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -56,7 +57,8 @@ static inline bool exl2__has_avx512(void)
 #define EXL2__X86_SIMD 0
 #endif
 
-/* For kernels whose tile sizes are constants of the caller: only inlined and unrolled do tiles live in registers. */
+/* For kernels whose tile sizes are constants of the caller: a tile stays in registers only if the kernel is inlined and
+   its loops are unrolled. */
 #if EXL2__X86_SIMD
 #define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
@@ -64,12 +66,12 @@ static inline bool exl2__has_avx512(void)
 #elif defined(__OPTIMIZE__)
 #define EXL2__UNROLL _Pragma("GCC unroll 16")
 #else
-#define EXL2__UNROLL /* at -O0 gcc warns of the hint that it ignores */
+#define EXL2__UNROLL /* at -O0 gcc ignores the hint, with a warning */
 #endif
 #endif
 
-/* COLD: code that is built for size, because it runs a few times a model or a job; compilers that can see that only
-   such code calls a function build that one so too, unless it is HOT: loops over the whole of a big file. */
+/* COLD: code that runs a few times per model or job, and is compiled for size. Compilers do the same with a function
+   that only COLD code calls; HOT prevents that, for loops over the whole of a large file. */
 #if defined(__GNUC__) || defined(__clang__)
 #define EXL2__NOINLINE __attribute__((noinline))
 #define EXL2__COLD __attribute__((noinline, cold))
@@ -82,7 +84,7 @@ static inline bool exl2__has_avx512(void)
 #define EXL2__PREFETCH(address) ((void)(address))
 #endif
 
-/* Number of the lowest set bit of what is not 0. */
+/* Index of the lowest set bit. word != 0. */
 static inline uint32_t exl2__lowest_bit(uint64_t word)
 {
 #if defined(__GNUC__) || defined(__clang__)
@@ -96,8 +98,8 @@ static inline uint32_t exl2__lowest_bit(uint64_t word)
 #endif
 }
 
-/* Between these, at file level, functions are built for size: those that read text and settings run a few times a
-   model or a job, and what a step does beside its arithmetic is little. Not in builds for debugging. */
+/* Functions between these two, at file level, are compiled for size. They read files and settings a few times per model
+   or job, or are a small part of a step's time. Debug builds ignore both. */
 #if defined(__clang__)
 #define EXL2__SIZE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define EXL2__SIZE_END _Pragma("clang attribute pop")
@@ -109,7 +111,7 @@ static inline uint32_t exl2__lowest_bit(uint64_t word)
 #define EXL2__SIZE_END
 #endif
 
-/* Sequentially consistent; few and off the hot path. C11's stdatomic.h is missing from MSVC's C. */
+/* Sequentially consistent atomics; they are few, and not on a hot path. MSVC's C has no stdatomic.h. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
@@ -147,7 +149,7 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 }
 #endif
 
-/* A lock for sections of a few dozen instructions (error record, counters, job flags); it never sleeps. */
+/* A spin lock, for sections of a few dozen instructions (error record, counters, job flags). */
 static inline void exl2__lock(uint32_t *lock)
 {
     while (exl2__atomic_swap(lock, 1)) {

@@ -1,5 +1,5 @@
-/* half.h: fp16 and bf16 to and from float, bit by bit, on every processor. Subnormals are kept: EXL2 group scales
-   are often fp16 subnormals (exl2-format 4.5).
+/* half.h: conversion of fp16 and bf16 to and from float, with the same bits on every CPU. Subnormals are kept: EXL2
+   group scales are often fp16 subnormals (docs/formats.md, "EXL2: scales").
    takes: bit patterns.
    gives: exl2__f16_to_f32, exl2__f32_to_f16, exl2__bf16_to_f32, exl2__float_bits.
    owns:  nothing. */
@@ -22,10 +22,10 @@ static inline float exl2__bits_float(uint32_t bits)
     return value;
 }
 
-/* Under -ffast-math a compiler may take it that -INFINITY does not occur. */
+/* Made from bits: under -ffast-math a compiler may assume that -INFINITY does not occur. */
 static inline float exl2__minus_infinity(void) { return exl2__bits_float(0xFF800000u); }
 
-/* By bits, because hosts build with -ffast-math. */
+/* Tests of bits, because applications compile with -ffast-math. */
 static inline bool exl2__float_is_nan(float value)
 {
     return (exl2__float_bits(value) & 0x7FFFFFFFu) > 0x7F800000u;
@@ -62,7 +62,7 @@ static inline float exl2__f16_to_f32(uint16_t half)
     return exl2__bits_float(sign | (exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Round to nearest, ties to even; too large becomes infinity. */
+/* Rounds to nearest, ties to even; values that are too large become infinity. */
 static inline uint16_t exl2__f32_to_f16(float value)
 {
     uint32_t bits = exl2__float_bits(value);
@@ -82,7 +82,7 @@ static inline uint16_t exl2__f32_to_f16(float value)
     uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1), tie = 1u << (shift - 1);
     kept += rest > tie || (rest == tie && (kept & 1));
     if (exponent >= 113) {
-        kept += (exponent - 113) << 10; /* the leading one adds the last exponent step; a carry is right too */
+        kept += (exponent - 113) << 10; /* the leading 1 of `kept` adds one more; a carry is right, too */
     }
     return (uint16_t)(sign | kept);
 }

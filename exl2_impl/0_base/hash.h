@@ -1,4 +1,4 @@
-/* hash.h: 64-bit string hash and an index table over strings that others own.
+/* hash.h: a 64-bit string hash, and an index table over strings that the caller owns.
    takes: byte strings.
    gives: exl2__hash, exl2__strtab.
    owns:  nothing; the table's slots come from the caller's arena. */
@@ -7,7 +7,7 @@
 
 #include "arena.h"
 
-/* FNV-1a over 64 bits with a final mix (splitmix64's), so that the low bits are good. */
+/* FNV-1a in 64 bits, followed by the final mix of splitmix64, so that the low bits are well distributed. */
 static inline uint64_t exl2__hash(const void *data, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -20,16 +20,16 @@ static inline uint64_t exl2__hash(const void *data, size_t bytes)
     return h ^ (h >> 31);
 }
 
-/* Open addressing over entry numbers; the caller's callback says what entry i is called. */
+/* A hash table with open addressing that holds entry numbers; the caller's callback gives the name of an entry. */
 typedef struct exl2__strtab {
     uint32_t *slots; /* [mask + 1] entry + 1; 0 = empty */
     uint32_t mask;
-    uint64_t probes; /* steps that entries lie beyond their first slot, together */
+    uint64_t probes; /* sum over all entries of their distance from their first slot */
     const char *(*name)(const void *owner, uint32_t entry, size_t *bytes);
     const void *owner;
 } exl2__strtab;
 
-/* Room for `entries` strings at most half full. */
+/* Allocates slots so that `entries` strings fill at most half of them. */
 static inline void exl2__strtab_make(exl2__strtab *t, exl2__arena *arena, uint32_t entries)
 {
     uint64_t slots = 16;
@@ -41,7 +41,7 @@ static inline void exl2__strtab_make(exl2__strtab *t, exl2__arena *arena, uint32
     t->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *t->slots);
 }
 
-/* The entry called so, or UINT32_MAX with *slot (may be NULL) where exl2__strtab_put may write it. */
+/* The entry with this name. If there is none, UINT32_MAX, and *slot (may be NULL) is the slot for exl2__strtab_put. */
 static inline uint32_t exl2__strtab_find(const exl2__strtab *t, const char *name, size_t bytes, uint32_t *slot)
 {
     uint32_t at = (uint32_t)exl2__hash(name, bytes) & t->mask;
@@ -60,8 +60,8 @@ static inline uint32_t exl2__strtab_find(const exl2__strtab *t, const char *name
     return UINT32_MAX;
 }
 
-/* Enters what exl2__strtab_find did not find. false: the names of a file were made to collide in the table, and going
-   on would take quadratic time. */
+/* Adds an entry whose name exl2__strtab_find did not find. Returns false if far more names collide than by chance: a
+   file was made for that, and to continue would need quadratic time. */
 static inline bool exl2__strtab_put(exl2__strtab *t, uint32_t slot, uint32_t entry)
 {
     size_t bytes;

@@ -1,4 +1,4 @@
-/* log.h: log lines and profiler zones through the host's hooks; nothing is ever printed.
+/* log.h: log lines and profiler zones through the application's hooks. The engine never prints.
    takes: exl2__ctx.
    gives: exl2__log, exl2__zone_begin, exl2__zone_end.
    owns:  nothing. */

@@ -1,11 +1,10 @@
-/* platform.h: the only file that knows an operating system: clock, default allocator, default files, entropy.
+/* platform.h: the only file that calls the operating system: clock, sleep, default allocator, default files, shared
+   libraries.
    takes: nothing.
-   gives: exl2__platform_ns, _nap, _doze, exl2__platform_entropy, exl2__platform_allocator, exl2__platform_files,
-          exl2__platform_library, exl2__platform_symbol, exl2__platform_unload;
-          where models are made (section 12 of exl2.h) also create, write, finish, make_dir, remove_file, remove_dir,
-          rename, is_link, is_file, entry.
-   owns:  the file objects that its open hook makes, until its close hook; those of create, until finish; libraries,
-          until unload. */
+   gives: exl2__platform_ns, exl2__platform_sleep_ms, exl2__platform_sleep_us, exl2__platform_entropy,
+          exl2__platform_allocator, exl2__platform_files, exl2__platform_library, exl2__platform_symbol,
+          exl2__platform_unload; with EXL2_CONVERT also exl2__platform_create and its like, to write files.
+   owns:  open files, until the close hook or exl2__platform_finish; libraries, until exl2__platform_unload. */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
 
@@ -24,7 +23,7 @@
 #include <direct.h>
 #include <wchar.h>
 #endif
-/* By hand, with windows.h's own tags, so that a host may include it before or after us. */
+/* Declared here with the tags of windows.h, so that the application may include windows.h before or after this file. */
 union _LARGE_INTEGER;
 __declspec(dllimport) int __stdcall QueryPerformanceCounter(union _LARGE_INTEGER *count);
 __declspec(dllimport) int __stdcall QueryPerformanceFrequency(union _LARGE_INTEGER *frequency);
@@ -49,7 +48,7 @@ __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
-#if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* strict C11 hides it */
+#if defined(__linux__) && !defined(CLOCK_MONOTONIC) /* -std=c11 hides these declarations */
 extern int clock_gettime(int clock, struct timespec *time);
 extern int nanosleep(const struct timespec *time, struct timespec *left);
 extern struct tm *localtime_r(const time_t *time, struct tm *parts);
@@ -57,7 +56,7 @@ extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
 #endif
-#if defined(__linux__) && defined(EXL2_CONVERT) /* the same, and POSIX before 2001 */
+#if defined(__linux__) && defined(EXL2_CONVERT) /* -std=c11 and POSIX before 2001 hide it */
 extern ssize_t readlink(const char *path, char *target, size_t cap);
 #endif
 #endif
@@ -68,7 +67,7 @@ extern ssize_t readlink(const char *path, char *target, size_t cap);
 #define EXL2__PLATFORM_HAS_SLEEP_US 1
 #endif
 
-/* Nanoseconds of a clock that never goes back. */
+/* Nanoseconds of a monotonic clock. */
 static inline uint64_t exl2__platform_ns(void)
 {
 #if defined(_WIN32)
@@ -88,7 +87,7 @@ static inline uint64_t exl2__platform_ns(void)
 #endif
 }
 
-/* About a millisecond of sleep. */
+/* Sleeps for about a millisecond. */
 static inline void exl2__platform_sleep_ms(void)
 {
 #if defined(_WIN32)
@@ -110,7 +109,7 @@ static inline void exl2__platform_sleep_us(uint32_t us)
 #endif
 }
 
-/* Year, month (from 1), day, hour, minute, second of the clock on the wall. */
+/* Local time: year, month (from 1), day, hour, minute, second. */
 static inline void exl2__platform_local_time(int32_t out[6])
 {
     struct tm parts = { 0 };
@@ -127,7 +126,7 @@ static inline void exl2__platform_local_time(int32_t out[6])
     }
 }
 
-/* A number for seeds that the host left at 0. Not for secrets. */
+/* A random number, for seeds that the application left at 0. Not for secrets. */
 static inline uint64_t exl2__platform_entropy(const void *salt)
 {
     uint64_t x = exl2__platform_ns() ^ (uint64_t)(uintptr_t)salt << 20 ^ (uint64_t)time(NULL) << 40;
@@ -138,7 +137,7 @@ static inline uint64_t exl2__platform_entropy(const void *salt)
 
 /* ---- shared libraries ---- */
 
-/* The library of this name (searched as the system does) or path (UTF-8), or NULL. */
+/* Loads the library with this path or name (UTF-8; a name is searched as the system does). NULL: not found. */
 static inline void *exl2__platform_library(const char *name)
 {
 #if defined(_WIN32)
@@ -149,7 +148,8 @@ static inline void *exl2__platform_library(const char *name)
 #endif
 }
 
-/* Writes the address of an exported function to *function, a function pointer; NULL and false when there is none. */
+/* Writes the address of an exported function to the function pointer *function. If it does not exist, writes NULL and
+   returns false. */
 static inline bool exl2__platform_symbol(void *library, const char *name, void *function)
 {
 #if defined(_WIN32)
@@ -157,11 +157,11 @@ static inline bool exl2__platform_symbol(void *library, const char *name, void *
 #else
     void *address = dlsym(library, name);
 #endif
-    memcpy(function, &address, sizeof address); /* C has no cast from data to code */
+    memcpy(function, &address, sizeof address); /* C has no cast from a data pointer to a function pointer */
     return address != NULL;
 }
 
-/* NULL is fine. Nothing from the library may be called any more. */
+/* `library` may be NULL. Its functions must not be called any more. */
 static inline void exl2__platform_unload(void *library)
 {
     if (library) {
@@ -175,7 +175,7 @@ static inline void exl2__platform_unload(void *library)
 
 /* ---- default allocator ---- */
 
-/* Parentheses around the names: hosts define malloc and free as macros. */
+/* The names of libc stand in parentheses because applications may define malloc and free as macros. */
 static void *exl2__platform_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {
     (void)user;
@@ -280,7 +280,7 @@ static void exl2__platform_close(void *user, void *file)
 
 #else
 
-/* A file descriptor + 1 fits into the pointer, so opening allocates nothing. */
+/* The handle is the file descriptor + 1, so that opening a file allocates nothing. */
 static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
 {
     (void)user;
@@ -357,12 +357,12 @@ static inline exl2_files exl2__platform_files(void)
     return hook;
 }
 
-/* ---- writing, for the tools that make models ---- */
+/* ---- writing files, for the tools that make models ---- */
 
 #ifdef EXL2_CONVERT
 #if defined(_WIN32)
 
-/* A new or emptied file for exl2__platform_write; NULL: refused. */
+/* Creates or empties a file for exl2__platform_write. NULL: failed. */
 static inline void *exl2__platform_create(const char *path)
 {
     wchar_t wide[1024];
@@ -370,13 +370,13 @@ static inline void *exl2__platform_create(const char *path)
                                                                                            : NULL;
 }
 
-/* All bytes, or false. */
+/* Writes all bytes, or returns false. */
 static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
 {
     return _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0 && fwrite(data, 1, bytes, (FILE *)file) == bytes;
 }
 
-/* Closes; false: something that was written did not reach the file. */
+/* Closes the file. false: some of the data could not be written. */
 static inline bool exl2__platform_finish(void *file)
 {
     return fclose((FILE *)file) == 0;
@@ -394,7 +394,7 @@ static inline bool exl2__platform_remove_file(const char *path)
     return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wunlink(wide) == 0;
 }
 
-/* Only an empty folder goes. */
+/* Removes a folder, if it is empty. */
 static inline bool exl2__platform_remove_dir(const char *path)
 {
     wchar_t wide[1024];
@@ -409,9 +409,9 @@ static inline bool exl2__platform_rename(const char *from, const char *to)
            && _wrename(wide, wide_to) == 0;
 }
 
-#define EXL2__REPARSE_POINT 0x400u /* FILE_ATTRIBUTE_REPARSE_POINT: a link, a junction */
+#define EXL2__REPARSE_POINT 0x400u /* FILE_ATTRIBUTE_REPARSE_POINT: a link or a junction */
 
-/* What the path names: not what a link there leads to. false: nothing. */
+/* Attributes of the file or folder; of a link, those of the link. false: it does not exist. */
 static inline bool exl2__platform_attributes(const char *path, unsigned *out)
 {
     wchar_t wide[1024];
@@ -434,14 +434,14 @@ static inline bool exl2__platform_is_link(const char *path)
     return exl2__platform_attributes(path, &attributes) && (attributes & EXL2__REPARSE_POINT);
 }
 
-/* A file, no link to one. */
+/* Is it a regular file? A link to a file is not. */
 static inline bool exl2__platform_is_file(const char *path)
 {
     unsigned attributes;
     return exl2__platform_attributes(path, &attributes) && !(attributes & (_A_SUBDIR | EXL2__REPARSE_POINT));
 }
 
-/* Entry `index` of a folder: unlike the list hook it counts folders too. */
+/* Name of entry `index` of a folder. In contrast to the list hook, folders are counted, too. */
 static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
 {
     wchar_t wide[1024];
@@ -469,14 +469,14 @@ static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *n
 
 #else
 
-/* A new or emptied file for exl2__platform_write; NULL: refused. */
+/* Creates or empties a file for exl2__platform_write. NULL: failed. */
 static inline void *exl2__platform_create(const char *path)
 {
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     return file < 0 ? NULL : (void *)((intptr_t)file + 1);
 }
 
-/* All bytes, or false. */
+/* Writes all bytes, or returns false. */
 static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
 {
     int descriptor = (int)((intptr_t)file - 1);
@@ -494,7 +494,7 @@ static inline bool exl2__platform_write(void *file, uint64_t offset, const void 
     return true;
 }
 
-/* Closes; false: something that was written did not reach the file. */
+/* Closes the file. false: some of the data could not be written. */
 static inline bool exl2__platform_finish(void *file)
 {
     return close((int)((intptr_t)file - 1)) == 0;
@@ -510,7 +510,7 @@ static inline bool exl2__platform_remove_file(const char *path)
     return unlink(path) == 0;
 }
 
-/* Only an empty folder goes. */
+/* Removes a folder, if it is empty. */
 static inline bool exl2__platform_remove_dir(const char *path)
 {
     return rmdir(path) == 0;
@@ -527,14 +527,14 @@ static inline bool exl2__platform_is_link(const char *path)
     return readlink(path, target, sizeof target) >= 0;
 }
 
-/* A file, no link to one. */
+/* Is it a regular file? A link to a file is not. */
 static inline bool exl2__platform_is_file(const char *path)
 {
     struct stat info;
     return !exl2__platform_is_link(path) && stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/* Entry `index` of a folder, folders included. */
+/* Name of entry `index` of a folder; folders are counted, too. */
 static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
 {
     return exl2__platform_list(NULL, dir, index, name, cap);

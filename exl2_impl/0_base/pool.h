@@ -1,21 +1,21 @@
-/* pool.h: ids for fixed slots. An id is generation << 32 | slot + 1, so 0 is "none", and an id whose object was closed
-   never matches its slot again: a slot that has had all its generations stays empty.
+/* pool.h: ids for a fixed number of slots. An id is generation << 32 | slot + 1, so 0 means "none". The id of a closed
+   object never matches its slot again: a slot that has used up all generations stays empty.
    takes: a capacity.
-   gives: exl2__pool_alloc, exl2__pool_slot, exl2__pool_slot_of, exl2__pool_free; how a sentence names an id.
+   gives: exl2__pool, exl2__pool_alloc, exl2__pool_slot, exl2__pool_slot_of, exl2__pool_free, EXL2__POOL_NAME.
    owns:  nothing; the two arrays belong to the caller's arena. */
 #ifndef EXL2__POOL_H
 #define EXL2__POOL_H
 
 #include "arena.h"
 
-/* An id in a sentence: slot and generation, "3.17"; its format and what belongs to it. */
+/* An id in a message: slot and generation, as in "3.17". NAME is the printf format, NAMED gives its arguments. */
 #define EXL2__POOL_NAME "%u.%u"
 #define EXL2__POOL_NAMED(id) (uint32_t)(id), (uint32_t)((id) >> 32)
 
 typedef struct exl2__pool {
-    uint32_t *live;        /* [capacity] generation of the object in the slot; 0 = free. Any thread may look */
-    uint32_t *generations; /* [capacity] the last one that the slot had */
-    uint32_t capacity, end; /* end: no slot from here on is taken */
+    uint32_t *live;         /* [capacity] generation of the object in the slot, 0 = free; any thread may read it */
+    uint32_t *generations;  /* [capacity] most recent generation of the slot */
+    uint32_t capacity, end; /* end: all slots from here on are free */
 } exl2__pool;
 
 static inline void exl2__pool_make(exl2__pool *p, exl2__arena *arena, uint32_t capacity)
@@ -26,7 +26,7 @@ static inline void exl2__pool_make(exl2__pool *p, exl2__arena *arena, uint32_t c
     p->generations = (uint32_t *)exl2__arena_alloc_zeroed(arena, (uint64_t)capacity * sizeof *p->generations);
 }
 
-/* A new id, or 0 when every slot is taken. The lowest free slot is used. */
+/* A new id, in the lowest free slot; 0 if no slot is free. */
 static inline uint64_t exl2__pool_alloc(exl2__pool *p)
 {
     for (uint32_t slot = 0; slot < p->capacity; slot++) {
@@ -40,13 +40,13 @@ static inline uint64_t exl2__pool_alloc(exl2__pool *p)
     return 0;
 }
 
-/* Slot of an id that was taken, live or not. */
+/* Slot of an id that was valid at some time. */
 static inline uint32_t exl2__pool_slot_of(uint64_t id)
 {
     return (uint32_t)id - 1;
 }
 
-/* Slot of a live id, or -1. */
+/* Slot of a live id; -1 if the id is stale or was never valid. */
 static inline int32_t exl2__pool_slot(const exl2__pool *p, uint64_t id)
 {
     uint32_t slot = exl2__pool_slot_of(id), generation = (uint32_t)(id >> 32);

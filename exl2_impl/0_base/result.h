@@ -1,6 +1,6 @@
-/* result.h: one context per engine, one error record per context, one way to fail.
-   takes: the host's hooks, as exl2_open copied them.
-   gives: exl2__ctx, exl2__format, exl2__fail, EXL2__TRY.
+/* result.h: one context per engine, one error record per context, one way to report an error.
+   takes: the application's hooks, as exl2_open has copied them.
+   gives: exl2__ctx, exl2__format, exl2__fail, exl2__error_copy, EXL2__TRY.
    owns:  nothing; the engine owns its context. */
 #ifndef EXL2__RESULT_H
 #define EXL2__RESULT_H
@@ -10,7 +10,7 @@
 
 #include <stdarg.h>
 
-/* What every layer below the engine needs: hooks, byte counts, the newest failure. */
+/* What every folder below the engine needs: hooks, byte counts, the most recent error. */
 typedef struct exl2__ctx {
     exl2_allocator allocator;
     exl2_files files;
@@ -30,7 +30,7 @@ typedef struct exl2__ctx {
         }                              \
     } while (0)
 
-/* Cuts text at a code point border so that it has at most `bytes` bytes. */
+/* Length of the longest prefix of at most `bytes` bytes that does not end inside a code point. */
 static inline size_t exl2__utf8_cut(const char *text, size_t bytes)
 {
     size_t cut = bytes;
@@ -63,8 +63,8 @@ static inline size_t exl2__format_number(char *end, uint64_t value, unsigned bas
     return n;
 }
 
-/* A printf of our own: %s %.*s %c %d %u %x %zu %lld %llu %%. It knows no locale, no floats and no stdio,
-   and leaves out a code point that it would cut. Returns the bytes written, without the NUL. */
+/* A small printf: %s %.*s %c %d %u %x %zu %lld %llu %%. It depends on no locale and no stdio, formats no floats, and
+   never cuts a code point in two. Returns the number of bytes written, without the NUL. */
 EXL2__PRINTF(3, 0)
 static inline size_t exl2__format_list(char *out, size_t cap, const char *format, va_list args)
 {
@@ -140,7 +140,7 @@ static inline size_t exl2__format(char *out, size_t cap, const char *format, ...
     return used;
 }
 
-/* Puts '?' for every byte that is not UTF-8: sentences quote names and texts of strangers. */
+/* Replaces every byte that is not valid UTF-8 by '?'. Messages quote untrusted names and texts, and may cut them. */
 static inline void exl2__format_repair(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at;) {
@@ -148,8 +148,8 @@ static inline void exl2__format_repair(char *text)
         while (have < more && (at[1 + have] & 0xC0) == 0x80) {
             have++;
         }
-        bool low = (lead == 0xE0 && at[1] < 0xA0) || (lead == 0xF0 && at[1] < 0x90); /* a longer form than needed */
-        bool high = (lead == 0xED && at[1] > 0x9F) || (lead == 0xF4 && at[1] > 0x8F); /* surrogates, beyond 10FFFF */
+        bool low = (lead == 0xE0 && at[1] < 0xA0) || (lead == 0xF0 && at[1] < 0x90); /* an overlong form */
+        bool high = (lead == 0xED && at[1] > 0x9F) || (lead == 0xF4 && at[1] > 0x8F); /* surrogates, above 10FFFF */
         if (have < more || (lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || low || high) {
             *at++ = '?';
         } else {
@@ -158,8 +158,8 @@ static inline void exl2__format_repair(char *text)
     }
 }
 
-/* Records the newest failure and returns its code: `return exl2__fail(c, EXL2_ERR_FORMAT, "%s: ...", file);`
-   The place that knows most calls it; callers pass the code on and never overwrite the text. */
+/* Records an error and returns its code: `return exl2__fail(c, EXL2_ERR_FORMAT, "%s: ...", file);`
+   The function that knows the most about the error calls it; its callers return the code and keep the message. */
 EXL2__PRINTF(3, 4)
 static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char *format, ...)
 {

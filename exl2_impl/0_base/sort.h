@@ -1,6 +1,6 @@
-/* sort.h: sorting in place, in n log n steps whatever the input, without memory, recursion or globals (qsort has no
-   user pointer, and may be quadratic).
-   takes: any array, through a comparison and a swap of two of its items.
+/* sort.h: heap sort in place: n log n steps for every input, without memory, recursion or globals. (qsort has no user
+   pointer, and may be quadratic.)
+   takes: any array, through two functions that compare and swap items.
    gives: exl2__sort.
    owns:  nothing. */
 #ifndef EXL2__SORT_H
@@ -14,7 +14,7 @@ typedef struct exl2__sort_items {
     void (*swap)(void *items, uint32_t a, uint32_t b);
 } exl2__sort_items;
 
-/* Heap order below `root`, in the first `count` items. */
+/* Restores the heap order below `root` in the first `count` items. */
 static inline void exl2__sort_sink(const exl2__sort_items *s, uint32_t root, uint32_t count)
 {
     for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
@@ -28,7 +28,7 @@ static inline void exl2__sort_sink(const exl2__sort_items *s, uint32_t root, uin
     }
 }
 
-/* Ascending by `less`; equal items end in any order. count < 2^31. */
+/* Sorts ascending by `less`, not stable. count < 2^31. */
 static inline void exl2__sort(const exl2__sort_items *s, uint32_t count)
 {
     for (uint32_t root = count / 2; root > 0; root--) {

@@ -1,4 +1,5 @@
-/* arch.h: one row per architecture: how its tensors are called. A new Llama-like model is a new row.
+/* arch.h: the supported architectures, one row each: the names of the tensors. A model that differs from Llama only in
+   these names is a new row.
    takes: nothing.
    gives: exl2__linear, exl2__arch, exl2__archs, exl2__arch_key.
    owns:  nothing. */
@@ -14,8 +15,8 @@ typedef enum exl2__linear {
     EXL2__LINEAR_COUNT
 } exl2__linear;
 
-/* `name` is the string in config.json. The names of tensors follow exl2-format 3.1; those of a layer come after
-   "model.layers.<index>.". */
+/* `name` is the string in config.json. The other members are tensor names without ".weight"; the prefix
+   "model.layers.<index>." stands before those of a layer (docs/formats.md, "Model folder: tensor names"). */
 typedef struct exl2__arch {
     const char *name;
     const char *embed, *final_norm, *head;
@@ -33,7 +34,7 @@ static const exl2__arch exl2__archs[] = {
 
 #define EXL2__KEY_BYTES 96
 
-/* "model.layers.7.mlp.up_proj" into key[EXL2__KEY_BYTES]. */
+/* Writes "model.layers.7.mlp.up_proj" into key[EXL2__KEY_BYTES], and returns it. */
 static inline const char *exl2__arch_key(char *key, uint32_t layer, const char *name)
 {
     exl2__format(key, EXL2__KEY_BYTES, "model.layers.%u.%s", layer, name);

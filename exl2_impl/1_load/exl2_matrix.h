@@ -1,8 +1,8 @@
-/* exl2_matrix.h: the tensors of one linear layer -> a checked description that a backend packs.
-   takes: the tensor table, a layer key, the sizes that config.json asks for.
-   gives: exl2__dtype, exl2__group, exl2__matrix_desc; find (headers only), data, groups, tables (everything but the
-          weights).
-   owns:  exl2__matrix_tables: one block with the tables of one matrix, until it is closed. */
+/* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
+   takes: the tensor table, a layer key, the sizes that config.json gives.
+   gives: exl2__dtype, exl2__group, exl2__matrix_desc; exl2__matrix_find (headers only), exl2__matrix_data,
+          exl2__matrix_groups_open, exl2__matrix_tables (everything but the weights).
+   owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
 
@@ -10,43 +10,44 @@
 
 typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
 
-/* Rows [row, row + rows) of packed order, `bits` wide, from word row `word` of q_weight on (exl2-format 4.2). */
+/* Input rows [row, row + rows), in packed order, have codes of `bits` bits, which begin at word row `word` of q_weight
+   (docs/formats.md, "EXL2: groups"). */
 typedef struct exl2__group {
     uint32_t row, rows, word;
     uint32_t bits;
 } exl2__group;
 
-enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* ROWS: an embedding, read by token */
+enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
 
-/* One linear layer y[out] = x[in] W (+ bias), as the loader has checked it. */
+/* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
 typedef struct exl2__matrix_desc {
     const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
-    uint32_t in, out, out_stored; /* out_stored: out rounded up to 32; padded outputs are never used */
-    bool dense;                   /* [out, in] of `dtype`; else EXL2 */
+    uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32; the padding is never used */
+    bool dense;                   /* true: [out, in] of `dtype`; false: EXL2 */
     exl2__dtype dtype;            /* dense only */
     uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
     bool has_bias;
-    uint32_t uses;                /* EXL2__USE_*: what the model does with it */
-    /* Above is known from headers alone and is enough for matrix_bytes, unless the backend asks for groups there. Below
-       is needed by matrix_make, and only until it returns. */
+    uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
+    /* The members above are known from file headers alone, and matrix_bytes reads no others (but `groups`, if the
+       backend sets needs_groups). The members below are valid until matrix_make returns. */
     const exl2__group *groups;    /* [group_count] */
-    const uint32_t *scale_codes;  /* [group_count, out_stored / 8] q_scale as on disk */
-    const uint16_t *scale_max;    /* [group_count] f16: fp16(q_scale_max * prescale / 256), exl2-format 4.5 */
+    const uint32_t *scale_codes;  /* [group_count, out_stored / 8] q_scale as stored */
+    const uint16_t *scale_max;    /* [group_count] f16: fp16(q_scale_max * prescale / 256) */
     const uint32_t *inverse_perm; /* [in] q_invperm: packed row of each input feature */
     const float *bias;            /* [out] or NULL */
 } exl2__matrix_desc;
 
-#define EXL2__MATRIX_IN_MAX 65535u /* of an EXL2 matrix: permutations have 16 bits (exl2-format 4.9) */
+#define EXL2__MATRIX_IN_MAX 65535u /* inputs of an EXL2 matrix: its permutation is used with 16 bits per entry */
 
-/* ---- from headers alone ---- */
+/* ---- headers only: no tensor data is read ---- */
 
-/* The tensor that holds the weights, streamed by rows: u32 [words, out_stored], or dense [out, in]. */
+/* The tensor that holds the weights, which are read in slices of rows: u32 [words, out_stored], or dense [out, in]. */
 static inline const exl2__tensor *exl2__matrix_data(const exl2__tensors *t, const char *key, bool dense)
 {
     return exl2__tensors_find_part(t, key, dense ? "weight" : "q_weight");
 }
 
-/* Is there a matrix of any kind under this key? For lm_head, which may be tied to model.embed_tokens. */
+/* Does the model have a matrix of any kind with this key? (lm_head may be missing: tied to model.embed_tokens.) */
 static inline bool exl2__matrix_exists(const exl2__tensors *t, const char *key)
 {
     return exl2__tensors_find_part(t, key, "q_weight") || exl2__tensors_find_part(t, key, "qweight") ||
@@ -70,12 +71,12 @@ static inline exl2_result exl2__matrix_part(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Fills what the headers of the five EXL2 tensors say; desc->name, in, out are set. */
+/* Fills *desc from the headers of the five EXL2 tensors. desc->name, in and out must be set. */
 static exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
 {
     const char *key = desc->name;
     const exl2__tensor *weight, *scale, *scale_max, *groups, *perm = exl2__tensors_find_part(t, key, "q_invperm");
-    bool short_perm = perm && perm->type == EXL2__TENSOR_I16; /* some writers; read as u16 */
+    bool short_perm = perm && perm->type == EXL2__TENSOR_I16; /* from some converters; its values are read as u16 */
     EXL2__TRY(exl2__matrix_part(c, t, key, "q_weight", EXL2__TENSOR_I32, 2, &weight));
     EXL2__TRY(exl2__matrix_part(c, t, key, "q_scale", EXL2__TENSOR_I32, 2, &scale));
     EXL2__TRY(exl2__matrix_part(c, t, key, "q_scale_max", EXL2__TENSOR_F16, 1, &scale_max));
@@ -140,7 +141,7 @@ static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
     return EXL2_OK;
 }
 
-/* Fills *desc as far as headers tell, with all their checks; nothing is read. `key` must outlive *desc. */
+/* Fills *desc from headers, and checks them. `key` must outlive *desc. */
 static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in, uint32_t out,
                                      exl2__matrix_desc *desc)
 {
@@ -158,7 +159,7 @@ static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const
         EXL2__TRY(exl2__matrix_find_exl2(c, t, desc));
     } else if (exl2__tensors_find_part(t, key, "qweight")) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
-                          "%s: GPTQ and AWQ matrices (qweight) are not supported, only EXL2 and plain ones", key);
+                          "%s: GPTQ and AWQ matrices (qweight) are not supported; EXL2 and dense ones are", key);
     } else {
         EXL2__TRY(exl2__matrix_find_dense(c, t, desc));
     }
@@ -167,8 +168,8 @@ static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const
     return bias ? exl2__tensor_check_floats(c, t, bias->name, out) : EXL2_OK;
 }
 
-/* As exl2__matrix_find for a token table: dense, and desc->out is the number of rows it has, which may differ from
-   the vocabulary (ids beyond it have no embedding). */
+/* The same for the embedding, which must be dense. desc->out is its number of rows, which may differ from the size of
+   the vocabulary. */
 static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
                                            uint32_t vocab,
                                            exl2__matrix_desc *desc)
@@ -188,7 +189,7 @@ static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t,
     return exl2__matrix_find_dense(c, t, desc);
 }
 
-/* The matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
+/* Fails unless the matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
 static inline exl2_result exl2__matrix_check_block(exl2__ctx *c, const exl2__matrix_desc *const *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
@@ -201,7 +202,7 @@ static inline exl2_result exl2__matrix_check_block(exl2__ctx *c, const exl2__mat
     return EXL2_OK;
 }
 
-/* ---- tables ---- */
+/* ---- tables: everything but the weights ---- */
 
 typedef struct exl2__matrix_tables {
     exl2__arena memory;
@@ -210,8 +211,8 @@ typedef struct exl2__matrix_tables {
     uint16_t *scale_max;    /* [group_count] */
     uint32_t *inverse_perm; /* [in] */
     float *bias;            /* [out] */
-    uint32_t *raw;          /* [group_count] q_groups as on disk: bits | word << 16 */
-    uint32_t *seen;         /* [in / 32 + 1] a bit per packed row: which ones inverse_perm has named */
+    uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16 */
+    uint32_t *seen;         /* [in / 32 + 1] one bit per packed row: set if inverse_perm contains the row */
 } exl2__matrix_tables;
 
 static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *tables)
@@ -220,7 +221,7 @@ static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *
     *tables = (exl2__matrix_tables){ 0 };
 }
 
-/* Takes everything from tables->memory; measures when that is dry. */
+/* Allocates all tables in the arena tables->memory; with a dry arena this only measures. */
 static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     exl2__arena *a = &tables->memory;
@@ -238,7 +239,7 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
     }
 }
 
-/* Host bytes that exl2__matrix_tables_open takes for this matrix. */
+/* Host bytes that exl2__matrix_tables_open allocates for this matrix. */
 static inline uint64_t exl2__matrix_tables_bytes(const exl2__matrix_desc *desc)
 {
     exl2__matrix_tables dry = { 0 };
@@ -253,8 +254,8 @@ static inline exl2_result exl2__matrix_read(exl2__ctx *c, const exl2__tensors *t
     return exl2__tensors_read(c, t, entry, 0, out, entry->bytes);
 }
 
-/* q_groups = bits 0, word 0, bits 1, word 1, ... as u16 -> groups. With q_groups = 4 0 3 4 and 10 word rows:
-   group 0 has (4 - 0) * 32 / 4 = 32 rows, group 1 (10 - 4) * 32 / 3 = 64 (exl2-format 4.2). */
+/* Fills `groups` from q_groups, whose u16 are: bits of group 0, first word row of group 0, bits of group 1, ... With
+   q_groups = 4 0 3 4 and 10 word rows, group 0 has (4 - 0) * 32 / 4 = 32 rows, group 1 (10 - 4) * 32 / 3 = 64. */
 static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                             exl2__matrix_tables *tables)
 {
@@ -294,7 +295,8 @@ static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* The order of rounding matters: the quantizer chose its codes with this very scale (exl2-format 4.5). */
+/* The product is rounded to fp16 here, as ExLlamaV2 rounds it: the quantizer chose the codes for that very scale
+   (docs/formats.md, "EXL2: scales"). */
 static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                             float prescale,
                                             exl2__matrix_tables *tables)
@@ -324,13 +326,14 @@ static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* q_invperm, I32 or I16, -> inverse_perm: 0 .. in - 1, each once. */
+/* Reads q_invperm (I32 or I16) into inverse_perm, and checks that it holds each of 0 .. in - 1 once. */
 static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                           exl2__matrix_tables *tables)
 {
     const exl2__tensor *perm = exl2__tensors_find_part(t, desc->name, "q_invperm");
     uint32_t size = exl2__tensor_type_bytes(perm->type);
-    /* Values of 2 bytes are read into the upper half: widening from the front then never overtakes them. */
+    /* Values of 2 bytes are read into the upper half of the array, so that widening them from the front in place never
+       overwrites a value that is still to be read. */
     uint8_t *raw = (uint8_t *)tables->inverse_perm + (uint64_t)desc->in * (sizeof(uint32_t) - size);
     EXL2__TRY(exl2__tensors_read(c, t, perm, 0, raw, perm->bytes));
     for (uint32_t j = 0; j < desc->in; j++) {
@@ -364,7 +367,7 @@ static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Reads and checks the groups alone, and points *desc at them. On failure *tables is zeroed. */
+/* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. */
 static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
                                             exl2__matrix_tables *tables)
 {
@@ -386,9 +389,9 @@ static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has filled, and points *desc at it.
-   *tables is zeroed but for its memory, which has room for exl2__matrix_tables_bytes. prescale: exl2-format 4.7, else
-   1. */
+/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has described, and sets the pointers
+   of *desc. *tables must be zeroed, but for `memory` with exl2__matrix_tables_bytes bytes free. prescale is usually 1
+   (docs/formats.md, "EXL2: scales"). */
 static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t, float prescale,
                                             exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
@@ -402,7 +405,7 @@ static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* The same in memory of its own. On failure *tables is zeroed. */
+/* The same; it also opens tables->memory. On failure *tables is zeroed. */
 static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
                                                    exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {

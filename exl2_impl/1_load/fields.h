@@ -1,6 +1,7 @@
-/* fields.h: named, typed, bounded fields of a JSON config file, with the sentences for what is wrong with one.
-   takes: a parsed file; alternative names of a field, bounds.
-   gives: exl2__fields, exl2__fields_find, bad, missing, refuse, and readers for u32, f64, bool.
+/* fields.h: reads fields of a JSON config file by name, with types and bounds, and reports errors in them.
+   takes: a file name; alternative names of a field, bounds.
+   gives: exl2__fields, exl2__fields_open, exl2__fields_find; exl2__fields_bad, exl2__fields_missing,
+          exl2__fields_unsupported; exl2__fields_u32, exl2__fields_f64, exl2__fields_bool.
    owns:  the file's text and tokens, until exl2__fields_close. */
 #ifndef EXL2__FIELDS_H
 #define EXL2__FIELDS_H
@@ -14,10 +15,10 @@ typedef struct exl2__fields {
     const char *label; /* "config.json" */
     exl2__blob text;
     exl2__json json;
-    uint32_t nested; /* the object text_config of multimodal models, or 0 */
+    uint32_t nested; /* token of the object text_config, which multimodal models have; 0 = none */
 } exl2__fields;
 
-/* Names of one quantity, in order of preference, NULL at the end; "a->b" is key b of object a. */
+/* Alternative names of one field, in order of preference, ended by NULL; "a->b" is the key b of the object a. */
 typedef const char *const *exl2__field_names;
 
 static inline void exl2__fields_close(exl2__fields *f)
@@ -29,7 +30,8 @@ static inline void exl2__fields_close(exl2__fields *f)
     *f = (exl2__fields){ 0 };
 }
 
-/* On failure *f is zeroed. An absent optional file is EXL2_OK with f->text.data NULL; close it all the same. */
+/* If an optional file does not exist, returns EXL2_OK with f->text.data NULL; close it all the same. On failure *f is
+   zeroed. */
 static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *name, bool optional, exl2__fields *f)
 {
     const uint64_t bytes_max = (uint64_t)16 << 20;
@@ -41,7 +43,7 @@ static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *
     if (result == EXL2_OK && f->text.data) {
         result = exl2__json_open(c, name, f->text.data, (size_t)f->text.bytes, &f->json);
         if (result == EXL2_OK && f->json.tokens[0].kind != EXL2__JSON_OBJECT) {
-            result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected an object in braces", name);
+            result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected a JSON object at the top level", name);
         }
     }
     if (result < 0) {
@@ -54,7 +56,7 @@ static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *
 
 /* ---- finding ---- */
 
-/* The token of "key" or "outer->key" below `object`, or 0. */
+/* Token of the value of "key" or "outer->key" in `object`, or 0. */
 static inline uint32_t exl2__fields_at(const exl2__fields *f, uint32_t object, const char *name)
 {
     const char *arrow = strstr(name, "->");
@@ -67,8 +69,8 @@ static inline uint32_t exl2__fields_at(const exl2__fields *f, uint32_t object, c
     return inside ? exl2__json_get(&f->json, inside, arrow + 2) : 0;
 }
 
-/* The first of the names that is there and not null, at top level and then in text_config; else 0.
-   *found: that name (may be NULL). */
+/* Token of the first name whose value exists and is not null, at the top level and then in text_config; 0 if there is
+   none. *found (may be NULL): that name. */
 static inline uint32_t exl2__fields_find(const exl2__fields *f, exl2__field_names names, const char **found)
 {
     const uint32_t objects[2] = { 0, f->nested };
@@ -86,14 +88,14 @@ static inline uint32_t exl2__fields_find(const exl2__fields *f, exl2__field_name
     return 0;
 }
 
-/* ---- sentences ---- */
+/* ---- errors ---- */
 
 static inline exl2_result exl2__fields_missing(const exl2__fields *f, const char *name)
 {
     return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: %s is missing", f->label, name);
 }
 
-/* The field's value as the file has it, cut to 40 bytes, strings in quotes; lists and objects are not spelled out. */
+/* The field's value as the file writes it, cut to 40 bytes; strings in quotes. Of lists and objects only the size. */
 static inline void exl2__fields_value(const exl2__fields *f, uint32_t token, char out[48])
 {
     const exl2__json_token *t = &f->json.tokens[token];
@@ -115,17 +117,19 @@ static inline exl2_result exl2__fields_bad(const exl2__fields *f, const char *na
     return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: %s=%s is out of range, expected %s", f->label, name, value, allowed);
 }
 
-/* Well formed, but this engine computes only the value `same`. */
-static inline exl2_result exl2__fields_unsupported(const exl2__fields *f, const char *name, uint32_t token, const char *same)
+/* For a value that is well formed, but not the only one that is supported. */
+static inline exl2_result exl2__fields_unsupported(const exl2__fields *f, const char *name, uint32_t token,
+                                                   const char *same)
 {
     char value[48];
     exl2__fields_value(f, token, value);
     return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: %s=%s is not supported, only %s", f->label, name, value, same);
 }
 
-/* ---- reading: the first name stands for the field when none is there ---- */
+/* ---- reading: if a field has none of its names, messages use the first one ---- */
 
-/* Absent: *out keeps its value (a default); required fields come with *out 0. `min` is at least 1 for those. */
+/* If the field is absent, *out keeps its value, the default. For a required field the caller sets *out to 0 and gives a
+   min of at least 1: its absence is then an error. */
 static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_names names, uint32_t min, uint32_t max,
                                            uint32_t *out)
 {
@@ -144,7 +148,7 @@ static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_na
     return EXL2_OK;
 }
 
-/* Absent: *out keeps its value. `present` (may be NULL) tells. */
+/* If the field is absent, *out keeps its value. *present (may be NULL): the field exists. */
 static inline exl2_result exl2__fields_f64(const exl2__fields *f, exl2__field_names names, double min, double max,
                                            const char *allowed, double *out, bool *present)
 {

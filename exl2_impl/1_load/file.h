@@ -1,7 +1,8 @@
-/* file.h: small files of a model folder, whole, through the host's files hook.
-   takes: a folder, a name in it, the size that is still sane.
-   gives: exl2__blob, exl2__file_blob_close; exl2__file_read_all, read_optional, open, read_at.
-   owns:  a blob's bytes, until exl2__file_blob_close. */
+/* file.h: reads files of a model folder through the application's files hook; small files are read whole.
+   takes: a folder, a name in it, a maximum size.
+   gives: exl2__blob, exl2__blob_close; exl2__file_read_all, exl2__file_read_optional, exl2__file_open,
+          exl2__file_read_at.
+   owns:  a blob's bytes, until exl2__blob_close. */
 #ifndef EXL2__FILE_H
 #define EXL2__FILE_H
 
@@ -11,7 +12,7 @@
 #define EXL2__FILE_NAME_MAX 256
 
 typedef struct exl2__blob {
-    char *data; /* a NUL follows the bytes; NULL: no such file (or zeroed) */
+    char *data; /* [bytes], followed by a NUL; NULL: there is no such file */
     uint64_t bytes;
 } exl2__blob;
 
@@ -21,7 +22,7 @@ static inline void exl2__file_blob_close(exl2__ctx *c, exl2__blob *blob)
     *blob = (exl2__blob){ 0 };
 }
 
-/* *file: the hook's handle, or NULL when there is no such file; close it with c->files.close. */
+/* *file: the hook's handle, which the caller closes with c->files.close; NULL if there is no such file. */
 static inline exl2_result exl2__file_open(exl2__ctx *c, const char *dir, const char *name, void **file, uint64_t *bytes)
 {
     char path[EXL2__FILE_PATH_MAX];
@@ -35,7 +36,7 @@ static inline exl2_result exl2__file_open(exl2__ctx *c, const char *dir, const c
     return EXL2_OK;
 }
 
-/* All of dst, or a failure: a file that ends early, or a device that fails. `name` is for the message. */
+/* Fills all of dst, or fails: the file ends early, or reading fails. `name` is used in the message. */
 static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, void *file, uint64_t offset, void *dst,
                                              uint64_t bytes)
 {
@@ -44,16 +45,16 @@ static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, voi
         size_t want = (size_t)exl2__min64(bytes - done, (uint64_t)1 << 30);
         int64_t got = c->files.read(c->files.user, file, offset + done, (uint8_t *)dst + done, want);
         if (got <= 0 || (uint64_t)got > want) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: reading %llu bytes at %llu %s after %llu", name,
+            return exl2__fail(c, EXL2_ERR_IO, "%s: reading %llu bytes at offset %llu %s after %llu bytes", name,
                               (unsigned long long)bytes, (unsigned long long)offset,
-                              got == 0 ? "met the end of the file" : "failed", (unsigned long long)done);
+                              got == 0 ? "reached the end of the file" : "failed", (unsigned long long)done);
         }
         done += (uint64_t)got;
     }
     return EXL2_OK;
 }
 
-/* The whole file, or an empty blob (data NULL) when there is none. On failure the blob is zeroed. */
+/* Reads the whole file. If there is no such file, *out is empty (data NULL). On failure *out is zeroed. */
 static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
                                                    exl2__blob *out)
 {
@@ -66,7 +67,7 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
     }
     exl2_result result = EXL2_OK;
     if (bytes > bytes_max) {
-        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, at most %llu are sane", name,
+        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, but at most %llu are accepted", name,
                             (unsigned long long)bytes, (unsigned long long)bytes_max);
     } else {
         result = exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory);
@@ -84,7 +85,7 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
     return result;
 }
 
-/* As above, but the file must be there: "no config.json in models/llama". */
+/* The same for a file that must exist; the message is "no config.json in models/llama". */
 static inline exl2_result exl2__file_read_all(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
                                               exl2__blob *out)
 {

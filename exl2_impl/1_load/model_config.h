@@ -1,5 +1,5 @@
-/* model_config.h: config.json and generation_config.json -> exl2__config. What this engine would compute wrongly is
-   refused by name.
+/* model_config.h: reads config.json and generation_config.json into exl2__config. A model that uses something this
+   engine does not compute is rejected, and the message names it.
    takes: a model folder, untrusted.
    gives: exl2__config, exl2__config_defaults, exl2__config_read, exl2__config_rope.
    owns:  nothing. */
@@ -15,7 +15,7 @@
 #define EXL2__CONFIG_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define EXL2__CONFIG_ROPE_NAMES(key) EXL2__CONFIG_NAMES("rope_scaling->" key, "rope_parameters->" key)
 
-/* What generation_config.json suggests; a number counts only where its flag is set. */
+/* The suggestions of generation_config.json; a value is valid only if its has_ flag is set. */
 typedef struct exl2__config_defaults {
     bool has_do_sample, has_temperature, has_top_k, has_top_p, has_min_p, has_repeat_penalty;
     bool do_sample; /* false: greedy */
@@ -24,22 +24,23 @@ typedef struct exl2__config_defaults {
 } exl2__config_defaults;
 
 typedef struct exl2__config {
-    const exl2__arch *arch; /* its row */
+    const exl2__arch *arch;
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter;
-    uint32_t context_max; /* tokens that the model was made for */
+    uint32_t context_max; /* tokens; what the model was trained for */
     float norm_eps, attn_scale;
     exl2__rope rope;
-    bool tie_embeddings;           /* without lm_head, model.embed_tokens is the head */
-    bool attention_bias, mlp_bias; /* what the file says; a layer has a bias exactly if its .bias tensor exists */
+    bool tie_embeddings;           /* if there is no lm_head, model.embed_tokens is used as the head */
+    bool attention_bias, mlp_bias; /* as in the file, but not used: a layer has a bias if its .bias tensor exists */
     exl2_token bos;                /* -1 = none */
-    exl2_token eos[EXL2__CONFIG_EOS_MAX]; /* config.json's first, then generation_config.json's, each once */
+    exl2_token eos[EXL2__CONFIG_EOS_MAX]; /* [eos_count] of config.json, then of generation_config.json; each once */
     uint32_t eos_count;
     exl2__config_defaults defaults;
 } exl2__config;
 
 /* ---- architecture ---- */
 
-/* An architecture without a row is refused: its tensors may fit those of Llama while its mathematics does not. */
+/* An architecture without a row in exl2__archs is rejected: its tensors may have the names and shapes of Llama's, but
+   its computation differs. */
 static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__json_get(&f->json, 0, "architectures");
@@ -64,8 +65,8 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
                       f->label, (int)bytes, found);
 }
 
-/* Keys with which Llama-like configs ask for something that Llama does not compute, and the value that asks for
-   nothing. */
+/* Keys for features that Llama does not have, each with the value that switches its feature off. Other values are
+   rejected. */
 static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
 {
     static const struct {
@@ -74,7 +75,7 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
     } others[] = {
         { "logit_scale", "1", 1 }, { "logits_scaling", "1", 1 }, { "scale_emb", "1", 1 }, { "embedding_multiplier", "1",
                                                                                             1 },
-        { "residual_multiplier", "1", 1 }, { "scale_depth", "its absence", -1 }, { "attn_logit_softcapping", "null",
+        { "residual_multiplier", "1", 1 }, { "scale_depth", "none at all", -1 }, { "attn_logit_softcapping", "null",
                                                                                    0 },
         { "final_logit_softcapping", "null", 0 }, { "partial_rotary_factor", "1", 1 }, { "norm_head", "0", 0 },
         { "num_local_experts", "0", 0 }, { "num_experts", "0", 0 }, { "use_qk_norm", "false", 0 },
@@ -116,7 +117,7 @@ static exl2_result exl2__config_rope_kind(const exl2__fields *f, exl2__rope *rop
         return exl2__fields_unsupported(f, "mrope_section", sections, "linear and llama3 scaling");
     }
     rope->kind = EXL2__ROPE_PLAIN;
-    for (int i = 0; i < 2 && rope->kind == EXL2__ROPE_PLAIN; i++) { /* of two, the one that is not "default" counts */
+    for (int i = 0; i < 2 && rope->kind == EXL2__ROPE_PLAIN; i++) { /* of two keys, the one that is not "default" */
         const char *name = NULL;
         uint32_t token = exl2__fields_find(f, names[i], &name);
         if (!token || exl2__json_is(&f->json, token, "default")) {
@@ -133,7 +134,7 @@ static exl2_result exl2__config_rope_kind(const exl2__fields *f, exl2__rope *rop
     return EXL2_OK;
 }
 
-/* A number that the scaling needs. */
+/* A number that the scaling requires. */
 static exl2_result exl2__config_rope_number(const exl2__fields *f, exl2__field_names names, double min,
                                             const char *allowed, double *out)
 {
@@ -165,14 +166,14 @@ static exl2_result exl2__config_read_rope(const exl2__fields *f, exl2__rope *rop
                                        "a number of at least 1", &rope->original_context_max));
     if (rope->high <= rope->low) {
         return exl2__fail(f->c, EXL2_ERR_FORMAT,
-                          "%s: high_freq_factor of the RoPE scaling is not above low_freq_factor", f->label);
+                          "%s: high_freq_factor of the RoPE scaling must be greater than low_freq_factor", f->label);
     }
     return EXL2_OK;
 }
 
 /* ---- sizes ---- */
 
-/* "model_max_length" may be 10^30 for "no limit". */
+/* model_max_length may be 10^30, which means "no limit". */
 static exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config *out)
 {
     double tokens = 2048;
@@ -193,26 +194,27 @@ static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *
     if (!out->head_dim) {
         if (out->hidden % out->heads != 0) {
             return exl2__fail(f->c, EXL2_ERR_FORMAT,
-                              "%s: hidden_size=%u is no multiple of num_attention_heads=%u, and there is no head_dim",
+                              "%s: hidden_size=%u is not a multiple of num_attention_heads=%u, and head_dim is missing",
                               f->label, out->hidden, out->heads);
         }
         out->head_dim = out->hidden / out->heads;
     }
     if (out->head_dim % 2 != 0) {
-        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: head_dim=%u is odd, RoPE turns pairs", f->label, out->head_dim);
+        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: head_dim=%u is odd, but RoPE rotates pairs", f->label,
+                          out->head_dim);
     }
     out->kv_heads = out->heads;
     EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("num_key_value_heads", "attn_config->kv_n_heads"), 1, 8192,
                                &out->kv_heads));
     if (out->heads % out->kv_heads != 0) {
-        return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: num_attention_heads=%u is no multiple of num_key_value_heads=%u",
-                          f->label,
+        return exl2__fail(f->c, EXL2_ERR_FORMAT,
+                          "%s: num_attention_heads=%u is not a multiple of num_key_value_heads=%u", f->label,
                           out->heads, out->kv_heads);
     }
     return EXL2_OK;
 }
 
-/* attention_multiplier itself, else query_pre_attn_scalar^-1/2, else head_dim^-1/2 (architectures 2.3). */
+/* The factor of the scores: attention_multiplier, else query_pre_attn_scalar^-1/2, else head_dim^-1/2. */
 static exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *out)
 {
     double multiplier = 0, scalar = out->head_dim;
@@ -250,8 +252,8 @@ static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *
 
 /* ---- special tokens ---- */
 
-/* The id in `token`, -1 for one that the model cannot produce: negative (some files say "none" so), or beyond the
-   vocabulary. */
+/* Reads a token id. *out is -1 if the model cannot produce the token: its id is negative (some files write "none" so)
+   or not in the vocabulary. */
 static exl2_result exl2__config_token(const exl2__fields *f, const char *name, uint32_t token, uint32_t vocab,
                                       exl2_token *out)
 {
@@ -271,11 +273,11 @@ static exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, e
 {
     exl2_token id;
     EXL2__TRY(exl2__config_token(f, "eos_token_id", token, out->vocab, &id));
-    bool known = id < 0;
+    bool ignored = id < 0;
     for (uint32_t i = 0; i < out->eos_count; i++) {
-        known = known || out->eos[i] == id;
+        ignored = ignored || out->eos[i] == id;
     }
-    if (known) {
+    if (ignored) {
         return EXL2_OK;
     }
     if (out->eos_count == EXL2__CONFIG_EOS_MAX) {
@@ -286,7 +288,7 @@ static exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, e
     return EXL2_OK;
 }
 
-/* bos_token_id and eos_token_id, each an id or a list of ids; adds to what *out has. */
+/* bos_token_id and eos_token_id; each is an id or a list of ids. Adds them to those that *out has already. */
 static exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config *out)
 {
     uint32_t bos = exl2__fields_find(f, EXL2__CONFIG_NAMES("bos_token_id"), NULL);
@@ -348,7 +350,8 @@ static exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__con
     return exl2__config_read_defaults(f, &out->defaults);
 }
 
-/* config.json, which must be there, and generation_config.json. Errors name file, field, value and what is allowed. */
+/* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its
+   value and the allowed values. */
 EXL2__COLD
 static exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
 {

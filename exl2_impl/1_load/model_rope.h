@@ -1,4 +1,4 @@
-/* model_rope.h: the position frequencies of RoPE, with the scalings that long-context Llama models use.
+/* model_rope.h: the frequencies of RoPE, with the scalings that Llama models with long contexts use.
    takes: numbers that model_config.h has checked.
    gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies.
    owns:  nothing. */
@@ -19,8 +19,8 @@ typedef struct exl2__rope {
     double original_context_max; /* LLAMA3: tokens */
 } exl2__rope;
 
-/* Llama 3.1 (architectures 7.4): wavelengths well inside the original context stay, long ones are stretched by
-   `factor`, between the two it blends. */
+/* The scaling of Llama 3.1 (rope_type "llama3"): wavelengths well below the original context stay as they are, long
+   ones are multiplied by `factor`, and those between are interpolated. */
 static inline double exl2__rope_llama3(const exl2__rope *r, double frequency)
 {
     double wavelength = 2.0 * 3.14159265358979323846 / frequency;
@@ -34,9 +34,9 @@ static inline double exl2__rope_llama3(const exl2__rope *r, double frequency)
     return (1.0 - t) * frequency / r->factor + t * frequency;
 }
 
-/* frequency: [head_dim / 2] radians per position; theta^(-2i / head_dim) before scaling (architectures 7.1, 7.2).
-   With theta 500,000, head_dim 128, factor 8, low 1, high 4, original context 8,192: number 28 is 0.00321144599 as
-   without scaling, 29 is 0.00216657076, from 35 on all are an eighth. */
+/* frequency: [head_dim / 2] radians per position; theta^(-2i / head_dim) before scaling. LINEAR divides all of them by
+   `factor`. Example for LLAMA3 with theta 500,000, head_dim 128, factor 8, low 1, high 4, original context 8,192:
+   frequency 28 is 0.00321144599, unscaled; 29 is 0.00216657076; from 35 on all are an eighth of the unscaled value. */
 static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t head_dim, double *frequency)
 {
     for (uint32_t i = 0; i < head_dim / 2; i++) {

@@ -1,7 +1,7 @@
-/* tensor_files.h: finds and opens all *.safetensors of a model folder. Names come from listing the folder, never from
-   an index file (EXL2 folders carry the index of the source model, which names other files).
+/* tensor_files.h: finds and opens all *.safetensors files of a model folder. It lists the folder and ignores an index
+   file: in EXL2 folders that is a copy of the source model's index, which names other files.
    takes: a folder.
-   gives: exl2__tensor_files, open, close.
+   gives: exl2__tensor_files, exl2__tensor_files_open, exl2__tensor_files_close.
    owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
@@ -14,13 +14,13 @@
 #define EXL2__TENSOR_FILES_MAX 512u
 
 typedef struct exl2__tensor_file {
-    void *handle; /* of the files hook; NULL: not open */
+    void *handle; /* handle of the files hook; NULL: not open */
     uint64_t bytes;
     char name[EXL2__FILE_NAME_MAX];
 } exl2__tensor_file;
 
 typedef struct exl2__tensor_files {
-    exl2__tensor_file *items; /* [count], by name */
+    exl2__tensor_file *items; /* [count], sorted by name */
     uint32_t count;
     exl2__arena memory;
 } exl2__tensor_files;
@@ -56,7 +56,7 @@ static inline bool exl2__tensor_files_is_safetensors(const char *name)
     return bytes >= sizeof suffix && strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
 }
 
-/* Names of the first `cap` *.safetensors files, into `files` (NULL: count only). Returns how many there are. */
+/* Writes the names of the first `cap` *.safetensors files to `files` (NULL: count only). Returns their number. */
 static inline uint32_t exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_file *files, uint32_t cap)
 {
     uint32_t count = 0;
@@ -73,7 +73,7 @@ static inline uint32_t exl2__tensor_files_list(exl2__ctx *c, const char *dir, ex
     return count;
 }
 
-/* The number in the `digits` characters at p, or UINT32_MAX. */
+/* The decimal number in the `digits` characters at p; UINT32_MAX if one of them is no digit. */
 static inline uint32_t exl2__tensor_files_digits(const char *p, size_t digits)
 {
     uint32_t value = 0;
@@ -86,7 +86,7 @@ static inline uint32_t exl2__tensor_files_digits(const char *p, size_t digits)
     return value;
 }
 
-/* "output-00002-of-00003.safetensors" is shard 2 of 3; *stem: bytes of the name before "-00002". */
+/* "output-00002-of-00003.safetensors" is shard 2 of 3. *stem: number of bytes before "-00002". */
 static inline bool exl2__tensor_files_shard(const char *name, size_t *stem, uint32_t *index, uint32_t *total)
 {
     static const size_t tail = sizeof "-00002-of-00003.safetensors" - 1;
@@ -105,15 +105,15 @@ static inline void exl2__tensor_files_warn_gap(exl2__ctx *c, const char *name, u
                                                uint32_t total)
 {
     if (from < before && from <= total) {
-        exl2__log(c, EXL2_LOG_WARN, "shard %u of %u is missing, beside %s", from, total, name);
+        exl2__log(c, EXL2_LOG_WARN, "shard %u of %u is missing, in the set of %s", from, total, name);
     }
 }
 
-/* Warns of holes in shard sets. The files are sorted, so that a set is a run. */
+/* Warns about missing shards. The files are sorted, so the shards of a set follow each other. */
 static inline void exl2__tensor_files_check_shards(exl2__ctx *c, const exl2__tensor_files *t)
 {
     size_t set_stem = 0;
-    uint32_t next = 0, set_total = 0; /* next: the shard that should come now; 0 = not in a set */
+    uint32_t next = 0, set_total = 0; /* next: the shard expected next; 0 = not in a set */
     for (uint32_t i = 0; i < t->count; i++) {
         const char *name = t->items[i].name, *last = t->items[i ? i - 1 : 0].name;
         size_t stem = 0;

@@ -1,10 +1,11 @@
-/* tensor_table.h: all *.safetensors of a model folder -> one table: name, type, shape, file,
-   byte range.
+/* safetensors.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
+   range.
    takes: a folder, untrusted.
-   gives: exl2__tensor, exl2__tensors, open, close, find, read; exl2__tensor_floats.
+   gives: exl2__tensor, exl2__tensors, exl2__tensors_open, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
+          exl2__tensor_floats.
    owns:  the table and the open files, until exl2__tensors_close. */
-#ifndef EXL2__TENSOR_TABLE_H
-#define EXL2__TENSOR_TABLE_H
+#ifndef EXL2__SAFETENSORS_H
+#define EXL2__SAFETENSORS_H
 
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
@@ -17,8 +18,8 @@
 #define EXL2__TENSORS_RANK_MAX 8u
 #define EXL2__TENSORS_NAME_MAX 512u
 
-/* Element types by their name in the header, and bytes. A type that is not here is no error as long as nobody needs
-   the tensor. */
+/* Element types by their name in the header, with their size in bytes. A tensor of another type is an error only if the
+   model needs the tensor. */
 #define EXL2__TENSOR_TYPES(X)                                                                            \
     X(F16, 2) X(BF16, 2) X(F32, 4) X(I16, 2) X(I32, 4) X(F64, 8) X(I64, 8) X(U64, 8) X(U32, 4) X(U16, 2) \
     X(U8, 1) X(I8, 1) X(BOOL, 1) X(F8_E4M3, 1) X(F8_E5M2, 1)
@@ -33,15 +34,15 @@ typedef enum exl2__tensor_type {
 
 typedef struct exl2__tensor {
     const char *name;       /* NUL-terminated, no control characters */
-    uint64_t offset, bytes; /* in the file, inside it */
-    uint64_t dims[2];       /* the first two; missing ones are 1 */
+    uint64_t offset, bytes; /* in the file; checked to lie inside it */
+    uint64_t dims[2];       /* the first two dimensions; 1 where the rank is lower */
     uint16_t file;          /* index into exl2__tensors.files.items */
     uint8_t type, rank;     /* exl2__tensor_type */
 } exl2__tensor;
 
 typedef struct exl2__tensors {
     exl2__tensor_files files;
-    exl2__tensor *entries; /* [count], by name */
+    exl2__tensor *entries; /* [count], sorted by name */
     uint32_t count;
     exl2__arena memory;
 } exl2__tensors;
@@ -56,7 +57,7 @@ static inline const char *exl2__tensor_type_name(uint32_t type)
     return names[type < EXL2__COUNT(names) ? type : 0];
 }
 
-/* 0 for EXL2__TENSOR_UNKNOWN. */
+/* Bytes of one element; 0 for EXL2__TENSOR_UNKNOWN. */
 static inline uint32_t exl2__tensor_type_bytes(uint32_t type)
 {
     static const uint8_t sizes[] = { 0,
@@ -102,7 +103,7 @@ static inline exl2_result exl2__tensors_header_read(exl2__ctx *c, const exl2__te
     return exl2__json_open(c, label, h->text.data, (size_t)bytes, &h->json);
 }
 
-/* Adds the tensors of a header, and the bytes of their names with NULs. */
+/* Adds the number of tensors in a header to *count, and the bytes of their names, with a NUL each, to *name_bytes. */
 static inline void exl2__tensors_header_count(const exl2__json *j, uint64_t *count, uint64_t *name_bytes)
 {
     for (uint32_t key = exl2__json_first(j, 0); key; key = exl2__json_next(j, 0, key)) {
@@ -128,7 +129,7 @@ static inline uint8_t exl2__tensors_type(const exl2__json *j, uint32_t token)
     return EXL2__TENSOR_UNKNOWN;
 }
 
-/* Rank, dims and *elements of a shape array; false when it is no list of sizes, or when the product overflows. */
+/* Reads out->rank, out->dims and *elements from a shape. false: it is no list of sizes, or the product overflows. */
 static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2__tensor *out, uint64_t *elements)
 {
     bool fits = true, empty = false;
@@ -153,7 +154,7 @@ static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2
     return fits || empty;
 }
 
-/* One entry of a header: {"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}. `name` is set. */
+/* Reads one entry of a header: {"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}. out->name is set already. */
 static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f, const exl2__tensors_header *h,
                                        uint32_t value, exl2__tensor *out)
 {
@@ -190,7 +191,7 @@ static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f,
     return EXL2_OK;
 }
 
-/* All entries of a file behind t->entries[t->count]; names go to *names, which moves on. */
+/* Appends all tensors of a file to t->entries; their names are written to *names, which moves past them. */
 static exl2_result exl2__tensors_add(exl2__ctx *c, exl2__tensors *t, uint32_t file, const exl2__tensors_header *h,
                                      char **names)
 {
@@ -217,7 +218,7 @@ static exl2_result exl2__tensors_add(exl2__ctx *c, exl2__tensors *t, uint32_t fi
     return EXL2_OK;
 }
 
-/* Reads every header and makes the table; headers: [file_count], zeroed, closed by the caller. */
+/* Reads every header and makes the table. headers: [files.count], zeroed; the caller closes them. */
 static exl2_result exl2__tensors_read_headers(exl2__ctx *c, exl2__tensors *t, exl2__tensors_header *headers)
 {
     uint64_t count = 0, name_bytes = 0;
@@ -261,12 +262,12 @@ static inline void exl2__tensors_swap(void *items, uint32_t a, uint32_t b)
     entries[b] = held;
 }
 
-/* No byte belongs to two tensors and no name is there twice; leaves the entries sorted by name. */
+/* Checks that tensors do not overlap and that every name is unique. Leaves the entries sorted by name. */
 static exl2_result exl2__tensors_check(exl2__ctx *c, exl2__tensors *t)
 {
     exl2__sort_items by_range = { t->entries, exl2__tensors_range_less, exl2__tensors_swap };
     exl2__sort(&by_range, t->count);
-    const exl2__tensor *last = NULL; /* that has bytes */
+    const exl2__tensor *last = NULL; /* the last tensor that is not empty */
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
         if (last && e->bytes && last->file == e->file && e->offset < last->offset + last->bytes) {
@@ -306,7 +307,7 @@ static exl2_result exl2__tensors_open_table(exl2__ctx *c, const char *dir, exl2_
     return exl2__tensors_check(c, t);
 }
 
-/* Opens every *.safetensors of the folder and checks all headers. On failure *t is zeroed. */
+/* Opens every *.safetensors file of the folder and checks all headers. On failure *t is zeroed. */
 static exl2_result exl2__tensors_open(exl2__ctx *c, const char *dir, exl2__tensors *t)
 {
     *t = (exl2__tensors){ 0 };
@@ -319,7 +320,8 @@ static exl2_result exl2__tensors_open(exl2__ctx *c, const char *dir, exl2__tenso
 
 /* ---- use ---- */
 
-/* The tensor, or NULL. Binary search: names are hostile, and no hash of ours is secret. */
+/* The tensor, or NULL. A binary search, because the names are untrusted: they could be chosen so that hashes collide.
+   */
 static inline const exl2__tensor *exl2__tensors_find(const exl2__tensors *t, const char *name)
 {
     uint32_t low = 0, high = t->count;
@@ -346,7 +348,7 @@ static inline const exl2__tensor *exl2__tensors_find_part(const exl2__tensors *t
     return bytes == strlen(key) + 1 + strlen(part) ? exl2__tensors_find(t, name) : NULL;
 }
 
-/* Bytes [offset, offset + bytes) of the tensor, which must have them, into dst. */
+/* Reads bytes [offset, offset + bytes) of the tensor into dst. */
 static inline exl2_result exl2__tensors_read(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
                                              uint64_t offset,
                                              void *dst, uint64_t bytes)
@@ -372,7 +374,7 @@ static inline float exl2__tensor_float(uint32_t type, const uint8_t *p)
          : type == EXL2__TENSOR_BF16 ? exl2__bf16_to_f32(exl2__load16(p)) : exl2__bits_float(exl2__load32(p));
 }
 
-/* Is `name` there, a vector of `count` F16, BF16 or F32? Fails with a sentence when it is not. */
+/* Fails unless the tensor `name` exists and is a vector of `count` F16, BF16 or F32. */
 static inline exl2_result exl2__tensor_check_floats(exl2__ctx *c, const exl2__tensors *t, const char *name,
                                                     uint32_t count)
 {
@@ -392,7 +394,7 @@ static inline exl2_result exl2__tensor_check_floats(exl2__ctx *c, const exl2__te
     return EXL2_OK;
 }
 
-/* The vector `name` (a norm weight, a bias) as float [count]; every value must be finite. */
+/* Reads the vector `name` (norm weights, a bias) as float [count]. Fails if a value is not finite. */
 static inline exl2_result exl2__tensor_floats(exl2__ctx *c, const exl2__tensors *t, const char *name, uint32_t count,
                                               float *out)
 {

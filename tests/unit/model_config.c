@@ -209,7 +209,7 @@ static void check_refused(void)
     refuse("'rope_scaling':{'type':'linear','factor':0.5}", EXL2_ERR_FORMAT, "rope_scaling->factor=0.5", "at least 1");
     refuse("'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':4,'high_freq_factor':4,"
            "'original_max_position_embeddings':8192}", EXL2_ERR_FORMAT, "high_freq_factor",
-           "not above low_freq_factor");
+           "must be greater than low_freq_factor");
     refuse("'rope_theta':0", EXL2_ERR_FORMAT, "rope_theta=0", "at least 1");
     refuse("'rope_theta':1e400", EXL2_ERR_FORMAT, "rope_theta=1e400", "at least 1");
     refuse("'num_key_value_heads':3", EXL2_ERR_FORMAT, "num_attention_heads=4", "num_key_value_heads=3");
@@ -271,7 +271,7 @@ static void check_files(void)
     check_error(&m.c, "no b.txt in d", "", "absent");
     m.files[0].there = 3;
     CHECK_INT(exl2__file_read_all(&m.c, "d", "a.txt", 9, &blob), EXL2_ERR_IO);
-    check_error(&m.c, "a.txt", "met the end of the file after 3", "short");
+    check_error(&m.c, "a.txt", "reached the end of the file after 3", "short");
     CHECK(blob.data == NULL);
     m.c.host_bytes_max = 3;
     CHECK_INT(exl2__file_read_all(&m.c, "d", "a.txt", 9, &blob), EXL2_ERR_BUDGET);

@@ -103,7 +103,7 @@ static void check_values(void)
     CHECK_INT(exl2__tensors_read(&m.c, &t, entry, UINT64_MAX, values, 8), EXL2_ERR_INTERNAL);
     m.files[0].there -= 100;
     CHECK_INT(exl2__tensor_floats(&m.c, &t, "single.weight", 3000, values), EXL2_ERR_IO);
-    check_error(&m.c, "m.safetensors: 'single.weight'", "met the end of the file", "short");
+    check_error(&m.c, "m.safetensors: 'single.weight'", "reached the end of the file", "short");
     m.fail_reads = true;
     CHECK_INT(exl2__tensors_read(&m.c, &t, entry, 0, values, 8), EXL2_ERR_IO);
     check_error(&m.c, "m.safetensors: 'single.weight'", "failed", "device");

@@ -1,7 +1,7 @@
-/* json.h: strict JSON text (RFC 8259) -> one flat array of tokens that point into the text.
+/* json.h: parses strict JSON text (RFC 8259) into one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json_open, exl2__json_open_flat, exl2__json_walk, exl2__json_close; get, first, next to walk; text, is,
-          u64, i64, f64, bool to read values.
+   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_close; exl2__json_get, exl2__json_first,
+          exl2__json_next; exl2__json_text, exl2__json_is, exl2__json_u64 and their like; exl2__json_walk.
    owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
 #define EXL2__JSON_H
@@ -10,14 +10,14 @@
 #include "json_number.h"
 #include "json_scan.h"
 
-/* {"a":[1,true]} has tokens 0 {..}, 1 a, 2 [..], 3 1, 4 true: token 0 is the root, and an object's members are key,
-   value, key, value ... As no value but the root is token 0, 0 means "none" wherever a token is returned. */
+/* {"a":[1,true]} has the tokens 0 {..}, 1 a, 2 [..], 3 1, 4 true. Token 0 is the root; the members of an object are
+   key, value, key, value ... Only the root is token 0, so functions that return a token return 0 for "none". */
 typedef struct exl2__json {
     const char *text;
     size_t bytes;
     exl2__json_token *tokens;
     uint32_t token_count;
-    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* of exl2__json_open_flat, in the order of the keys */
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* set by exl2__json_open_flat, in the order of its keys */
 } exl2__json;
 
 /* ---- strings ---- */
@@ -46,8 +46,8 @@ static inline uint32_t exl2__json_encode_utf8(uint32_t code, char out[4])
     return bytes;
 }
 
-/* The code point of the \uXXXX escape at text[*at], which moves on: \uD83D\uDE00 is one code point, a surrogate
-   without its other half is U+FFFD. */
+/* Returns the code point of the \uXXXX escape at text[*at], and moves *at past it. \uD83D\uDE00 is one code point; an
+   unpaired surrogate gives U+FFFD. */
 static inline uint32_t exl2__json_unescape_u(const char *text, uint32_t end, uint32_t *at)
 {
     uint32_t code = exl2__json_hex4(text + *at + 2);
@@ -64,12 +64,12 @@ static inline uint32_t exl2__json_unescape_u(const char *text, uint32_t end, uin
     return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
 }
 
-/* Reads a string token byte by byte, unescaped. */
+/* Reads the bytes of a string token one by one, unescaped. */
 typedef struct exl2__json_bytes {
     const char *text;
     uint32_t at, end;
-    char piece[4];          /* of an escape that is several bytes long */
-    uint32_t taken, pieces; /* bytes of it given out, and in all */
+    char piece[4];          /* UTF-8 of the last escape */
+    uint32_t taken, pieces; /* bytes of `piece` returned so far, and bytes in all */
 } exl2__json_bytes;
 
 static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t token)
@@ -103,8 +103,8 @@ static int exl2__json_bytes_next(exl2__json_bytes *b)
     return c == 'b' ? '\b' : c == 'f' ? '\f' : c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c;
 }
 
-/* Unescaped UTF-8 of a string, which may hold NUL bytes: returns how many bytes there are, writes at most `cap`.
-   0 for other tokens. */
+/* The unescaped UTF-8 of a string, which may contain NUL bytes. Writes at most `cap` bytes, and returns the length of
+   the whole text; 0 for other tokens. */
 EXL2__NOINLINE
 static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
 {
@@ -129,7 +129,8 @@ static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, si
     return used;
 }
 
-/* The same where it lies, or in `room` if it has to be unescaped; *bytes: how many. The token is a string. */
+/* The same without a copy, unless the text has to be unescaped: that is done into `room`. *bytes: its length. The token
+   must be a string. */
 static inline const char *exl2__json_view(const exl2__json *j, uint32_t token, char *room, size_t *bytes)
 {
     const exl2__json_token *t = &j->tokens[token];
@@ -137,7 +138,7 @@ static inline const char *exl2__json_view(const exl2__json *j, uint32_t token, c
     return t->escaped ? room : j->text + t->begin;
 }
 
-/* Is the token a string that unescapes to `wanted`? */
+/* Is the token a string whose unescaped text is `wanted`? */
 static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char *wanted)
 {
     size_t used = 0;
@@ -159,7 +160,7 @@ static inline bool exl2__json_is(const exl2__json *j, uint32_t token, const char
     return wanted[used] == 0;
 }
 
-/* Do two strings unescape to the same bytes? */
+/* Do two strings have the same unescaped text? */
 static inline bool exl2__json_same(const exl2__json *j, uint32_t token, uint32_t other)
 {
     const exl2__json_token *t = &j->tokens[token], *o = &j->tokens[other];
@@ -195,10 +196,10 @@ static inline uint32_t exl2__json_line(const char *text, size_t at)
     return line;
 }
 
-/* Open addressing over key tokens; keys of different objects share one table. */
+/* A hash table with open addressing; it holds the keys of all objects. */
 typedef struct exl2__json_keys {
-    uint32_t *slots;   /* [mask + 1] key token; 0 = empty, as token 0 is never a key */
-    uint32_t *objects; /* [mask + 1] the object that the key is in */
+    uint32_t *slots;   /* [mask + 1] token of the key; 0 = empty (token 0 is never a key) */
+    uint32_t *objects; /* [mask + 1] token of the object that has the key */
     uint32_t mask;
     uint64_t probes, probes_max;
 } exl2__json_keys;
@@ -217,7 +218,7 @@ static inline uint32_t exl2__json_key_hash(const exl2__json *j, uint32_t object,
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* false: the key was there before, or probes passed probes_max. */
+/* false: the object has this key already, or probes exceeds probes_max. */
 static inline bool exl2__json_keys_add(const exl2__json *j, exl2__json_keys *k, uint32_t object, uint32_t key)
 {
     uint32_t at = exl2__json_key_hash(j, object, key) & k->mask;
@@ -239,11 +240,12 @@ static inline exl2_result exl2__json_reject_key(exl2__ctx *c, const char *label,
     bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
     return exl2__fail(c, EXL2_ERR_FORMAT,
                       twice ? "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)"
-                            : "%s: the key \"%.*s\" and those before byte %u (line %u) are made to collide",
+                            : "%s: the key \"%.*s\" and others before byte %u (line %u) have colliding hashes",
                       label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
 }
 
-/* Refuses an object that has the same key twice. Linear: texts made to collide in the table are refused too. */
+/* Rejects an object that has the same key twice. To stay linear, it also rejects texts whose keys collide far more
+   often than by chance. */
 static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label, const exl2__json *j)
 {
     uint32_t members = 0;
@@ -280,14 +282,14 @@ static exl2_result exl2__json_reject(exl2__ctx *c, const char *label, const exl2
                       scan->at, exl2__json_line((const char *)scan->text, scan->at));
 }
 
-/* As exl2__json_open, but the containers with the keys flat_keys[EXL2__JSON_FLAT_MAX] in objects that are members of
-   the root get one token each, which seems empty. */
+/* As exl2__json_open, but large containers are not parsed: those with a key of flat_keys[EXL2__JSON_FLAT_MAX], in an
+   object that is a member of the root. Each has one token, without children; exl2__json_walk reads its members. */
 static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
                                         const char *const *flat_keys, exl2__json *out)
 {
     *out = (exl2__json){ 0 };
     if (bytes >= UINT32_MAX) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, JSON may have at most 2^32 - 2", label,
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, but at most 2^32 - 2 are accepted", label,
                           (unsigned long long)bytes);
     }
     exl2__json_scan scan = { 0 };
@@ -322,13 +324,13 @@ static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *
 
 /* ---- walking ---- */
 
-/* First child: the first key of an object, the first element of an array; 0 = empty, or not a container. */
+/* The first key of an object, or the first element of an array; 0 = it is empty, or not a container. */
 static inline uint32_t exl2__json_first(const exl2__json *j, uint32_t container)
 {
     return j->tokens[container].count ? container + 1 : 0;
 }
 
-/* The child after `child`, or 0. In an object children are keys; the value of a key is the next token. */
+/* The key or element after `child`, or 0. The value of a key is the token after it. */
 static inline uint32_t exl2__json_next(const exl2__json *j, uint32_t container, uint32_t child)
 {
     uint32_t value = j->tokens[container].kind == EXL2__JSON_OBJECT ? child + 1 : child;
@@ -336,7 +338,8 @@ static inline uint32_t exl2__json_next(const exl2__json *j, uint32_t container, 
     return next < j->tokens[container].after ? next : 0;
 }
 
-/* Value of `key`, or 0: absent, null, or `object` is no object. Looks at every member; loops use first and next. */
+/* The value of `key`; 0 if it is absent or null, or if `object` is no object. Compares with every member, so loops
+   should use exl2__json_first and exl2__json_next. */
 static inline uint32_t exl2__json_get(const exl2__json *j, uint32_t object, const char *key)
 {
     if (j->tokens[object].kind != EXL2__JSON_OBJECT) {
@@ -350,7 +353,7 @@ static inline uint32_t exl2__json_get(const exl2__json *j, uint32_t object, cons
     return 0;
 }
 
-/* ---- scalars: false, and *out untouched, when the token is something else ---- */
+/* ---- scalars: if the token has another type, false, and *out is unchanged ---- */
 
 static inline bool exl2__json_number_of(const exl2__json *j, uint32_t token, exl2__json_number *out)
 {
@@ -362,7 +365,7 @@ static inline bool exl2__json_number_of(const exl2__json *j, uint32_t token, exl
     return true;
 }
 
-/* Integral floats are integers: 8192.0 is 8192. */
+/* Floats with an integral value are accepted: 8192.0 is 8192. */
 static inline bool exl2__json_u64(const exl2__json *j, uint32_t token, uint64_t *out)
 {
     const exl2__json_token *t = &j->tokens[token];
@@ -372,7 +375,7 @@ static inline bool exl2__json_u64(const exl2__json *j, uint32_t token, uint64_t 
     for (uint32_t digit; at < t->end && at < t->begin + 19 && (digit = (uint8_t)j->text[at] - 48u) < 10; at++) {
         value = value * 10 + digit;
     }
-    if (at == t->end && t->kind == EXL2__JSON_NUMBER) { /* most are so */
+    if (at == t->end && t->kind == EXL2__JSON_NUMBER) { /* the usual case: digits only */
         *out = value;
         return true;
     }
@@ -411,11 +414,12 @@ static inline bool exl2__json_bool(const exl2__json *j, uint32_t token, bool *ou
     return false;
 }
 
-/* ---- containers that stayed unread ---- */
+/* ---- containers that exl2__json_open_flat did not parse ---- */
 
 #define EXL2__JSON_WALK_TOKENS 8
 
-/* Reads one member after another; `view` has the newest: token 1 is its key and 2 its value, or 1 is the element. */
+/* Reads one member after another. `view` holds the current one: of an object, token 1 is the key and token 2 the value;
+   of an array, token 1 is the element. */
 typedef struct exl2__json_walk {
     exl2__json view;
     exl2__json_token tokens[EXL2__JSON_WALK_TOKENS];
@@ -436,7 +440,7 @@ static inline void exl2__json_walk_begin(exl2__json_walk *w, const exl2__json *j
     w->at = exl2__json_scan_open(&w->scan, flat->begin);
 }
 
-/* false: the end, or (scan.wanted) something is wrong. */
+/* Reads the next member. false: there is none, or scan.wanted is set and the text is not valid. */
 static inline bool exl2__json_walk_next(exl2__json_walk *w)
 {
     exl2__json_scan *s = &w->scan;
@@ -446,7 +450,7 @@ static inline bool exl2__json_walk_next(exl2__json_walk *w)
         bool first = s->depth > depth;
         depth = s->depth;
         at = depth > 2 || s->token_count + 2 > EXL2__JSON_WALK_TOKENS
-           ? exl2__json_scan_fail(s, at, "less in this place") : exl2__json_scan_child(s, at, first);
+           ? exl2__json_scan_fail(s, at, "a smaller value") : exl2__json_scan_child(s, at, first);
     }
     w->at = at;
     w->begun = true;
@@ -454,7 +458,7 @@ static inline bool exl2__json_walk_next(exl2__json_walk *w)
     return s->depth == 1 && at != EXL2__JSON_BAD;
 }
 
-/* After the last member: an error, if something was wrong. */
+/* After exl2__json_walk_next has returned false: fails if the text is not valid. */
 static exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
 {
     return w->scan.wanted ? exl2__json_reject(c, label, &w->scan) : EXL2_OK;

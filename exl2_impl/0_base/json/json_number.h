@@ -1,4 +1,4 @@
-/* json_number.h: the text of a JSON number -> uint64_t or double, without libc (strtod knows locales).
+/* json_number.h: converts the text of a JSON number to uint64_t or double, without libc (strtod depends on the locale).
    takes: text that the JSON grammar has already accepted.
    gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64.
    owns:  nothing. */
@@ -7,15 +7,15 @@
 
 #include "../bytes.h"
 
-/* (-1)^negative * digits * 10^exponent, digits without trailing zeros: -12.50e3 = -125 * 10^2.
-   `cut`: digits that do not fit were dropped. */
+/* (-1)^negative * digits * 10^exponent; digits has no trailing zeros: -12.50e3 = -125 * 10^2.
+   `cut`: digits that do not fit into 64 bits were dropped. */
 typedef struct exl2__json_number {
     uint64_t digits;
     int64_t exponent;
     bool negative, cut;
 } exl2__json_number;
 
-/* *digits = *digits * 10^(zeros + 1) + digit, or false and unchanged when that is beyond 64 bits. */
+/* *digits = *digits * 10^(zeros + 1) + digit. If that does not fit into 64 bits, *digits keeps its value: false. */
 static inline bool exl2__json_number_append(uint64_t *digits, uint64_t zeros, uint64_t digit)
 {
     uint64_t grown = *digits;
@@ -34,7 +34,7 @@ static inline bool exl2__json_number_append(uint64_t *digits, uint64_t zeros, ui
 static inline exl2__json_number exl2__json_number_read(const char *text, size_t bytes)
 {
     exl2__json_number n = { 0, 0, bytes > 0 && text[0] == '-', false };
-    uint64_t pending = 0; /* places behind `digits`: zeros that may turn out to be trailing, or cut digits */
+    uint64_t pending = 0; /* decimal places after `digits`: zeros that may be trailing ones, or dropped digits */
     bool fraction = false;
     size_t at = n.negative;
     for (; at < bytes && text[at] != 'e' && text[at] != 'E'; at++) {
@@ -58,7 +58,7 @@ static inline exl2__json_number exl2__json_number_read(const char *text, size_t 
         at++;
         bool down = text[at] == '-';
         at += text[at] == '-' || text[at] == '+';
-        int64_t power = 0; /* beyond 10^10 more digits do not matter: a text has fewer than 2^32 */
+        int64_t power = 0; /* from 10^10 on its value does not matter: a text has fewer than 2^32 digits */
         for (; at < bytes; at++) {
             power = power < 10000000000 ? power * 10 + (text[at] - '0') : power;
         }
@@ -67,7 +67,7 @@ static inline exl2__json_number exl2__json_number_read(const char *text, size_t 
     return n;
 }
 
-/* The absolute value, when it is an integer below 2^64: 8192, 8192.0 and 8.192e3 alike. */
+/* *out: the absolute value. true if it is an integer below 2^64: 8192, 8192.0 and 8.192e3 are. */
 static inline bool exl2__json_number_u64(const exl2__json_number *n, uint64_t *out)
 {
     *out = n->digits;
@@ -85,9 +85,9 @@ static inline bool exl2__json_number_u64(const exl2__json_number *n, uint64_t *o
     return true;
 }
 
-/* ---- double, by integers only: no rounding mode, x87 or -ffast-math can change it ---- */
+/* ---- double, by integer arithmetic: rounding modes, x87 or -ffast-math cannot change the result ---- */
 
-#define EXL2__JSON_NUMBER_LIMBS 44 /* 1,408 bits: 64 digits bits, 64 guard bits, and 10^365 (1,213 bits) */
+#define EXL2__JSON_NUMBER_LIMBS 44 /* 1,408 bits: 64 for the digits, 64 guard bits, and 10^365 (1,213 bits) */
 
 /* limbs = limbs * factor; the product must fit. */
 static inline void exl2__json_number_multiply(uint32_t *limbs, uint32_t factor)
@@ -100,7 +100,7 @@ static inline void exl2__json_number_multiply(uint32_t *limbs, uint32_t factor)
     }
 }
 
-/* limbs = floor(limbs / divisor); true when something was cut off. */
+/* limbs = floor(limbs / divisor); returns true if the remainder is not 0. */
 static inline bool exl2__json_number_divide(uint32_t *limbs, uint32_t divisor)
 {
     uint64_t rest = 0;
@@ -117,14 +117,15 @@ static inline uint32_t exl2__json_number_bit(const uint32_t *limbs, int at)
     return at < EXL2__JSON_NUMBER_LIMBS * 32 ? limbs[at / 32] >> (at % 32) & 1 : 0;
 }
 
-/* limbs * 2^-shift (+ a little when `more`), limbs >= 2^64, to the nearest double, ties to even; as bits. */
+/* The bits of the double nearest to limbs * 2^-shift, ties to even. limbs >= 2^64. `more`: the exact value is slightly
+   larger than limbs. */
 static inline uint64_t exl2__json_number_round(const uint32_t *limbs, int shift, bool more)
 {
     int top = EXL2__JSON_NUMBER_LIMBS * 32 - 1;
     while (!exl2__json_number_bit(limbs, top)) {
         top--;
     }
-    int unit = top - shift - 52; /* exponent of the last of 53 bits; subnormals have fewer */
+    int unit = top - shift - 52; /* exponent of the last of 53 bits; subnormals have fewer bits */
     unit = unit < -1074 ? -1074 : unit;
     int drop = unit + shift;
     uint64_t kept = 0;
@@ -135,18 +136,18 @@ static inline uint64_t exl2__json_number_round(const uint32_t *limbs, int shift,
         more = more || exl2__json_number_bit(limbs, i);
     }
     kept += exl2__json_number_bit(limbs, drop - 1) && (more || (kept & 1));
-    /* The leading one adds the last exponent step; a carry out of the 53 bits is right too. */
+    /* The leading 1 of `kept` adds one to the exponent; a carry out of the 53 bits gives the right result, too. */
     return unit == -1074 ? kept : ((uint64_t)(unit + 1074) << 52) + kept;
 }
 
-/* Correctly rounded for up to 19 significant digits (further ones are cut). false: larger than any double. */
+/* Correctly rounded for up to 19 significant digits; further digits are dropped. false: larger than any double. */
 static inline bool exl2__json_number_f64(const exl2__json_number *n, double *out)
 {
     uint64_t bits = 0;
     if (n->digits != 0 && n->exponent > 308) {
         return false;
     }
-    if (n->digits != 0 && n->exponent >= -365) { /* below: less than half the smallest double */
+    if (n->digits != 0 && n->exponent >= -365) { /* smaller ones are less than half of the smallest double */
         uint32_t limbs[EXL2__JSON_NUMBER_LIMBS] = { 0 };
         int power = (int)(n->exponent < 0 ? -n->exponent : n->exponent);
         int words = n->exponent < 0 ? (64 + power * 10 / 3 + 32) / 32 : 2; /* 10^3 < 2^10: the quotient stays >= 2^64 */

@@ -1,4 +1,5 @@
-/* json_part.h: one value of a JSON text that may end anywhere, as far as it has come; strict, without recursion.
+/* json_part.h: reads one value out of a JSON text that is not complete yet: as much of the value as has arrived.
+   Strict, without recursion.
    takes: untrusted bytes, a JSON Pointer.
    gives: exl2__json_part, exl2__json_part_pointer_is, exl2__json_part_read.
    owns:  nothing. */
@@ -7,53 +8,53 @@
 
 #include "json.h"
 
-#define EXL2__JSON_PART_DEPTH_MAX 256u /* as deep as a grammar lets a text go */
+#define EXL2__JSON_PART_DEPTH_MAX 256u /* nesting, the same limit as for texts of a grammar */
 
-/* What is expected at `at`, once white space is behind us. */
+/* What is expected at `at`, after white space. */
 typedef enum exl2__json_part_next {
     EXL2__JSON_PART_VALUE,
-    EXL2__JSON_PART_VALUE_OR_END, /* of an array that has just begun */
+    EXL2__JSON_PART_VALUE_OR_END, /* after '[' */
     EXL2__JSON_PART_KEY,
-    EXL2__JSON_PART_KEY_OR_END,   /* of an object that has just begun */
+    EXL2__JSON_PART_KEY_OR_END,   /* after '{' */
     EXL2__JSON_PART_COLON,
     EXL2__JSON_PART_AFTER_VALUE
 } exl2__json_part_next;
 
-/* How a string, a number or a word ends. */
+/* How reading a string, a number or a word has ended. */
 typedef enum exl2__json_part_end {
     EXL2__JSON_PART_WHOLE,
-    EXL2__JSON_PART_CUT,          /* the text ends before it does; `at` is where the last whole piece ends */
-    EXL2__JSON_PART_BAD           /* whatever follows, this is no JSON */
+    EXL2__JSON_PART_CUT,          /* the text ends too early; `at` is the end of the last complete piece */
+    EXL2__JSON_PART_BAD           /* not valid JSON, whatever follows */
 } exl2__json_part_end;
 
-/* What becomes of a string's bytes. */
+/* What to do with the bytes of a string. */
 typedef enum exl2__json_part_use { EXL2__JSON_PART_SKIP, EXL2__JSON_PART_COMPARE, EXL2__JSON_PART_WRITE }
     exl2__json_part_use;
 
-/* The caller zeroes it and sets the first six. */
+/* The caller zeroes the struct and sets text, bytes, path, out and cap. */
 typedef struct exl2__json_part {
     const uint8_t *text;
     size_t bytes;
-    const char *path;     /* what is still sought: the pointer's rest, from a '/' on, or ""; NULL: nothing any more */
-    char *out;            /* [cap] decoded text; what is beyond is only counted */
+    const char *path;     /* part of the JSON Pointer that is still to be found: "" or from a '/' on; NULL: done */
+    char *out;            /* [cap] decoded text of the value; bytes beyond `cap` are only counted */
     size_t cap;
-    size_t used;          /* bytes of the value so far */
-    bool whole;           /* the value has ended */
+    size_t used;          /* result: bytes of the value so far */
+    bool whole;           /* result: the value is complete */
     size_t at;
     exl2__json_part_next next;
     exl2__json_part_use use;
-    const char *name;     /* COMPARE: the rest of the name; NULL: it differs */
+    const char *name;     /* COMPARE: rest of the name to compare with; NULL: the key differs */
     uint64_t objects[EXL2__JSON_PART_DEPTH_MAX / 64]; /* bit d: container d is an object */
-    uint32_t depth;       /* containers that are open */
-    uint32_t level;       /* the container whose children are compared with the path; 0: the root value itself */
-    uint64_t index;       /* of the next element, if that container is an array */
-    bool key_matches;     /* the member's value that comes next is on the path */
-    bool copies;          /* the value is a container that goes to `out` as it stands, */
-    uint32_t copy_depth;  /* outside of it so many are open, */
-    size_t copy_begin;    /* from here on */
+    uint32_t depth;       /* number of open containers */
+    uint32_t level;       /* depth of the container whose children are compared with the path; 0: the root value */
+    uint64_t index;       /* index of that container's next element, if it is an array */
+    bool key_matches;     /* the next value belongs to a key that is on the path */
+    bool copies;          /* the value is a container; its text is copied to `out` unchanged */
+    uint32_t copy_depth;  /* copies: number of open containers around the value */
+    size_t copy_begin;    /* copies: begin of the value in the text */
 } exl2__json_part;
 
-/* "", or names that each follow a '/', where '~' is part of ~0 or ~1 (RFC 6901). */
+/* Is it a valid JSON Pointer (RFC 6901): empty, or beginning with '/', and every '~' part of ~0 or ~1? */
 static inline bool exl2__json_part_pointer_is(const char *pointer)
 {
     for (const char *at = pointer; *at; at++) {
@@ -77,7 +78,7 @@ static inline char exl2__json_part_name(const char **name)
     return *at != '~' ? *at : at[1] == '0' ? '~' : '/';
 }
 
-/* A piece of a string: `bytes` are there of it in whole code points. */
+/* Handles `bytes` decoded bytes of a string, which are whole code points. */
 static inline void exl2__json_part_add(exl2__json_part *p, const char *piece, size_t bytes)
 {
     if (p->use == EXL2__JSON_PART_WRITE) {
@@ -94,7 +95,7 @@ static inline void exl2__json_part_add(exl2__json_part *p, const char *piece, si
     }
 }
 
-/* The four digits behind the \u at `at`. */
+/* Reads the four digits after the \u at `at`. */
 static exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t at, uint32_t *code)
 {
     *code = 0;
@@ -111,7 +112,7 @@ static exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t
     return EXL2__JSON_PART_WHOLE;
 }
 
-/* At \u. A high surrogate waits until it is settled whether a low one follows. */
+/* At \u. A high surrogate at the end of the text is CUT, because a low one may follow. */
 EXL2__NOINLINE
 static exl2__json_part_end exl2__json_part_unicode(exl2__json_part *p)
 {
@@ -161,7 +162,7 @@ static inline exl2__json_part_end exl2__json_part_escape(exl2__json_part *p)
 /* At a byte that is not ASCII. */
 static inline exl2__json_part_end exl2__json_part_utf8(exl2__json_part *p)
 {
-    uint8_t four[4] = { 0x80, 0x80, 0x80, 0x80 }; /* what may follow any beginning that has its second byte */
+    uint8_t four[4] = { 0x80, 0x80, 0x80, 0x80 }; /* valid as third and fourth byte of every sequence */
     uint32_t room = (uint32_t)exl2__min64(p->bytes - p->at, 4), length = 0;
     memcpy(four, p->text + p->at, room);
     if (exl2__json_scan_utf8(four, &length, room)) {
@@ -175,7 +176,7 @@ static inline exl2__json_part_end exl2__json_part_utf8(exl2__json_part *p)
     return cut ? EXL2__JSON_PART_CUT : EXL2__JSON_PART_BAD;
 }
 
-/* At the first byte behind a quote; ends behind the closing one. */
+/* From the byte after the opening quote to the byte after the closing one. */
 EXL2__HOT
 static exl2__json_part_end exl2__json_part_string(exl2__json_part *p)
 {
@@ -214,7 +215,7 @@ static inline uint8_t exl2__json_part_peek(const exl2__json_part *p)
     return p->at < p->bytes ? p->text[p->at] : 0;
 }
 
-/* Goes over digits; `least` of them must be there. */
+/* Skips digits; there must be at least `least`. */
 static inline exl2__json_part_end exl2__json_part_digits(exl2__json_part *p, size_t least)
 {
     size_t begin = p->at;
@@ -225,11 +226,11 @@ static inline exl2__json_part_end exl2__json_part_digits(exl2__json_part *p, siz
          : p->at - begin < least ? EXL2__JSON_PART_BAD : EXL2__JSON_PART_WHOLE;
 }
 
-/* A number ends where something stands that is no part of it: at the end of the text it may go on. */
+/* A number at the end of the text is CUT, because more digits may follow. */
 static inline exl2__json_part_end exl2__json_part_number(exl2__json_part *p)
 {
     p->at += p->text[p->at] == '-';
-    bool zero = exl2__json_part_peek(p) == '0'; /* a digit behind it is wrong, as whoever looks next finds */
+    bool zero = exl2__json_part_peek(p) == '0'; /* a digit after it is an error, which the next token shows */
     p->at += zero;
     exl2__json_part_end r = p->at == p->bytes ? EXL2__JSON_PART_CUT
                           : zero ? EXL2__JSON_PART_WHOLE : exl2__json_part_digits(p, 1);
@@ -259,7 +260,7 @@ static inline exl2__json_part_end exl2__json_part_word(exl2__json_part *p)
 
 /* ---- values ---- */
 
-/* What stands in the text from `begin` to `at` is the value so far. */
+/* Copies the text from `begin` to `at`, which is the value so far. */
 static inline void exl2__json_part_copy(exl2__json_part *p, size_t begin)
 {
     size_t bytes = p->at - begin, fits = bytes < p->cap ? bytes : p->cap;
@@ -276,7 +277,7 @@ static inline bool exl2__json_part_in_object(const exl2__json_part *p)
     return p->depth && (p->objects[inner / 64] >> inner % 64 & 1);
 }
 
-/* Is the path's next name the index of the element that begins? */
+/* Is the next name of the path the index of the element that begins here? */
 static inline bool exl2__json_part_is_index(const exl2__json_part *p)
 {
     char digits[24];
@@ -285,7 +286,7 @@ static inline bool exl2__json_part_is_index(const exl2__json_part *p)
     return strlen(digits) == bytes && memcmp(digits, p->path + 1, bytes) == 0;
 }
 
-/* Is the value at `at` on the path? If so, the path goes on behind its name. */
+/* Is the value at `at` on the path? If so, the path moves to its next name. */
 static inline bool exl2__json_part_on_path(exl2__json_part *p)
 {
     bool ours = p->path && p->depth == p->level;
@@ -298,7 +299,7 @@ static inline bool exl2__json_part_on_path(exl2__json_part *p)
     return hit;
 }
 
-/* Opens the container at `at`. `step`: the path goes on inside it. */
+/* Opens the container at `at`. `step`: the next name of the path is one of its keys or indices. */
 static inline exl2__json_part_end exl2__json_part_open(exl2__json_part *p, bool step)
 {
     if (p->depth == EXL2__JSON_PART_DEPTH_MAX) {
@@ -322,7 +323,7 @@ static inline exl2__json_part_end exl2__json_part_value(exl2__json_part *p)
     uint8_t c = p->text[p->at];
     bool hit = exl2__json_part_on_path(p), target = hit && *p->path == 0, container = c == '{' || c == '[';
     size_t begin = p->at;
-    p->path = target || (hit && !container) ? NULL : p->path; /* only the first of a name counts */
+    p->path = target || (hit && !container) ? NULL : p->path; /* of equal names only the first counts */
     p->next = EXL2__JSON_PART_AFTER_VALUE;
     if (container) {
         if (target) {
@@ -364,7 +365,7 @@ static inline exl2__json_part_end exl2__json_part_key(exl2__json_part *p)
     return r;
 }
 
-/* Behind the bracket that ends the innermost container. */
+/* At the bracket that ends the innermost container. */
 static inline exl2__json_part_end exl2__json_part_close(exl2__json_part *p)
 {
     p->at++;
@@ -389,7 +390,7 @@ static inline exl2__json_part_end exl2__json_part_mark(exl2__json_part *p, char 
     return EXL2__JSON_PART_WHOLE;
 }
 
-/* What stands at `at`, which is no white space. */
+/* Reads one token at `at`, where no white space is. */
 EXL2__HOT
 static exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
 {
@@ -413,7 +414,7 @@ static exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
     }
 }
 
-/* Reads all of the text; `used` and `whole` say what there is of the value. false: no JSON begins so. */
+/* Reads all of the text, and sets `used` and `whole`. false: the text is not the beginning of valid JSON. */
 EXL2__HOT
 static bool exl2__json_part_read(exl2__json_part *p)
 {

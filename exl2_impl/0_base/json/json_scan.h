@@ -1,5 +1,6 @@
-/* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion): text -> tokens, or what is wrong where.
-   takes: untrusted bytes, and room for the tokens once they are counted.
+/* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion). Turns text into tokens, or finds the first
+   error.
+   takes: untrusted bytes, and memory for the tokens once they are counted.
    gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all, exl2__json_scan_child.
    owns:  nothing. */
 #ifndef EXL2__JSON_SCAN_H
@@ -20,38 +21,38 @@ typedef enum exl2__json_kind {
 } exl2__json_kind;
 
 typedef struct exl2__json_token {
-    uint32_t begin, end; /* bytes of the value in the text; strings without quotes */
-    uint32_t after;      /* token after this subtree */
-    uint32_t count;      /* children: members or elements */
+    uint32_t begin, end; /* byte range of the value in the text; strings without their quotes */
+    uint32_t after;      /* index of the first token after this value and all inside it */
+    uint32_t count;      /* number of members or elements */
     uint8_t kind;        /* exl2__json_kind */
-    bool escaped;        /* a string with a backslash */
+    bool escaped;        /* the string contains a backslash */
 } exl2__json_token;
 
 #define EXL2__JSON_FLAT_MAX 2
 
-/* A container whose contents became no tokens: exl2__json_walk reads them, and checks them as it goes. */
+/* A container that is not parsed into tokens. exl2__json_walk reads and checks its members one at a time. */
 typedef struct exl2__json_flat {
-    uint32_t begin, end; /* begin 0: none */
-    uint32_t members;    /* at most so many */
+    uint32_t begin, end; /* byte range; begin 0: the text has no such container */
+    uint32_t members;    /* upper bound of the number of members */
     uint32_t longest;    /* bytes of its longest string, quotes and escapes included */
 } exl2__json_flat;
 
-/* The same code counts (tokens NULL) and then fills. Functions take the place that they read at and return the place
-   behind what they read, or EXL2__JSON_BAD. */
+/* The same code first counts the tokens and then fills them in. Functions are given the offset to read at, and return
+   the offset after what they read, or EXL2__JSON_BAD. */
 typedef struct exl2__json_scan {
     const uint8_t *text;
     exl2__json_token *tokens; /* NULL: count only */
     uint32_t bytes, token_count, depth;
-    uint32_t open[EXL2__JSON_DEPTH_MAX]; /* the containers that we are in */
+    uint32_t open[EXL2__JSON_DEPTH_MAX]; /* [depth] tokens of the open containers */
     bool is_object[EXL2__JSON_DEPTH_MAX];
-    const char *wanted; /* after a failure: what should have been at `at` */
+    const char *wanted; /* after an error: what is expected at offset `at` */
     uint32_t at;
-    const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] containers with these keys in an object of the root's stay
-                                     unread; NULL: none */
+    const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] keys of the containers that are not parsed, in objects that
+                                     are members of the root; NULL: none */
     exl2__json_flat flat[EXL2__JSON_FLAT_MAX];
 } exl2__json_scan;
 
-#define EXL2__JSON_BAD UINT32_MAX /* beyond every text */
+#define EXL2__JSON_BAD UINT32_MAX /* larger than every offset */
 
 static inline uint32_t exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, const char *wanted)
 {
@@ -60,7 +61,7 @@ static inline uint32_t exl2__json_scan_fail(exl2__json_scan *s, uint32_t at, con
     return EXL2__JSON_BAD;
 }
 
-/* Goes over white space; files are often indented. */
+/* Skips white space; runs of spaces, with which files are often indented, are skipped in larger steps. */
 static inline uint32_t exl2__json_scan_blank(const uint8_t *text, uint32_t at, uint32_t bytes)
 {
     for (; at < bytes && text[at] <= ' '; at++) {
@@ -80,13 +81,13 @@ static inline uint32_t exl2__json_scan_space(const exl2__json_scan *s, uint32_t 
     return exl2__json_scan_blank(s->text, at, s->bytes);
 }
 
-/* The byte at `at`, or 0 at the end: no byte that JSON allows outside strings is 0. */
+/* The byte at `at`, or 0 at the end of the text. (JSON allows no byte 0 outside of strings.) */
 static inline uint8_t exl2__json_scan_peek(const exl2__json_scan *s, uint32_t at)
 {
     return at < s->bytes ? s->text[at] : 0;
 }
 
-/* Returns `end`. */
+/* Adds a token, and returns `end`. */
 EXL2__HOT
 static uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, bool escaped, uint32_t begin,
                                       uint32_t end)
@@ -99,8 +100,8 @@ static uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, 
     return end;
 }
 
-/* Goes over the well-formed UTF-8 sequence at *at that is not ASCII (Unicode 15, table 3-7); false: there is none.
-   Steps are constants behind branches, so that processors go on before they know. */
+/* Skips one well-formed UTF-8 sequence of two or more bytes at *at (Unicode 15, table 3-7). false: there is none. *at
+   is increased by constants in branches, so that a CPU can predict its value. */
 static inline bool exl2__json_scan_utf8(const uint8_t *text, uint32_t *at, uint32_t bytes)
 {
     const uint8_t *p = text + *at;
@@ -153,15 +154,15 @@ static uint32_t exl2__json_scan_escape(exl2__json_scan *s, uint32_t at)
     return at + 2;
 }
 
-/* Printable ASCII at text[at] that stands for itself in a string: how many of the next eight bytes. */
+/* Number of bytes from text[at] on, up to 8, that are printable ASCII, no quote and no backslash. */
 static inline uint32_t exl2__json_scan_plain(const uint8_t *text, uint32_t at, uint32_t bytes)
 {
     uint64_t word = exl2__eight_load(text + at, bytes - at);
-    uint64_t unprintable = ((word - EXL2__EIGHT(0x20u)) | word) & EXL2__EIGHT(0x80u); /* also what is not ASCII */
+    uint64_t unprintable = ((word - EXL2__EIGHT(0x20u)) | word) & EXL2__EIGHT(0x80u); /* or not ASCII */
     return exl2__eight_first(unprintable | exl2__eight_is(word, '"') | exl2__eight_is(word, '\\'));
 }
 
-/* At a quote; ends behind the closing one. */
+/* From the opening quote to the byte after the closing one. */
 EXL2__HOT
 static uint32_t exl2__json_scan_string(exl2__json_scan *s, uint32_t quote)
 {
@@ -213,7 +214,7 @@ static uint32_t exl2__json_scan_digits(exl2__json_scan *s, uint32_t at)
 static inline uint32_t exl2__json_scan_number(exl2__json_scan *s, uint32_t begin)
 {
     uint32_t at = begin + (exl2__json_scan_peek(s, begin) == '-');
-    /* a digit after 0 would be a leading zero; the caller then misses a comma */
+    /* if a digit follows a leading 0, the caller reports a missing comma */
     at = exl2__json_scan_peek(s, at) == '0' ? at + 1 : exl2__json_scan_digits(s, at);
     if (at != EXL2__JSON_BAD && exl2__json_scan_peek(s, at) == '.') {
         at = exl2__json_scan_digits(s, at + 1);
@@ -246,7 +247,7 @@ static inline uint32_t exl2__json_scan_open(exl2__json_scan *s, uint32_t at)
     return exl2__json_scan_token(s, is_object ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY, false, at, at) + 1;
 }
 
-/* Behind the string whose quote is at `at`, without a look inside; the end of the text if it does not close. */
+/* Skips the string whose opening quote is at `at`, without checking it; to the end of the text if it does not end. */
 static inline uint32_t exl2__json_scan_skip(const uint8_t *text, uint32_t at, uint32_t bytes)
 {
     uint64_t i = (uint64_t)at + 1;
@@ -264,13 +265,13 @@ static inline uint32_t exl2__json_scan_skip(const uint8_t *text, uint32_t at, ui
     return bytes;
 }
 
-/* At the opening of a container that stays unread: finds its end. */
+/* At the opening bracket of a container that is not parsed: finds its end. */
 EXL2__HOT
 static uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__json_flat *f)
 {
     uint32_t at = begin, depth = 0;
     exl2__json_kind kind = s->text[begin] == '{' ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY;
-    while (f->begin != begin && at < s->bytes) { /* else the counting pass has been here */
+    while (f->begin != begin && at < s->bytes) { /* the second pass uses what the counting pass has found */
         uint8_t c = s->text[at];
         if (c == ' ' || c == '\n') {
             at = exl2__json_scan_blank(s->text, at, s->bytes);
@@ -291,12 +292,12 @@ static uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__j
         }
     }
     if (f->begin != begin) {
-        return exl2__json_scan_fail(s, begin, "a closing bracket for the one that is here");
+        return exl2__json_scan_fail(s, begin, "a closing bracket for the container that begins here");
     }
     return exl2__json_scan_token(s, kind, false, begin, f->end);
 }
 
-/* The one for the container at `at` that is to stay unread, or NULL; its key is the string text[begin .. end). */
+/* The entry of `flat` for the container at `at`, whose key is text[begin .. end); NULL if the container is parsed. */
 EXL2__NOINLINE
 static exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t begin, uint32_t end, uint32_t at)
 {
@@ -309,7 +310,7 @@ static exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t beg
     return NULL;
 }
 
-/* A whole scalar, or the opening of a container. */
+/* Reads a scalar, or the opening bracket of a container. */
 static inline uint32_t exl2__json_scan_value(exl2__json_scan *s, uint32_t at)
 {
     switch (exl2__json_scan_peek(s, at)) {
@@ -331,7 +332,7 @@ static inline uint32_t exl2__json_scan_value(exl2__json_scan *s, uint32_t at)
     }
 }
 
-/* The next child of the innermost open container: with its key in an object. Or its end. */
+/* Reads the next element, or key and value, of the innermost open container, or the end of that container. */
 EXL2__HOT
 static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool first)
 {
@@ -376,11 +377,11 @@ static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool firs
     return exl2__json_scan_value(s, at);
 }
 
-/* The whole text. false: `wanted` and `at` say what is wrong. */
+/* Reads the whole text. false: `wanted` and `at` describe the error. */
 static inline bool exl2__json_scan_all(exl2__json_scan *s)
 {
     uint32_t at = exl2__json_scan_value(s, exl2__json_scan_space(s, 0));
-    uint32_t depth = 0; /* before the newest child: a greater one now means that a container was opened */
+    uint32_t depth = 0; /* before the last call of scan_child; if it has grown since, a container was opened */
     while (s->depth > 0 && at != EXL2__JSON_BAD) {
         bool first = s->depth > depth;
         depth = s->depth;
