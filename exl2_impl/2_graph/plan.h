@@ -1,5 +1,6 @@
-/* plan.h: config + desc -> a plan: shape, limits, and the bytes that a model takes, before anything is allocated.
-   takes: exl2__config, exl2_model_desc's limits, sizes of pages that the backend states.
+/* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
+   allocated.
+   takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
    gives: exl2__plan_make, exl2__plan_pages.
    owns:  nothing. */
 #ifndef EXL2__PLAN_H
@@ -11,9 +12,10 @@
 #define EXL2__DEFAULT_CONTEXT 8192u
 #define EXL2__DEFAULT_PREFILL_CHUNK 1024u
 #define EXL2__DEFAULT_BATCH 16u
-#define EXL2__LOGIT_ROWS 16u /* rows whose logits exist at a time: 16 x vocabulary x 4 bytes of scratch */
+#define EXL2__LOGIT_ROWS 16u /* rows of a group of logits: 16 x vocabulary x 4 bytes of scratch */
 
-/* Everything but pages, layers and tensors. context_max 0 = the model's own, at most EXL2__DEFAULT_CONTEXT. */
+/* Sets everything but pages, layers and matrices. context_max 0 = the model's own, but at most EXL2__DEFAULT_CONTEXT.
+   */
 static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, uint32_t embed_rows, uint32_t context_max,
                                    uint32_t prefill_chunk, uint32_t batch_max)
 {
@@ -36,8 +38,8 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->rows_max = exl2__min32(p->rows_max, exl2__max32(p->context_max, p->sequences_max));
 }
 
-/* Pages of a pool for `tokens` (0 = four contexts); the default shrinks, down to one context, so that `fixed` bytes
-   plus the pages fit into `room`. What does not fit even so is for the allocation to refuse. */
+/* Number of pages for `tokens` tokens. 0 = the default: four contexts, or fewer, down to one, so that `fixed` bytes
+   plus the pages fit into `room` bytes. If they do not fit, the allocation will fail later. */
 static inline uint32_t exl2__plan_pages(const exl2__plan *p, uint64_t tokens, uint64_t page_bytes, uint64_t fixed,
                                         uint64_t room)
 {

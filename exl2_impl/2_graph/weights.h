@@ -1,45 +1,47 @@
-/* weights.h: every tensor of the model, in slices, into the backend's packing.
-   takes: config, tensor table, a backend's device.
-   gives: exl2__weights: measure (headers only), begin, slice by slice until done.
+/* weights.h: reads every tensor of the model in slices, and gives them to the backend, which packs them.
+   takes: config, model folder, a backend's device.
+   gives: exl2__weights; exl2__weights_measure (headers only), exl2__weights_begin, exl2__weights_slice until
+          exl2__weights_done.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
-   The model is a list of units, a unit being what a backend packs together: the embedding; per layer q, k, v |
-   o | gate, up | down; the head. A unit brings the norm in front of it. */
+   The model is a list of units. A unit is a set of matrices that a backend packs together: the embedding; for each
+   layer q, k, v | o | gate, up | down; the head. The norm that is applied before q, k, v or gate, up belongs to their
+   unit. */
 #ifndef EXL2__WEIGHTS_H
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/exl2_matrix.h"
 #include "plan.h"
 
-#define EXL2__SLICE_BYTES (1u << 20) /* read at a time, unless one row is longer */
+#define EXL2__SLICE_BYTES (1u << 20) /* maximum size of a slice, unless one row is larger */
 
 typedef struct exl2__unit {
     uint32_t count, in, out[3];
     char keys[3][EXL2__KEY_BYTES];
-    char norm[EXL2__KEY_BYTES];       /* its tensor name without ".weight"; "" = none */
+    char norm[EXL2__KEY_BYTES];       /* tensor name of the norm without ".weight"; "" = none */
 } exl2__unit;
 
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
-    bool tied;                        /* no head of its own: the embedding serves */
+    bool tied;                        /* there is no head: the embedding is used as the head */
     uint32_t embed_rows;
-    /* Measured: */
-    uint64_t weight_bytes;            /* of the backend's arena */
-    uint64_t disk_bytes;              /* of all matrices as stored, for bits per weight */
-    uint64_t pass_bytes;              /* of them, what a pass reads: without rows that are only looked up */
+    /* Set by exl2__weights_measure: */
+    uint64_t weight_bytes;            /* packed, in the backend's memory */
+    uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
+    uint64_t pass_bytes;              /* part of disk_bytes that a pass reads: without an embedding read by row */
     uint64_t weight_count;
-    uint64_t code_bytes;              /* of disk_bytes, what comes in slices */
-    uint64_t slice_bytes, tables_bytes; /* the largest that a slice, the tables of a unit take */
-    uint64_t staging_bytes;           /* for slices and norms; norms alone where the backend lends memory for slices */
-    /* Loading: */
-    uint32_t unit, part, row;         /* the next slice; part 0, row 0: the unit has not begun */
-    uint64_t read_bytes;              /* of code_bytes */
+    uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
+    uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
+    uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
+    /* Set while loading: */
+    uint32_t unit, part, row;         /* begin of the next slice; part 0, row 0: the unit has not begun */
+    uint64_t read_bytes;              /* part of code_bytes that has been read */
     void *staging;                    /* [staging_bytes] */
-    exl2__arena tables;               /* of a unit while it is made */
-    exl2__unit now;                   /* the unit that has begun */
-    exl2__matrix_desc parts[3];       /* of it, as far as headers tell */
-    exl2__matrix *matrix;             /* of it */
+    exl2__arena tables;               /* tables of the unit that is being read */
+    exl2__unit now;                   /* the unit that is being read */
+    exl2__matrix_desc parts[3];       /* its matrices, from headers */
+    exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
 
 static inline uint32_t exl2__weights_units(const exl2__weights *w)
@@ -47,7 +49,7 @@ static inline uint32_t exl2__weights_units(const exl2__weights *w)
     return 4 * w->config.layers + 1 + !w->tied;
 }
 
-/* What the unit is made of. */
+/* Fills *u with the matrices of unit `index`, and its norm. */
 static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, exl2__unit *u)
 {
     static const struct { uint32_t count; exl2__linear linear[3]; } kinds[4] = {
@@ -82,7 +84,7 @@ static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, ex
     }
 }
 
-/* Where the finished unit belongs. */
+/* The member of the plan that the unit belongs to. */
 static inline exl2__matrix **exl2__weights_place(const exl2__weights *w, exl2__plan *plan, uint32_t index)
 {
     if (index == 0) {
@@ -104,7 +106,7 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
     exl2__tensors_close(c, &w->tensors);
 }
 
-/* Rows in which a matrix is stored, and bytes of one. */
+/* Number of rows in which a matrix is stored, and bytes of a row. */
 static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
 {
     return d->dense ? d->out : d->words;
@@ -115,14 +117,15 @@ static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
     return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
 }
 
-/* What a matrix takes besides its codes: exl2-format 4.14. */
+/* Bytes of a stored matrix in addition to its weights: for each group 2 of q_scale_max, 4 of q_groups and half a byte
+   per output of q_scale; 4 per input of q_invperm; 2 per output of the bias. */
 static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 {
     uint64_t tables = d->dense ? 0 : d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
     return tables + (d->has_bias ? (uint64_t)d->out * 2 : 0);
 }
 
-/* ---- headers only ---- */
+/* ---- headers only: no tensor data is read ---- */
 
 EXL2__COLD
 static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
@@ -138,7 +141,8 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
     return EXL2_OK;
 }
 
-/* exl2-format, check E15: q, k, v and o are of one kind, and so are gate, up and down. */
+/* Fails unless q, k, v and o are all EXL2 or all dense, and gate, up and down likewise. `first_unit`: that of q or
+   gate. */
 static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *w, uint32_t first_unit)
 {
     exl2__unit u[2];
@@ -154,7 +158,7 @@ static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *
     return exl2__matrix_check_block(c, all, count);
 }
 
-/* Bytes of a unit in the backend's arena. */
+/* Bytes of a unit in the backend's memory. */
 static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend,
                                             const exl2__device *device, exl2__matrix_desc *parts, uint32_t count,
                                             uint64_t *bytes)
@@ -171,8 +175,8 @@ static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w
     return r;
 }
 
-/* Opens the tensors and checks every matrix that the model needs against its headers; sums what they will take.
-   Allocates the tensor table only. */
+/* Opens the tensor files, checks the headers of every matrix that the model needs, and adds up the sizes. Allocates
+   only the tensor table. */
 EXL2__COLD
 static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
                                          const exl2__device *device)
@@ -215,13 +219,13 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     return EXL2_OK;
 }
 
-/* What exl2__weights_begin allocates. */
+/* Bytes that exl2__weights_begin allocates. */
 static inline uint64_t exl2__weights_more_bytes(const exl2__weights *w)
 {
     return w->staging_bytes + w->tables_bytes;
 }
 
-/* Host bytes that are in use only while the weights are loaded. */
+/* Host bytes that are used only while the weights are loaded. */
 static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 {
     return exl2__weights_more_bytes(w) + w->tensors.memory.size + w->tensors.files.memory.size;
@@ -250,7 +254,7 @@ static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, cons
     return backend->vector_make(device, arena, values, w->config.hidden, out);
 }
 
-/* Begins the unit: tables, packed memory and norm. The tables are in use until the matrix is made. */
+/* Begins a unit: reads its tables, makes its matrix in the backend, reads its norm. */
 EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                            const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
@@ -275,7 +279,7 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
     return EXL2_OK;
 }
 
-/* Reads at most one slice and hands it to the backend. */
+/* Reads one slice and gives it to the backend. */
 static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
                                        exl2__device *device, exl2__arena *arena)
 {

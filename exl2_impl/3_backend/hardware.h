@@ -1,9 +1,10 @@
-/* hardware.h: what an engine's models run on: the processor, or a GPU where one is wanted and serves.
+/* hardware.h: chooses what the models of an engine run on: the CPU, or a supported GPU.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
-   gives: exl2__hardware with open, close, count, probe; exl2__hardware_list, exl2__hardware_build.
-   owns:  the open device, until close.
+   gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_count, exl2__hardware_probe,
+          exl2__hardware_list, exl2__hardware_build.
+   owns:  the open CUDA device, until exl2__hardware_close.
 
-   The engine above knows a backend and a pointer for it, and nothing of CUDA. */
+   The engine sees only a backend and a pointer for it; it does not depend on CUDA. */
 #ifndef EXL2__HARDWARE_H
 #define EXL2__HARDWARE_H
 
@@ -13,14 +14,14 @@
 #include "cuda/cuda.h"
 #include "cuda/cuda_probe.h"
 
-#ifndef EXL2__CUDA_TABLES /* tests fill the tables of driver and compiler with functions of their own */
+#ifndef EXL2__CUDA_TABLES /* tests replace the functions of driver and compiler */
 #define EXL2__CUDA_TABLES(driver, nvrtc) ((void)0)
 #endif
 #endif
 
 typedef struct exl2__hardware { /* zeroed: closed */
     const exl2__backend *backend;
-    void *device; /* what the backend opens models on; NULL: the processor */
+    void *device; /* given to the backend's `open`; NULL: the CPU */
 } exl2__hardware;
 
 #ifndef EXL2_NO_CUDA
@@ -35,7 +36,7 @@ static void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
     *h = (exl2__hardware){ 0 };
 }
 
-/* Failed: closed. */
+/* On failure *out is closed. */
 static exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     void *memory;
@@ -54,7 +55,8 @@ static exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, 
     return result;
 }
 
-/* Why AUTO does without a GPU the host is told once; what the host itself must mend is a failure all the same. */
+/* With AUTO, errors that the application can correct (bad argument, out of memory, budget) are returned. Any other
+   error is logged, as the reason why models run on the CPU. */
 static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     exl2_result result = EXL2_ERR_NO_DEVICE;
@@ -63,8 +65,8 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
         return EXL2_OK;
     }
     result = exl2__hardware_cuda(c, d, out);
-    bool mend = result == EXL2_ERR_ARG || result == EXL2_ERR_MEMORY || result == EXL2_ERR_BUDGET;
-    if (result >= 0 || mend || d->backend == EXL2_BACKEND_CUDA) {
+    bool correctable = result == EXL2_ERR_ARG || result == EXL2_ERR_MEMORY || result == EXL2_ERR_BUDGET;
+    if (result >= 0 || correctable || d->backend == EXL2_BACKEND_CUDA) {
         return result;
     }
     exl2__log(c, EXL2_LOG_WARN, "models run on the CPU: %s", c->error.text);
@@ -73,7 +75,7 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
     return EXL2_OK;
 }
 
-/* Fills in what the engine does not count itself. */
+/* Fills in the statistics of the GPU. */
 static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_stats *s)
 {
     const exl2__cuda_device *device = (const exl2__cuda_device *)h->device;
@@ -131,7 +133,7 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
     *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
     return d->backend != EXL2_BACKEND_CUDA
                ? EXL2_OK
-               : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "this build has EXL2_NO_CUDA: EXL2_BACKEND_CUDA is not in it");
+               : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "EXL2_BACKEND_CUDA is not supported: this build has EXL2_NO_CUDA");
 }
 
 static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_stats *s)
@@ -144,7 +146,7 @@ static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, e
 {
     (void)h;
     *out = (exl2_device_speed){ 0 };
-    return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this build has EXL2_NO_CUDA: models run on the CPU");
+    return exl2__fail(c, EXL2_ERR_NO_DEVICE, "this engine has no GPU: this build has EXL2_NO_CUDA");
 }
 
 static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
@@ -157,7 +159,7 @@ static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint
 static exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
     (void)d;
-    return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "this build has EXL2_NO_CUDA: it has no kernels to build");
+    return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "kernels cannot be built: this build has EXL2_NO_CUDA");
 }
 
 #endif

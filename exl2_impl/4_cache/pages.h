@@ -1,7 +1,7 @@
-/* pages.h: the pool of KV pages of one model: who uses a page, and which tokens lie in it. K and V themselves belong
-   to the backend; the tokens stay here, so histories can be read without a device.
+/* pages.h: the pool of KV pages of one model: the number of users and the tokens of each page. K and V belong to the
+   backend; the tokens are kept here, so that histories can be read without the backend.
    takes: a page count.
-   gives: exl2__pages, take, share, give.
+   gives: exl2__pages, exl2__pages_make, exl2__pages_alloc, exl2__pages_share, exl2__pages_free, exl2__pages_for.
    owns:  nothing; its arrays come from the model's scratch arena. */
 #ifndef EXL2__PAGES_H
 #define EXL2__PAGES_H
@@ -10,7 +10,7 @@
 
 typedef struct exl2__pages {
     uint32_t count, free_count, shared; /* shared: pages with two or more users */
-    uint32_t *users;                    /* [count] sessions whose table names the page */
+    uint32_t *users;                    /* [count] number of tables that contain the page */
     uint32_t *free_list;                /* [count] stack of unused pages */
     exl2_token *tokens;                 /* [count, EXL2__PAGE_TOKENS] */
 } exl2__pages;
@@ -22,11 +22,11 @@ static inline void exl2__pages_make(exl2__pages *p, exl2__arena *arena, uint32_t
     p->free_list = (uint32_t *)exl2__arena_alloc(arena, (uint64_t)count * sizeof *p->free_list);
     p->tokens = (exl2_token *)exl2__arena_alloc(arena, (uint64_t)count * EXL2__PAGE_TOKENS * sizeof *p->tokens);
     for (uint32_t i = 0; p->free_list && i < count; i++) {
-        p->free_list[i] = count - 1 - i; /* page 0 is taken first */
+        p->free_list[i] = count - 1 - i; /* page 0 is allocated first */
     }
 }
 
-/* A page of one's own. The caller has checked free_count. */
+/* A page with one user. free_count must be greater than 0. */
 static inline uint32_t exl2__pages_alloc(exl2__pages *p)
 {
     EXL2__ASSERT(p->free_count > 0);
@@ -35,11 +35,13 @@ static inline uint32_t exl2__pages_alloc(exl2__pages *p)
     return page;
 }
 
+/* Adds a user. */
 static inline void exl2__pages_share(exl2__pages *p, uint32_t page)
 {
     p->shared += ++p->users[page] == 2;
 }
 
+/* Removes a user. The page is free once it has none. */
 static inline void exl2__pages_free(exl2__pages *p, uint32_t page)
 {
     EXL2__ASSERT(p->users[page] > 0);
@@ -49,6 +51,7 @@ static inline void exl2__pages_free(exl2__pages *p, uint32_t page)
     }
 }
 
+/* Number of pages that hold `tokens` tokens. */
 static inline uint32_t exl2__pages_for(uint64_t tokens)
 {
     return (uint32_t)exl2__div_up(tokens, EXL2__PAGE_TOKENS);

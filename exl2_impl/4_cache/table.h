@@ -1,10 +1,11 @@
 /* table.h: a session's history as a list of pages: append, rewind, fork; shared pages are copied before a write.
    takes: the pool of pages.
-   gives: exl2__table and what can be done to it.
-   owns:  its share of the pages; the page list itself lies in the model's scratch arena.
+   gives: exl2__table, exl2__table_read, exl2__table_append, exl2__table_rewind, exl2__table_fork, exl2__table_reserve,
+          exl2__table_demand.
+   owns:  a use of each of its pages; the page list itself lies in the model's scratch arena.
 
-   tokens >= cached: the newest tokens may lie in the history before their K and V are computed. Whoever writes
-   (tokens from `tokens` on, K and V from `cached` on) calls exl2__table_reserve first, once per job. */
+   cached <= tokens: the newest tokens may be in the history before their K and V are computed. A job must call
+   exl2__table_reserve once before it writes tokens from position `tokens` on, or K and V from position `cached` on. */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
@@ -12,7 +13,7 @@
 
 typedef struct exl2__table {
     uint32_t *pages; /* [page_count], room for context_max */
-    uint32_t page_count, tokens, cached;
+    uint32_t page_count, tokens, cached; /* tokens: length of the history. cached: tokens whose K and V are computed */
 } exl2__table;
 
 static inline exl2_token *exl2__table_token(const exl2__table *t, const exl2__pages *p, uint32_t position)
@@ -30,7 +31,7 @@ static inline void exl2__table_read(const exl2__table *t, const exl2__pages *p, 
     }
 }
 
-/* Keeps the first `tokens` tokens and gives back the pages behind them. */
+/* Keeps the first `tokens` tokens, and frees the pages after them. */
 static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {
     t->tokens = exl2__min32(t->tokens, tokens);
@@ -41,6 +42,7 @@ static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t t
     }
 }
 
+/* Makes *to a copy of `from` that shares its pages. */
 static inline void exl2__table_fork(const exl2__table *from, exl2__pages *p, exl2__table *to)
 {
     to->tokens = from->tokens;
@@ -52,7 +54,7 @@ static inline void exl2__table_fork(const exl2__table *from, exl2__pages *p, exl
     }
 }
 
-/* Pages that exl2__table_reserve(tokens) would take from the pool: new ones and copies of shared ones. */
+/* Number of pages that exl2__table_reserve(tokens) would allocate: new ones, and copies of shared ones. */
 static inline uint32_t exl2__table_demand(const exl2__table *t, const exl2__pages *p, uint32_t tokens)
 {
     uint32_t total = exl2__pages_for(tokens);
@@ -63,8 +65,8 @@ static inline uint32_t exl2__table_demand(const exl2__table *t, const exl2__page
     return demand;
 }
 
-/* Makes positions [cached, tokens) writable. The pool must have exl2__table_demand pages. Pages that must be copied
-   on the device too go to copies[], at most as many as the demand; *copy_count grows. */
+/* Makes positions [cached, tokens) writable. The pool must have exl2__table_demand free pages. Pages that the backend
+   must copy, too, are appended to copies[*copy_count]; they are at most as many as the demand. */
 static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens, exl2__page_copy *copies,
                                        uint32_t *copy_count)
 {
@@ -86,7 +88,7 @@ static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t 
     }
 }
 
-/* The position must have been reserved. */
+/* Appends a token, whose position must have been reserved. */
 static inline void exl2__table_append(exl2__table *t, exl2__pages *p, exl2_token token)
 {
     *exl2__table_token(t, p, t->tokens) = token;

@@ -1,7 +1,7 @@
-/* batch.h: rows of several sequences -> one forward pass, and which of them want logits.
-   takes: sequences with their rows set, the pages, copies that came from starting them.
+/* batch.h: combines rows of several sequences into the step of one forward pass, and lists the rows that want logits.
+   takes: sequences with their numbers of rows, the pages, page copies from starting the sequences.
    gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_forget, exl2__batch_next.
-   owns:  nothing; its arrays lie in the model's scratch arena and live until the pass has ended. */
+   owns:  nothing; its arrays lie in the model's scratch arena, and are valid until the pass has ended. */
 #ifndef EXL2__BATCH_H
 #define EXL2__BATCH_H
 
@@ -11,14 +11,14 @@
 typedef struct exl2__batch {
     exl2__step_row *rows;          /* [rows_max] */
     exl2__logit_row *logits;       /* [rows_max] */
-    uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to fill, */
-    uint64_t *logit_order;         /* [rows_max] and its order: another one may have taken the place */
+    uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to exl2__batch_fill */
+    uint64_t *logit_order;         /* [rows_max] its `order`, because another sequence may get the same index */
     const uint32_t **page_tables;  /* [sequences_max] */
-    uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies: sessions may change during a pass */
+    uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
     exl2_bias *extras;             /* [sequences_max, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
-    uint32_t *masks;               /* [sequences_max, words of a bit a token] for sequences that have one */
+    uint32_t *masks;               /* [sequences_max, words of one bit per token] */
     uint32_t copy_count, logit_count, pages_per_table, context_max;
 } exl2__batch;
 
@@ -43,8 +43,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->masks = (uint32_t *)exl2__arena_alloc(arena, words * sizeof *b->masks);
 }
 
-/* What is added to the row's logits besides biases: DRY, then end tokens that would come too soon, and tokens that were
-   tried here in vain. `history` [count]: as far as DRY looks. */
+/* The row's own list of biases: DRY penalties, then end tokens that a minimum length bans, and tokens that were tried
+   at this position before. `history` [count]: the tokens that DRY looks at. */
 static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, uint32_t sequence,
                                       const exl2_token *history, uint32_t count, exl2__logit_row *logit)
 {
@@ -62,7 +62,8 @@ static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, u
     logit->attempt = s->attempt;
 }
 
-/* The newest tokens that penalties look at, into the sequence's place of b->history; and what follows from them. */
+/* Copies the newest tokens, which penalties look at, to the sequence's part of b->history, and sets the row's history
+   and extras. */
 static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages,
                                        uint32_t sequence, exl2__logit_row *logit)
 {
@@ -77,13 +78,12 @@ static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, 
     logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
 }
 
-/* Turns the sequences' rows into a step. Position p's logits predict token p + 1: the last pending row draws it,
-   earlier rows of a scored prompt look up the one that follows. (Where the history was not in the cache as a whole, its
-   rows come first, and nobody asked what follows them.) */
+/* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row a token
+   is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
                                     const exl2__pages *pages, exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, draws = 0;
+    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0;
     bool masked = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
@@ -117,24 +117,24 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             b->logit_owner[logits] = (uint16_t)owner;
             b->logit_order[logits] = s->order;
             b->logits[logits++] = logit;
-            draws += logit.use != EXL2__LOGIT_SCORE;
+            sampled += logit.use != EXL2__LOGIT_SCORE;
         }
         sequences++;
     }
     b->logit_count = logits;
     *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits,
-                          draws == rows && draws == sequences && rows > 0, masked };
+                          sampled == rows && sampled == sequences && rows > 0, masked };
     b->copy_count = 0;
 }
 
-/* A row that nothing is wanted of any more: it goes on without anything of its owner's (sampler, biases), and is
-   ignored. */
+/* For a row whose result is not needed any more: it stays in the pass, but refers to nothing that its owner has
+   (sampler, biases), and its result is ignored. */
 static inline void exl2__batch_drop(exl2__logit_row *row)
 {
     *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
 }
 
-/* The owner ended during the pass. */
+/* Drops the rows of a sequence that has ended during the pass. */
 static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
 {
     for (uint32_t i = 0; i < b->logit_count; i++) {
@@ -144,16 +144,16 @@ static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
     }
 }
 
-/* The same rows one position on, for a pass that decodes and was repeated: sequences that go on get their row, of the
-   others nothing is wanted any more. Returns how many go on. */
+/* Moves the rows of a decode pass by one position, for its repetition. Sequences that continue get their row, the rows
+   of other sequences are dropped. Returns the number of sequences that continue. */
 static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *all)
 {
     uint32_t rows = 0;
     for (uint32_t i = 0; i < b->logit_count; i++) {
         exl2__sequence *s = all[b->logit_owner[i]];
-        bool drew = b->logits[i].use == EXL2__LOGIT_SAMPLE && b->logits[i].left > 1;
+        bool continues = b->logits[i].use == EXL2__LOGIT_SAMPLE && b->logits[i].left > 1;
         bool same = s->live && s->active && s->order == b->logit_order[i];
-        if (!drew || !same || s->held || exl2__sequence_pending(s) != 1) {
+        if (!continues || !same || s->held || exl2__sequence_pending(s) != 1) {
             exl2__batch_drop(&b->logits[i]);
             continue;
         }

@@ -1,4 +1,4 @@
-/* dry.h: DRY, the penalty on going on with what the history has already said: which tokens would, and what they pay.
+/* dry.h: the DRY sampler ("don't repeat yourself"): penalties for tokens that would continue a repetition.
    takes: a history, settings.
    gives: exl2__dry, exl2__dry_find.
    owns:  nothing. */
@@ -9,21 +9,23 @@
 
 #include <math.h>
 
-#define EXL2__DRY_MAX 512      /* tokens that pay; of more, those whose matches are newest */
-#define EXL2__DRY_MOST 1000000 /* no token pays more */
+#define EXL2__DRY_MAX 512          /* tokens with a penalty; if there are more, those with the most recent matches */
+#define EXL2__DRY_PENALTY 1000000 /* the largest penalty */
 
-/* ExLlamaV2 0.3.2 differs: it looks only at what followed the longest match and counts how often it did, never finds
-   the loop of a single token (spec 17, defect 22), and keeps its state in the settings, which breaks when a history is
-   rewound (8). This is the common definition, from the history alone: a token that followed an earlier occurrence of
-   the last m tokens, m >= allowed, pays multiplier * base^(m - allowed) for the longest such m. */
+/* This is the common definition, which depends on the history alone: if a token followed an earlier occurrence of the
+   last m tokens, m >= allowed, its penalty is multiplier * base^(m - allowed), with the longest such m. ExLlamaV2 0.3.2
+   differs (docs/generation.md, "DRY"): it looks only at the tokens that followed the longest match and counts how often
+   each did; it never finds the repetition of a single token; and it keeps state in the settings, which becomes wrong
+   when a history is rewound. */
 typedef struct exl2__dry { /* multiplier 0: off */
     float multiplier, base;
     uint32_t allowed, range, match_max;             /* tokens; range 0 = the whole history */
-    bool (*breaks)(const void *user, exl2_token t); /* matches end at such tokens, which never pay; NULL = none */
+    bool (*breaks)(const void *user, exl2_token t); /* is it a sequence breaker? Matches do not extend over breakers,
+                                                       which have no penalty; NULL = there are none */
     const void *user;
 } exl2__dry;
 
-/* How many of the last tokens a match may have: none of them breaks. */
+/* The longest possible match: the number of last tokens that contain no breaker, at most match_max. */
 static uint32_t exl2__dry_reach(const exl2__dry *d, const exl2_token *history, uint32_t count)
 {
     uint32_t reach = 0;
@@ -33,10 +35,10 @@ static uint32_t exl2__dry_reach(const exl2__dry *d, const exl2_token *history, u
     return reach;
 }
 
-/* out [EXL2__DRY_MAX]: what is added to the logits; returns how many tokens pay. */
+/* out [EXL2__DRY_MAX]: the penalties, as negative biases. Returns their number. */
 static uint32_t exl2__dry_find(const exl2__dry *d, const exl2_token *history, uint32_t count, exl2_bias *out)
 {
-    uint16_t slots[2 * EXL2__DRY_MAX] = { 0 }; /* place in out and 1, by the token */
+    uint16_t slots[2 * EXL2__DRY_MAX] = { 0 }; /* hash table: index into out + 1, by token */
     uint32_t found = 0;
     if (d->range > 0 && count > d->range) {
         history += count - d->range;
@@ -63,8 +65,8 @@ static uint32_t exl2__dry_find(const exl2__dry *d, const exl2_token *history, ui
             out[found] = (exl2_bias){ next, 0 };
             slots[slot] = (uint16_t)++found;
         }
-        double pays = (double)d->multiplier * pow((double)d->base, (double)(same - d->allowed));
-        float add = -(float)(pays < EXL2__DRY_MOST ? pays : EXL2__DRY_MOST);
+        double penalty = (double)d->multiplier * pow((double)d->base, (double)(same - d->allowed));
+        float add = -(float)(penalty < EXL2__DRY_PENALTY ? penalty : EXL2__DRY_PENALTY);
         exl2_bias *bias = &out[slots[slot] - 1];
         bias->add = add < bias->add ? add : bias->add;
     }

@@ -1,7 +1,7 @@
-/* sampler.h: what a host's sampler settings mean: presets, the model's own defaults, range checks.
+/* sampler.h: resolves the application's sampler settings: presets, the model's own defaults, range checks.
    takes: exl2_sampler_desc, the defaults of generation_config.json (checked by the loader).
    gives: exl2__sampler_resolve, exl2__sampler_make, exl2__sampler_dry, exl2__sampler_penalty_range.
-   owns:  nothing; lists stay the host's. */
+   owns:  nothing; lists belong to the application. */
 #ifndef EXL2__SAMPLER_H
 #define EXL2__SAMPLER_H
 
@@ -11,13 +11,14 @@
 
 #include <stddef.h>
 
-#define EXL2__SAMPLER_GREEDY_BELOW 0.01f /* a lower temperature means the likeliest token */
+#define EXL2__SAMPLER_GREEDY_BELOW 0.01f /* a lower temperature means greedy sampling */
 
 /* ---- the numbers of a desc ---- */
 
-/* usual: in every preset that says nothing else. off: what EXL2_OFF becomes. neutral: a value that means EXL2_OFF. */
+/* usual: default of all presets. off: the value that replaces EXL2_OFF. neutral: a value with the meaning of EXL2_OFF.
+   */
 typedef struct exl2__sampler_number {
-    uint16_t at; /* in exl2_sampler_desc */
+    uint16_t at; /* offset in exl2_sampler_desc */
     const char *name, *range;
     float low, high, usual, off, neutral;
 } exl2__sampler_number;
@@ -48,7 +49,7 @@ static const exl2__sampler_number exl2__sampler_floats[] = {
     EXL2__SAMPLER_FLOAT(mirostat_eta, 0, 10, "0 to 10", 0.1f, 0.1f, EXL2_OFF),
 };
 
-typedef struct exl2__sampler_count { /* tokens; all: -1 is a value */
+typedef struct exl2__sampler_count { /* a number of tokens; all: -1 is allowed and means all tokens */
     uint16_t at;
     bool all;
     const char *name;
@@ -77,7 +78,7 @@ static inline int32_t *exl2__sampler_int(exl2_sampler_desc *d, uint32_t i)
     return (int32_t *)(void *)((char *)d + exl2__sampler_ints[i].at);
 }
 
-/* ---- presets: numbers for every field, EXL2_OFF for a filter that is off ---- */
+/* ---- presets: a number for every field; EXL2_OFF for a filter that is off ---- */
 
 static exl2_sampler_desc exl2__sampler_neutral(void)
 {
@@ -111,7 +112,8 @@ static inline exl2_sampler_desc exl2__sampler_balanced(void)
 
 /* ---- checks ---- */
 
-/* 0, off, or low..high. Bits come first: under -ffast-math any comparison with a NaN may be taken as true. */
+/* Is it 0, EXL2_OFF, or low..high? NaN is excluded first, by its bits: under -ffast-math comparisons with a NaN may be
+   true. */
 static inline bool exl2__sampler_fits(float value, float low, float high)
 {
     return exl2__float_is_finite(value) && (value == 0 || value == (float)EXL2_OFF || (value >= low && value <= high));
@@ -132,7 +134,7 @@ static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_des
     return EXL2_OK;
 }
 
-/* Lists that have a length but no items; the ids in them are for those who know the vocabulary. */
+/* Fails if a list has a count but no items. Token ids in the lists are checked later, against the vocabulary. */
 static exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_desc *d)
 {
     const struct {
@@ -153,7 +155,7 @@ static exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_de
     return exl2__sampler_check_bias(c, d);
 }
 
-/* The host's desc. The loader has checked the same of generation_config.json. */
+/* Checks the application's desc. (The loader has checked the values of generation_config.json.) */
 static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
 {
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
@@ -174,7 +176,7 @@ static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
 
 /* ---- one desc over another ---- */
 
-/* Numbers of `over` that are not 0 replace those of *out; neutral ones become EXL2_OFF. */
+/* Numbers of `over` that are not 0 replace those of *out; a neutral value becomes EXL2_OFF. */
 static void exl2__sampler_overlay(exl2_sampler_desc *over, exl2_sampler_desc *out)
 {
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
@@ -192,14 +194,14 @@ static void exl2__sampler_overlay(exl2_sampler_desc *over, exl2_sampler_desc *ou
     }
 }
 
-/* A number of generation_config.json as a field of a desc: there 0 is a value and means off. */
+/* Converts a number of generation_config.json, where 0 means off, to a field of a desc, where 0 means "not set". */
 static inline float exl2__sampler_model_field(bool has, float value)
 {
     return !has ? 0.0f : value == 0 ? (float)EXL2_OFF : value;
 }
 
-/* generation_config.json over BALANCED. do_sample false or temperature 0 is greedy, where only the model's own
-   repetition penalty stays. */
+/* The values of generation_config.json over BALANCED. With do_sample false or temperature 0 it is GREEDY, and only the
+   model's repetition penalty is used. */
 static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
 {
     bool greedy = (model->has_do_sample && !model->do_sample) || (model->has_temperature && model->temperature == 0);
@@ -218,10 +220,10 @@ static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
 
 /* ---- for the engine ---- */
 
-/* *out: d with every 0 replaced by the preset's number (d NULL: all 0). In it temperature is a number above 0 (off
-   is 1), and a filter that is off says EXL2_OFF, also where its value was the neutral one (top_p 1, repeat_penalty 1).
-   Greedy is top_k 1 or a temperature below 0.01. Preset, seed, temperature_last and the lists are d's own; resolving
-   *out again changes nothing. EXL2_ERR_ARG: a setting out of range; *out is then zeroed. It may be *d. */
+/* *out: a copy of *d (NULL: all 0) in which the preset's number replaces every 0. Its temperature is greater than 0
+   (off is 1), and a filter that is off has the value EXL2_OFF, also where its value was neutral (top_p 1,
+   repeat_penalty 1). Greedy means top_k 1 or a temperature below 0.01. Resolving *out again changes nothing. `out` may
+   be `d`. EXL2_ERR_ARG: a setting is out of range; *out is then zeroed. */
 EXL2__COLD
 static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model, const exl2_sampler_desc *d,
                                          exl2_sampler_desc *out)
@@ -247,18 +249,18 @@ static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaul
         return exl2__fail(c, EXL2_ERR_ARG, "sampler: there is no preset %d", (int)given.preset);
     }
     exl2__sampler_overlay(&given, &preset);
-    exl2__sampler_overlay(&preset, &resolved); /* every number of a preset is another one than 0 */
+    exl2__sampler_overlay(&preset, &resolved); /* no number of a preset is 0, so all are copied */
     *out = resolved;
     return EXL2_OK;
 }
 
-/* A number that means 0 where a filter is off. */
+/* The value, or 0 for a filter that is off. */
 static inline float exl2__sampler_or_0(float value)
 {
     return value == (float)EXL2_OFF ? 0 : value;
 }
 
-/* How many tokens back the penalties look: 0 = none, -1 = all. */
+/* Number of last tokens that the penalties look at: 0 = none, -1 = all. */
 static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resolved)
 {
     const float off = EXL2_OFF;
@@ -271,7 +273,8 @@ static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resol
                                                                        + (uint64_t)decay, INT32_MAX);
 }
 
-/* *out: the same for a backend; it points to the lists of `resolved`. Whether XTC keeps a token is not settled here. */
+/* *out: the same settings in the form that backends use; it points to the lists of `resolved`. out->xtc_keeps is left
+   NULL. */
 EXL2__COLD
 static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
 {
@@ -295,7 +298,7 @@ static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed,
         out->penalty_range = (uint32_t)resolved->penalty_range;
         out->penalty_decay = (uint32_t)resolved->penalty_decay;
     }
-    if (out->greedy) { /* filters leave the likeliest */
+    if (out->greedy) { /* no filter removes the most likely token */
         return;
     }
     out->temperature_last = resolved->temperature_last;
@@ -314,7 +317,7 @@ static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed,
     out->mirostat_mu = 2 * out->mirostat_tau;
 }
 
-/* Without what breaks matches. */
+/* DRY settings; out->breaks is left NULL. */
 static inline void exl2__sampler_dry(const exl2_sampler_desc *resolved, exl2__dry *out)
 {
     *out = (exl2__dry){ .multiplier = exl2__sampler_or_0(resolved->dry_multiplier), .base = resolved->dry_base,

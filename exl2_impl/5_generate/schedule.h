@@ -1,16 +1,16 @@
-/* schedule.h: which sequences may start, and how many rows each gets in the next pass.
+/* schedule.h: decides which sequences may start, and how many rows each sequence gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
-   gives: exl2__schedule_next, exl2__schedule_start, exl2__schedule_rows.
+   gives: exl2__schedule_next, exl2__schedule_start, exl2__schedule_rows, exl2__schedule_demand.
    owns:  nothing. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
 
 #include "sequence.h"
 
-#define EXL2__SCHEDULE_SKIPS_MAX 4   /* after so many overtakings a waiting sequence is the next to start */
-#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: long prompts delay the others little */
+#define EXL2__SCHEDULE_SKIPS_MAX 4   /* a waiting sequence that was skipped this often is the next to start */
+#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: long prompts delay decoding little */
 
-/* The sequence of `all` that comes first by priority and order and passes `wanted`, or NULL. */
+/* The first sequence by priority and order for which `wanted` is true, or NULL. */
 static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, uint32_t count,
                                                    bool (*wanted)(const exl2__sequence *s, const void *arg),
                                                    const void *arg)
@@ -24,7 +24,8 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
     return first;
 }
 
-/* Pages that it takes from the pool. */
+/* Number of pages that starting the sequence allocates: an upper bound, because pages that rewinding to `keep` frees
+   are not counted. */
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
     exl2__table kept = *s->table;
@@ -41,8 +42,8 @@ static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2
 static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
 {
     const exl2__pages *p = (const exl2__pages *)pages;
-    uint32_t partner = s->counterpart ? exl2__schedule_demand(s->counterpart, p) : 0;
-    return !s->active && !s->held && !s->is_negative && exl2__schedule_demand(s, p) + partner <= p->free_count;
+    uint32_t negative = s->counterpart ? exl2__schedule_demand(s->counterpart, p) : 0;
+    return !s->active && !s->held && !s->is_negative && exl2__schedule_demand(s, p) + negative <= p->free_count;
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
@@ -51,8 +52,8 @@ static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *a
     return !s->active && !s->held && !s->is_negative && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
 }
 
-/* The waiting sequence that may start now, or NULL. One that does not fit may be overtaken EXL2__SCHEDULE_SKIPS_MAX
-   times; then it is the next to start. */
+/* The waiting sequence that may start now, or NULL. A sequence whose pages do not fit may be skipped
+   EXL2__SCHEDULE_SKIPS_MAX times; then no other sequence starts before it. */
 static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, uint32_t count, const exl2__pages *pages)
 {
     exl2__sequence *starved = exl2__schedule_first(all, count, exl2__schedule_starves, NULL);
@@ -62,7 +63,7 @@ static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, ui
     return exl2__schedule_first(all, count, exl2__schedule_fits, pages);
 }
 
-/* Reserves the pages and puts the prompt into the history. Copies for shared pages are added to copies[]. */
+/* Reserves the pages and appends the prompt to the history. Copies of shared pages are appended to copies[]. */
 static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const *all, uint32_t count,
                                         exl2__pages *pages, exl2__page_copy *copies, uint32_t *copy_count)
 {
@@ -73,7 +74,7 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
     }
     exl2__table_rewind(s->table, pages, s->keep);
     if (s->prompt_count == 0 && s->table->cached == s->table->tokens) {
-        s->table->cached--; /* the last token once more, for its logits */
+        s->table->cached--; /* compute the last token again, for its logits */
     }
     exl2__table_reserve(s->table, pages, s->tokens_end, copies, copy_count);
     for (uint32_t i = 0; i < s->prompt_count; i++) {
@@ -83,7 +84,7 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
     s->active = true;
 }
 
-/* All of it but its last row is in the cache: of partners, both have to come there before they draw. */
+/* Is only the last row pending? With guidance, both sequences must be ready before a token is sampled. */
 static inline bool exl2__schedule_ready(const exl2__sequence *s)
 {
     return !s->held && exl2__sequence_pending(s) == 1;
@@ -91,13 +92,14 @@ static inline bool exl2__schedule_ready(const exl2__sequence *s)
 
 static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
 {
-    bool alone = !s->counterpart || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(s->counterpart);
-    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0 && alone
+    bool may_run = !s->counterpart || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(s->counterpart);
+    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0 && may_run
         && exl2__sequence_decodes(s) == *(const bool *)decodes;
 }
 
-/* Gives every sequence its rows for the next pass: decoding ones one each, then prompts, by priority, up to
-   prompt_rows_max. At most rows_max rows and sequences_max sequences in all. Returns the rows. */
+/* Sets the rows of every sequence for the next pass: first one row for each that decodes, then prompt rows by priority,
+   at most prompt_rows_max of them. In all at most rows_max rows and sequences_max sequences. Returns the number of
+   rows. */
 static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max,
                                            uint32_t prompt_rows_max, uint32_t sequences_max)
 {

@@ -1,54 +1,55 @@
-/* sequence.h: what scheduling knows about a job: a history, tokens to append to it, how to sample the next.
-   takes: a session's table, the prompt's ids, a resolved sampler.
+/* sequence.h: the part of a job that scheduling needs: a history, tokens to append to it, how to sample the next token.
+   takes: a session's table, the prompt's token ids, a resolved sampler.
    gives: exl2__sequence.
-   owns:  nothing; the job that embeds it owns the memory behind the pointers. */
+   owns:  nothing; the job that contains it owns the memory that the pointers point to. */
 #ifndef EXL2__SEQUENCE_H
 #define EXL2__SEQUENCE_H
 
 #include "../4_cache/table.h"
 #include "dry.h"
 
-#define EXL2__SEQUENCE_TRIED_MAX 64 /* tokens tried in vain at a position; then a banned string is let through */
-#define EXL2__SEQUENCE_ENDS_MAX 256 /* end tokens that a minimum length bans */
+#define EXL2__SEQUENCE_TRIED_MAX 64 /* tokens banned at one position after rewinds; then a banned string is accepted */
+#define EXL2__SEQUENCE_ENDS_MAX 256 /* end tokens that are banned below a minimum length */
 
-/* A sequence is waiting (for pages), then active. While active, the tokens of its history that have no K and V yet
-   are its pending rows: many during prefill, one per decoded token. */
+/* A sequence first waits for pages, then it is active. The tokens of an active sequence that have no K and V yet are
+   its pending rows: many during prefill, one during decode. */
 typedef struct exl2__sequence exl2__sequence;
 
 struct exl2__sequence {
     bool live;                    /* false: an empty slot */
     bool active;                  /* pages are reserved and the prompt is in the history */
-    bool held;                    /* paused, or its events have no room: not started, and no rows for now */
+    bool held;                    /* paused, or the event queue is full: it is not started and gets no rows */
     bool prefill_only, score_prompt;
     int32_t priority;
-    uint64_t order;               /* of start; ties of priority go to the lower one */
-    uint32_t skips;               /* times that a later sequence was started before this one */
+    uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */
+    uint32_t skips;               /* number of later sequences that were started before this one */
     exl2__table *table;
-    const exl2_token *prompt;     /* [prompt_count] what to append, while waiting */
+    const exl2_token *prompt;     /* [prompt_count] while waiting: tokens to append */
     uint32_t prompt_count;
-    uint32_t keep;                /* tokens of the old history to keep, while waiting */
-    uint32_t prompt_end;          /* history length with the prompt */
-    uint32_t tokens_end;          /* history length that pages are reserved for */
+    uint32_t keep;                /* while waiting: tokens of the old history to keep */
+    uint32_t prompt_end;          /* length of the history including the prompt */
+    uint32_t tokens_end;          /* length of the history that pages are reserved for */
     uint32_t alts;
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
     exl2__dry dry;
-    bool fetches_logits;                 /* the engine draws: the backend cannot, or the host looks at logits */
-    bool waits;                   /* the next row of this one cannot begin before its token is known here */
-    const exl2_token *ends;       /* [end_count] not drawn before the history has min_end tokens */
+    bool fetches_logits;          /* EXL2__LOGIT_FETCH: the backend cannot sample, or a callback reads the logits */
+    bool waits;                   /* the engine must see the sampled token before the next row: no pass is repeated */
+    const exl2_token *ends;       /* [end_count] end tokens, banned until the history has min_end tokens */
     uint32_t end_count, min_end;
-    exl2_token tried[EXL2__SEQUENCE_TRIED_MAX]; /* [tried_count] not drawn at position tried_at */
+    exl2_token tried[EXL2__SEQUENCE_TRIED_MAX]; /* [tried_count] tokens that are banned at position tried_at */
     uint32_t tried_count, tried_at;
-    uint32_t attempt;             /* how often the history was taken back */
-    exl2__sequence *counterpart;      /* guidance: starts with this one, and draws in the same passes; */
-    bool is_negative;                 /* it is the partner that decides when */
-    uint32_t rows_most;           /* in the next pass; 0 = as many as there are */
-    uint32_t rows;                /* rows of the pass that is going on; 0 = not in it */
-    uint32_t *mask;               /* of that pass: a bit for each token that may be drawn; NULL = all may */
-    bool mask_due;                /* it is not filled in yet */
+    uint32_t attempt;             /* number of rewinds so far */
+    exl2__sequence *counterpart;  /* guidance: the negative sequence of a positive one, and the reverse. Both start
+                                     together, and are sampled in the same passes. NULL: no guidance */
+    bool is_negative;             /* it is started with its positive sequence, never by itself */
+    uint32_t rows_most;           /* limit of its rows in the next pass; 0 = none */
+    uint32_t rows;                /* rows in the current pass; 0 = it takes no part in it */
+    uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed */
+    bool mask_due;                /* the mask is not filled in yet */
 };
 
-/* Higher priority first, then the earlier one. */
+/* The higher priority is first; of equal ones, the sequence that was started earlier. */
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)
 {
     return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
@@ -59,7 +60,7 @@ static inline uint32_t exl2__sequence_pending(const exl2__sequence *s)
     return s->table->tokens - s->table->cached;
 }
 
-/* A minimum length bans end tokens now. */
+/* Are end tokens banned now by a minimum length? */
 static inline bool exl2__sequence_is_short(const exl2__sequence *s)
 {
     return s->end_count > 0 && s->table->tokens < s->min_end;

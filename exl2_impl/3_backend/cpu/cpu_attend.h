@@ -1,11 +1,12 @@
-/* cpu_attend.h: K and V into their pages, and attention over them.
+/* cpu_attend.h: RoPE, storing K and V in their pages, and attention.
    takes: q, k, v of the step's rows, page tables.
-   gives: the stages that end phase qkv and those of phase attend, as cpu_device.h splits them over tasks.
+   gives: exl2__cpu_attend_store_tiles (last stage of phase qkv), exl2__cpu_attend (phase attend).
    owns:  nothing.
 
-   Order of sums: a score is a chain over the dimensions, ascending; an output element is a chain over the tokens
-   0..position, ascending; see also exl2__cpu_ops.softmax. Rows of a tile that end earlier get weights of exactly 0 for
-   the keys beyond their end, which changes no bit of finite values, so tiles may be cut anywhere. */
+   Order of sums: a score is a chain of multiply-adds over the dimensions, ascending; an output element is a chain over
+   the tokens 0..position, ascending; see also exl2__cpu_ops.softmax. The rows of a tile have different numbers of keys.
+   Keys after a row's position get a weight of exactly 0, which changes no bit of a finite sum, so the result does not
+   depend on how rows are divided into tiles. */
 #ifndef EXL2__CPU_ATTEND_H
 #define EXL2__CPU_ATTEND_H
 
@@ -16,7 +17,7 @@ static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, u
     return d->step->page_tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
 }
 
-/* Rotates q and k of one row and stores k and v. */
+/* Applies RoPE to q and k of one row, and stores k and v. */
 static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t row, uint32_t task)
 {
     const exl2__shape *s = &d->shape;
@@ -42,7 +43,7 @@ static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t
     }
 }
 
-/* Items: tiles of rows, as products cut them. */
+/* Items: tiles of rows, the same tiles as for products. */
 static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
 {
     uint32_t rows = s->d->step->row_count, most = s->d->ops->tile_rows;
@@ -52,7 +53,8 @@ static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
     }
 }
 
-/* Queries [first, first + n) of a tile: its rows times the heads that share K/V head `head`. */
+/* Attention of the queries [first, first + n) of a tile. A tile has one query for each of its rows and each head that
+   shares the K/V head `head`. */
 static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const exl2__cpu_rows *rows, uint32_t head,
                                      uint32_t first, uint32_t n, const exl2__cpu_task *task)
 {
@@ -72,7 +74,7 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
         d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t,
                        d->context_max);
     }
-    exl2__real *inverse = task->query; /* done with the queries */
+    exl2__real *inverse = task->query; /* the queries are not needed any more */
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row_keys = d->step->rows[rows->row + (first + r) / group].position + 1;
         uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
@@ -94,7 +96,7 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
     }
 }
 
-/* Items: (tile of attend_rows, head of K and V). The result takes the place of the query. */
+/* Items: pairs of an element of attend_rows and a K/V head. The result overwrites the query. */
 static void exl2__cpu_attend(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;

@@ -1,4 +1,4 @@
-/* cpu_avx2.h: products and attention in eight lanes, for processors with AVX2, FMA and F16C.
+/* cpu_avx2.h: products and attention in eight lanes, for CPUs with AVX2, FMA and F16C.
    takes: cpu_simd_template.h.
    gives: exl2__cpu_avx2_ops.
    owns:  nothing. */

@@ -1,4 +1,4 @@
-/* cpu_avx512.h: products and attention in sixteen lanes, for processors with AVX-512 (F, BW, DQ, VL).
+/* cpu_avx512.h: products and attention in sixteen lanes, for CPUs with AVX-512 (F, BW, DQ, VL).
    takes: cpu_simd_template.h.
    gives: exl2__cpu_avx512_ops.
    owns:  nothing. */

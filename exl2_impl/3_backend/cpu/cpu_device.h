@@ -1,7 +1,8 @@
-/* cpu_device.h: one model on the CPU: where everything lies, and how work is spread over the host's threads.
+/* cpu_device.h: one model on the CPU: the layout of its memory, and how work is divided among the application's
+   threads.
    takes: a plan, arenas for pages and scratch, a step per pass.
-   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_device_split.
-   owns:  the device struct; pages and scratch lie in the caller's arenas. */
+   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_share, exl2__cpu_device_split.
+   owns:  nothing; pages and scratch lie in the caller's arenas. */
 #ifndef EXL2__CPU_DEVICE_H
 #define EXL2__CPU_DEVICE_H
 
@@ -11,20 +12,20 @@
 
 #define EXL2__CPU_TASKS_MAX 64u
 #ifndef EXL2__CPU_TASK_COST
-#define EXL2__CPU_TASK_COST 150000u /* multiply-adds that are worth a task of their own: about 4 us */
+#define EXL2__CPU_TASK_COST 150000u /* multiply-adds per task, at least: about 4 us */
 #endif
 
-typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, for attention */
+typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, a tile of attention */
     uint32_t row, count;
 } exl2__cpu_rows;
 
-typedef struct exl2__cpu_task { /* scratch of one of the tasks that run side by side */
+typedef struct exl2__cpu_task { /* scratch of one of the tasks that run in parallel */
     exl2__real *rows;           /* [tile_rows, hidden] normalised rows */
     exl2__real *query;          /* [head_dim, tile_queries] */
-    exl2__real *weighted;          /* [tile_queries, value_stride] */
+    exl2__real *weighted;       /* [tile_queries, value_stride] weighted sums of V */
     exl2__real *scores;         /* [tile_queries, context_max] */
     exl2__kv *key;              /* [head_dim] */
-    void *sample;
+    void *sample;               /* scratch of exl2__sample_row */
 } exl2__cpu_task;
 
 typedef struct exl2__cpu_device {
@@ -32,11 +33,11 @@ typedef struct exl2__cpu_device {
     const exl2__cpu_ops *ops;
     exl2__shape shape;
     uint32_t rows_max, logit_rows_max, context_max;
-    uint32_t tasks;               /* that may run side by side */
-    /* lengths of rows, in elements, whole strips: */
+    uint32_t tasks;               /* maximum number of parallel tasks */
+    /* Lengths of rows in elements, rounded up to whole strips: */
     uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
-    uint32_t value_stride;        /* of one token and head in a V page */
-    uint64_t key_count, layer_bytes, page_bytes; /* key_count: elements of K of one layer in a page */
+    uint32_t value_stride;        /* elements of one token and head in a V page, with padding */
+    uint64_t key_count, layer_bytes, page_bytes; /* key_count: number of elements of K of one layer in a page */
     const exl2__matrix *embed, *head;
     const exl2__vector *final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
@@ -44,20 +45,20 @@ typedef struct exl2__cpu_device {
     exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
     exl2__real *key, *value;      /* [rows_max, key_stride] */
     exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value */
-    exl2__real *input, *centre;   /* inputs of up to three parts, see exl2__cpu_input */
+    exl2__real *input, *centre;   /* inputs of up to three parts; see exl2__cpu_input */
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
-    float *sample_logits;         /* [vocab] per task, where exl2__real is not float */
+    float *sample_logits;         /* [tasks, vocab], only if exl2__real is not float */
     double *frequency;            /* [head_dim / 2] */
-    float *cosine, *sine;         /* [rows_max, head_dim / 2] of the step */
-    exl2__cpu_rows *attend_rows;  /* [rows_max] the step cut for attention */
+    float *cosine, *sine;         /* [rows_max, head_dim / 2] RoPE angles of the step's rows */
+    exl2__cpu_rows *attend_rows;  /* [attend_count] the step's rows, divided into tiles for attention */
     exl2__cpu_task *task;         /* [tasks] */
     exl2__logit_result *results;  /* [logit_rows_max] */
     exl2_alt *alts;               /* [logit_rows_max, EXL2_ALTS_MAX] */
     const exl2__step *step;
-    uint32_t attend_count, attend_keys; /* of attend_rows; the longest context of the step */
+    uint32_t attend_count, attend_keys; /* attend_keys: the longest context of the step's rows */
 } exl2__cpu_device;
 
-/* What stands behind the boundary's opaque exl2__device. */
+/* The type that the boundary declares opaque. */
 static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
 {
     return (exl2__cpu_device *)(void *)(uintptr_t)d;
@@ -132,7 +133,7 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     }
 }
 
-/* Takes pages and scratch; with dry arenas it only measures. */
+/* Allocates pages and scratch; with dry arenas it only measures. */
 static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages,
                                             exl2__arena *scratch)
 {
@@ -158,7 +159,7 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
 
 /* ---- a pass ---- */
 
-/* Cuts the rows for attention, where the rows of a tile share their pages, and makes the angles of RoPE. */
+/* Divides the rows into tiles for attention, whose rows share their pages, and computes the angles of RoPE. */
 static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
 {
     uint32_t most = exl2__max32(d->ops->tile_queries / (d->shape.heads / d->shape.kv_heads), 1);
@@ -182,19 +183,19 @@ static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
     }
 }
 
-/* K [kv_heads, head_dim, 64] of a layer in a page; V [kv_heads, 64, value_stride] lies key_count elements behind. */
+/* K [kv_heads, head_dim, 64] of a layer in a page. V [kv_heads, 64, value_stride] follows key_count elements later. */
 static exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
     return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + layer * d->layer_bytes);
 }
 
-/* Tiles that so many rows are cut into. */
+/* Number of tiles for products with `rows` rows. */
 static uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
 {
     return exl2__cpu_tiles(rows, d->ops->tile_rows);
 }
 
-/* Where the input of a part lies, for `rows` rows. Twins share theirs. */
+/* The input of a part for `rows` rows: that of its input_part. */
 static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t part,
                                               uint32_t rows)
 {
