@@ -324,8 +324,8 @@ static void test_draw_edges(void)
         ids[i] = i;
         weights[i] = exl2__weight_of(&curve, logits[i]);
     }
-    CHECK_INT(exl2__sample_draw_all(&w, &curve, 0), 2);
-    CHECK_INT(exl2__sample_draw_all(&w, &curve, UINT64_MAX), 4);
+    CHECK_INT(exl2__sample_pick_all(&w, &curve, 0), 2);
+    CHECK_INT(exl2__sample_pick_all(&w, &curve, UINT64_MAX), 4);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, 0)], 2);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, UINT64_MAX)], 4);
     float far[128]; /* a block that weighs nothing, then one that does */
@@ -337,8 +337,8 @@ static void test_draw_edges(void)
     blocks.logits = far;
     blocks.vocab = 128;
     blocks.block_sums = far_sums;
-    CHECK_INT(exl2__sample_draw_all(&blocks, &curve, 0), 70);
-    CHECK_INT(exl2__sample_draw_all(&blocks, &curve, UINT64_MAX), 127);
+    CHECK_INT(exl2__sample_pick_all(&blocks, &curve, 0), 70);
+    CHECK_INT(exl2__sample_pick_all(&blocks, &curve, UINT64_MAX), 127);
     /* The border of tokens 2 and 3: the largest number that gives 2, and the next. */
     uint64_t sum = exl2__sample_sum(&w, &curve), low = 0, high = UINT64_MAX;
     while (low < high) {
@@ -349,8 +349,8 @@ static void test_draw_edges(void)
             low = middle + 1;
         }
     }
-    CHECK_INT(exl2__sample_draw_all(&w, &curve, low), 3);
-    CHECK_INT(exl2__sample_draw_all(&w, &curve, low - 1), 2);
+    CHECK_INT(exl2__sample_pick_all(&w, &curve, low), 3);
+    CHECK_INT(exl2__sample_pick_all(&w, &curve, low - 1), 2);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low)], 3);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low - 1)], 2);
 }

@@ -1,27 +1,29 @@
-/* cpu_matrix.h: weights as the CPU likes them: strips of 32 columns, packed while they are read.
+/* cpu_matrix.h: the CPU's packing of weights: strips of 32 columns, packed while they are read.
    takes: checked matrix descriptions, then their words or rows in file order.
-   gives: exl2__cpu_part, exl2__cpu_matrix, exl2__cpu_matrix_bytes, _make, _feed, _code, _weight.
-   owns:  nothing; everything lies in the weight arena of the caller.
+   gives: exl2__cpu_part, exl2__cpu_matrix, exl2__cpu_matrix_bytes, exl2__cpu_matrix_make, exl2__cpu_matrix_feed,
+          exl2__cpu_matrix_code, exl2__cpu_matrix_weight.
+   owns:  nothing; everything lies in the caller's arena for weights.
 
-   ORDER OF SUMS, the same for one row, any batch, any chunk, any thread count and every instruction set, so that
-   results are equal bit for bit. A strip is 32 columns; a block is 32 packed rows, all of one group.
-       block sum = chain of fused multiply-adds over the block's rows, ascending, one chain a column
+   ORDER OF SUMS. It is the same for one row, any batch, any chunk, any number of threads and every instruction set, so
+   that results are equal bit for bit. A strip is 32 columns. A block is 32 packed rows, all of one group.
+       block sum = a chain of fused multiply-adds over the block's rows, ascending; one chain per column
        total     = fma(scale of the group, block sum, total), block by block, ascending, from 0
        y         = total + bias
-   Dense matrices have scale 1, and a shorter last block when `in` is no multiple of 32.
+   Dense matrices have the scale 1, and a shorter last block if `in` is not a multiple of 32.
 
-   FIELDS. A block of b-bit codes is b words a column, [b, 32 columns]. The fast kernels take a code out of its word
-   with one AND and convert it where it lies: the field at bit p gives code * 2^p, and the input is multiplied by 2^-p
-   beforehand. For that no code may straddle two words, and the field that ends at bit 31 must be signed:
-       2, 4, 8 bits: as on disk, row r at bit r * b of the block; the top code of each word has its highest bit flipped,
+   FIELDS. A block of b-bit codes is b words per column, [b, 32 columns]. The fast kernels extract a code from its word
+   with one AND and convert it without a shift: the field at bit p gives code * 2^p, and the input was multiplied by
+   2^-p before. For this no code may lie in two words, and the field that ends at bit 31 must be signed:
+       2, 4, 8 bits: as stored, row r at bit r * b of the block; the top code of each word has its highest bit flipped,
                      so that the signed conversion gives (code - 2^(b-1)) * 2^p
-       3, 5, 6 bits: word w holds rows w * f .. w * f + f - 1 (f = 30 / b) from bit 0 on. The b free pairs of bits
-                     31..30, pair w being bits 2w and 2w + 1 counted from bit 32 - 2b, make one word more with row 30 at
-                     bit 32 - 2b and row 31, its highest bit flipped, at bit 32 - b
-   Example, b = 3: rows 30 and 31 are the codes 5 (101) and 6 (110, flipped 010): bits 010101 from bit 26 on; pair 0
-   is 01, pair 1 is 01, pair 2 is 01: each of the three words carries 01 in its bits 31..30.
-   The chain of an unsigned field misses -2^(b-1) * x; the sum of these over the block is known per row, and is what
-   the chain starts from (the reference subtracts code by code). */
+       3, 5, 6 bits: word w holds rows w * f .. w * f + f - 1 (f = 30 / b), from bit 0 on. Bits 31..30 of the b words
+                     are free. Together these b pairs are one more word, whose bits 2w and 2w + 1, counted from bit
+                     32 - 2b, are pair w. It holds row 30 at bit 32 - 2b, and row 31, its highest bit flipped, at bit
+                     32 - b
+   Example, b = 3: rows 30 and 31 have the codes 5 (101) and 6 (110, flipped 010). That is 010101 from bit 26 on, so
+   pairs 0, 1 and 2 are 01: each of the three words has 01 in its bits 31..30.
+   The conversion of an unsigned field gives code, not code - 2^(b-1). The difference, the sum of -2^(b-1) * x over the
+   block, depends only on the input row, and the chain starts from it. (The reference subtracts for each code.) */
 #ifndef EXL2__CPU_MATRIX_H
 #define EXL2__CPU_MATRIX_H
 
@@ -34,7 +36,7 @@
 typedef enum exl2__cpu_source { EXL2__CPU_CODES, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32 } exl2__cpu_source;
 
 typedef struct exl2__cpu_block { /* 32 packed rows of one group */
-    uint32_t word;               /* first of its `bits` words, of every column */
+    uint32_t word;               /* index of the first of its `bits` words, in every column */
     uint16_t group;
     uint16_t bits;
 } exl2__cpu_block;
@@ -42,8 +44,8 @@ typedef struct exl2__cpu_block { /* 32 packed rows of one group */
 typedef struct exl2__cpu_part {
     exl2__cpu_source source;
     uint32_t in, out, strips, blocks, groups;
-    uint32_t input_part;                 /* first part of the matrix with the same rows in the same fields; may be itself */
-    uint32_t fed_block, fed_words; /* codes: block that is being fed, words of it that are there */
+    uint32_t input_part;           /* the first part of the matrix with the same gathered input; may be this part */
+    uint32_t fed_block, fed_words; /* codes: the block that is being read, and how many of its words have been read */
     uint64_t strip_bytes;
     uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
     const exl2__cpu_block *block;  /* [blocks] codes only */
@@ -57,13 +59,13 @@ typedef struct exl2__cpu_matrix {
     exl2__cpu_part *parts;
 } exl2__cpu_matrix;
 
-/* Codes that lie whole in one word, and whether two more lie across the tops of all words. */
+/* Number of codes that a word holds; and do two more codes lie in the top bits of all words? */
 static inline uint32_t exl2__cpu_matrix_fields(uint32_t bits) { return 32 / bits; }
 static inline bool exl2__cpu_matrix_has_tops(uint32_t bits) { return 32 % bits != 0; }
 
 static inline uint32_t exl2__cpu_matrix_dense_bytes(exl2__cpu_source source) { return source == EXL2__CPU_F32 ? 4 : 2; }
 
-/* Bit at which the code of a block's row starts, in its word or in the word made of the tops. */
+/* First bit of the code of a block's row, in its word or in the word that is made of the top bits. */
 static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
 {
     uint32_t fields = exl2__cpu_matrix_fields(bits);
@@ -72,7 +74,7 @@ static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
 
 /* ---- layout ---- */
 
-/* All blocks of memory of one part, taken from `a`; with a dry arena this measures. */
+/* The memory of one part, from an arena; with a dry arena this only measures. */
 typedef struct exl2__cpu_part_memory {
     uint8_t *data;
     exl2__cpu_block *block;
@@ -81,7 +83,7 @@ typedef struct exl2__cpu_part_memory {
     uint64_t data_bytes;
 } exl2__cpu_part_memory;
 
-static exl2__cpu_part_memory exl2__cpu_matrix_take(exl2__arena *a, const exl2__matrix_desc *desc)
+static exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__matrix_desc *desc)
 {
     exl2__cpu_part_memory m = { 0 };
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
@@ -99,19 +101,20 @@ static exl2__cpu_part_memory exl2__cpu_matrix_take(exl2__arena *a, const exl2__m
     return m;
 }
 
-/* Arena bytes that exl2__cpu_matrix_make takes for the same parts. */
+/* Bytes that exl2__cpu_matrix_make allocates for the same parts. */
 static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t count)
 {
     exl2__arena dry = { 0 };
     exl2__arena_alloc(&dry, sizeof(exl2__cpu_matrix));
     exl2__arena_alloc(&dry, count * sizeof(exl2__cpu_part));
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cpu_matrix_take(&dry, &parts[i]);
+        exl2__cpu_matrix_alloc(&dry, &parts[i]);
     }
     return dry.used;
 }
 
-/* Scales are fp16((qs + 1)^2 * scale_max), in this order (exl2-format 4.5). */
+/* Fills blocks, scales and order. A scale is fp16((qs + 1)^2 * scale_max), rounded in this order, where qs is the 4-bit
+   code of q_scale (docs/formats.md, "EXL2: scales"). */
 static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
 {
     for (uint32_t g = 0; g < desc->group_count; g++) {
@@ -136,7 +139,7 @@ static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory
     }
 }
 
-/* Whether one gathered input serves both: the same features in the same fields. */
+/* Can both parts use one gathered input? They do if each packed row has the same feature and the same field in both. */
 static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
 {
     bool same = a->source == b->source && a->in == b->in;
@@ -149,7 +152,7 @@ static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu
     return same && memcmp(a->order, b->order, a->in * sizeof *a->order) == 0;
 }
 
-/* Lays the parts out in `a` and reads all of the descs but the weights, which exl2__cpu_matrix_feed brings. */
+/* Allocates the parts in `a` and fills in all but the weights, which exl2__cpu_matrix_feed adds. */
 static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl2__matrix_desc *descs, uint32_t count,
                                          exl2__cpu_matrix **out)
 {
@@ -157,13 +160,14 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
     exl2__cpu_part *parts = (exl2__cpu_part *)exl2__arena_alloc_zeroed(a, count * sizeof *parts);
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *desc = &descs[i];
-        exl2__cpu_part_memory memory = exl2__cpu_matrix_take(a, desc);
+        exl2__cpu_part_memory memory = exl2__cpu_matrix_alloc(a, desc);
         if (!desc->dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: %u input features; at most 65536 in whole blocks of 32",
-                              desc->name, desc->in);
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                              "%s has %u input features; only multiples of 32 up to 65536 are supported", desc->name,
+                              desc->in);
         }
         if (a->used > a->size) {
-            return exl2__fail(c, EXL2_ERR_INTERNAL, "%s: the weight arena is smaller than matrix_bytes asked for",
+            return exl2__fail(c, EXL2_ERR_INTERNAL, "%s: the arena for weights is smaller than the sum of matrix_bytes",
                               desc->name);
         }
         exl2__cpu_part *p = &parts[i];
@@ -182,7 +186,7 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
         p->bias = memory.bias;
         if (!desc->dense) {
             exl2__cpu_matrix_fill(p, &memory, desc);
-        } else if (desc->out % EXL2__CPU_STRIP) { /* the columns that pad the last strip */
+        } else if (desc->out % EXL2__CPU_STRIP) { /* padding columns of the last strip */
             memset(p->data + (p->strips - 1) * p->strip_bytes, 0, (size_t)p->strip_bytes);
         }
         if (memory.bias) {
@@ -197,9 +201,9 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
     return EXL2_OK;
 }
 
-/* ---- weights, as they are read ---- */
+/* ---- weights, while they are read ---- */
 
-/* One block of one strip from its bits on disk to our fields, in place. */
+/* Converts one block of one strip, in place, from the stored bits to our fields. */
 static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
 {
     if (!exl2__cpu_matrix_has_tops(bits)) {
@@ -213,7 +217,7 @@ static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
     for (uint32_t row = 0; row < EXL2__CPU_BLOCK; row++) {
         uint32_t shift = row * bits % 32, to = exl2__cpu_matrix_bit(bits, row);
         const uint32_t *low = words + row * bits / 32 * EXL2__CPU_STRIP;
-        const uint32_t *high = low + (shift + bits > 32 ? EXL2__CPU_STRIP : 0); /* a code may straddle two words */
+        const uint32_t *high = low + (shift + bits > 32 ? EXL2__CPU_STRIP : 0); /* a stored code may lie in two words */
         uint32_t *word = row < fields * bits ? packed[row / fields] : tops;
         for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
             uint64_t pair = (uint64_t)high[n] << 32 | low[n];
@@ -247,7 +251,7 @@ static void exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const u
     p->fed_block++;
 }
 
-/* Transposes rows [row, row + rows), all of one strip. */
+/* Stores the output features [row, row + rows), which lie in one strip, transposed. */
 static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_t rows, const void *data)
 {
     uint8_t *strip = p->data + row / EXL2__CPU_STRIP * p->strip_bytes;
@@ -271,7 +275,7 @@ static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_
     }
 }
 
-/* The next rows of a part, in file order without gaps; any number at a time. */
+/* Adds the next rows of a part. Rows come in file order without gaps, any number per call. */
 static void exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice)
 {
     uint32_t step = 1;
@@ -316,7 +320,7 @@ static float exl2__cpu_matrix_group_scale(const exl2__cpu_part *p, uint32_t grou
     return exl2__f16_to_f32(p->scale[at]);
 }
 
-/* A dense weight, or a code's fp16(q * S) as the format defines it. Codes: `row` is a packed row. */
+/* A dense weight, or fp16((code - 2^(b-1)) * scale) of a code, whose `row` is a packed row. */
 static float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint32_t column)
 {
     if (p->source == EXL2__CPU_CODES) {

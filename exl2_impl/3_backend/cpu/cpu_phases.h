@@ -1,10 +1,10 @@
-/* cpu_phases.h: what the phases are made of, in straight loops and without tricks: the meaning of every operation.
+/* cpu_phases.h: the operations that phases consist of, in plain loops: the reference that defines each operation.
    takes: packed parts, rows of activations, KV pages.
-   gives: exl2__cpu_ops, exl2__cpu_phases_ops (the reference, for every processor), exl2__real.
+   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for every CPU), exl2__real.
    owns:  nothing.
 
-   Tests build this in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 has them
-   (EXL2__TEST_F16_WEIGHTS) and with K and V unrounded (EXL2__TEST_F32_KV). */
+   Tests compile this file in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 rounds them
+   (EXL2__TEST_F16_WEIGHTS), and with K and V not rounded (EXL2__TEST_F32_KV). */
 #ifndef EXL2__CPU_PHASES_H
 #define EXL2__CPU_PHASES_H
 
@@ -18,7 +18,7 @@ typedef EXL2__REAL exl2__real;
 typedef float exl2__real; /* type of activations and of all arithmetic */
 #endif
 
-/* Whether the fast paths may be used at all. */
+/* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
 #if EXL2__X86_SIMD && !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
 #define EXL2__CPU_FAST
 #endif
@@ -33,22 +33,24 @@ static inline exl2__real exl2__cpu_phases_from_kv(exl2__kv x) { return (exl2__re
 static inline exl2__kv exl2__cpu_phases_to_kv(exl2__real x) { return exl2__f32_to_f16((float)x); }
 #endif
 
-/* Input rows of a part in the order of its packed rows, cut into tiles. Each lies [in, its rows], so that a kernel
-   reads it straight through. */
+/* The input of a part: rows whose features are in the order of the packed rows, divided into tiles. A tile is
+   [in, rows of the tile], so that a kernel reads it from front to back. */
 typedef struct exl2__cpu_input {
-    exl2__real *x;      /* [rows * in] in all */
-    exl2__real *centre; /* [rows * blocks] what the chain of each block starts from, tiled alike; fast paths only */
+    exl2__real *x;      /* all tiles, rows * in elements */
+    exl2__real *centre; /* the start value of each block's chain, rows * blocks elements in tiles; fast paths only */
     uint32_t rows, tile_rows; /* tile_rows: of exl2__cpu_ops */
 } exl2__cpu_input;
 
-/* Where share `index` of `shares` equal ones begins. */
+/* First item of share `index`, if `count` items are divided into `shares` shares of about equal size. */
 static inline uint32_t exl2__cpu_share_start(uint32_t count, uint32_t shares, uint32_t index)
 {
     return (uint32_t)((uint64_t)count * index / shares);
 }
 
-/* Rows become tiles that a call of an exl2__cpu_ops takes: of equal size where it takes at most 8, else as many of
-   `most` as there are, then the rest in one of 8 or fewer, or in two. For 12: 25 = 12 + 12 + 1, 21 = 12 + 8 + 1. */
+/* Number of tiles that `rows` rows are divided into; one call of exl2__cpu_ops computes one tile, of at most `most`
+   rows. If `most` is at most 8, the tiles have about equal sizes. If it is larger, there are as many tiles of `most`
+   rows as fit, and the remaining rows are one tile of at most 8 rows, or two. With most = 12: 25 = 12 + 12 + 1, 21 = 12
+   + 8 + 1. */
 static inline uint32_t exl2__cpu_tiles(uint32_t rows, uint32_t most)
 {
     return (uint32_t)exl2__div_up(rows, most) + (rows % most > 8);
@@ -61,26 +63,27 @@ static inline uint32_t exl2__cpu_tile_start(uint32_t rows, uint32_t most, uint32
                     : exl2__cpu_share_start(rows, exl2__cpu_tiles(rows, most), tile);
 }
 
-/* One row of these per instruction set. `n` counts rows of a tile, or queries that share a head of K and V. */
+/* The operations of one instruction set. `n` is the number of rows of a tile, or of queries that share a K/V head. */
 typedef struct exl2__cpu_ops {
     const char *name;
-    uint32_t tile_rows, tile_queries; /* the most that one call takes; no number between 8 and that */
+    uint32_t tile_rows, tile_queries; /* maximum of n; n is at most 8, or this maximum */
     /* out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps) */
     void (*norm)(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out);
-    /* One tile of an input: rows x [n rows, stride] -> out [in, n], centre [blocks, n]. */
+    /* Makes one tile of an input from rows x [n, stride]: out [in, n], centre [blocks, n]. */
     void (*gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out,
                    exl2__real *centre);
-    /* Columns of strips [begin, end): out [rows, stride] = input * W + bias, or added to what is there. `out` is the
-       address of column 0; whole strips are written. */
+    /* The columns of strips [begin, end): out [rows, stride] = input * W + bias, or (add) out += input * W + bias.
+       `out` is the address of column 0; whole strips are written. */
     void (*product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end,
                     exl2__real *out, size_t stride, bool add);
-    /* One head, pairs (i, i + half): rotated by the angle with the given cosines and sines, then times `scale`. */
+    /* RoPE of one head: rotates the pairs (i, i + half) by the angles with these cosines and sines, times `scale`. */
     void (*rope)(exl2__real *x, const float *cosine, const float *sine, uint32_t half, exl2__real scale);
     void (*to_kv)(const exl2__real *x, uint32_t count, exl2__kv *out);
-    /* scores [n, stride] of tokens [0, tokens) of a page = q [dim, n] * K [dim, 64]. May write up to 64 of a row. */
+    /* scores [n, stride] of tokens [0, tokens) of a page = q [dim, n] * K [dim, 64]. It may write all 64 of a row. */
     void (*scores)(const exl2__real *q, uint32_t n, const exl2__kv *k, uint32_t dim, uint32_t tokens,
                    exl2__real *out, size_t stride);
-    /* scores [keys] -> exp(score - largest); 0 in [keys, end), end a multiple of 64. Returns 1 / sum. */
+    /* Replaces scores [keys] by exp(score - maximum), and scores [keys, end) by 0; end is a multiple of 64. Returns
+       1 / sum. */
     exl2__real (*softmax)(exl2__real *scores, uint32_t keys, uint32_t end);
     /* out [n, dim_stride] += weights [n, stride] * V [tokens, dim_stride], dim_stride a multiple of 16. */
     void (*weighted_sum)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v, uint32_t dim_stride,
@@ -114,7 +117,7 @@ static void exl2__cpu_phases_gather(const exl2__cpu_part *p, const exl2__real *x
     }
 }
 
-/* Weights of one block of a column -> [32]; returns the factor of their products' sum. */
+/* weights [32]: one block of a column. Returns the factor by which the sum of their products is multiplied. */
 static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t block, uint32_t column, exl2__real *weights)
 {
     bool factored = p->source == EXL2__CPU_CODES;

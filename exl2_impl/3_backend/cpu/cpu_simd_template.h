@@ -1,16 +1,16 @@
-/* cpu_simd_template.h: products and attention in vectors, written once and included once per instruction set.
+/* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
    takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
-   gives: the functions product, scores and mix of one instruction set, named by its includer.
+   gives: exl2__cpu_<isa>_product, exl2__cpu_<isa>_scores, exl2__cpu_<isa>_weighted_sum.
    owns:  nothing.
 
-   No include guard: each include makes one set. Every lane does the same chain of fused multiply-adds whatever the
-   width of the vector, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).
+   There is no include guard: each include defines the functions of one set. Every lane computes the same chain of fused
+   multiply-adds for every width of vectors, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).
 
    EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
-   EXL2__V_ROWS         rows of a tile: the accumulators of this many rows by two vectors stay in registers
-   EXL2__V_TILES(X)     X(n) for every number of rows that one call of product takes, see exl2__cpu_ops
-   EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention takes at a time: 1 to 4 and EXL2__V_QUERIES_MOST
+   EXL2__V_ROWS         maximum rows of a tile: accumulators of so many rows by two vectors stay in registers
+   EXL2__V_TILES(X)     X(n) for every number of rows that a tile can have, see exl2__cpu_ops
+   EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention computes together: 1 to 4, EXL2__V_QUERIES_MOST
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
@@ -31,7 +31,7 @@ EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][4], const EXL2__V *weight, 
     }
 }
 
-/* The same for codes where they lie in their words. */
+/* The same for codes, which are masked and converted inside their words (see the head of cpu_matrix.h). */
 EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *word, uint32_t mask, const float *x,
                                         uint32_t n, uint32_t v)
 {
@@ -43,7 +43,7 @@ EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *wor
     EXL2__V_NAME(step)(sum, weight, x, n, v);
 }
 
-/* Packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on -> total. n and v are
+/* total = packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on. n and v are
    constants of the caller. */
 EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
                                         const float *centre, uint32_t n, uint32_t v, EXL2__V total[][4])
@@ -123,7 +123,7 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
     }
 }
 
-/* Sums [n, v vectors] plus bias, to or onto out [n, stride] (of column 0). */
+/* Writes sums [n, v vectors] plus bias to out [n, stride], or (add) adds them to it. `out`: address of column 0. */
 EXL2__NOINLINE
 EXL2__V_TARGET static void EXL2__V_NAME(store)(const exl2__cpu_part *p, uint32_t first, const EXL2__V *sums, uint32_t n,
                                                uint32_t v, float *out, size_t stride, bool add)
@@ -167,8 +167,8 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 
 #define EXL2__V_PAIR (2 * EXL2__V_LANES) /* columns of a tile of several rows */
 
-/* A tile of n rows over one strip, two vectors of columns at a time. One row has too few chains to hide the latency
-   of an addition, so it takes all vectors at once. */
+/* A tile of n rows over one strip, two vectors of columns at a time. With one row these would be too few chains to hide
+   the latency of an addition, so one row computes all vectors of the strip at once. */
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
@@ -202,13 +202,14 @@ EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const 
 
 /* ---- attention ---- */
 
-/* How many of the n queries that are left go next: code for every n would be more than it is worth. */
+/* Number of queries, of n remaining ones, to compute together next. Only some numbers are compiled, to limit the code.
+   */
 EXL2__V_INLINE uint32_t EXL2__V_NAME(queries)(uint32_t n)
 {
     return n >= EXL2__V_QUERIES_MOST ? EXL2__V_QUERIES_MOST : exl2__min32(n, 4);
 }
 
-/* Of the first n of `all` queries. */
+/* Scores of the first n of `all` queries. */
 EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32_t n, const uint16_t *k, uint32_t dim,
                                             float *out, size_t stride)
 {
@@ -229,9 +230,10 @@ EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32
     }
 }
 
-/* v vectors of the dimensions. */
-EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t stride, uint32_t n, const uint16_t *values,
-                                         uint32_t dim_stride, uint32_t tokens, uint32_t v, float *out)
+/* Weighted sums of V for v vectors of dimensions. */
+EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t stride, uint32_t n,
+                                                  const uint16_t *values, uint32_t dim_stride, uint32_t tokens,
+                                                  uint32_t v, float *out)
 {
     EXL2__V sum[EXL2__V_ROWS][4], value[4];
     EXL2__UNROLL
@@ -295,7 +297,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
             }
         }
     }
-    for (; i < dim_stride; i += EXL2__V_LANES) { /* 16 dimensions that make only one vector */
+    for (; i < dim_stride; i += EXL2__V_LANES) { /* the last 16 dimensions, if they are only one vector */
         for (uint32_t r = 0; r < n; r++) {
             float *to = out + r * dim_stride + i;
             EXL2__V_NAME(weighted_sum_of)(weights + r * stride, stride, 1, v + i, dim_stride, tokens, 1, to);

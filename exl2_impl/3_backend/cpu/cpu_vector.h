@@ -1,10 +1,11 @@
-/* cpu_vector.h: everything of the fast paths that is not a product: norms, gathers, RoPE, softmax, activations.
+/* cpu_vector.h: the parts of the fast paths that are not products: norms, gathers, RoPE, softmax, activations.
    takes: rows of activations.
-   gives: exl2__cpu_fields_of, exl2__cpu_vector_norm, _gather, _rope, _half, _softmax, _silu.
+   gives: exl2__cpu_fields_of, exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_vector_rope,
+          exl2__cpu_vector_softmax, exl2__cpu_vector_silu and their like.
    owns:  nothing.
 
-   Eight lanes for every instruction set: one compiled function, so one order of sums. Sums run in 16 lanes by index
-   mod 16, then lanes 8..15 onto 0..7, 4..7 onto 0..3, 2..3 onto 0..1, 1 onto 0. */
+   These functions have eight lanes for every instruction set, so that the order of sums is the same. A sum has 16
+   partial sums by index mod 16; then 8..15 are added to 0..7, 4..7 to 0..3, 2..3 to 0..1, and 1 to 0. */
 #ifndef EXL2__CPU_VECTOR_H
 #define EXL2__CPU_VECTOR_H
 
@@ -12,9 +13,9 @@
 
 #ifdef EXL2__CPU_FAST
 
-/* How rows of a block lie in their fields (see the head of cpu_matrix.h). */
+/* Masks and scales of the fields of a block (see the head of cpu_matrix.h). */
 typedef struct exl2__cpu_fields {
-    uint32_t mask[18];             /* of the fields of a word; 16, 17: of rows 30, 31 in the word made of the tops */
+    uint32_t mask[18];             /* of the fields of a word; 16, 17: of rows 30, 31 in the word of the top bits */
     float scale[EXL2__CPU_BLOCK];  /* 2^-p for a row whose code lies at bit p */
     float centre[EXL2__CPU_BLOCK]; /* -2^(b-1) where the field is unsigned, else 0 */
 } exl2__cpu_fields;
@@ -67,7 +68,7 @@ EXL2__CPU_VECTOR inline float exl2__cpu_vector_sum(__m256 low, __m256 high)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* The first `count` lanes, 0 in the others; count 1..8. */
+/* Loads the first `count` lanes, 1..8; the other lanes are 0. */
 EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_some(const float *from, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -80,7 +81,7 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_upto(const float *from, uin
          : i < count ? exl2__cpu_vector_load_some(from + i, count - i) : _mm256_setzero_ps();
 }
 
-/* e^x to 2 units in the last place; 0 below -87.3, finite above 88. */
+/* e^x with an error of at most 2 ulp; 0 below -87.3, finite above 88. */
 EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
 {
     const __m256 least = _mm256_set1_ps(-87.3f);
@@ -88,7 +89,7 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
     x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
     __m256 n = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
     n = _mm256_round_ps(n, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts, the first exact times n */
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts; n times the first is exact */
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
     __m256 y = _mm256_set1_ps(1.0f / 5040);
     y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 720));
@@ -122,7 +123,8 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight,
     }
 }
 
-/* One block of one row: packed rows times their fields' scales -> scaled [32]; returns what its chain starts from. */
+/* One block of one row: scaled [32] = the features of the packed rows times the scales of their fields. Returns the
+   start value of the block's chain. */
 EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
                                                            const float *x, float *scaled)
 {

@@ -1,27 +1,24 @@
-/* cpu_sample.h: the meaning of phase `sample`: a row of logits -> a drawn token, or log-probabilities.
+/* cpu_sample.h: the phase `sample`, the reference for every backend: samples a token from a row of logits, or computes
+   log-probabilities.
    takes: logits [vocab] f32 (overwritten), an exl2__logit_row, scratch.
    gives: exl2__sample_row, exl2__sample_random.
-   owns:  nothing; scratch and the array of alternatives are the caller's. */
+   owns:  nothing; scratch and the array of alternatives belong to the caller. */
 #ifndef EXL2__CPU_SAMPLE_H
 #define EXL2__CPU_SAMPLE_H
 
 #include "cpu_sample_shape.h"
 
-/* The chain of a drawn row; with guidance, of what it makes of two. Order of tokens is always: logit descending,
-   then id ascending.
-   0. mask: what it does not hold becomes -infinity
-   1. penalties: for each token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each time
-      that it occurs x - frequency
-   2. bias: x + add, in the order of the list; then the row's own list
-   3. greedy: the first token in order. Or:
-   4. weights 2^40 * exp((x - top) / T), T = 1 if the temperature comes last; smoothing: exp(-f (x - top)^2 / T); NaN
-      and -infinity are never drawn; +infinity shares all among its tokens
-   5. top-k: the first k in order
-   6. top-p: the shortest prefix in order whose sum is at least floor(top_p * sum), but one token
-   7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
-   8. the temperature, if it comes last or is dynamic; XTC
-   9. draw: the first id, ascending, at which the running sum passes floor(random * sum / 2^64); with a skew as
-      exl2__sample_pick_skewed says */
+/* The steps by which a token is sampled from logits x. (With guidance, x combines two rows.) "In order" always means:
+   logit descending, then id ascending. 0. mask: the logit of a token that is not in the mask becomes -infinity 1.
+   penalties: for each distinct token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each
+   of its occurrences x - frequency 2. biases: x + add, in the order of the list; then the row's own list 3. greedy: the
+   first token in order. Else: 4. weights: 2^40 * exp((x - top) / T), with T = 1 if the temperature is applied last;
+   with smoothing 2^40 * exp(-f (x - top)^2 / T). NaN and -infinity have the weight 0. If a logit is +infinity, only
+   such tokens have a weight 5. top-k: the first k tokens in order 6. top-p: the shortest prefix in order whose sum is
+   at least floor(top_p * sum), and at least one token 7. top-a; min-p: weights of at least floor(min_p * 2^40);
+   tail-free; typical; mirostat 8. the temperature, if it is applied last or is dynamic; XTC 9. the token: the first id,
+   ascending, at which the running sum of weights exceeds floor(random * sum / 2^64); with skew see
+   exl2__sample_pick_skewed */
 
 /* Philox-4x32-10 (Salmon et al., 2011). */
 static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -42,8 +39,8 @@ static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t
     out[3] = x3;
 }
 
-/* The number that draws the token at an absolute position. Key: seed, low word first. Counter: position, low word
-   first; attempt; 0. The number: the first two words of the block, low word first. */
+/* The random number for the token at an absolute position. Key: the seed, low word first. Counter: the position, low
+   word first; attempt; 0. Result: the first two words of the block, low word first. */
 static inline uint64_t exl2__sample_random(uint64_t seed, uint64_t position, uint32_t attempt)
 {
     uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
@@ -66,11 +63,11 @@ static float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
     if (key == EXL2__WEIGHT_KEY_NONE || (s->top_key == EXL2__WEIGHT_KEY_INF && key != s->top_key)) {
         return exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     }
-    double below = key == s->top_key ? 0.0 : (double)logit - (double)s->top; /* not infinity - infinity */
+    double below = key == s->top_key ? 0.0 : (double)logit - (double)s->top; /* avoids infinity - infinity */
     return (float)(below - s->log_sum);
 }
 
-/* The likeliest tokens, at most `wanted`, descending, ties by lowest id. */
+/* The most likely tokens, at most `wanted`, descending, ties by lowest id. */
 static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted,
                                       exl2__logit_result *result)
 {
@@ -95,15 +92,15 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
 
 /* ---- steps 0 to 2 ---- */
 
-/* Natural logarithm of what all tokens weigh; some are allowed. */
+/* The logsumexp of a row in which at least one token is allowed. */
 static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
 {
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
     return (double)curve.top + exl2__weight_log(exl2__weight_sums(&curve, logits, w->vocab, w->block_sums));
 }
 
-/* log p + (guidance - 1) (log p - log n), n: shares of row->negative. What either of them never says stays out, where
-   ExLlamaV2 has NaN. */
+/* Replaces logits by log p + (guidance - 1) (log p - log n), where n are the probabilities of row->negative. A token
+   with probability 0 in p or in n becomes -infinity. (ExLlamaV2 computes NaN there.) */
 static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
     int32_t top = exl2__weight_maxima(logits, w->vocab, w->block_keys);
@@ -129,7 +126,7 @@ static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mas
     }
 }
 
-/* Notes that logits[token] is about to change; true the first time. */
+/* Saves logits[token] before its first change. Returns true if this is the first. */
 static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
 {
     uint32_t bit = 1u << (token & 31), *word = &w->touched[token / 32];
@@ -141,9 +138,10 @@ static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
     return first;
 }
 
-/* From the newest token back; with a decay penalties are whole for one token more than the range, as ExLlamaV2 has it,
-   and fade behind that. The repeat penalty multiplies by the reciprocal, made in double, so that backends and compilers
-   cannot differ about a quotient. Tokens outside the vocabulary are passed over. */
+/* Goes from the newest token of the history to the oldest. With a decay, penalties are full for one token more than the
+   range, as in ExLlamaV2, and fade out for older tokens. The repeat penalty multiplies by the reciprocal, computed in
+   double, so that backends and compilers cannot round a quotient differently. Tokens outside of the vocabulary are
+   skipped. */
 static void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
     const exl2__sampling *s = row->sampling;
@@ -177,7 +175,7 @@ static void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bia
     }
 }
 
-/* Returns the largest key. */
+/* Steps 0 to 2. Returns the largest key. */
 static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row, int32_t top_key)
 {
     const exl2__sampling *s = row->sampling;
@@ -213,7 +211,7 @@ static exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_ke
     return (exl2_token)id;
 }
 
-static exl2_token exl2__sample_draw_all(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t random)
+static exl2_token exl2__sample_pick_all(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t random)
 {
     uint64_t target = exl2__weight_scale(random, exl2__sample_sum(w, curve)), running = 0;
     uint32_t block = 0;
@@ -227,7 +225,7 @@ static exl2_token exl2__sample_draw_all(exl2__sample_work *w, const exl2__weight
     return (exl2_token)id;
 }
 
-/* The place in the list. */
+/* Step 9 for a list. Returns an index into it. */
 static uint32_t exl2__sample_pick_list(const exl2__sample_list *list, uint64_t random)
 {
     uint64_t target = exl2__weight_scale(random, exl2__sample_list_sum(list)), running = 0;
@@ -238,21 +236,21 @@ static uint32_t exl2__sample_pick_list(const exl2__sample_list *list, uint64_t r
     return i;
 }
 
-/* What the prefix of top-p must weigh; share: top_p * 2^64. */
+/* The sum that the prefix of top-p must reach; share: top_p * 2^64. */
 static inline uint64_t exl2__sample_need(uint64_t sum, uint64_t share)
 {
     return exl2__max64(1, exl2__weight_scale(sum, share));
 }
 
-/* Leaves the shortest prefix that weighs at least `need`, which the list does. */
+/* Keeps the shortest prefix in order whose sum is at least `need`, which is at most the sum of the list. */
 static void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, uint64_t need)
 {
     exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, top_key, need);
     exl2__sample_keep_prefix(list, list->keys, cut, true);
 }
 
-/* Steps 6 and 7 over the whole row: looks for the end of the prefix among ever smaller weights. The list becomes
-   the prefix, or the tokens of at least `least_weight` if the prefix holds all of them. */
+/* Top-p and min-p over the whole row: searches the end of the prefix among ever smaller weights. The list becomes the
+   prefix, or the tokens of at least `least_weight` if the prefix contains all of them. */
 static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t share,
                                  uint64_t least_weight)
 {
@@ -271,8 +269,8 @@ static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve 
     }
 }
 
-/* Steps 5 and 6, and weights below `least_weight` are out (0: none is, but what top-p cuts): the list becomes the
-   survivors, weighed; at least the top token. */
+/* Steps 5 and 6, and removes weights below `least_weight` (0: only those that top-p removes). The list becomes the
+   remaining tokens, with their weights; the top token always remains. */
 static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve,
                                 uint64_t least_weight)
 {
@@ -297,15 +295,15 @@ static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, c
     }
 }
 
-/* Steps 4 to 8: the list becomes what is drawn from. */
+/* Steps 4 to 8. The list becomes the tokens to sample from. */
 static void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s, int32_t top_key)
 {
     bool shaped = exl2__sample_is_shaped(s);
     float temperature = s->temperature_last ? 1 : s->temperature;
     exl2__weight_curve curve = s->smoothing > 0 ? exl2__weight_curve_smooth(top_key, temperature, s->smoothing)
                                                 : exl2__weight_curve_make(top_key, temperature);
-    bool min_p = s->min_p > 0 && s->top_a <= 0; /* top-a looks at what min-p would take away */
-    bool later = s->temperature_last || s->dynamic_max > s->dynamic_min; /* what weighs nothing now may weigh then */
+    bool min_p = s->min_p > 0 && s->top_a <= 0; /* top-a needs the tokens that min-p removes */
+    bool later = s->temperature_last || s->dynamic_max > s->dynamic_min; /* a weight of 0 may become larger */
     uint64_t least_weight = min_p ? exl2__max64(1, (uint64_t)(s->min_p * 1099511627776.0f)) : later ? 0 : 1;
     exl2__sample_filter(w, s, &curve, least_weight);
     if (shaped) {
@@ -313,7 +311,7 @@ static void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s
     }
 }
 
-/* Steps 3 to 9. The block maxima are those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
+/* Steps 3 to 9. The block maxima must be those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
 static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key, float *surprise)
 {
     const exl2__sampling *s = row->sampling;
@@ -325,7 +323,7 @@ static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row 
     uint64_t random = exl2__sample_random(s->seed, row->sample_position, row->attempt);
     if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
         exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
-        return exl2__sample_draw_all(w, &curve, random);
+        return exl2__sample_pick_all(w, &curve, random);
     }
     exl2__sample_survivors(w, s, top_key);
     uint32_t place = skewed ? exl2__sample_pick_skewed(w, s->skew, random) : exl2__sample_pick_list(&w->list, random);
@@ -338,15 +336,15 @@ static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row 
 
 /* ---- the phase ---- */
 
-/* Fills *result from one row of logits. result->alts is [EXL2_ALTS_MAX]; scratch is aligned to 64. If no token is
-   allowed the token is -1, before or after penalty and bias. Fails only on a vocabulary above 2^24. */
+/* Fills *result from one row of logits. result->alts is [EXL2_ALTS_MAX]; scratch is aligned to 64 bytes. The token is
+   -1 if no token is allowed, before or after penalties and biases. Fails only if vocab is greater than 2^24. */
 static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__logit_row *row, void *scratch,
                                     exl2__logit_result *result)
 {
     exl2__arena arena = { (uint8_t *)scratch, exl2__sample_scratch_bytes(vocab), 0, EXL2_MEM_SCRATCH };
     exl2__sample_work w;
     if (vocab > 1u << 24) {
-        return EXL2_ERR_UNSUPPORTED; /* sums of weights could pass 2^64 */
+        return EXL2_ERR_UNSUPPORTED; /* sums of weights could overflow 64 bits */
     }
     exl2__sample_layout(&arena, vocab, &w);
     w.logits = logits;

@@ -1,7 +1,8 @@
-/* cpu_sample_list.h: which tokens of a row are still in: scratch of sampling, candidates by id, prefixes in order.
-   takes: a row of logits, its block maxima, memory.
-   gives: exl2__sample_work, exl2__sample_list; collect, weigh, prefix, first, sort.
-   owns:  nothing; scratch is the caller's. */
+/* cpu_sample_list.h: the candidates of sampling: a list of tokens by id, and prefixes of it in order of weight.
+   takes: a row of logits, its block maxima, scratch.
+   gives: exl2__sample_work, exl2__sample_list, exl2__sample_scratch_bytes, exl2__sample_collect, exl2__sample_weigh,
+          exl2__sample_prefix, exl2__sample_first, exl2__sample_sort.
+   owns:  nothing; scratch belongs to the caller. */
 #ifndef EXL2__CPU_SAMPLE_LIST_H
 #define EXL2__CPU_SAMPLE_LIST_H
 
@@ -10,7 +11,7 @@
 
 /* ---- scratch ---- */
 
-/* Tokens that are still in, ascending by id. */
+/* The candidates, ascending by id. */
 typedef struct exl2__sample_list {
     uint32_t *ids;     /* [vocab] */
     int32_t *keys;     /* [vocab] */
@@ -21,13 +22,13 @@ typedef struct exl2__sample_list {
 typedef struct exl2__sample_work {
     const float *logits;
     uint32_t vocab;
-    int32_t *block_keys;  /* [blocks] largest key */
-    uint64_t *block_sums; /* [blocks] weights on the curve of `slope`; */
-    uint64_t sum;         /* and their sum */
-    float slope;          /* 0 = unknown: the logits have changed since */
-    uint32_t *touched;    /* [vocab / 32] bit: penalty or bias changed the logit */
-    float *raw;           /* [vocab] what it was; set where touched */
-    uint32_t *order[2];   /* [vocab] places in the list, sorted, and memory for sorting */
+    int32_t *block_keys;  /* [blocks] largest key of each block */
+    uint64_t *block_sums; /* [blocks] sums of weights on the curve with `slope` */
+    uint64_t sum;         /* sum of block_sums */
+    float slope;          /* 0: block_sums are not valid, because logits have changed */
+    uint32_t *touched;    /* [vocab / 32] bits: a penalty or bias has changed the logit */
+    float *raw;           /* [vocab] the logit before that change; set where touched */
+    uint32_t *order[2];   /* [vocab] sorted indices into the list, and memory for sorting */
     exl2__sample_list list;
 } exl2__sample_work;
 
@@ -47,7 +48,7 @@ static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__samp
     w->list.weights = (uint64_t *)exl2__arena_alloc(scratch, tokens * sizeof *w->list.weights);
 }
 
-/* Bytes of scratch for exl2__sample_row, aligned to 64. */
+/* Bytes of scratch for exl2__sample_row; the scratch must be aligned to 64 bytes. */
 static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
 {
     exl2__arena dry = { 0 };
@@ -58,7 +59,7 @@ static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
 
 /* ---- lists ---- */
 
-/* The list becomes the tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
+/* The list becomes all tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
 static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
 {
     uint32_t count = 0;
@@ -69,7 +70,7 @@ static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
         uint32_t end = exl2__min32(w->vocab, begin + EXL2__WEIGHT_BLOCK);
         for (uint32_t id = begin; id < end; id++) {
             int32_t key = exl2__weight_key(w->logits[id]);
-            w->list.ids[count] = id; /* overwritten by the next token if this one is out */
+            w->list.ids[count] = id; /* overwritten by the next token if this one is not added */
             w->list.keys[count] = key;
             count += key >= least;
         }
@@ -77,7 +78,7 @@ static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
     w->list.count = count;
 }
 
-/* The sum of the weights of the row; block_sums hold it by blocks. */
+/* The sum of all weights of the row. Sets block_sums. */
 static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
 {
     if (w->slope != curve->slope) {
@@ -98,18 +99,18 @@ static uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curv
     return sum;
 }
 
-/* A prefix in order: all keys above `key`, and those equal to it, lowest ids first, until they measure `rest`. */
+/* A prefix in order: all tokens with a key above `key`, and of those with this key, by id, as many as make `rest`. */
 typedef struct exl2__sample_cut {
     int32_t key;
     uint64_t rest;
 } exl2__sample_cut;
 
-/* The shortest prefix that measures at least `need`: the sum of `weights`, or the number of tokens if weights is
-   NULL. 1 <= need <= measure of all. Four passes, a byte of the distance to `top_key` in each. */
+/* The shortest prefix whose measure is at least `need`. The measure is the sum of `weights`, or the number of tokens if
+   weights is NULL. 1 <= need <= measure of all. Four passes; each finds one byte of the key's distance to `top_key`. */
 static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
                                             int32_t top_key, uint64_t need)
 {
-    uint32_t distance = 0, mask = 0; /* of the last key of the prefix: the bytes that are known */
+    uint32_t distance = 0, mask = 0; /* distance of the prefix's last key; mask: its bytes that are known */
     for (int shift = 24; shift >= 0; shift -= 8) {
         uint64_t bins[256] = { 0 };
         for (uint32_t i = 0; i < count; i++) {
@@ -129,7 +130,7 @@ static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t 
     return cut;
 }
 
-/* Leaves the tokens of a prefix in the list; `order` [count] and `weighted` as it was cut. */
+/* Keeps the tokens of a prefix. `order` [count]: the keys, and `weighted`: were weights given, in its computation? */
 static void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut, bool weighted)
 {
     uint32_t kept = 0;
@@ -149,7 +150,7 @@ static void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *ord
     list->count = kept;
 }
 
-/* The list becomes the first k tokens in order, or all that are allowed if they are fewer. k > 0. */
+/* The list becomes the first k tokens in order, or all allowed tokens if there are fewer. k > 0. */
 static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
 {
     uint32_t blocks = exl2__weight_blocks(w->vocab);
@@ -165,8 +166,8 @@ static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k
     }
 }
 
-/* w->order[0][0 .. count): places in the list by key, descending, ties by lowest id. `keys` [count], at most
-   `top_key`. Four passes, a byte of the distance to `top_key` in each. */
+/* Returns w->order[0]: indices into the list, by key descending, ties by lowest id. keys [count] are at most `top_key`.
+   A radix sort: four passes, each by one byte of the distance to `top_key`. */
 static const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *keys, int32_t top_key)
 {
     uint32_t count = w->list.count, *from = w->order[1], *to = w->order[0];
@@ -187,7 +188,7 @@ static const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *ke
             to[starts[((uint32_t)top_key - (uint32_t)keys[from[i]]) >> shift & 255]++] = from[i];
         }
     }
-    return to; /* an even number of passes: order[0] */
+    return to; /* order[0], as the number of passes is even */
 }
 
 #endif

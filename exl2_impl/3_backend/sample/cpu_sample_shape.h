@@ -1,5 +1,5 @@
-/* cpu_sample_shape.h: the filters that a plain chain has not: top-a, tail-free, typical, mirostat, temperature behind
-   them, XTC, draws that lean to one end.
+/* cpu_sample_shape.h: the less common filters: top-a, tail-free, typical, mirostat, a temperature applied last or
+   dynamic, XTC, skew.
    takes: a list of candidates with their weights.
    gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_pick_skewed.
    owns:  nothing. */
@@ -9,14 +9,16 @@
 #include "../../2_graph/phases.h"
 #include "cpu_sample_list.h"
 
-/* Where a formula of ExLlamaV2 0.3.2 is not what its name says, this is the formula that the name says: temperature 0
-   behind the filters is greedy, where it divides by zero (spec 17, defect 20); smoothing divides the temperature once,
-   not once a row (23); top-p keeps the token that reaches the share (24), so does typical, which sorts by |-ln p - H|
-   and not by p + ln p (26); top-a cannot exceed 1 and keeps the likeliest (25); XTC works on any order and takes equal
-   shares from the lowest id on (27); nothing of weight 0 is drawn (28), and the whole range of the random number is
-   used (29). */
+/* Differences to ExLlamaV2 0.3.2, which has defects in some filters; here each filter does what its literature says
+   (docs/generation.md, "Sampling: differences to ExLlamaV2"):
+   - a temperature of 0 applied last is greedy (there: division by zero)
+   - smoothing divides by the temperature once (there: once per row)
+   - top-p and typical keep the token that reaches the sum; typical sorts by |-ln p - H| (there: by p + ln p)
+   - top-a is at most 1 and keeps the most likely token
+   - XTC works on lists in any order, and of equal probabilities removes the lowest ids first
+   - tokens of weight 0 are never sampled, and the whole range of the random number is used */
 
-/* Any filter or draw of this file is on. */
+/* Is any setting on that this file implements? */
 static inline bool exl2__sample_is_shaped(const exl2__sampling *s)
 {
     return s->temperature_last || s->smoothing > 0 || s->top_a > 0 || s->tail_free > 0 || s->typical > 0
@@ -24,7 +26,7 @@ static inline bool exl2__sample_is_shaped(const exl2__sampling *s)
         || s->mirostat_tau > 0;
 }
 
-/* Penalties beyond the repeat penalty over a range. */
+/* Are there penalties other than a repeat penalty without decay? */
 static inline bool exl2__sample_is_penalized(const exl2__sampling *s)
 {
     return s->frequency_penalty > 0 || s->frequency_penalty < 0 || s->presence_penalty > 0 || s->presence_penalty < 0
@@ -47,18 +49,18 @@ static inline void exl2__sample_copy(exl2__sample_list *list, uint32_t to, uint3
     list->weights[to] = list->weights[from];
 }
 
-/* Leaves those that weigh at least `least`. */
+/* Keeps tokens whose weight is at least `least`. */
 static void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < list->count; i++) {
-        exl2__sample_copy(list, kept, i); /* overwritten by the next token if this one is out */
+        exl2__sample_copy(list, kept, i); /* overwritten by the next token if this one is removed */
         kept += list->weights[i] >= least;
     }
     list->count = kept;
 }
 
-/* The likeliest, lowest id first; count > 0. */
+/* Index of the most likely token, of equal ones that with the lowest id. count > 0. */
 static uint32_t exl2__sample_best(const exl2__sample_list *list)
 {
     uint32_t best = 0;
@@ -68,15 +70,16 @@ static uint32_t exl2__sample_best(const exl2__sample_list *list)
     return best;
 }
 
-/* Thresholds that follow from the likeliest's share: it always stays. */
+/* Keeps tokens whose weight is at least `weight`, and always the most likely one. */
 static void exl2__sample_keep_share(exl2__sample_list *list, double weight)
 {
     uint64_t most = list->weights[exl2__sample_best(list)];
     exl2__sample_keep_least(list, weight < (double)most ? exl2__max64((uint64_t)weight, 1) : most);
 }
 
-/* Tokens in order of weight; |w[i] - 2 w[i+1] + w[i+2]| is the curvature behind token i. Keeps one token more than
-   those whose curvatures make at most z of all. Shares below 1e-8 do not count, nor do they stay. */
+/* Tail-free sampling. With the tokens in order of weight, |w[i] - 2 w[i+1] + w[i+2]| is the curvature after token i. It
+   keeps one token more than those whose curvatures sum up to at most z of the total. Tokens with a probability below
+   1e-8 are removed and not counted. */
 EXL2__COLD
 static void exl2__sample_tail_free(exl2__sample_work *w, float z)
 {
@@ -88,7 +91,7 @@ static void exl2__sample_tail_free(exl2__sample_work *w, float z)
         return;
     }
     const uint32_t *order = exl2__sample_sort(w, list->keys, list->keys[exl2__sample_best(list)]);
-    uint64_t sums[2] = { 0, 0 }; /* of all; until more than z of it */
+    uint64_t sums[2] = { 0, 0 }; /* total curvature; the part of it that is at most z */
     uint32_t last = 0;
     for (int pass = 0; pass < 2; pass++) {
         double limit = pass ? (double)z * (double)sums[0] : 0;
@@ -116,14 +119,14 @@ static void exl2__sample_tail_free(exl2__sample_work *w, float z)
     list->count = kept;
 }
 
-/* Binary places below the top, from the logit; 2^25 steps a place. */
+/* -log2 of the token's weight relative to the top, from its logit, in steps of 2^-25. */
 static inline uint32_t exl2__sample_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint32_t i)
 {
     return exl2__weight_steps(curve, w->logits[w->list.ids[i]]);
 }
 
-/* Mean of the steps, by weight: -log2 p differs from steps by the same for all tokens, so this stands for the entropy,
-   and no logarithm is needed. */
+/* The mean of the steps, by weight. -log2 p differs from the steps by the same constant for all tokens, so the mean can
+   be used in place of the entropy, and no logarithm is needed. */
 static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t *sum)
 {
     double mean = 0;
@@ -135,8 +138,8 @@ static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__we
     return mean / (double)*sum;
 }
 
-/* The shortest list of those whose -log p lies nearest to the entropy that makes `share` of the sum; equally near ones
-   by lowest id. */
+/* Typical sampling: keeps the tokens whose -log p is nearest to the entropy, as few as make `share` of the sum; of
+   equally near ones the lowest id first. */
 static void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve *curve, float share)
 {
     exl2__sample_list *list = &w->list;
@@ -152,7 +155,7 @@ static void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve 
     exl2__sample_keep_prefix(list, order, cut, true);
 }
 
-/* min + (max - min) * (entropy / its largest value)^exponent */
+/* The dynamic temperature: min + (max - min) * (entropy / largest possible entropy)^exponent */
 static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weight_curve *curve, const exl2__sampling *s)
 {
     uint64_t sum;
@@ -164,8 +167,9 @@ static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weigh
          + ((double)s->dynamic_max - (double)s->dynamic_min) * pow(part, (double)s->dynamic_exponent);
 }
 
-/* p^(1 / T), the likeliest of the list at 2^40: it may not be the row's. A temperature of 0 counts as 0.01. What
-   weighed nothing may weigh something now, but for smoothing, whose tails have no weight at any temperature. */
+/* Weights become p^(1 / T), scaled so that the most likely token of the list has 2^40. (It need not be the most likely
+   token of the row.) A temperature below 0.01 counts as 0.01. A weight of 0 may become larger, except with smoothing,
+   where distant tokens have the weight 0 at every temperature. */
 static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve *curve, double temperature)
 {
     double inverse = 1 / (temperature < 0.01 ? 0.01 : temperature);
@@ -186,8 +190,9 @@ static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve 
     }
 }
 
-/* With probability q all tokens of at least the threshold go, but the least likely of them and those that are kept in
-   any case. Drawing that and then a token is drawing from this mixture. */
+/* XTC: with probability q, all tokens at or above the threshold are removed, except the least likely of them and those
+   that xtc_keeps excludes. Here no random choice is made for that: the weights become those of the mixture of both
+   cases, which gives each token the same probability. */
 EXL2__COLD
 static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
 {
@@ -216,7 +221,7 @@ static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
     }
 }
 
-/* Everything between top-p and the draw; the list is not empty, and stays so. */
+/* Steps 7 and 8. The list is not empty before, and not after. */
 static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
 {
     exl2__sample_list *list = &w->list;
@@ -244,8 +249,8 @@ static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, co
     }
 }
 
-/* Tokens lie on a line from the likeliest to the least likely; the random number u of 0..1 becomes u^exp(-skew). Shares
-   that are the same float are taken by lowest id. */
+/* Step 9 with skew: goes through the tokens from the most likely to the least likely, and uses u^exp(-skew) in place of
+   the random number u of 0..1. Weights that are equal as floats are in order of id. */
 EXL2__COLD
 static uint32_t exl2__sample_pick_skewed(exl2__sample_work *w, float skew, uint64_t random)
 {

@@ -1,6 +1,7 @@
 /* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
    takes: a row of logits [vocab] f32, any bit pattern.
-   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, block maxima and block sums.
+   gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, exl2__weight_maxima,
+          exl2__weight_sums.
    owns:  nothing. */
 #ifndef EXL2__CPU_WEIGHT_H
 #define EXL2__CPU_WEIGHT_H
@@ -10,9 +11,9 @@
 
 #include <math.h>
 
-/* Sums of integers do not depend on their order, so every backend that repeats this arithmetic picks the same token
-   from the same logits. The float operations in it are one subtraction and one multiplication, in an order that
-   cannot be contracted, and compares are made on bits: -ffast-math changes nothing. */
+/* Sums of integers do not depend on their order, so every backend that does the same arithmetic samples the same token
+   from the same logits. The only float operations are one subtraction and one multiplication, in an order that cannot
+   be contracted, and comparisons compare bits. So -ffast-math does not change results. */
 
 /* ---- keys: integers in the order of the logits ---- */
 
@@ -20,7 +21,7 @@
 #define EXL2__WEIGHT_KEY_NONE (-EXL2__WEIGHT_KEY_INF)  /* of -infinity and NaN: the token is not allowed */
 #define EXL2__WEIGHT_KEY_LEAST (-0x7F7FFFFF)           /* of the smallest finite logit */
 
-/* Key of a logit: its magnitude bits, negated if it is negative; so -0 and +0 tie. */
+/* Key of a logit: the bits of its magnitude, negated if it is negative; so -0 and +0 are equal. */
 static inline int32_t exl2__weight_key(float logit)
 {
     uint32_t bits = exl2__float_bits(logit), size = bits & 0x7FFFFFFFu;
@@ -38,36 +39,36 @@ static inline float exl2__weight_key_logit(int32_t key)
 /* ---- weights: 2^40 * exp((x - top) / T), in integers ---- */
 
 #define EXL2__WEIGHT_ONE_LOG2 40
-#define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* of the top logit: a sum over 2^24 tokens fits */
+#define EXL2__WEIGHT_ONE ((uint64_t)1 << EXL2__WEIGHT_ONE_LOG2) /* weight of the top logit; 2^24 of them fit 64 bits */
 
 #define EXL2__WEIGHT_STEP_LOG2 25           /* exponents are counted in steps of 2^-25 */
-#define EXL2__WEIGHT_STEPS_MAX 1358954496u        /* 40.5 * 2^25: from there on weights are 0; */
-#define EXL2__WEIGHT_STEPS_MAX_BITS 0x4EA20000u   /* and as a float */
+#define EXL2__WEIGHT_STEPS_MAX 1358954496u      /* 40.5 * 2^25: with so many steps or more, weights are 0 */
+#define EXL2__WEIGHT_STEPS_MAX_BITS 0x4EA20000u /* the same as the bits of a float */
 
 /* 2^(31 - j / 8), rounded. */
 static const uint32_t exl2__weight_eighths[8] = { 0x80000000u, 0x75606374u, 0x6BA27E65u, 0x62B39509u,
                                                   0x5A82799Au, 0x52FF6B55u, 0x4C1BF829u, 0x45CAE0F2u };
 
-/* 2^(-t / 8) = 1 - t (C1 - t (C2 - t C3)) for t in [0, 1], as 0.32 fixed point; exact at both ends, else within
-   2.6e-8 (interpolated at the Chebyshev nodes stretched to the ends). */
+/* 2^(-t / 8) = 1 - t (C1 - t (C2 - t C3)) for t in [0, 1], in 0.32 fixed point; exact at both ends, elsewhere within
+   2.6e-8. (The polynomial interpolates at the Chebyshev nodes, stretched so that the outermost are 0 and 1.) */
 #define EXL2__WEIGHT_C1 372128541u
 #define EXL2__WEIGHT_C2 16109532u
 #define EXL2__WEIGHT_C3 445911u
 
-/* 2^40 * 2^(-steps / 2^25) for steps < 41 * 2^25: never rises with `steps`, exactly 2^40 at 0, else within
-   2.7e-8 of its value and 1. */
+/* 2^40 * 2^(-steps / 2^25) for steps < 41 * 2^25. It never increases with `steps`, is exactly 2^40 at 0, and has a
+   relative error of at most 2.7e-8 plus an absolute error of at most 1. */
 static inline uint64_t exl2__weight_exp2(uint32_t steps)
 {
-    uint64_t t = (uint32_t)(steps << 10); /* within the eighth, 0.32 */
+    uint64_t t = (uint32_t)(steps << 10); /* position within the eighth, in 0.32 fixed point */
     uint64_t eighth = exl2__weight_eighths[steps >> 22 & 7];
     uint64_t part = EXL2__WEIGHT_C2 - (t * EXL2__WEIGHT_C3 >> 32);
     part = t * (EXL2__WEIGHT_C1 - (t * part >> 32)) >> 32; /* 1 - 2^(-t / 8), 0.32 */
     return ((eighth << 32) - eighth * part) >> (63 - EXL2__WEIGHT_ONE_LOG2 + (steps >> EXL2__WEIGHT_STEP_LOG2));
 }
 
-/* Which weight a logit has: steps = min((top - x) * slope, 40.5 * 2^25), rounded down. */
+/* How a weight depends on its logit x: steps = min((top - x) * slope, 40.5 * 2^25), rounded down. */
 typedef struct exl2__weight_curve {
-    int32_t top_key; /* of the largest logit; above EXL2__WEIGHT_KEY_NONE */
+    int32_t top_key; /* key of the largest logit; above EXL2__WEIGHT_KEY_NONE */
     float top;
     float slope;     /* 2^25 * log2(e) / T */
     bool square;     /* smoothing: (top - x)^2 in place of top - x */
@@ -78,13 +79,13 @@ static inline exl2__weight_curve exl2__weight_curve_make(int32_t top_key, float 
     exl2__weight_curve curve;
     curve.top_key = top_key;
     curve.top = exl2__weight_key_logit(top_key);
-    /* A double quotient, because -ffast-math approximates float ones. */
+    /* The quotient is computed in double, because -ffast-math approximates float quotients. */
     curve.slope = (float)(48408812.646245942 / (double)temperature);
     curve.square = false;
     return curve;
 }
 
-/* 2^40 * exp(-(factor / T) (x - top)^2); not for exl2__weight_sums. */
+/* The curve 2^40 * exp(-(factor / T) (x - top)^2). exl2__weight_sums does not support it. */
 static inline exl2__weight_curve exl2__weight_curve_smooth(int32_t top_key, float temperature, float factor)
 {
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, temperature);
@@ -93,9 +94,10 @@ static inline exl2__weight_curve exl2__weight_curve_smooth(int32_t top_key, floa
     return curve;
 }
 
-/* With +infinity in the row, its tokens weigh 2^40 each and all others nothing. Else relative error: at most
-   2^-25 + u * 2^-23 at u binary places below the top (two roundings of 2^-24 times u ln 2, and the cubic), and
-   less than 1 by rounding down. NaN and -infinity give 0. */
+/* The steps of a logit. If the row contains +infinity, the weights of such tokens are 2^40 and all others are 0. Else
+   the relative error of the weight is at most 2^-25 + u * 2^-23 for a weight of 2^-u relative to the top (two roundings
+   of 2^-24 times u ln 2, and the polynomial), plus less than 1 by rounding down. NaN and -infinity have the weight 0.
+   */
 static inline uint32_t exl2__weight_steps(const exl2__weight_curve *curve, float logit)
 {
     if (curve->top_key == EXL2__WEIGHT_KEY_INF) {
@@ -103,7 +105,7 @@ static inline uint32_t exl2__weight_steps(const exl2__weight_curve *curve, float
     }
     float distance = curve->top - logit;
     float below = (curve->square ? distance * distance : distance) * curve->slope;
-    /* NaN and infinity have larger bits than any number that is not negative. */
+    /* As integers, the bits of NaN and infinity are larger than those of every non-negative number. */
     uint32_t bits = exl2__min32(exl2__float_bits(below), EXL2__WEIGHT_STEPS_MAX_BITS);
     return (uint32_t)(int32_t)exl2__bits_float(bits);
 }
@@ -113,7 +115,7 @@ static inline uint64_t exl2__weight_of(const exl2__weight_curve *curve, float lo
     return exl2__weight_exp2(exl2__weight_steps(curve, logit));
 }
 
-/* The smallest key that weighs at least `weight`, which is at most 2^40. Weights never fall as keys rise. */
+/* The smallest key whose weight is at least `weight`, which is at most 2^40. (Weights never decrease with the key.) */
 static inline int32_t exl2__weight_least_key(const exl2__weight_curve *curve, uint64_t weight)
 {
     int64_t low = EXL2__WEIGHT_KEY_LEAST, high = curve->top_key;
@@ -128,7 +130,7 @@ static inline int32_t exl2__weight_least_key(const exl2__weight_curve *curve, ui
     return (int32_t)low;
 }
 
-/* High half of the product: floor(a * b / 2^64). */
+/* The high half of the product: floor(a * b / 2^64). */
 static inline uint64_t exl2__weight_scale(uint64_t a, uint64_t b)
 {
     uint64_t a0 = a & 0xFFFFFFFFu, a1 = a >> 32, b0 = b & 0xFFFFFFFFu, b1 = b >> 32;
@@ -179,7 +181,7 @@ static void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const floa
 }
 
 #if EXL2__X86_SIMD
-/* The two passes over whole blocks, eight logits at a time: the same integers. */
+/* The two passes over whole blocks with AVX2, eight logits at a time; the results are the same integers. */
 EXL2__TARGET_AVX2
 static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32_t *block_keys)
 {
@@ -200,8 +202,8 @@ static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32
     }
 }
 
-/* Four weights from the low halves of 64-bit lanes. eighth, part and t are 0.32 but for the upper halves, which are
-   not looked at; `base` is eighth << 32, `shift` at most 63. */
+/* Four weights. t, eighth and part are 0.32 fixed point in the low halves of 64-bit lanes; the high halves are ignored.
+   `base` is eighth << 32, `shift` is at most 63. */
 EXL2__TARGET_AVX2
 static inline __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i base, __m256i shift)
 {
@@ -213,13 +215,13 @@ static inline __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i 
     return _mm256_srlv_epi64(_mm256_sub_epi64(base, _mm256_mul_epu32(eighth, part)), shift);
 }
 
-/* curve->top is finite. */
+/* curve->top must be finite. */
 EXL2__TARGET_AVX2
 static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
                                    uint64_t *block_sums)
 {
     const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
-    const __m256i far_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_STEPS_MAX_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
+    const __m256i max_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_STEPS_MAX_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
     const __m256i unit_shift = _mm256_set1_epi32(63 - EXL2__WEIGHT_ONE_LOG2);
     const __m256i eighths = _mm256_loadu_si256((const __m256i *)(const void *)exl2__weight_eighths);
     for (uint32_t b = 0; b < blocks; b++) {
@@ -227,7 +229,7 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
         for (uint32_t j = 0; j < EXL2__WEIGHT_BLOCK; j += 8) {
             __m256 x = _mm256_loadu_ps(logits + b * EXL2__WEIGHT_BLOCK + j);
             __m256 below = _mm256_mul_ps(_mm256_sub_ps(top, x), slope);
-            __m256i bits = _mm256_min_epu32(_mm256_castps_si256(below), far_bits);
+            __m256i bits = _mm256_min_epu32(_mm256_castps_si256(below), max_bits);
             __m256i steps = _mm256_cvttps_epi32(_mm256_castsi256_ps(bits));
             __m256i t = _mm256_slli_epi32(steps, 10);
             __m256i eighth = _mm256_permutevar8x32_epi32(eighths, _mm256_srli_epi32(steps, 22));
@@ -245,7 +247,7 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
 }
 #endif
 
-/* Writes the largest key of each block, and returns the row's: EXL2__WEIGHT_KEY_NONE if no token is allowed. */
+/* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
 static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t *block_keys)
 {
     uint32_t begin = 0;
@@ -263,7 +265,7 @@ static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t 
     return most;
 }
 
-/* Writes the sum of the weights of each block, and returns the row's. */
+/* Writes the sum of the weights of each block, and returns that of the row. */
 static uint64_t exl2__weight_sums(const exl2__weight_curve *curve, const float *logits, uint32_t vocab,
                                   uint64_t *block_sums)
 {
