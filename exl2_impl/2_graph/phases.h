@@ -77,7 +77,7 @@ typedef struct exl2__step_row { /* one position of one sequence; rows of a seque
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
 
-/* A resolved sampler: no field stands for a default any more. */
+/* Resolved sampler settings: defaults have been replaced by their values. */
 typedef struct exl2__sampling {
     bool greedy;
     uint32_t top_k;                     /* 0 = off */
@@ -166,8 +166,8 @@ typedef struct exl2__item_run {
 
 typedef struct exl2__device exl2__device; /* one model on one backend: its weights, pages, scratch */
 
-/* Of a backend that has memory of its own, such as a GPU. Such a backend does not use the caller's arenas for weights
-   and pages. */
+/* Functions of a backend that has its own memory, such as a GPU. It does not use the caller's arenas for weights and
+   pages. */
 typedef struct exl2__backend_memory {
     /* Rows of a pass where the application does not choose a number. */
     uint32_t (*prefill_chunk)(uint64_t weight_bytes);
@@ -181,9 +181,9 @@ typedef struct exl2__backend_memory {
     exl2_result (*staging)(exl2__device *d, uint64_t bytes, void **out);
 } exl2__backend_memory;
 
-/* Of a backend that is asynchronous. A pass is cut into units: `units` ranges of layers (the first one with page copies
-   and embedding), then one unit of head and sampling for each group of logit rows. These calls enqueue work and return.
-   Times are estimates, learned from earlier runs. */
+/* Functions of an asynchronous backend. A pass is divided into units: `units` ranges of layers (the first one with page
+   copies and embedding), then one unit of head and sampling for each group of logit rows. These calls enqueue work and
+   return. Times are estimates, learned from earlier runs. */
 typedef struct exl2__backend_queue {
     uint32_t (*units)(const exl2__device *d); /* of the pass begun, without those of head and sampling */
     /* Enqueues units [begin, end): in order, and at most one group of logit rows per call. */

@@ -9,16 +9,21 @@
 #include "cpu_sample_shape.h"
 
 /* The steps by which a token is sampled from logits x. (With guidance, x combines two rows.) "In order" always means:
-   logit descending, then id ascending. 0. mask: the logit of a token that is not in the mask becomes -infinity 1.
-   penalties: for each distinct token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for each
-   of its occurrences x - frequency 2. biases: x + add, in the order of the list; then the row's own list 3. greedy: the
-   first token in order. Else: 4. weights: 2^40 * exp((x - top) / T), with T = 1 if the temperature is applied last;
-   with smoothing 2^40 * exp(-f (x - top)^2 / T). NaN and -infinity have the weight 0. If a logit is +infinity, only
-   such tokens have a weight 5. top-k: the first k tokens in order 6. top-p: the shortest prefix in order whose sum is
-   at least floor(top_p * sum), and at least one token 7. top-a; min-p: weights of at least floor(min_p * 2^40);
-   tail-free; typical; mirostat 8. the temperature, if it is applied last or is dynamic; XTC 9. the token: the first id,
-   ascending, at which the running sum of weights exceeds floor(random * sum / 2^64); with skew see
-   exl2__sample_pick_skewed */
+   logit descending, then id ascending.
+   0. mask: the logit of a token that is not in the mask becomes -infinity
+   1. penalties: for each distinct token of the history once x * (1 / r) if x > 0, else x * r, and x - presence; for
+      each of its occurrences x - frequency
+   2. biases: x + add, in the order of the list; then the row's own list
+   3. greedy: the first token in order. Else:
+   4. weights: 2^40 * exp((x - top) / T), with T = 1 if the temperature is applied last; with smoothing
+      2^40 * exp(-f (x - top)^2 / T). NaN and -infinity have the weight 0. If a logit is +infinity, all tokens with
+      smaller logits have the weight 0
+   5. top-k: the first k tokens in order
+   6. top-p: the shortest prefix in order whose sum is at least floor(top_p * sum), and at least one token
+   7. top-a; min-p: weights of at least floor(min_p * 2^40); tail-free; typical; mirostat
+   8. the temperature, if it is applied last or is dynamic; XTC
+   9. the token: the first id, ascending, at which the running sum of weights exceeds floor(random * sum / 2^64); with
+      skew see exl2__sample_pick_skewed */
 
 /* Philox-4x32-10 (Salmon et al., 2011). */
 static inline void exl2__sample_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
