@@ -186,8 +186,8 @@ static void compile(exl2__ctx *c, const char *module, uint32_t arch)
     }
     pthread_mutex_unlock(&lock);
     exl2__cuda_compile_close(&job);
-    exl2__file_blob_close(c, &image);
-    exl2__file_blob_close(c, &log);
+    exl2__blob_close(c, &image);
+    exl2__blob_close(c, &log);
     exl2__cuda_source_close(c, &source);
 }
 

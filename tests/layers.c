@@ -78,8 +78,8 @@ static bool same_room(const char *a, const char *b)
     return room_bytes(a) == room_bytes(b) && strncmp(a, b, room_bytes(a)) == 0;
 }
 
-/* A function bears a word of its file's name, or the name of its room. What 0_base defines serves everybody, and has
-   names of its own; the operating system's file as well. */
+/* A function bears a word of its file's name, the name of its room, or that of a type that the file defines. What
+   0_base defines serves everybody and has names of its own. */
 static void check_functions(const source_file *file)
 {
     char words[2 * SOURCE_PATH_BYTES];
@@ -93,9 +93,14 @@ static void check_functions(const source_file *file)
             bears = name->bytes >= 6 + bytes && strncmp(name->text + 6, word, bytes) == 0;
             word += bytes;
         }
+        for (size_t k = 0; k < defined_count && !bears; k++) {
+            const source_token *type = &defined[k].name;
+            bears = !defined[k].function && name->bytes > type->bytes && name->text[type->bytes] == '_'
+                && strncmp(name->text, type->text, type->bytes) == 0;
+        }
         check_count++;
         if (!bears) {
-            broken(file, name->line, "bears neither a word of its file's name nor its room's", name->text, name->bytes);
+            broken(file, name->line, "bears no name of its file, its room or a type in it", name->text, name->bytes);
         }
     }
 }

@@ -213,7 +213,7 @@ static const struct {
     { "exl2_impl/1_load/b.h",
       "/* b.h: a.\n   takes: x\n   gives: exl2__gone.\n   owns:  y */\n" GUARD("B") "#endif\n",
       "`gives:` names what the file does not define: exl2__gone" },
-    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__other(void)\n{\n    return 1;\n}\n"), "bears neither" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__other(void)\n{\n    return 1;\n}\n"), "bears no name" },
     { "exl2_impl/1_load/b.h", HEAD("b.h") "#ifndef B_H\n#define EXL2__B_H\n#endif\n", "include guard" },
     { "exl2_impl/1_load/b.h", HEAD("b.h") GUARD("B") "#include \"../../exl2.h\"\n#endif\n",
       "only result.h" },

@@ -3,7 +3,7 @@
    takes: nothing.
    gives: exl2__platform_ns, exl2__platform_sleep_ms, exl2__platform_sleep_us, exl2__platform_entropy,
           exl2__platform_allocator, exl2__platform_files, exl2__platform_library, exl2__platform_symbol,
-          exl2__platform_unload; with EXL2_CONVERT also exl2__platform_create and its like, to write files.
+          exl2__platform_unload; where models are made, exl2__platform_create and its like, to write files.
    owns:  open files, until the close hook or exl2__platform_finish; libraries, until exl2__platform_unload. */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
@@ -98,7 +98,8 @@ static inline void exl2__platform_sleep_ms(void)
 #endif
 }
 
-/* Sleeps for `us` microseconds and some, below a million; where EXL2__PLATFORM_HAS_SLEEP_US is 0 there are no such sleeps. */
+/* Sleeps for a little more than `us` microseconds, below a million. Not available where EXL2__PLATFORM_HAS_SLEEP_US is
+   0. */
 static inline void exl2__platform_sleep_us(uint32_t us)
 {
 #if EXL2__PLATFORM_HAS_SLEEP_US

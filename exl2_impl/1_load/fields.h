@@ -25,7 +25,7 @@ static inline void exl2__fields_close(exl2__fields *f)
 {
     if (f->c) {
         exl2__json_close(f->c, &f->json);
-        exl2__file_blob_close(f->c, &f->text);
+        exl2__blob_close(f->c, &f->text);
     }
     *f = (exl2__fields){ 0 };
 }

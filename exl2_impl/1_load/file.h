@@ -16,7 +16,7 @@ typedef struct exl2__blob {
     uint64_t bytes;
 } exl2__blob;
 
-static inline void exl2__file_blob_close(exl2__ctx *c, exl2__blob *blob)
+static inline void exl2__blob_close(exl2__ctx *c, exl2__blob *blob)
 {
     exl2__free(c, blob->data, blob->bytes + 1, EXL2_MEM_GENERAL);
     *blob = (exl2__blob){ 0 };
@@ -80,7 +80,7 @@ static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir
     }
     c->files.close(c->files.user, file);
     if (result < 0) {
-        exl2__file_blob_close(c, out);
+        exl2__blob_close(c, out);
     }
     return result;
 }

@@ -1,11 +1,11 @@
-/* safetensors.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
+/* tensor_table.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
    range.
    takes: a folder, untrusted.
    gives: exl2__tensor, exl2__tensors, exl2__tensors_open, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
           exl2__tensor_floats.
    owns:  the table and the open files, until exl2__tensors_close. */
-#ifndef EXL2__SAFETENSORS_H
-#define EXL2__SAFETENSORS_H
+#ifndef EXL2__TENSOR_TABLE_H
+#define EXL2__TENSOR_TABLE_H
 
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
@@ -300,7 +300,7 @@ static exl2_result exl2__tensors_open_table(exl2__ctx *c, const char *dir, exl2_
     exl2_result result = exl2__tensors_read_headers(c, t, headers);
     for (uint32_t i = 0; i < t->files.count; i++) {
         exl2__json_close(c, &headers[i].json);
-        exl2__file_blob_close(c, &headers[i].text);
+        exl2__blob_close(c, &headers[i].text);
     }
     exl2__free(c, memory, bytes, EXL2_MEM_GENERAL);
     EXL2__TRY(result);

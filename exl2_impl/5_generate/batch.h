@@ -31,7 +31,8 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
     b->logits = (exl2__logit_row *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logits);
     b->logit_owner = (uint16_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logit_owner);
     b->logit_order = (uint64_t *)exl2__arena_alloc(arena, (uint64_t)plan->rows_max * sizeof *b->logit_order);
-    b->page_tables = (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
+    b->page_tables =
+        (const uint32_t **)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * sizeof *b->page_tables);
     b->page_table_memory =
         (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
     b->history =

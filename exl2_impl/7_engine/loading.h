@@ -94,9 +94,9 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 static uint64_t exl2__loading_peak(const exl2__model *m)
 {
     uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
-    if (m->backend->host_bytes) {
-        loading += m->backend->host_bytes(m->device, &m->plan, m->load.slice_bytes, false);
-        ready = m->backend->host_bytes(m->device, &m->plan, m->load.slice_bytes, true);
+    if (exl2__backend_has_memory(m->backend)) {
+        loading += m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, false);
+        ready = m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, true);
     }
     return exl2__max64(loading, ready);
 }
@@ -229,16 +229,19 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
     many += exl2__loading_peak(m);
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none)); /* leaves a plan without pages */
-    uint64_t per_page = page_bytes + (many > none ? (many - none) / 65536 + 1 : 0);
-    uint64_t loading = exl2__weights_loading_bytes(&m->load);
-    uint64_t fixed = m->load.weight_bytes + none + loading, room = exl2__alloc_room(c), buffers = 0;
-    if (exl2__backend_has_memory(m->backend)) {
+    none += exl2__loading_peak(m);
+    bool has_memory = exl2__backend_has_memory(m->backend);
+    uint64_t per_page = (has_memory ? 0 : page_bytes) + (many > none ? (many - none) / 65536 + 1 : 1);
+    uint64_t fixed = none + (has_memory ? 0 : m->load.weight_bytes);
+    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
+    if (has_memory) {
         per_page = page_bytes + sizeof(exl2__page_copy);
         fixed = m->load.weight_bytes + m->backend->memory->buffer_bytes(m->device, &m->plan);
-        room = m->backend->memory->bytes_free(m->device);
+        uint64_t room = m->backend->memory->bytes_free(m->device);
+        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room));
     }
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
-    if (exl2__backend_has_memory(m->backend)) {
+    if (has_memory) {
         buffers = m->backend->memory->buffer_bytes(m->device, &m->plan);
         m->info.device_bytes = m->load.weight_bytes + page_bytes * pages + buffers;
     }

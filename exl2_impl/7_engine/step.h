@@ -85,7 +85,8 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
         }
         exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
         if (next->counterpart) {
-            exl2__schedule_start(next->counterpart, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+            exl2__schedule_start(next->counterpart, m->sequences, count, &m->pages, m->batch.copies,
+                                 &m->batch.copy_count);
             active++;
         }
         for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -322,8 +323,8 @@ static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl
 }
 
 /* Until the budget is used, or for one pass if there is none. *pace: of a device. */
-static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget, exl2__queue_budget *pace,
-                                     exl2__progress *progress)
+static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                     exl2__queue_budget *pace, exl2__progress *progress)
 {
     bool device = exl2__backend_is_async(m->backend), ran = false;
     bool timed = device ? pace->timed : budget->deadline_ns > 0;

@@ -136,7 +136,7 @@ static bool rig_image(exl2__cuda_compile *job, exl2__blob *image)
     if (log.bytes) {
         printf("%s\n", log.data);
     }
-    exl2__file_blob_close(&rig.c, &log);
+    exl2__blob_close(&rig.c, &log);
     return false;
 }
 
@@ -164,7 +164,7 @@ static rig_module rig_load(const char *file, const char *options)
     m.image_bytes = image.bytes;
     snprintf(m.name, sizeof m.name, "%s", file);
     exl2__cuda_compile_close(&job);
-    exl2__file_blob_close(&rig.c, &image);
+    exl2__blob_close(&rig.c, &image);
     exl2__cuda_source_close(&rig.c, &source);
     return m;
 }

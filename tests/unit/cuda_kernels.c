@@ -76,7 +76,7 @@ static void test_entries(void)
     for (size_t cut = 0; cut < bytes; cut++) {
         CHECK(!exl2__cuda_entry_valid(key, data, cut));
     }
-    exl2__file_blob_close(c, &entry);
+    exl2__blob_close(c, &entry);
     rig_end();
 }
 

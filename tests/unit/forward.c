@@ -97,7 +97,8 @@ static void kinds(void)
     exl2__forward f = make();
     f.phase = EXL2__PHASE_gate_up;
     for (uint32_t i = 0; i < 20; i++) {
-        exl2__item_run tile = alike(NULL, EXL2__PHASE_gate_up, 64, 0), strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
+        exl2__item_run tile = alike(NULL, EXL2__PHASE_gate_up, 64, 0);
+        exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
         exl2__forward_learn(&f, &strip, 64, 5, 5 * 2000000); /* 2 ms each */
         for (uint32_t k = 0; k < 50; k++) {
             exl2__forward_learn(&f, &tile, 64, 5, 5 * 10); /* 10 ns each */

@@ -258,11 +258,11 @@ static void check_files(void)
     CHECK_INT(exl2__file_read_all(&m.c, "d", "a.txt", 5, &blob), EXL2_OK);
     CHECK_INT(blob.bytes, 5);
     CHECK_TEXT(blob.data, "hello");
-    exl2__file_blob_close(&m.c, &blob);
-    exl2__file_blob_close(&m.c, &blob);
+    exl2__blob_close(&m.c, &blob);
+    exl2__blob_close(&m.c, &blob);
     CHECK_INT(exl2__file_read_all(&m.c, "d", "empty.txt", 5, &blob), EXL2_OK);
     CHECK_TEXT(blob.data, "");
-    exl2__file_blob_close(&m.c, &blob);
+    exl2__blob_close(&m.c, &blob);
     CHECK_INT(exl2__file_read_all(&m.c, "d", "a.txt", 4, &blob), EXL2_ERR_FORMAT);
     check_error(&m.c, "a.txt has 5 bytes", "at most 4", "large");
     CHECK_INT(exl2__file_read_optional(&m.c, "d", "b.txt", 4, &blob), EXL2_OK);

@@ -84,8 +84,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
     for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
         const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer) + d->key_count
                           + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
-        d->ops->weighted_sum(task->scores + t, d->context_max, n, v, d->value_stride, exl2__min32(keys - t, EXL2__PAGE_TOKENS),
-                    task->weighted);
+        d->ops->weighted_sum(task->scores + t, d->context_max, n, v, d->value_stride,
+                             exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->weighted);
     }
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;

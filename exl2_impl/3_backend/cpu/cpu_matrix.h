@@ -192,7 +192,8 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
         if (memory.bias) {
             memcpy(memory.bias, desc->bias, desc->out * sizeof *memory.bias);
         }
-        for (p->input_part = 0; p->input_part < i && !exl2__cpu_matrix_same_input(&parts[p->input_part], p); p->input_part++) {
+        for (p->input_part = 0; p->input_part < i && !exl2__cpu_matrix_same_input(&parts[p->input_part], p);
+             p->input_part++) {
         }
     }
     m->count = count;

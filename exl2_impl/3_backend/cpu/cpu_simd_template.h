@@ -1,6 +1,6 @@
 /* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
    takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
-   gives: exl2__cpu_<isa>_product, exl2__cpu_<isa>_scores, exl2__cpu_<isa>_weighted_sum.
+   gives: the functions product, scores and weighted_sum of one instruction set, named by the macros of the includer.
    owns:  nothing.
 
    There is no include guard: each include defines the functions of one set. Every lane computes the same chain of fused
@@ -281,8 +281,9 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
     }
 }
 
-EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size_t stride, uint32_t n, const uint16_t *v,
-                                             uint32_t dim_stride, uint32_t tokens, float *out)
+EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size_t stride, uint32_t n,
+                                                      const uint16_t *v, uint32_t dim_stride, uint32_t tokens,
+                                                      float *out)
 {
     uint32_t i = dim_stride / EXL2__V_PAIR * EXL2__V_PAIR;
     for (uint32_t r = 0, m; r < n; r += m) {

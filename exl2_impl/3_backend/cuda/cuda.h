@@ -176,6 +176,7 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
     .prefill_chunk = exl2__cuda_prefill_chunk,
     .bytes_free = exl2__cuda_room,
     .buffer_bytes = exl2__cuda_buffer_bytes,
+    .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
     .staging = exl2__cuda_stage,
 };
@@ -210,7 +211,7 @@ static const exl2__backend exl2__cuda_backend = {
     .collect = exl2__cuda_collect,
     .can_sample = exl2__cuda_sample_supports,
     .logits = exl2__cuda_row_logits,
-    .sample_row = exl2__cuda_row_draw,
+    .sample_row = exl2__cuda_row_sample,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)
 #undef X

@@ -64,7 +64,7 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
             && exl2__cuda_entry_valid(key, (const uint8_t *)memory, bytes)) {
             return EXL2_OK;
         }
-        exl2__file_blob_close(c, entry);
+        exl2__blob_close(c, entry);
     }
     exl2__log(c, EXL2_LOG_WARN, "entry %s of the kernel cache is damaged and was ignored", key);
     return EXL2_OK;

@@ -181,7 +181,7 @@ static exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *r
     exl2__blob said;
     exl2_result got = exl2__cuda_compile_log(c, run, &said);
     if (got < 0) {
-        exl2__file_blob_close(c, image);
+        exl2__blob_close(c, image);
         return got;
     }
     if (log) {

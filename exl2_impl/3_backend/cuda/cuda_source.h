@@ -33,7 +33,7 @@ typedef struct exl2__cuda_source {
 static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        exl2__file_blob_close(c, &s->texts[i]);
+        exl2__blob_close(c, &s->texts[i]);
     }
     *s = (exl2__cuda_source){ 0 };
 }

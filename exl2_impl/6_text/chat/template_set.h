@@ -81,7 +81,7 @@ static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__
         result = exl2__template_open(c, file.data, (size_t)file.bytes, &set->item[0]);
         set->count = result == EXL2_OK;
     }
-    exl2__file_blob_close(c, &file);
+    exl2__blob_close(c, &file);
     for (size_t i = 0; i < EXL2__COUNT(files) && result == EXL2_OK && set->count == 0; i++) {
         exl2__fields config = { 0 };
         result = exl2__fields_open(c, dir, files[i], true, &config);

@@ -6,7 +6,7 @@
 #ifndef EXL2__GRAMMAR_LINK_H
 #define EXL2__GRAMMAR_LINK_H
 
-#include "../0_base/heap.h"
+#include "../../0_base/heap.h"
 #include "grammar_code.h"
 #include "grammar_vocab.h"
 

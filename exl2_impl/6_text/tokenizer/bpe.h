@@ -5,8 +5,8 @@
 #ifndef EXL2__BPE_H
 #define EXL2__BPE_H
 
-#include "../0_base/arena.h"
-#include "../0_base/heap.h"
+#include "../../0_base/arena.h"
+#include "../../0_base/heap.h"
 
 #define EXL2__BPE_NONE UINT32_MAX /* no rank, no symbol, no id */
 

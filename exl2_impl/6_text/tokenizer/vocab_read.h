@@ -325,8 +325,8 @@ static exl2_result exl2__vocab_open(exl2__ctx *c, const char *dir, exl2__vocab *
     exl2__normal_free(c, &r.normal[1]);
     exl2__json_close(c, &r.j);
     exl2__json_close(c, &r.config);
-    exl2__file_blob_close(c, &r.file);
-    exl2__file_blob_close(c, &r.config_file);
+    exl2__blob_close(c, &r.file);
+    exl2__blob_close(c, &r.config_file);
     if (result < 0) {
         exl2__vocab_close(c, out);
     }
