@@ -4,9 +4,9 @@
    gives: exl2k_sample_keys, exl2k_sample_token.
    owns:  nothing.
 
-   The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over vocab / 4096
-   CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. The last CTA of a row
-   to finish its chunk does the rest of the row alone. */
+   The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over
+   vocab / 4096 CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. The last
+   CTA of a row to finish its chunk does the rest of the row alone. */
 #include "sample_filter.cuh"
 
 /* ---- data that both kernels load ---- */
