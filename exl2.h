@@ -118,8 +118,8 @@
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (exl2_parallel's tasks
    aside), never at the same time from two threads for one engine, and must not call back into the engine.
    Allocator: every byte comes through it, with a tag; it may refuse. Blocks are few and large: weights, cache, scratch.
-   device_alloc and device_free do the same for memory of the GPU (addresses are the driver's, aligned to 256 bytes; the
-   device's context is current). Left out, the driver is asked.
+   device_alloc_fn and device_free_fn do the same for memory of the GPU (addresses are the driver's, aligned to 256
+   bytes; the device's context is current). Left out, the driver is asked.
    Files: paths are the model's path, '/', a file name. `list` names the files of a folder, from index 0 until false.
    `read` may be asked for any range. With these four a model can lie in a game's archive.
    Logger: whole sentences, from warnings on unless max_level says otherwise. Zones: begin and end nest.
@@ -246,7 +246,7 @@
    BALANCED, NEUTRAL, GREEDY; what they do not name is off in all of them. Lists are ids; those of a job, its biases and
    its stops share 8 KiB.
    A GPU draws with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. With anything
-   else the row's logits are copied to the host and drawn from there, some 0.2 ms a token, counted in host_draws: the
+   else the row's logits are copied to the host and drawn from there, some 0.2 ms a token, counted in cpu_sampled: the
    same token. DRY and mirostat look at each token before the next one is begun, so the GPU does not run ahead.
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
    integers: the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a session
@@ -339,7 +339,7 @@
        EXL2_ERR_STALE         the handle's object ended before: forget the handle
        EXL2_ERR_TOO_SMALL     call again with *need
        EXL2_ERR_MEMORY        the allocator refused: free something, or load a smaller model or cache
-       EXL2_ERR_DEVICE_MEMORY the GPU is full, or device_alloc refused: as EXL2_ERR_MEMORY
+       EXL2_ERR_DEVICE_MEMORY the GPU is full, or device_alloc_fn refused: as EXL2_ERR_MEMORY
        EXL2_ERR_BUDGET        over a cap of yours (host_bytes_max, cache.tokens, max_jobs ...): raise it or ask for less
        EXL2_ERR_CONTEXT_FULL  prompt and max_tokens exceed context_max: shorten, rewind, or open with more
        EXL2_ERR_IO            a file is missing or cannot be read: check the path
@@ -424,8 +424,8 @@ typedef enum exl2_mem { EXL2_MEM_GENERAL, EXL2_MEM_WEIGHTS, EXL2_MEM_KV, EXL2_ME
 typedef struct exl2_allocator { /* malloc and free; the driver's allocator. Set both of a pair, or neither */
     void *(*alloc_fn)(void *user, size_t bytes, size_t align, exl2_mem tag); /* NULL = refused; align: a power of 2 */
     void (*free_fn)(void *user, void *ptr, size_t bytes, exl2_mem tag);      /* _fn: hosts define free() macros */
-    uint64_t (*device_alloc)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* an address; 0 = refused */
-    void (*device_free)(void *user, uint32_t device, uint64_t address, uint64_t bytes, exl2_mem tag);
+    uint64_t (*device_alloc_fn)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* address; 0 = refused */
+    void (*device_free_fn)(void *user, uint32_t device, uint64_t address, uint64_t bytes, exl2_mem tag);
     void *user;
 } exl2_allocator;
 
@@ -618,7 +618,7 @@ typedef struct exl2_engine_stats {
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
-    uint64_t host_draws;                                  /* of them, by the host for a model on a GPU (section 9) */
+    uint64_t cpu_sampled;                                 /* of them, sampled on the CPU for a model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
 
@@ -882,10 +882,10 @@ typedef struct exl2_job_desc {
 
 #define EXL2_ALTS_MAX 64
 
-typedef enum exl2_phase { EXL2_PHASE_QUEUED, EXL2_PHASE_PREFILL, EXL2_PHASE_DECODE, EXL2_PHASE_PAUSED } exl2_phase;
+typedef enum exl2_job_state { EXL2_JOB_QUEUED, EXL2_JOB_PREFILL, EXL2_JOB_DECODE, EXL2_JOB_PAUSED } exl2_job_state;
 
 typedef struct exl2_job_info {
-    exl2_phase phase;
+    exl2_job_state state;
     exl2_session session;
     exl2_job_stats stats;
 } exl2_job_info;

@@ -83,8 +83,9 @@ static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given
     if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
         return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs alloc_fn and free_fn, or neither");
     }
-    if (!c->allocator.device_alloc != !c->allocator.device_free) {
-        return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs device_alloc and device_free, or neither");
+    if (!c->allocator.device_alloc_fn != !c->allocator.device_free_fn) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "the allocator of a desc needs device_alloc_fn and device_free_fn, or neither");
     }
     return EXL2_OK;
 }

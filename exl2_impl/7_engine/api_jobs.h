@@ -255,7 +255,7 @@ static exl2_result exl2__api_flag(exl2_engine *e, exl2_job handle, bool cancel, 
     if (job) {
         *(cancel ? &job->cancel : &job->pause) = value ? handle.id : 0;
         if (!cancel) {
-            job->published.phase = value ? EXL2_PHASE_PAUSED : EXL2_PHASE_QUEUED; /* until the next step knows better */
+            job->published.state = value ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until the next step knows better */
         }
     }
     exl2__unlock(&e->lock);

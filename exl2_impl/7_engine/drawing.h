@@ -145,7 +145,7 @@ static bool exl2__drawing_row(exl2_engine *e, exl2__model *m, exl2__job *job, ui
         e->in_callback--;
     }
     r = r < 0 ? r : m->backend->sample_row(m->device, logits, &wanted, &m->forward.results[row]);
-    e->stats.host_draws += exl2__backend_is_async(m->backend);
+    e->stats.cpu_sampled += exl2__backend_is_async(m->backend);
     if (r < 0) {
         exl2__jobs_fail(e, leader, r);
     }

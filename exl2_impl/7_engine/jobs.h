@@ -51,9 +51,9 @@ static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     exl2__lock(&e->lock);
-    job->published.phase = job->pause == job->id ? EXL2_PHASE_PAUSED
-                         : !s->active ? EXL2_PHASE_QUEUED
-                         : exl2__sequence_decodes(s) ? EXL2_PHASE_DECODE : EXL2_PHASE_PREFILL;
+    job->published.state = job->pause == job->id ? EXL2_JOB_PAUSED
+                         : !s->active ? EXL2_JOB_QUEUED
+                         : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
     job->published.session.id = e->sessions[job->session].id;
     job->published.stats = job->stats;
     exl2__unlock(&e->lock);

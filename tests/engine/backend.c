@@ -303,9 +303,9 @@ static void test_memory(void)
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &model, &m), EXL2_ERR_BUDGET);
     exl2_close(e);
-    d.allocator.device_alloc = refuse_device;
+    d.allocator.device_alloc_fn = refuse_device;
     CHECK_INT(exl2_open(&d, &e), EXL2_ERR_ARG);
-    d.allocator.device_free = never_freed;
+    d.allocator.device_free_fn = never_freed;
     d.device_bytes_max = 0;
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
     CHECK_INT(exl2_model_load(e, &model, &m), EXL2_ERR_DEVICE_MEMORY);

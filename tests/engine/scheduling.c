@@ -69,17 +69,17 @@ static void waiting_and_overtaking(void)
     CHECK_INT(stats.jobs_active, 1);
     CHECK_INT(stats.jobs_waiting, 1);
     CHECK_INT(exl2_job_get(r.engine, big, &info), EXL2_OK);
-    CHECK_INT(info.phase, EXL2_PHASE_QUEUED);
+    CHECK_INT(info.state, EXL2_JOB_QUEUED);
     exl2_job small[12];
     for (uint32_t i = 2; i < 12; i++) {
         small[i] = start(&r, i, 20, 4, 0);  /* 1 page each: may overtake, four times */
     }
-    while (exl2_job_get(r.engine, big, &info) == EXL2_OK && info.phase == EXL2_PHASE_QUEUED) {
+    while (exl2_job_get(r.engine, big, &info) == EXL2_OK && info.state == EXL2_JOB_QUEUED) {
         exl2_step(r.engine, NULL);
     }
     uint32_t began = 0; /* before it, or in the same step behind it: one more, since 3 of the 4 pages are its own */
     for (uint32_t i = 2; i < 12; i++) {
-        began += exl2_job_get(r.engine, small[i], &info) == EXL2_ERR_STALE || info.phase != EXL2_PHASE_QUEUED;
+        began += exl2_job_get(r.engine, small[i], &info) == EXL2_ERR_STALE || info.state != EXL2_JOB_QUEUED;
     }
     CHECK(began >= 4 && began <= 5);
     rig_drain(&r, 0);
@@ -121,7 +121,7 @@ static void pausing(void)
     CHECK_INT(saids[0].count, 5);
     CHECK_INT(saids[0].done_events, 0);
     CHECK_INT(exl2_job_get(r.engine, job, &info), EXL2_OK);
-    CHECK_INT(info.phase, EXL2_PHASE_PAUSED);
+    CHECK_INT(info.state, EXL2_JOB_PAUSED);
     CHECK_INT(exl2_job_pause(r.engine, job, false), EXL2_OK);
     rig_drain(&r, 0);
     CHECK_INT(saids[0].count, 20);

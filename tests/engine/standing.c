@@ -328,7 +328,7 @@ static void paused_before_it_began(void)
         CHECK_INT(second.done_events, i);
     }
     CHECK_INT(exl2_job_get(r.engine, job, &info), EXL2_OK);
-    CHECK_INT(info.phase, EXL2_PHASE_PAUSED);
+    CHECK_INT(info.state, EXL2_JOB_PAUSED);
     CHECK_INT(first.prefill_events, 0);
     CHECK_INT(exl2_job_pause(r.engine, job, false), EXL2_OK);
     rig_drain(&r, 0);

@@ -369,8 +369,8 @@ static void test_hooks(void)
         make(false);
         hook = (struct hook){ .refuse_at = refuse };
         exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
-        d.allocator.device_alloc = hook_alloc;
-        d.allocator.device_free = hook_free;
+        d.allocator.device_alloc_fn = hook_alloc;
+        d.allocator.device_free_fn = hook_free;
         cuda_life l = { .e = NULL };
         CHECK_INT(exl2_open(&d, &l.e), EXL2_OK);
         exl2_result r = cuda_use(&l);

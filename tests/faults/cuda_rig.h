@@ -185,7 +185,7 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
     exl2_stats(l->e, &before);
     EXL2__TRY(cuda_run(l, &d, 1));
     exl2_stats(l->e, &after);
-    CHECK_INT(after.host_draws - before.host_draws, 3);
+    CHECK_INT(after.cpu_sampled - before.cpu_sampled, 3);
     cuda_expect_history(l->e, l->a, 14, 17);
     return EXL2_OK;
 }

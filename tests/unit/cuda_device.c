@@ -142,8 +142,8 @@ static void test_hooks(void)
     uint64_t a, b;
     rig_make();
     hook_state h = { .refuse_at = 2, .driver = fake_driver() };
-    rig.files.c.allocator.device_alloc = hook_alloc;
-    rig.files.c.allocator.device_free = hook_free;
+    rig.files.c.allocator.device_alloc_fn = hook_alloc;
+    rig.files.c.allocator.device_free_fn = hook_free;
     rig.files.c.allocator.user = &h;
     CHECK_INT(rig_open(&d, true), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);

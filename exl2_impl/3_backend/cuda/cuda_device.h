@@ -116,8 +116,8 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
                           (unsigned long long)bytes, (unsigned long long)d->bytes_max, (unsigned long long)d->bytes);
     }
     const exl2_allocator *host = &d->c->allocator;
-    if (host->device_alloc) {
-        *address = host->device_alloc(host->user, d->info.index, bytes, tag);
+    if (host->device_alloc_fn) {
+        *address = host->device_alloc_fn(host->user, d->info.index, bytes, tag);
         if (!*address) {
             return exl2__fail(d->c, EXL2_ERR_DEVICE_MEMORY,
                               "the application's device allocator returned no memory for %llu bytes",
@@ -147,8 +147,8 @@ static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint6
     }
     d->bytes -= bytes;
     const exl2_allocator *host = &d->c->allocator;
-    if (host->device_alloc) {
-        host->device_free(host->user, d->info.index, address, bytes, tag);
+    if (host->device_alloc_fn) {
+        host->device_free_fn(host->user, d->info.index, address, bytes, tag);
     } else {
         d->driver.memory_free(address);
     }
