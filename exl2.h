@@ -37,7 +37,7 @@
        exl2_engine *e; exl2_model m;
        exl2_open(NULL, &e);
        exl2_model_load(e, &(exl2_model_desc){ .path = "build/models/smollm2-135m-instruct" }, &m);
-       exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt = "Once upon a time", .on_event = say });
+       exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say });
        exl2_close(e);
 
    demo/hello.c is the same with its errors handled. Every desc may be zeroed: 0 is the default, and the comment beside
@@ -51,7 +51,7 @@
        ...
        exl2_step(e, &(exl2_step_desc){ .cpu_us = 2000 });    // each frame: load, prefill, decode; about 2 ms of it
        ...
-       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .messages = turns, .message_count = n,
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .prompt = { .messages = turns, .message_count = n },
                                            .on_event = speak, .user = npc_data }, &job);
        exl2_job_cancel(e, job);                              // the player walks away: any thread, at once
 
@@ -801,8 +801,11 @@ typedef struct exl2_sampler_desc {
     float mirostat_tau;        /* mirostat 2: the surprise to steer to, in bits */
     float mirostat_eta;        /* 0.1: how fast */
     const exl2_bias *bias;
-    const exl2_token *allow, *ban; /* nothing but these; never these */
-    uint32_t bias_count, allow_count, ban_count; /* allow_count 0 = all */
+    uint32_t bias_count;
+    const exl2_token *allow;   /* nothing but these */
+    uint32_t allow_count;      /* 0 = all */
+    const exl2_token *ban;     /* never these */
+    uint32_t ban_count;
 } exl2_sampler_desc;
 
 /* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
@@ -844,35 +847,39 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
 /* The logits as the model gives them, on the host; what it leaves there is sampled, and log-probabilities are of it. */
 typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
 
+typedef struct exl2_prompt { /* text, ids or messages; none of them = go on with what the session holds */
+    const char *text;          /* appended to the session; UTF-8 */
+    size_t text_bytes;         /* 0 = NUL-terminated */
+    const exl2_token *tokens;  /* ids, appended to the session */
+    size_t token_count;
+    const exl2_message *messages; /* the whole conversation, for the chat template */
+    size_t message_count;
+    uint32_t flags;            /* exl2_text_flags for text */
+} exl2_prompt;
+
 typedef struct exl2_job_desc {
     exl2_model model;          /* one-shot: on a session of its own */
     exl2_session session;      /* or go on with this one; it is busy until DONE */
-    const char *prompt;        /* text, appended to the session; */
-    size_t prompt_bytes;       /* 0 = NUL-terminated */
-    const exl2_token *tokens;  /* or ids, appended; */
-    size_t token_count;
-    const exl2_message *messages; /* or the whole conversation, for the chat template */
-    size_t message_count;
-    uint32_t text_flags;       /* exl2_text_flags for prompt */
+    exl2_prompt prompt;
+    exl2_chat_desc chat;       /* how messages are rendered, of both prompts */
     uint32_t max_tokens;       /* 0 = 512; pages for the prompt and max_tokens are reserved */
     uint32_t min_tokens;       /* no end or stop token comes before */
     bool prefill_only;         /* ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
     bool show_markers;         /* special tokens appear in the text */
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
-    exl2_chat_desc chat;       /* how messages are rendered */
     exl2_sampler_desc sampler;
     exl2_grammar grammar;      /* what the text must be; id 0 = anything */
-    const char *const *stop_strings, *const *ban_strings; /* that end the text; that must not be in it */
-    const exl2_token *stop_tokens;
-    uint32_t stop_string_count, ban_string_count, stop_token_count;
+    const char *const *stop_strings; /* end the text */
+    uint32_t stop_string_count;
+    const char *const *ban_strings; /* must not be in the text */
+    uint32_t ban_string_count;
+    const exl2_token *stop_tokens; /* end the text */
+    uint32_t stop_token_count;
     uint32_t alts_per_token;   /* at most EXL2_ALTS_MAX */
     float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
-    exl2_session negative;     /* goes on with the same tokens, busy until DONE; 0 = one of the job's own; */
-    const char *negative_prompt; /* appended to it; */
-    size_t negative_bytes;     /* 0 = NUL-terminated */
-    const exl2_message *negative_messages; /* or a conversation */
-    size_t negative_message_count;
+    exl2_session negative_session; /* goes on with the same tokens, busy until DONE; 0 = one of the job's own */
+    exl2_prompt negative_prompt;
     int32_t priority;          /* higher first; ties in order of start */
     exl2_logits_fn on_logits;  /* before each draw */
     exl2_event_fn on_event;    /* NULL: exl2_next_event */

@@ -48,10 +48,10 @@ static bool start_job(frame_run *r)
     exl2_job_desc d = { .model = r->host.model, .on_event = on_event, .user = r };
     d.sampler.seed = 1;
     if (r->host.info.has_tokenizer) {
-        d.prompt = "It was a dark night at the lighthouse, and the keeper said:";
+        d.prompt.text = "It was a dark night at the lighthouse, and the keeper said:";
     } else {
-        d.tokens = ids;
-        d.token_count = sizeof ids / sizeof ids[0];
+        d.prompt.tokens = ids;
+        d.prompt.token_count = sizeof ids / sizeof ids[0];
     }
     r->job_open = exl2_job_start(r->host.engine, &d, &job) >= 0;
     return r->job_open;

@@ -28,7 +28,8 @@ int main(int argc, char **argv)
     }
     exl2_open(&(exl2_engine_desc){ .open_error = &error }, &e);
     if (e && exl2_model_load(e, &(exl2_model_desc){ .path = argv[1] }, &m) == EXL2_OK &&
-        exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt = "Once upon a time", .on_event = say }) == EXL2_OK) {
+        exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say })
+            == EXL2_OK) {
         putchar('\n');
     } else if (e) {
         exl2_last_error(e, &error);

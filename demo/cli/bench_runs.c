@@ -49,8 +49,8 @@ static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, u
     exl2_job job;
     exl2_bias ban = { b->host->info.eos, -INFINITY };
     make_ids(b, prompt_tokens);
-    exl2_job_desc d = { .session = session, .tokens = b->ids, .token_count = prompt_tokens, .max_tokens = new_tokens,
-                        .prefill_only = new_tokens == 0, .on_event = on_event, .user = b };
+    exl2_job_desc d = { .session = session, .prompt = { .tokens = b->ids, .token_count = prompt_tokens },
+                        .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .on_event = on_event, .user = b };
     d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->no_end && b->host->info.eos >= 0) {
         d.sampler.bias = &ban;

@@ -75,8 +75,8 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static bool reply(chat *c)
 {
     exl2_job job;
-    exl2_job_desc d = { .session = c->session, .messages = c->messages, .message_count = c->count,
-                        .chat = c->template,
+    exl2_job_desc d = { .session = c->session,
+                        .prompt = { .messages = c->messages, .message_count = c->count }, .chat = c->template,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };

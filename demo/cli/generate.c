@@ -185,18 +185,18 @@ static void set_prompt(generation *g, exl2_job_desc *d)
 {
     const generate_options *o = g->options;
     if (o->ids) {
-        d->tokens = g->prompt_ids.items;
-        d->token_count = g->prompt_ids.count;
+        d->prompt.tokens = g->prompt_ids.items;
+        d->prompt.token_count = g->prompt_ids.count;
     } else if (o->chat) {
         if (o->system) {
-            g->messages[d->message_count++] = (exl2_message){ .role = "system", .text = o->system };
+            g->messages[d->prompt.message_count++] = (exl2_message){ .role = "system", .text = o->system };
         }
-        g->messages[d->message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
-        d->messages = g->messages;
+        g->messages[d->prompt.message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
+        d->prompt.messages = g->messages;
         d->chat = g->chat;
     } else {
-        d->prompt = g->prompt;
-        d->prompt_bytes = g->prompt_bytes;
+        d->prompt.text = g->prompt;
+        d->prompt.text_bytes = g->prompt_bytes;
     }
 }
 
@@ -215,10 +215,10 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     }
     const exl2_message negative = { .role = "user", .text = o->negative };
     if (o->negative && o->chat) {
-        d.negative_messages = &negative;
-        d.negative_message_count = 1;
+        d.negative_prompt.messages = &negative;
+        d.negative_prompt.message_count = 1;
     } else {
-        d.negative_prompt = o->negative;
+        d.negative_prompt.text = o->negative;
     }
     if (o->stops.count + o->bans.count && !g->host->info.has_tokenizer) {
         fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet %s\n", o->path,

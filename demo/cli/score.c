@@ -94,7 +94,7 @@ static bool check_length(const score *s)
 static int read_with_model(score *s)
 {
     exl2_job job;
-    exl2_job_desc d = { .model = s->host->model, .tokens = s->text.items, .token_count = s->text.count,
+    exl2_job_desc d = { .model = s->host->model, .prompt = { .tokens = s->text.items, .token_count = s->text.count },
                         .prefill_only = true, .score_prompt = true, .alts_per_token = s->options->top,
                         .on_event = on_event, .user = s };
     s->logprob = memory_take(s->text.count, sizeof *s->logprob);

@@ -179,7 +179,7 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     exl2_session_info info;
     exl2_token ids[TAVERN_CONTEXT];
     size_t said = 0, asked = 0;
-    exl2_job_desc d = { .session = n->session, .tokens = ids, .prefill_only = grammar.id == 0,
+    exl2_job_desc d = { .session = n->session, .prompt.tokens = ids, .prefill_only = grammar.id == 0,
                         .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .on_event = on_event, .user = n };
     d.sampler = sampler_of(n, n->state.aside);
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
@@ -187,7 +187,7 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
                                              TAVERN_CONTEXT, &said);
     result = result < 0 ? result
                         : tokens_of(n, info.model, ask, strlen(ask), ids + said, TAVERN_CONTEXT - said, &asked);
-    d.token_count = said + asked;
+    d.prompt.token_count = said + asked;
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, job)) >= 0) {
         n->known_tokens = info.tokens + (uint32_t)said;
         n->talk_known = n->talk_bytes;
@@ -417,7 +417,7 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float temperature)
 {
     exl2_job job;
-    exl2_job_desc d = { .prompt = c->world, .text_flags = EXL2_TEXT_PLAIN, .prefill_only = true,
+    exl2_job_desc d = { .prompt = { .text = c->world, .flags = EXL2_TEXT_PLAIN }, .prefill_only = true,
                         .on_event = on_world, .user = t };
     *t = (tavern){ .engine = h->engine, .people = c, .seed = seed, .temperature = temperature };
     t->own_words = h->info.hidden >= TAVERN_OWN_WORDS;

@@ -182,14 +182,18 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar handle)
 
 /* ---- jobs ---- */
 
+static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
+{
+    return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count);
+}
+
 static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
     EXL2__TRY(
         exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
-    bool whole = (d->prompt || !d->prompt_bytes) && (d->tokens || !d->token_count) && (d->messages || !d->message_count)
+    bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
-              && (d->negative_messages || !d->negative_message_count) && (d->negative_prompt || !d->negative_bytes)
               && (d->stop_tokens || !d->stop_token_count);
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }

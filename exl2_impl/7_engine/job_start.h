@@ -44,7 +44,7 @@ static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, cons
     }
     if (m->chats.count == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
-                          "%s has no chat template: give the job a prompt or ids instead of messages", m->path);
+                          "%s has no chat template: give the job text or ids instead of messages", m->path);
     }
     const exl2__template *found = exl2__template_set_pick(&m->chats, chat->template_name, chat->tools != NULL);
     if (!found) {
@@ -156,17 +156,17 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
     exl2__sequence *s = &job->sequence;
     exl2_token *prompt = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max;
     uint32_t count = 0;
-    bool has_text = d->prompt != NULL;
-    if (has_text + (d->tokens != NULL) + (d->messages != NULL) > 1) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes one of prompt, tokens and messages");
+    const exl2_prompt *given = &d->prompt;
+    if ((given->text != NULL) + (given->tokens != NULL) + (given->messages != NULL) > 1) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a prompt is one of text, tokens and messages; more than one is set");
     }
-    if ((has_text || d->messages) && !m->vocab.present) {
+    if ((given->text || given->messages) && !m->vocab.present) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text",
                           m->path);
     }
-    if (d->messages) {
+    if (given->messages) {
         exl2__rendered rendered;
-        EXL2__TRY(exl2__job_start_render(e, m, d->messages, d->message_count, &d->chat, &rendered));
+        EXL2__TRY(exl2__job_start_render(e, m, given->messages, given->message_count, &d->chat, &rendered));
         m->vocab.added.guarded = rendered.guard;
         exl2_result r =
             exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
@@ -177,22 +177,22 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
         exl2__job_start_keep_prefix(m, t, s, prompt, count);
         return EXL2_OK;
     }
-    if (has_text) {
+    if (given->text) {
         uint32_t bos =
-            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, d->text_flags, prompt, m->info.context_max) : 0;
-        size_t bytes = d->prompt_bytes ? d->prompt_bytes : strlen(d->prompt);
-        exl2_result r = exl2__job_start_encode(e, m, d->prompt, bytes, NULL, d->text_flags, prompt, bos, &count);
+            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, given->flags, prompt, m->info.context_max) : 0;
+        size_t bytes = given->text_bytes ? given->text_bytes : strlen(given->text);
+        exl2_result r = exl2__job_start_encode(e, m, given->text, bytes, NULL, given->flags, prompt, bos, &count);
         job->stats.prompt_tokens = count;
         EXL2__TRY(r);
     } else {
-        job->stats.prompt_tokens = (uint32_t)exl2__min64(d->token_count, UINT32_MAX);
-        if (d->token_count > m->info.context_max) {
+        job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
+        if (given->token_count > m->info.context_max) {
             return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u",
-                              d->token_count, m->info.context_max);
+                              given->token_count, m->info.context_max);
         }
-        count = (uint32_t)d->token_count;
+        count = (uint32_t)given->token_count;
         for (uint32_t i = 0; i < count; i++) {
-            prompt[i] = d->tokens[i];
+            prompt[i] = given->tokens[i];
         }
     }
     s->keep = t->tokens;
@@ -369,11 +369,9 @@ EXL2__COLD
 static exl2_result exl2__job_start_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
 {
     exl2__model *m = &e->models[leader->model];
-    exl2_job_desc other = { .session = d->negative, .prompt = d->negative_prompt, .prompt_bytes = d->negative_bytes,
-                            .messages = d->negative_messages, .message_count = d->negative_message_count,
-                            .text_flags = d->text_flags, .chat = d->chat, .max_tokens = leader->max_tokens,
-                            .heal_prompt = d->heal_prompt, .prefill_only = d->prefill_only,
-                            .priority = d->priority };
+    exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
+                            .max_tokens = leader->max_tokens, .heal_prompt = d->heal_prompt,
+                            .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
     void *guide;
     EXL2__TRY(exl2__job_start_one(e, &other, true, leader->id, twin));
@@ -406,7 +404,8 @@ static exl2_result exl2__job_start_twin(exl2_engine *e, const exl2_job_desc *d, 
 
 static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job_desc *d)
 {
-    bool negative = d->negative.id || d->negative_prompt || d->negative_messages;
+    const exl2_prompt *prompt = &d->negative_prompt;
+    bool negative = d->negative_session.id || prompt->text || prompt->tokens || prompt->messages;
     if (!exl2__sampler_fits(d->guidance, -100, 100)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
     }

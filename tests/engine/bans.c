@@ -81,8 +81,8 @@ static uint32_t ban(const rig *r, const char *const *bans, uint32_t count, uint3
     }
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     exl2_job_desc d = text_job(r, &model, 30, &said);
-    d.token_count = prompt_tokens;
-    d.tokens = prompt;
+    d.prompt.token_count = prompt_tokens;
+    d.prompt.tokens = prompt;
     d.session = s;
     d.ban_strings = bans;
     d.ban_string_count = count;
@@ -222,10 +222,10 @@ static void healing(const rig *r)
     const exl2_bias wish = { long_a, 1000 };
     d.sampler.bias = &wish;
     d.sampler.bias_count = 1;
-    d.tokens = NULL;
-    d.token_count = 0;
-    d.text_flags = EXL2_TEXT_NO_BOS;
-    d.prompt = "xya";
+    d.prompt.tokens = NULL;
+    d.prompt.token_count = 0;
+    d.prompt.flags = EXL2_TEXT_NO_BOS;
+    d.prompt.text = "xya";
     d.heal_prompt = true;
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d.session = s;
@@ -249,10 +249,10 @@ static void healing(const rig *r)
                               &need), EXL2_OK);
     CHECK_TEXT(said.text, whole + 1);
 
-    d.prompt = "a"; /* nothing to go on from without it: it stays */
+    d.prompt.text = "a"; /* nothing to go on from without it: it stays */
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK_INT(said.count, 5);
-    d.prompt = "ya<|im_end|>"; /* a marker does not grow */
+    d.prompt.text = "ya<|im_end|>"; /* a marker does not grow */
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK_INT(said.count, 5);
 }

@@ -94,8 +94,8 @@ int main(void)
     exl2_session_fork(alone.engine, world, &fork);
     exl2_job_desc on_fork = sampled(&alone, 3, &said[3]);
     on_fork.session = fork;
-    on_fork.tokens = NULL;
-    on_fork.token_count = 0;
+    on_fork.prompt.tokens = NULL;
+    on_fork.prompt.token_count = 0;
     rig_run(&alone, &on_fork);
     check_same(&said[3], &wanted[3], "on a fork");
     rig_close(&alone);

@@ -26,8 +26,8 @@ static exl2_job_desc talk(const rig *r, exl2_session s, const exl2_message *mess
         letters[i] = (exl2_bias){ model.byte_ids['a' + i], 1000 };
     }
     d.session = s;
-    d.messages = messages;
-    d.message_count = count;
+    d.prompt.messages = messages;
+    d.prompt.message_count = count;
     d.sampler.bias = letters;
     d.sampler.bias_count = 26;
     return d;
@@ -153,11 +153,11 @@ static void refused_conversations(const rig *r)
     CHECK_INT(run(r, &d), EXL2_OK);
     exl2_token before[512], after[512];
     size_t count = history_of(r, s, before);
-    d.messages = &nameless;
+    d.prompt.messages = &nameless;
     text_check_refused(r, run(r, &d), EXL2_ERR_ARG, "message 0 has no role");
-    d.messages = &outsized;
+    d.prompt.messages = &outsized;
     text_check_refused(r, run(r, &d), EXL2_ERR_CONTEXT_FULL, "a session holds 512");
-    d.messages = &hello;
+    d.prompt.messages = &hello;
     d.chat.tools = "[{\"name\":";
     text_check_refused(r, run(r, &d), EXL2_ERR_ARG, "tools");
     CHECK_INT(history_of(r, s, after), count);
@@ -390,9 +390,9 @@ static void no_template(const char *config, exl2_result wanted, const char *piec
     text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, NULL, 0, &need), wanted, piece);
     exl2_job_desc d = talk(&r, (exl2_session){ 0 }, &hello, 1, 4);
     text_check_refused(&r, run(&r, &d), wanted, piece);
-    d.messages = NULL;
-    d.message_count = 0;
-    d.prompt = "hello";
+    d.prompt.messages = NULL;
+    d.prompt.message_count = 0;
+    d.prompt.text = "hello";
     CHECK_INT(run(&r, &d), EXL2_OK);
     CHECK_INT(said.bytes, 4);
     rig_close(&r);

@@ -42,7 +42,8 @@ static exl2_flow at_done(void *user, const exl2_event *ev)
     }
     c->done++;
     CHECK_INT(ev->result, EXL2_ERR_CANCELLED);
-    exl2_job_desc d = { .session = c->session, .tokens = prompt, .token_count = 3, .on_event = at_done, .user = c };
+    exl2_job_desc d = { .session = c->session, .prompt = { .tokens = prompt, .token_count = 3 },
+                        .on_event = at_done, .user = c };
     exl2_grammar_desc g = { .model = c->own, .kind = EXL2_GRAMMAR_CUSTOM, .allow = allow_nothing };
     exl2_grammar grammar;
     exl2_session s;
@@ -98,7 +99,8 @@ static void start_jobs(const rig *r, exl2_model other, exl2_result other_wanted,
         c->peer = closers[(i + 1) % JOBS].session;
         c->wanted = EXL2_ERR_STATE;
         c->other_wanted = other_wanted;
-        exl2_job_desc d = { .session = c->session, .tokens = prompt, .token_count = 10, .max_tokens = 50 };
+        exl2_job_desc d = { .session = c->session, .prompt = { .tokens = prompt, .token_count = 10 },
+                            .max_tokens = 50 };
         d.sampler.preset = EXL2_PRESET_GREEDY;
         d.on_event = at_done;
         d.user = c;
@@ -178,7 +180,7 @@ static void sessions_close_each_other(void)
         for (uint32_t i = 0; i < JOBS; i++) {
             closers[i].engine = r.engine;
             closers[i].peer = closers[(i + JOBS - 1) % JOBS].session;
-            exl2_job_desc d = { .session = closers[i].session, .tokens = prompt, .token_count = 10 };
+            exl2_job_desc d = { .session = closers[i].session, .prompt = { .tokens = prompt, .token_count = 10 } };
             d.max_tokens = 50;
             d.on_event = close_peer;
             d.user = &closers[i];

@@ -86,7 +86,7 @@ static void begin(crowd *c, slot *s, uint32_t i)
         CHECK_INT(exl2_grammar_make(c->r->engine, &g, &s->grammar), EXL2_OK);
         c->made_ns += now_ns() - start;
     }
-    exl2_job_desc d = { .model = c->r->model, .prompt = "The answer as JSON:\n", .min_tokens = c->min_tokens,
+    exl2_job_desc d = { .model = c->r->model, .prompt.text = "The answer as JSON:\n", .min_tokens = c->min_tokens,
                         .max_tokens = c->max_tokens, .grammar = s->grammar, .on_event = hear, .user = s };
     d.sampler = c->sampler;
     d.sampler.seed = i + 1;

@@ -64,7 +64,7 @@ static void check_formula(const rig *r, float guidance)
     memset(&said, 0, sizeof said);
     exl2_job_desc d = rig_job(r, yes, EXL2__COUNT(yes), 12, &said);
     d.guidance = guidance;
-    d.negative = s;
+    d.negative_session = s;
     rig_run(r, &d);
     CHECK_INT(said.count, 12);
     memcpy(with, yes, sizeof yes);
@@ -99,14 +99,21 @@ static void check_without_effect(const rig *r)
     memset(&said, 0, sizeof said);
     d.user = &said;
     d.guidance = 1;
-    d.negative = session_of(r, no, 2);
+    d.negative_session = session_of(r, no, 2);
     rig_run(r, &d);
     CHECK(said.count == 30 && memcmp(said.ids, other.ids, 30 * sizeof *said.ids) == 0);
     memset(&said, 0, sizeof said);
     d.guidance = 3;
     rig_run(r, &d);
     CHECK(said.count == 30 && memcmp(said.ids, other.ids, 30 * sizeof *said.ids) != 0);
-    CHECK_INT(exl2_session_close(r->engine, d.negative), EXL2_OK);
+    CHECK_INT(exl2_session_close(r->engine, d.negative_session), EXL2_OK);
+    memset(&other, 0, sizeof other); /* the same negative prompt as ids, on a session of the job's own */
+    d.user = &other;
+    d.negative_session = (exl2_session){ 0 };
+    d.negative_prompt.tokens = no;
+    d.negative_prompt.token_count = 2;
+    rig_run(r, &d);
+    CHECK(other.count == 30 && memcmp(said.ids, other.ids, 30 * sizeof *said.ids) == 0);
 }
 
 /* Prompts of other lengths than each other, in pieces, with others beside: the same as alone. */
@@ -126,7 +133,7 @@ static void check_beside(const char *path, uint32_t chunk, uint32_t cpu_us)
         d[i] = rig_job(&r, i == 2 ? longer : yes, i == 2 ? 150 : EXL2__COUNT(yes), 20, &guided[i]);
         d[i].sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .seed = i + 1 };
         d[i].guidance = 1.5f + (float)i;
-        d[i].negative = negative[i];
+        d[i].negative_session = negative[i];
         memset(&guided[i], 0, sizeof guided[i]);
         rig_run(&r, &d[i]);
     }
@@ -163,7 +170,7 @@ static void ends(const rig *r)
     exl2_stats(r->engine, &before);
     exl2_job_desc d = rig_job(r, yes, EXL2__COUNT(yes), 100, &said);
     d.guidance = 2;
-    d.negative = s;
+    d.negative_session = s;
     for (int i = 0; i < 3; i++) {
         memset(&said, 0, sizeof said);
         CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
@@ -211,7 +218,7 @@ static void refusals(const rig *r)
     exl2_job_desc d = rig_job(r, yes, EXL2__COUNT(yes), 10, &said);
     d.guidance = 2;
     expect_refused(r, &d, EXL2_ERR_ARG, "guidance needs a negative prompt or session");
-    d.negative = session_of(r, NULL, 0);
+    d.negative_session = session_of(r, NULL, 0);
     expect_refused(r, &d, EXL2_ERR_ARG, "there is nothing to go on from");
     d.guidance = 0;
     expect_refused(r, &d, EXL2_ERR_ARG, "a negative prompt needs guidance");
@@ -219,20 +226,25 @@ static void refusals(const rig *r)
     expect_refused(r, &d, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
     d.guidance = 2;
     exl2_session same = session_of(r, no, 3);
-    d.session = d.negative = same;
+    d.session = d.negative_session = same;
     expect_refused(r, &d, EXL2_ERR_STATE, "the session is busy");
     exl2_session_info info;
     CHECK_INT(exl2_session_get(r->engine, same, &info), EXL2_OK);
     CHECK_INT(info.busy_with.id, 0);
     d.session = (exl2_session){ 0 };
-    d.negative = (exl2_session){ 0 };
-    d.negative_prompt = "no";
+    d.negative_session = (exl2_session){ 0 };
+    d.negative_prompt.text = "no";
     expect_refused(r, &d, EXL2_ERR_STATE, "has no tokenizer.json");
+    d.negative_prompt.tokens = no;
+    d.negative_prompt.token_count = 2;
+    expect_refused(r, &d, EXL2_ERR_ARG, "more than one is set");
+    d.negative_prompt.tokens = NULL;
+    d.negative_prompt.token_count = 0;
     exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .batch_max = 1 };
     rig small = rig_open(NULL, &m);
     d.model = small.model;
-    d.negative_prompt = NULL;
-    d.negative = session_of(&small, no, 3);
+    d.negative_prompt.text = NULL;
+    d.negative_session = session_of(&small, no, 3);
     expect_refused(&small, &d, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is 1)");
     rig_close(&small);
 }

@@ -91,34 +91,34 @@ static void check_jobs(const rig *r)
     d.prefill_only = true;
     check_job(r, &d, 100, 0, 0);
     d = rig_job(r, NULL, 0, 5, &said);
-    d.prompt = "fox is."; /* a token each byte but for the planned; BOS before it */
-    CHECK_INT(exl2_tokenize(r->engine, r->model, d.prompt, strlen(d.prompt), 0, tokens, 512, &need), EXL2_OK);
+    d.prompt.text = "fox is."; /* a token each byte but for the planned; BOS before it */
+    CHECK_INT(exl2_tokenize(r->engine, r->model, d.prompt.text, strlen(d.prompt.text), 0, tokens, 512, &need), EXL2_OK);
     check_job(r, &d, (uint32_t)need, 0, 5);
 
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
     d = rig_job(r, NULL, 0, 1, &said);
     d.session = s;
-    d.messages = turns;
-    d.message_count = 1;
+    d.prompt.messages = turns;
+    d.prompt.message_count = 1;
     CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 1, NULL, text, sizeof text, &need), EXL2_OK);
     CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &first), EXL2_OK);
     check_job(r, &d, (uint32_t)first, 0, 1);
     CHECK_INT(exl2_session_rewind(r->engine, s, (uint32_t)first), EXL2_OK);
-    d.message_count = 3;
+    d.prompt.message_count = 3;
     CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 3, NULL, text, sizeof text, &need), EXL2_OK);
     CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &all), EXL2_OK);
     CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
     CHECK(all > first && info.tokens_cached > 0);
     check_job(r, &d, (uint32_t)all, info.tokens_cached, 1); /* all of the first one: it ends as a turn ends */
-    d.messages = NULL;
-    d.message_count = 0;
-    d.tokens = ids;
-    d.token_count = 3;
+    d.prompt.messages = NULL;
+    d.prompt.message_count = 0;
+    d.prompt.tokens = ids;
+    d.prompt.token_count = 3;
     check_job(r, &d, 3, 0, 1); /* appended: nothing of it was there */
 
     d = rig_job(r, ids, 70, 10, &said); /* guidance: the pages of both */
     d.guidance = 2;
-    d.negative_prompt = "is";
+    d.negative_prompt.text = "is";
     exl2_job_size size;
     CHECK_INT(exl2_job_measure(r->engine, &d, &size), EXL2_OK);
     CHECK_INT(size.pages_needed, 2 + 1);
@@ -205,21 +205,21 @@ static void check_errors(const rig *r)
     d = rig_job(r, ids, 500, 13, &said); /* 513 tokens */
     check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
     CHECK(size.prompt_tokens == 500 && size.max_tokens == 13 && size.context_tokens == 513 && size.context_max == 512);
-    d.token_count = 600;
+    d.prompt.token_count = 600;
     check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
     CHECK(size.prompt_tokens == 600 && size.context_max == 512);
     static char words[700];
     memset(words, 'x', 650);
     turn.text = words;
     d = rig_job(r, NULL, 0, 5, &said);
-    d.messages = &turn;
-    d.message_count = 1;
+    d.prompt.messages = &turn;
+    d.prompt.message_count = 1;
     check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
     CHECK(size.prompt_tokens > 650);
-    d.messages = NULL;
-    d.message_count = 0;
-    d.prompt = words;
-    d.text_flags = EXL2_TEXT_NO_BOS;
+    d.prompt.messages = NULL;
+    d.prompt.message_count = 0;
+    d.prompt.text = words;
+    d.prompt.flags = EXL2_TEXT_NO_BOS;
     check_refused(r, &d, EXL2_ERR_CONTEXT_FULL, &size);
     CHECK_INT(size.prompt_tokens, 650);
     d = rig_job(r, ids, 5, 5, &said);
@@ -228,11 +228,11 @@ static void check_errors(const rig *r)
     d.sampler.temperature = 0;
     d.guidance = 2; /* without a negative prompt */
     check_refused(r, &d, EXL2_ERR_ARG, &size);
-    d.negative_prompt = "";
-    d.text_flags = EXL2_TEXT_NO_BOS;
+    d.negative_prompt.text = "";
+    d.negative_prompt.flags = EXL2_TEXT_NO_BOS;
     check_refused(r, &d, EXL2_ERR_ARG, &size); /* the twin fails after the job was filled in */
     d.guidance = 0;
-    d.negative_prompt = NULL;
+    d.negative_prompt.text = NULL;
 
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d.session = s;

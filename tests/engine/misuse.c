@@ -253,9 +253,12 @@ static void jobs(const rig *r)
     d = good;                     \
     d.field = value;              \
     check_job(&d, wanted, #field)
-    BAD(tokens, NULL, EXL2_ERR_ARG);
-    BAD(message_count, 1, EXL2_ERR_ARG);
-    BAD(prompt_bytes, 1, EXL2_ERR_ARG);
+    BAD(prompt.tokens, NULL, EXL2_ERR_ARG);
+    BAD(prompt.message_count, 1, EXL2_ERR_ARG);
+    BAD(prompt.text_bytes, 1, EXL2_ERR_ARG);
+    BAD(negative_prompt.token_count, 1, EXL2_ERR_ARG);
+    BAD(negative_prompt.message_count, 1, EXL2_ERR_ARG);
+    BAD(negative_prompt.text_bytes, 1, EXL2_ERR_ARG);
     BAD(stop_string_count, 1, EXL2_ERR_ARG);
     BAD(stop_token_count, 1, EXL2_ERR_ARG);
     BAD(sampler.bias_count, 1, EXL2_ERR_ARG);
@@ -267,7 +270,7 @@ static void jobs(const rig *r)
     BAD(sampler.top_k, -5, EXL2_ERR_ARG);
     BAD(sampler.temperature, -1, EXL2_ERR_ARG);
     BAD(max_tokens, 0xFFFFFFFF, EXL2_ERR_CONTEXT_FULL);
-    BAD(token_count, SIZE_MAX, EXL2_ERR_CONTEXT_FULL);
+    BAD(prompt.token_count, SIZE_MAX, EXL2_ERR_CONTEXT_FULL);
     BAD(alts_per_token, 0xFFFFFFFF, EXL2_ERR_BUDGET);
     BAD(session.id, 77, EXL2_ERR_STALE);
     d = good;
@@ -321,8 +324,8 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_job_pause(engine, job, true), EXL2_ERR_STALE);
     exl2_job_desc d = { 0 };
     d.model = model;
-    d.tokens = &token;
-    d.token_count = 1;
+    d.prompt.tokens = &token;
+    d.prompt.token_count = 1;
     REFUSED(exl2_job_start(engine, &d, &job), EXL2_ERR_STALE);
     REFUSED(exl2_generate(engine, &d), EXL2_ERR_STALE);
     CHECK_INT(to.id, 77);

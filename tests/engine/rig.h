@@ -146,8 +146,8 @@ static inline exl2_job_desc rig_job(const rig *r, const exl2_token *ids, uint32_
 {
     exl2_job_desc d = { 0 };
     d.model = r->model;
-    d.tokens = ids;
-    d.token_count = count;
+    d.prompt.tokens = ids;
+    d.prompt.token_count = count;
     d.max_tokens = max_tokens;
     d.sampler.preset = EXL2_PRESET_GREEDY;
     d.on_event = rig_hear;

@@ -313,10 +313,12 @@ static void refusals(void)
     exl2_last_error(r.engine, &error);
     CHECK(strstr(error.text, "320"));
     bad = rig_job(&r, prompt, 10, 5, &saids[0]);
-    bad.prompt = "hello";
+    bad.prompt.text = "hello";
     CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_ARG); /* two prompts */
-    bad.tokens = NULL;
-    bad.token_count = 0;
+    exl2_last_error(r.engine, &error);
+    CHECK(strstr(error.text, "text, tokens and messages"));
+    bad.prompt.tokens = NULL;
+    bad.prompt.token_count = 0;
     CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_STATE); /* no tokenizer */
     exl2_last_error(r.engine, &error);
     CHECK(strstr(error.text, "tokenizer.json"));

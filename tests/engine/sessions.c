@@ -171,8 +171,8 @@ static void ends_leave_what_was_delivered(const rig *r)
     exl2_token stop = said.ids[2];
     memset(&said, 0, sizeof said);
     exl2_session_rewind(r->engine, s, 20);
-    d.tokens = NULL;
-    d.token_count = 0;
+    d.prompt.tokens = NULL;
+    d.prompt.token_count = 0;
     d.stop_tokens = &stop;
     d.stop_token_count = 1;
     rig_run(r, &d);

@@ -167,7 +167,7 @@ static void many_unread_queues(void)
             CHECK(p->done == 1 && p->after_done == 0);
             CHECK_INT(p->count, straight[i].count);
             CHECK_INT(p->scored, straight[i].scored);
-            CHECK_INT(p->scored, i == 4 ? 0 : d[i].token_count - 1);
+            CHECK_INT(p->scored, i == 4 ? 0 : d[i].prompt.token_count - 1);
             CHECK(memcmp(p->ids, straight[i].ids, p->count * sizeof *p->ids) == 0);
             CHECK(memcmp(p->scores, straight[i].scores, p->scored * sizeof *p->scores) == 0);
             CHECK(memcmp(p->sums, straight[i].logsumexp, p->scored * sizeof *p->sums) == 0);
@@ -265,7 +265,7 @@ static void paused_has_the_place(void)
         exl2_job job = paused_job(&r, 150, &held);
         memset(&said, 0, sizeof said);
         exl2_job_desc d = rig_job(&r, prompt, 30, cases[i].waiting, &said);
-        d.negative_prompt = NULL;
+        d.negative_prompt.text = NULL;
         exl2_session negative = { 0 };
         if (cases[i].pair) {
             static rig_said told;
@@ -276,7 +276,7 @@ static void paused_has_the_place(void)
             fill.prefill_only = true;
             rig_run(&r, &fill);
             d.guidance = 1.5f;
-            d.negative = negative;
+            d.negative_session = negative;
         }
         check_names(&r, exl2_generate(r.engine, &d), job, "paused");
         CHECK_INT(said.done_events, 1);

@@ -224,10 +224,10 @@ static uint32_t prompt_of(const rig *r, exl2_session s, const char *text, uint32
 {
     exl2_job_desc d = text_job(r, &model, 1, &said);
     size_t need;
-    d.tokens = NULL;
-    d.token_count = 0;
-    d.prompt = text;
-    d.text_flags = flags;
+    d.prompt.tokens = NULL;
+    d.prompt.token_count = 0;
+    d.prompt.text = text;
+    d.prompt.flags = flags;
     d.session = s;
     d.prefill_only = true;
     CHECK_INT(run(r, &d), EXL2_OK);
@@ -371,10 +371,10 @@ static void broken_text(const rig *r)
     uint32_t tokens[2];
     for (uint32_t i = 0; i < 2; i++) {
         exl2_job_desc d = text_job(r, &model, 1, &said);
-        d.tokens = NULL;
-        d.token_count = 0;
-        d.messages = &messages[i];
-        d.message_count = 1;
+        d.prompt.tokens = NULL;
+        d.prompt.token_count = 0;
+        d.prompt.messages = &messages[i];
+        d.prompt.message_count = 1;
         CHECK_INT(run(r, &d), EXL2_OK);
         tokens[i] = said.stats.prompt_tokens;
     }
@@ -448,10 +448,10 @@ static uint32_t bos_of_chat(const rig *r)
     size_t need;
     exl2_job_desc d = text_job(r, &model, 1, &said);
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
-    d.tokens = NULL;
-    d.token_count = 0;
-    d.messages = &hello;
-    d.message_count = 1;
+    d.prompt.tokens = NULL;
+    d.prompt.token_count = 0;
+    d.prompt.messages = &hello;
+    d.prompt.message_count = 1;
     d.session = s;
     d.prefill_only = true;
     CHECK_INT(run(r, &d), EXL2_OK);

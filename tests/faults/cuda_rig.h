@@ -59,8 +59,8 @@ static inline exl2_job_desc cuda_job(exl2_session s, const exl2_token *ids, size
     exl2_job_desc d = { 0 };
     memset(said, 0, offsetof(rig_said, scores));
     d.session = s;
-    d.tokens = ids;
-    d.token_count = count;
+    d.prompt.tokens = ids;
+    d.prompt.token_count = count;
     d.max_tokens = tokens;
     d.sampler.preset = EXL2_PRESET_GREEDY;
     d.on_event = rig_hear;

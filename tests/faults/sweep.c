@@ -96,7 +96,7 @@ static exl2_result use(exl2_engine *e, const char *path)
     }
     exl2_session_fork(e, s, &fork);
     d.session = fork;
-    d.negative = s; /* guidance allocates at its start */
+    d.negative_session = s; /* guidance allocates at its start */
     d.guidance = 2;
     result = exl2_generate(e, &d);
     CHECK_INT(said.done_events, result < 0 ? 1 : 2);

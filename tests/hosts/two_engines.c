@@ -67,8 +67,8 @@ static void *run(void *user)
     }
     if (t->result == EXL2_OK) {
         exl2_job_desc job = { .model = model,
-                              .tokens = t->prompt->at,
-                              .token_count = t->prompt->count,
+                              .prompt.tokens = t->prompt->at,
+                              .prompt.token_count = t->prompt->count,
                               .max_tokens = 12,
                               .sampler = { .preset = EXL2_PRESET_GREEDY },
                               .on_event = hear,
