@@ -411,6 +411,9 @@ typedef enum exl2_result {
     EXL2_ERR_INTERNAL = -18      /* a defect of ours; please report the text */
 } exl2_result;
 
+/* Every struct named exl2_..._desc begins with _start_canary and ends with _end_canary. Both must be 0: a call that
+   finds another value rejects the desc, because its memory was never zeroed, and uses none of its pointers. */
+
 typedef struct exl2_error {
     exl2_result code;
     int32_t native;  /* CUresult, nvrtcResult or errno; 0 = none */
@@ -477,12 +480,14 @@ typedef enum exl2_pick {
 } exl2_pick;
 
 typedef struct exl2_device_desc {
+    uint32_t _start_canary;
     exl2_pick pick;
     uint32_t index;              /* PICK_INDEX: as exl2_devices counts */
     uint8_t uuid[16], luid[8];   /* PICK_UUID, PICK_LUID */
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
     uint32_t shared_bytes_max;   /* shared memory that a kernel may use; 0 = what the device has; at least 49152 */
     int32_t stream_priority;     /* as CUDA has it; 0 = the lowest, so that rendering goes first */
+    uint32_t _end_canary;
 } exl2_device_desc;
 
 typedef struct exl2_device_info {
@@ -501,6 +506,7 @@ typedef struct exl2_device_speed { /* of the engine's GPU */
 } exl2_device_speed;
 
 typedef struct exl2_engine_desc {
+    uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a GPU that serves, else the CPU */
     const exl2_device_desc *devices; /* NULL = the best one */
     uint32_t device_count;   /* 0 or 1 */
@@ -514,7 +520,7 @@ typedef struct exl2_engine_desc {
     exl2_zones zones;
     exl2_parallel parallel;
     exl2_error *open_error;  /* optional: filled when exl2_open fails */
-    uint32_t _end_canary;    /* must be 0: catches a desc that was never zeroed */
+    uint32_t _end_canary;
 } exl2_engine_desc;
 
 /* Function tags. A: any thread, also inside callbacks. E: one thread at a time per engine; engines are independent.
@@ -605,9 +611,11 @@ typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 /* ---- 5. stepping: all work happens in here ------------------------------------------------------------------ */
 
 typedef struct exl2_step_desc {
+    uint32_t _start_canary;
     uint32_t cpu_us; /* return after about this long; 0 = one forward pass */
     uint32_t gpu_us; /* queue about this much device time; 0 = one forward pass. The CPU backend does not look at it */
     bool wait;       /* may sleep until the device has finished something */
+    uint32_t _end_canary;
 } exl2_step_desc;
 
 typedef struct exl2_engine_stats {
@@ -633,10 +641,13 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
 typedef struct exl2_cache_desc {
+    uint32_t _start_canary;
     uint64_t tokens; /* pool size over all sessions; 0 = 4 x context_max, less if a cap says so; rounded up to 64 */
+    uint32_t _end_canary;
 } exl2_cache_desc;
 
 typedef struct exl2_model_desc {
+    uint32_t _start_canary;
     const char *path;          /* directory with config.json, tokenizer.json, *.safetensors */
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
@@ -690,6 +701,7 @@ typedef struct exl2_message {
 } exl2_message;
 
 typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, the clock */
+    uint32_t _start_canary;
     const char *template_text; /* a Jinja template instead of the model's; NULL = the model's */
     const char *template_name; /* one of the model's; NULL: "tool_use" with tools, if there is one, else "default" */
     const char *tools, *documents; /* JSON arrays for the template; NULL = none */
@@ -698,6 +710,7 @@ typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, t
                                   that are not in it are undefined. The one text that may hold markers */
     const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
+    uint32_t _end_canary;
 } exl2_chat_desc;
 
 typedef enum exl2_text_flags {
@@ -768,6 +781,7 @@ typedef struct exl2_bias { exl2_token token; float add; } exl2_bias; /* added to
 #define EXL2_OFF (-1000)       /* turns one filter off; 0 keeps the preset's value */
 
 typedef struct exl2_sampler_desc {
+    uint32_t _start_canary;
     exl2_preset preset;
     uint64_t seed;             /* 0 = drawn; the one used is in exl2_job_stats */
     int32_t top_k;             /* keep the k likeliest */
@@ -806,6 +820,7 @@ typedef struct exl2_sampler_desc {
     uint32_t allow_count;      /* 0 = all */
     const exl2_token *ban;     /* never these */
     uint32_t ban_count;
+    uint32_t _end_canary;
 } exl2_sampler_desc;
 
 /* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
@@ -822,6 +837,7 @@ typedef enum exl2_grammar_kind {
 } exl2_grammar_kind;
 
 typedef struct exl2_grammar_desc {
+    uint32_t _start_canary;
     exl2_model model;
     exl2_grammar_kind kind;
     const char *source;
@@ -858,6 +874,7 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = go on with
 } exl2_prompt;
 
 typedef struct exl2_job_desc {
+    uint32_t _start_canary;
     exl2_model model;          /* one-shot: on a session of its own */
     exl2_session session;      /* or go on with this one; it is busy until DONE */
     exl2_prompt prompt;
@@ -925,6 +942,7 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 /* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */
 
 typedef struct exl2_kernel_build_desc {
+    uint32_t _start_canary;
     const uint32_t *archs;     /* 89 = compute capability 8.9 */
     uint32_t arch_count;
     const char *nvrtc_path;    /* NULL = system search; UTF-8 */
@@ -943,6 +961,7 @@ EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
 typedef struct exl2_import_desc {
+    uint32_t _start_canary;
     const char *gguf_path, *out_dir;
     uint32_t bits, group, head_bits; /* 2..8 (not 7); 32, 64 or 128; 0 = 8, 32, 8 */
     bool (*progress)(void *user, float done, const char *what); /* false = cancel */

@@ -1,6 +1,6 @@
 /* result.h: one context per engine, one error record per context, one way to report an error.
    takes: the application's hooks, as exl2_open has copied them.
-   gives: exl2__ctx, exl2__format, exl2__fail, exl2__error_copy, EXL2__TRY.
+   gives: exl2__ctx, exl2__format, exl2__fail, exl2__error_copy, EXL2__TRY, EXL2__CHECK_ZEROED.
    owns:  nothing; the engine owns its context. */
 #ifndef EXL2__RESULT_H
 #define EXL2__RESULT_H
@@ -186,5 +186,17 @@ static inline void exl2__error_copy(exl2__ctx *c, exl2_error *out)
     *out = c->error;
     exl2__unlock(&c->error_lock);
 }
+
+/* A desc that was never zeroed holds garbage, and no pointer of it may be used: its canaries tell. */
+static inline exl2_result exl2__check_zeroed(exl2__ctx *c, uint32_t start, uint32_t end, const char *desc)
+{
+    if (start == 0 && end == 0) {
+        return EXL2_OK;
+    }
+    return exl2__fail(c, EXL2_ERR_ARG, "%s was not zeroed before its fields were set: its %s is %u", desc,
+                      start ? "_start_canary" : "_end_canary", start ? start : end);
+}
+
+#define EXL2__CHECK_ZEROED(c, d, desc) exl2__check_zeroed(c, (d)->_start_canary, (d)->_end_canary, #desc)
 
 #endif

@@ -118,9 +118,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
                           "exl2.h has version %u, the implementation %u: build both from one release",
                           header_version, (uint32_t)EXL2_VERSION);
     }
-    if (d->_end_canary) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc was not zeroed before its fields were set");
-    }
+    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_engine_desc));
     if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CUDA && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
     }
@@ -128,6 +126,9 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
         return exl2__fail(c, EXL2_ERR_ARG, d->devices ? "exl2_engine_desc.device_count is %u: an engine uses one device"
                                                       : "exl2_engine_desc.device_count is %u, and devices is NULL",
                           d->device_count);
+    }
+    if (d->device_count) {
+        EXL2__TRY(EXL2__CHECK_ZEROED(c, d->devices, exl2_device_desc));
     }
     if (d->max_models > 1024 || d->max_sessions > 65535 || d->max_jobs > 65535) {
         return exl2__fail(c, EXL2_ERR_ARG,
@@ -139,9 +140,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
 /* Also gives the context its hooks. */
 static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
-    if (!d || d->_end_canary) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernel_build_desc was not zeroed before its fields were set");
-    }
+    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_kernel_build_desc));
     c->logger = d->log;
     c->parallel = d->parallel;
     EXL2__TRY(exl2__api_allocator(c, &d->allocator));
@@ -200,7 +199,8 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         }
     }
     if (r < 0) {
-        if (header_version == EXL2_VERSION && !d->_end_canary && d->open_error) { /* else the pointer is garbage too */
+        bool readable = header_version == EXL2_VERSION && !d->_start_canary && !d->_end_canary;
+        if (readable && d->open_error) { /* else the pointer is garbage, too */
             *d->open_error = ctx.error;
         }
         if (out) {
@@ -252,9 +252,12 @@ EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;
     memset(&ctx, 0, sizeof ctx);
+    if (!d) {
+        return EXL2_ERR_ARG;
+    }
     exl2_result r = exl2__api_check_build(&ctx, d);
     r = r < 0 ? r : exl2__hardware_build(&ctx, d);
-    if (r < 0 && d && !d->_end_canary && d->error) {
+    if (r < 0 && !d->_start_canary && !d->_end_canary && d->error) {
         *d->error = ctx.error;
     }
     return r;
@@ -283,7 +286,9 @@ EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_step"));
     static const exl2_step_desc whole_pass = { 0 };
-    return exl2__step_engine(e, d ? d : &whole_pass);
+    d = d ? d : &whole_pass;
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_step_desc));
+    return exl2__step_engine(e, d);
 }
 
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
@@ -315,9 +320,10 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
 
 static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
-    EXL2__TRY(exl2__api_argument(e, d && d->path, call, "the desc needs a path"));
-    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call,
-                                 "exl2_model_desc was not zeroed before its fields were set"));
+    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_model_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->cache, exl2_cache_desc));
+    EXL2__TRY(exl2__api_argument(e, d->path != NULL, call, "the desc needs a path"));
     bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
     EXL2__TRY(exl2__api_argument(e, fits, call,
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
@@ -481,6 +487,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     exl2__rendered rendered;
     EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render",
                                  "messages, out or need is missing"));
+    EXL2__TRY(d ? EXL2__CHECK_ZEROED(&e->ctx, d, exl2_chat_desc) : EXL2_OK);
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     exl2_result r = exl2__job_start_render(e, m, msgs, n, d, &rendered);
     if (r < 0) {

@@ -137,6 +137,7 @@ EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handl
 {
     exl2_engine *engine = exl2__api_mutable(e);
     EXL2__TRY(exl2__api_argument(engine, d && out, "exl2_sampler_resolve", "a desc is missing"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&engine->ctx, d, exl2_sampler_desc));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
         return exl2__objects_stale(engine, "model", handle.id);
@@ -152,8 +153,7 @@ EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *
     exl2__model *m;
     static const char *const call = "exl2_grammar_make";
     EXL2__TRY(exl2__api_argument(e, d && out, call, "a desc is missing"));
-    EXL2__TRY(exl2__api_argument(e, d->_end_canary == 0, call, "exl2_grammar_desc was not zeroed before its fields "
-                                 "were set"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_grammar_desc));
     EXL2__TRY(exl2__api_argument(e, (uint32_t)d->kind <= EXL2_GRAMMAR_CUSTOM, call, "there is no such kind"));
     EXL2__TRY(exl2__api_argument(e, d->kind == EXL2_GRAMMAR_JSON || d->kind == EXL2_GRAMMAR_CUSTOM || d->source, call,
                                  "the source is missing"));
@@ -190,8 +190,9 @@ static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
 static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
-    EXL2__TRY(
-        exl2__api_argument(e, d->_end_canary == 0, call, "exl2_job_desc was not zeroed before its fields were set"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_job_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
               && (d->stop_tokens || !d->stop_token_count);

@@ -138,6 +138,80 @@ static void opening(void)
     check_open(&d, EXL2_ERR_BUDGET, "");
 }
 
+/* ---- canaries: both ends of every desc, also of one inside another ---- */
+
+/* The call with either canary set is refused, and the message names the struct and the canary. */
+#define CANARIES(d, call, name)                                                                        \
+    for (uint32_t end = 0; end < 2; end++) {                                                           \
+        *(end ? &(d)._end_canary : &(d)._start_canary) = 5;                                            \
+        REFUSED(call, EXL2_ERR_ARG);                                                                   \
+        check_message(name, end ? "_end_canary is 5" : "_start_canary is 5", __LINE__);                \
+        *(end ? &(d)._end_canary : &(d)._start_canary) = 0;                                            \
+    }
+
+static void check_message(const char *name, const char *canary, int line)
+{
+    exl2_error error;
+    exl2_last_error(engine, &error);
+    if (!check_that(strstr(error.text, name) && strstr(error.text, canary), canary, __FILE__, line)) {
+        printf("  the message is \"%s\", it should hold \"%s\" and \"%s\"\n", error.text, name, canary);
+    }
+}
+
+static void canaries_of_calls(const rig *r)
+{
+    static const exl2_token ids[4] = { 5, 6, 7, 8 };
+    exl2_model_desc model = { .path = rig_golden("exl2-4bit") };
+    exl2_job_desc job = rig_job(r, ids, 4, 4, NULL);
+    exl2_grammar_desc grammar = { .model = r->model };
+    exl2_sampler_desc sampler = { 0 }, resolved;
+    exl2_step_desc step = { 0 };
+    exl2_chat_desc chat = { 0 };
+    const exl2_message message = { .role = "user", .text = "x" };
+    exl2_model_info info;
+    exl2_model m;
+    exl2_grammar g;
+    exl2_job_size size;
+    size_t need;
+    job.on_event = NULL;
+    CANARIES(step, exl2_step(engine, &step), "exl2_step_desc");
+    CANARIES(model, exl2_model_open(engine, &model, &m), "exl2_model_desc");
+    CANARIES(model, exl2_model_load(engine, &model, &m), "exl2_model_desc");
+    CANARIES(model, exl2_model_measure(engine, &model, &info), "exl2_model_desc");
+    CANARIES(model.cache, exl2_model_load(engine, &model, &m), "exl2_cache_desc");
+    CANARIES(model.cache, exl2_model_measure(engine, &model, &info), "exl2_cache_desc");
+    CANARIES(chat, exl2_chat_render(engine, r->model, &message, 1, &chat, NULL, 0, &need), "exl2_chat_desc");
+    CANARIES(sampler, exl2_sampler_resolve(engine, r->model, &sampler, &resolved), "exl2_sampler_desc");
+    CANARIES(grammar, exl2_grammar_make(engine, &grammar, &g), "exl2_grammar_desc");
+    CANARIES(job, exl2_job_start(engine, &job, NULL), "exl2_job_desc");
+    CANARIES(job, exl2_job_measure(engine, &job, &size), "exl2_job_desc");
+    CANARIES(job, exl2_generate(engine, &job), "exl2_job_desc");
+    CANARIES(job.chat, exl2_job_start(engine, &job, NULL), "exl2_chat_desc");
+    CANARIES(job.sampler, exl2_generate(engine, &job), "exl2_sampler_desc");
+    CHECK_INT(exl2_step(engine, &step), EXL2_IDLE); /* nothing has begun */
+}
+
+/* Descs of calls without an engine: the place for the error is one of the pointers that may be garbage. */
+static void canaries_of_opening(void)
+{
+    exl2_device_desc device = { 0 };
+    exl2_engine *e;
+    for (uint32_t end = 0; end < 2; end++) {
+        exl2_error error = { 0 };
+        exl2_engine_desc d = { .open_error = &error };
+        exl2_kernel_build_desc build = { .error = &error };
+        *(end ? &d._end_canary : &d._start_canary) = 5;
+        CHECK_INT(exl2_open(&d, &e), EXL2_ERR_ARG);
+        *(end ? &build._end_canary : &build._start_canary) = 5;
+        CHECK_INT(exl2_kernels_build(&build), EXL2_ERR_ARG);
+        CHECK_INT(error.code, 0);
+        d = (exl2_engine_desc){ .backend = EXL2_BACKEND_CPU, .devices = &device, .device_count = 1 };
+        *(end ? &device._end_canary : &device._start_canary) = 5;
+        check_open(&d, EXL2_ERR_ARG, "exl2_device_desc");
+    }
+    CHECK_INT(exl2_kernels_build(NULL), EXL2_ERR_ARG);
+}
+
 /* ---- NULL and nonsense, with an engine ---- */
 
 static void models(const rig *r)
@@ -436,6 +510,8 @@ int main(void)
     rig r = rig_open(NULL, &m);
     engine = r.engine;
     opening();
+    canaries_of_opening();
+    canaries_of_calls(&r);
     models(&r);
     texts(&r);
     sessions_and_sampling(&r);

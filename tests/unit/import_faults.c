@@ -29,7 +29,10 @@ static void test_arguments(void)
     check_argument(d, &r, "group 16");
     d = describe(&r);
     d._end_canary = 1;
-    check_argument(d, &r, "_end_canary");
+    check_argument(d, &r, "exl2_import_desc was not zeroed before its fields were set: its _end_canary is 1");
+    d = describe(&r);
+    d._start_canary = 2;
+    check_argument(d, &r, "exl2_import_desc was not zeroed before its fields were set: its _start_canary is 2");
     d = describe(&r);
     d.gguf_path = NULL;
     check_argument(d, &r, "gguf_path is NULL");
@@ -37,6 +40,8 @@ static void test_arguments(void)
     d.out_dir = "";
     check_argument(d, &r, "out_dir has 0 bytes");
     CHECK_INT(exl2_import_gguf(NULL), EXL2_ERR_ARG);
+    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: its pointer for the error leads nowhere */
+    CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_ARG);
     d = describe(&r); /* the public function: model.gguf is no file */
     d.error = &error;
     CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_IO);

@@ -24,12 +24,10 @@ typedef struct exl2__import {
 
 static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, exl2__import_config *config)
 {
+    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_import_desc));
     config->bits = d->bits ? d->bits : 8;
     config->group = d->group ? d->group : 32;
     config->head_bits = d->head_bits ? d->head_bits : 8;
-    if (d->_end_canary != 0) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc was not zeroed: its _end_canary is %u", d->_end_canary);
-    }
     if (!d->gguf_path || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc.%s is NULL", d->gguf_path ? "out_dir" : "gguf_path");
     }
@@ -81,7 +79,7 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d)
     c.files = exl2__platform_files();
     c.parallel = d->parallel;
     exl2_result result = exl2__import_gguf(&c, d);
-    if (d->error) {
+    if (!d->_start_canary && !d->_end_canary && d->error) { /* else the pointer is garbage, too */
         *d->error = c.error;
     }
     return result;
