@@ -783,9 +783,10 @@ typedef struct exl2_bias { exl2_token token; float add; } exl2_bias; /* added to
 typedef struct exl2_sampler_desc {
     uint32_t _start_canary;
     exl2_preset preset;
+    bool greedy;               /* the likeliest token, as with EXL2_PRESET_GREEDY; `preset` is then not looked at */
     uint64_t seed;             /* 0 = drawn; the one used is in exl2_job_stats */
     int32_t top_k;             /* keep the k likeliest */
-    float temperature;         /* logits are divided by it */
+    float temperature;         /* logits are divided by it; 0 = the preset's (for temperature 0 set greedy) */
     float top_p;               /* keep the likeliest that together reach this probability */
     float min_p;               /* keep those at least this share of the likeliest */
     float top_a;               /* keep those at least this times the square of the likeliest's probability */

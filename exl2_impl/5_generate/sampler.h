@@ -220,10 +220,15 @@ static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
 
 /* ---- for the engine ---- */
 
+static inline bool exl2__sampler_is_greedy(const exl2_sampler_desc *resolved)
+{
+    return resolved->greedy || resolved->top_k == 1 || resolved->temperature < EXL2__SAMPLER_GREEDY_BELOW;
+}
+
 /* *out: a copy of *d (NULL: all 0) in which the preset's number replaces every 0. Its temperature is greater than 0
    (off is 1), and a filter that is off has the value EXL2_OFF, also where its value was neutral (top_p 1,
-   repeat_penalty 1). Greedy means top_k 1 or a temperature below 0.01. Resolving *out again changes nothing. `out` may
-   be `d`. EXL2_ERR_ARG: a setting is out of range; *out is then zeroed. */
+   repeat_penalty 1). Its greedy is true if d says so, and with top_k 1 or a temperature below 0.01. Resolving *out
+   again changes nothing. `out` may be `d`. EXL2_ERR_ARG: a setting is out of range; *out is then zeroed. */
 EXL2__COLD
 static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model, const exl2_sampler_desc *d,
                                          exl2_sampler_desc *out)
@@ -248,8 +253,10 @@ static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaul
     default:
         return exl2__fail(c, EXL2_ERR_ARG, "sampler: there is no preset %d", (int)given.preset);
     }
+    preset = given.greedy ? exl2__sampler_greedy() : preset;
     exl2__sampler_overlay(&given, &preset);
     exl2__sampler_overlay(&preset, &resolved); /* no number of a preset is 0, so all are copied */
+    resolved.greedy = exl2__sampler_is_greedy(&resolved);
     *out = resolved;
     return EXL2_OK;
 }
@@ -281,7 +288,7 @@ static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed,
     const float off = EXL2_OFF;
     bool looks_back = exl2__sampler_penalty_range(resolved) != 0;
     *out = (exl2__sampling){ 0 };
-    out->greedy = resolved->top_k == 1 || resolved->temperature < EXL2__SAMPLER_GREEDY_BELOW;
+    out->greedy = exl2__sampler_is_greedy(resolved);
     out->top_k = resolved->top_k == EXL2_OFF ? 0 : (uint32_t)resolved->top_k;
     out->temperature = resolved->temperature;
     out->top_p = resolved->top_p == off ? 1.0f : resolved->top_p;

@@ -101,6 +101,8 @@ static void penalties(const rig *r)
     exl2_sampler_desc s = { .preset = EXL2_PRESET_GREEDY };
     run(r, s, 80, &other);
     CHECK(repeated(&other, 2) > 0); /* else what follows says nothing */
+    run(r, (exl2_sampler_desc){ .greedy = true, .temperature = 2 }, 80, &said);
+    CHECK(said.count == other.count && memcmp(said.ids, other.ids, said.count * sizeof *said.ids) == 0);
     s.presence_penalty = 100;
     s.penalty_range = -1;
     run(r, s, 80, &said);

@@ -11,7 +11,7 @@ static int same(const exl2_sampler_desc *a, const exl2_sampler_desc *b)
 {
     exl2_sampler_desc x = *a, y = *b;
     int equal = a->preset == b->preset && a->seed == b->seed && a->bias == b->bias && a->bias_count == b->bias_count
-             && a->temperature_last == b->temperature_last && a->allow == b->allow && a->ban == b->ban
+             && a->greedy == b->greedy && a->temperature_last == b->temperature_last && a->allow == b->allow && a->ban == b->ban
              && a->allow_count == b->allow_count && a->ban_count == b->ban_count && a->xtc_keep == b->xtc_keep
              && a->dry_breakers == b->dry_breakers;
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
@@ -61,6 +61,29 @@ static void test_presets(void)
     CHECK(same(&d, &of_null));
     CHECK_INT(exl2__sampler_resolve(&context, &silent, &of_null, &of_null), EXL2_OK); /* in place */
     CHECK(same(&d, &of_null));
+}
+
+/* In place of any preset, whatever the filters say; penalties and lists stay the desc's. */
+static void test_greedy(void)
+{
+    const exl2_preset presets[] = { EXL2_PRESET_MODEL, EXL2_PRESET_NEUTRAL, EXL2_PRESET_GREEDY, EXL2_PRESET_BALANCED };
+    exl2__config_defaults m = { .has_repeat_penalty = true, .repeat_penalty = 1.5f, .has_top_p = true, .top_p = 0.5f };
+    exl2__sampling s;
+    for (size_t i = 0; i < EXL2__COUNT(presets); i++) {
+        exl2_sampler_desc d = resolve(&m, (exl2_sampler_desc){ .preset = presets[i], .greedy = true });
+        check_numbers(&d, 1, 1, OFF, OFF, OFF, 256);
+        CHECK(d.greedy && d.preset == presets[i]);
+        d = resolve(&m, (exl2_sampler_desc){ .preset = presets[i] });
+        CHECK_INT(d.greedy, presets[i] == EXL2_PRESET_GREEDY);
+        d = resolve(&m, (exl2_sampler_desc){ .preset = presets[i], .greedy = true, .temperature = 0.7f, .top_k = 40,
+                                             .repeat_penalty = 1.2f });
+        exl2__sampler_make(&d, 1, &s);
+        CHECK(s.greedy && s.repeat_penalty == 1.2f);
+    }
+    exl2_sampler_desc d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_GREEDY, .top_k = 40 });
+    CHECK(!d.greedy); /* what a desc says wins over its preset */
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f });
+    CHECK(d.greedy);
 }
 
 static void test_fields_over_presets(void)
@@ -234,6 +257,7 @@ static void test_make(void)
 int main(void)
 {
     test_presets();
+    test_greedy();
     test_fields_over_presets();
     test_other_fields();
     test_model_defaults();
