@@ -194,8 +194,9 @@
    cache_bytes + scratch_bytes is the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open
    begins a load that exl2_step carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a
    millisecond for 1,000 tokens of vocabulary; so is compiling one module of kernels, up to a second, where the cache
-   has none); exl2_model_load does both and waits. exl2_model_get: the same figures later, and state. exl2_model_close
-   ends its jobs and sessions. While their DONE events are told, the model accepts no new ones (EXL2_ERR_STATE).
+   has none); exl2_model_load does both and waits. exl2_model_state says whether the model is ready, exl2_model_get
+   gives the same figures later. exl2_model_close ends its jobs and sessions. While their DONE events are told, the
+   model accepts no new ones (EXL2_ERR_STATE).
    text_only opens the tokenizer and the template alone.
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
    a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits
@@ -393,7 +394,7 @@ typedef enum exl2_result {
     EXL2_IDLE = 2,               /* nothing can advance until the host does something */
     EXL2_ERR_ARG = -1,           /* an argument is wrong */
     EXL2_ERR_STATE = -2,         /* not allowed now */
-    EXL2_ERR_STALE = -3,         /* the handle's object is gone */
+    EXL2_ERR_STALE = -3,         /* the handle's object has ended */
     EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much it takes */
     EXL2_ERR_MEMORY = -5,        /* the host allocator refused */
     EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook refused */
@@ -660,9 +661,8 @@ typedef struct exl2_model_desc {
     uint32_t _end_canary;
 } exl2_model_desc;
 
-typedef struct exl2_model_info {
+typedef struct exl2_model_info { /* facts; nothing in it changes once the headers are read */
     char arch[32];             /* "LlamaForCausalLM" */
-    exl2_result state;         /* PENDING while loading, OK when ready, else why not */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading adds their sum */
@@ -683,8 +683,11 @@ EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, e
    it does not fit under a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
    closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E nb] The same as exl2_model_measure gives, once the headers are read, and state. */
-EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model m, exl2_model_info *out);
+/* [E nb] PENDING while the model loads, OK when it is ready, else why it failed, with the message for exl2_last_error.
+   It changes after the last LOAD event was delivered. */
+EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model m);
+/* [E nb] The same as exl2_model_measure gives, once the headers are read; zeros before. */
+EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_info *out);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
@@ -760,9 +763,9 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_sess
 /* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: there are fewer. */
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
 /* [E nb] Its size now. */
-EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session s, exl2_session_info *out);
+EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session s, exl2_session_info *out);
 /* [E nb] The history's ids; *need: how many. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
-EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
+EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
                                          size_t *need);
 /* [E nb] The handle is stale at once; a job that is using the session is cancelled. */
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session s);
@@ -825,7 +828,7 @@ typedef struct exl2_sampler_desc {
 } exl2_sampler_desc;
 
 /* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
-EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
+EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 
 typedef enum exl2_grammar_kind {
@@ -936,7 +939,7 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step, with what was delivered so far in the history. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
 /* [A nb] How far it is. */
-EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job j, exl2_job_info *out);
+EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
 /* [A nb] true: it takes no part in passes and keeps its pages; one that is queued stays there. false: it goes on. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 

@@ -112,13 +112,13 @@ static bool prepare(game *g)
     exl2_engine_stats stats;
     exl2_step(g->host.engine, &slice);
     if (!g->model_ready) {
-        exl2_result state = exl2_model_get(g->host.engine, g->host.model, &g->host.info);
-        if (state < 0 || g->host.info.state < 0) {
+        exl2_result state = exl2_model_state(g->host.engine, g->host.model);
+        if (state < 0 || exl2_model_get(g->host.engine, g->host.model, &g->host.info) < 0) {
             host_failed(&g->host);
             return false;
         }
         snprintf(status, sizeof status, "loading the model, %d%%", (int)(g->loaded * 100));
-        if (g->host.info.state == EXL2_OK && !fill_tavern(g)) {
+        if (state == EXL2_OK && !fill_tavern(g)) {
             return false;
         }
     } else {

@@ -30,7 +30,7 @@ static inline exl2_result exl2__api_argument(exl2_engine *e, bool holds, const c
     return holds ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s: %s", call, what);
 }
 
-/* The const of the queries is a promise about the host's objects; the error record may always be written. */
+/* For queries that change nothing but a lock. */
 static inline exl2_engine *exl2__api_mutable(const exl2_engine *e)
 {
     return (exl2_engine *)(uintptr_t)e;
@@ -393,16 +393,29 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
     return r;
 }
 
-EXL2_API exl2_result exl2_model_get(const exl2_engine *e, exl2_model handle, exl2_model_info *out)
+EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
 {
-    exl2_engine *engine = exl2__api_mutable(e);
-    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_model_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
-        return exl2__objects_stale(engine, "model", handle.id);
+        return exl2__objects_stale(e, "model", handle.id);
+    }
+    if (m->state < 0) { /* not exl2__fail: the failure was logged when it happened */
+        exl2__lock(&e->ctx.error_lock);
+        e->ctx.error = m->error;
+        exl2__unlock(&e->ctx.error_lock);
+    }
+    return m->state;
+}
+
+EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
+{
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "there is nowhere to put the answer"));
+    const exl2__model *m = exl2__objects_model(e, handle);
+    if (!m) {
+        return exl2__objects_stale(e, "model", handle.id);
     }
     *out = m->info;
-    out->state = m->state;
     return EXL2_OK;
 }
 

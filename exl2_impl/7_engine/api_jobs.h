@@ -78,12 +78,11 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session handle, exl2_session_info *out)
+EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;
-    exl2_engine *engine = exl2__api_mutable(e);
-    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_session_get", "there is nowhere to put the answer"));
-    EXL2__TRY(exl2__api_session(engine, handle, false, &s));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_session(e, handle, false, &s));
     const exl2__model *m = &e->models[s->model];
     memset(out, 0, sizeof *out);
     out->model.id = m->id;
@@ -98,18 +97,17 @@ EXL2_API exl2_result exl2_session_get(const exl2_engine *e, exl2_session handle,
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_tokens(const exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
+EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
                                          size_t *need)
 {
     exl2__session *s;
-    exl2_engine *engine = exl2__api_mutable(e);
-    EXL2__TRY(exl2__api_argument(engine, (out || !cap) && need, "exl2_session_tokens", "out or need is missing"));
-    EXL2__TRY(exl2__api_session(engine, handle, false, &s));
+    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is missing"));
+    EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_settled(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
     if (tokens > cap && out) { /* without out it is the size that is asked for */
-        return exl2__fail(&engine->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens,
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens,
                           cap);
     }
     return EXL2_OK;
@@ -132,17 +130,16 @@ EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 
 /* ---- sampling ---- */
 
-EXL2_API exl2_result exl2_sampler_resolve(const exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
+EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out)
 {
-    exl2_engine *engine = exl2__api_mutable(e);
-    EXL2__TRY(exl2__api_argument(engine, d && out, "exl2_sampler_resolve", "a desc is missing"));
-    EXL2__TRY(EXL2__CHECK_ZEROED(&engine->ctx, d, exl2_sampler_desc));
+    EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "a desc is missing"));
+    EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_sampler_desc));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
-        return exl2__objects_stale(engine, "model", handle.id);
+        return exl2__objects_stale(e, "model", handle.id);
     }
-    return exl2__sampler_resolve(&engine->ctx, &m->load.config.defaults, d, out);
+    return exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, d, out);
 }
 
 /* ---- grammars ---- */
@@ -277,17 +274,16 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
     return exl2__api_flag(e, handle, false, paused);
 }
 
-EXL2_API exl2_result exl2_job_get(const exl2_engine *e, exl2_job handle, exl2_job_info *out)
+EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info *out)
 {
-    exl2_engine *engine = exl2__api_mutable(e);
-    EXL2__TRY(exl2__api_argument(engine, out != NULL, "exl2_job_get", "there is nowhere to put the answer"));
-    exl2__lock(&engine->lock);
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_get", "there is nowhere to put the answer"));
+    exl2__lock(&e->lock);
     const exl2__job *job = exl2__objects_job(e, handle);
     if (job) {
         *out = job->published;
     }
-    exl2__unlock(&engine->lock);
-    return job ? EXL2_OK : exl2__objects_stale(engine, "job", handle.id);
+    exl2__unlock(&e->lock);
+    return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
 #endif

@@ -119,7 +119,6 @@ static void exl2__loading_info(exl2__model *m)
     const exl2__config *config = &m->load.config;
     exl2_model_info *info = &m->info;
     exl2__format(info->arch, sizeof info->arch, "%s", config->arch ? config->arch->name : ""); /* text_only */
-    info->state = EXL2_PENDING;
     info->vocab = config->vocab;
     info->hidden = config->hidden;
     info->layers = config->layers;
@@ -379,7 +378,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
             }
             if (exl2__loading_tell(e, m, m->ended < 0 ? m->reached : 1.0f, m->ended)) {
                 if (m->id == id) {
-                    m->state = m->info.state = m->ended;
+                    m->state = m->ended;
                 }
                 *progressed = true;
             }
@@ -403,7 +402,7 @@ static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, 
     exl2__model *m = &e->models[exl2__pool_slot_of(id)];
     memset(m, 0, sizeof *m);
     m->id = id;
-    m->state = m->info.state = m->ended = EXL2_PENDING;
+    m->state = m->ended = EXL2_PENDING;
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;

@@ -194,11 +194,11 @@ static void while_loading(void)
         if (info.has_tokenizer) {
             CHECK_INT(exl2_chat_render(r.engine, r.model, &hello, 1, NULL, text, sizeof text, &need), EXL2_OK);
             CHECK_TEXT(text, "<s><|im_start|>user\nhello<|im_end|>\n" OPENING);
-            rendered += info.state == EXL2_PENDING;
+            rendered += exl2_model_state(r.engine, r.model) == EXL2_PENDING;
         }
         exl2_step(r.engine, &tiny);
         exl2_stats(r.engine, &after);
-    } while (info.state == EXL2_PENDING);
+    } while (exl2_model_state(r.engine, r.model) == EXL2_PENDING);
     CHECK(rendered > 0);
     CHECK_INT(after.host_bytes, before.host_bytes); /* a render gave back what it took */
     rig_close(&r);

@@ -42,6 +42,7 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
     load_said said = { 0 };
     exl2_event event;
     exl2_model_info info;
+    exl2_error error;
     d.on_event = pull ? NULL : hear;
     d.user = pull ? NULL : &said;
     CHECK_INT(exl2_model_open(e, &d, m), EXL2_OK);
@@ -52,8 +53,7 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
             hear(&said, &event);
         }
         if (!said.ended) {
-            CHECK_INT(exl2_model_get(e, *m, &info), EXL2_OK);
-            CHECK_INT(info.state, EXL2_PENDING);
+            CHECK_INT(exl2_model_state(e, *m), EXL2_PENDING);
         }
     }
     for (int steps = 0; steps < 3; steps++) {
@@ -65,7 +65,12 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
     CHECK_INT(said.model, m->id);
     CHECK(said.rises);
     CHECK_INT(exl2_model_get(e, *m, &info), EXL2_OK);
-    CHECK_INT(info.state, said.result);
+    exl2_model wild = { 12345 };
+    CHECK_INT(exl2_model_state(e, wild), EXL2_ERR_STALE); /* another failure, after the load's */
+    CHECK_INT(exl2_model_state(e, *m), said.result);
+    exl2_last_error(e, &error);
+    CHECK_INT(error.code, said.result < 0 ? said.result : EXL2_ERR_STALE);
+    CHECK(said.result >= 0 || strcmp(error.text, said.error) == 0);
     return said;
 }
 

@@ -57,6 +57,7 @@ static void no_engine(void)
     CHECK_INT(exl2_model_open(NULL, &md, &model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_load(NULL, &md, &model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_get(NULL, model, &mi), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_state(NULL, model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_close(NULL, model), EXL2_ERR_ARG);
     CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
@@ -382,6 +383,7 @@ static void stale_handle(uint64_t id)
     exl2_token token = 1;
     size_t need;
     REFUSED(exl2_model_get(engine, model, &mi), EXL2_ERR_STALE);
+    REFUSED(exl2_model_state(engine, model), EXL2_ERR_STALE);
     REFUSED(exl2_model_close(engine, model), EXL2_ERR_STALE);
     REFUSED(exl2_tokenize(engine, model, "x", 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_detokenize(engine, model, &token, 1, 0, NULL, 0, &need), EXL2_ERR_STALE);
@@ -432,6 +434,7 @@ static void handles(rig *r)
     d.on_event = borrow;
     CHECK_INT(exl2_generate(engine, &d), EXL2_OK);
     exl2_model old = r->model;
+    CHECK_INT(exl2_model_state(engine, old), EXL2_OK);
     CHECK_INT(exl2_session_open(engine, old, &s), EXL2_OK);
     CHECK_INT(exl2_model_close(engine, old), EXL2_OK); /* with the session */
     exl2_session_info info;
