@@ -139,8 +139,8 @@
    Where models run is settled at exl2_open. EXL2_BACKEND_AUTO takes the best GPU that serves, else the processor, and
    then says why in one warning: no driver, one that is too old, no device, a compute capability below 7.5, or neither a
    kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA takes a GPU or fails; EXL2_BACKEND_CPU looks
-   for none. exl2_devices lists the GPUs, with the reason where one does not serve. exl2_device_desc names one: by its
-   place in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Otherwise the
+   for none. exl2_engine_get says which it is, with the limits in use. exl2_devices lists the GPUs, with the reason
+   where one does not serve. exl2_device_desc names one: by its place in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Otherwise the
    device's primary context is used. It is current only inside of calls, and its streams give way to rendering. Where
    graphics shares the GPU's context, set shared_bytes_max to 49152. device_bytes_max is to the GPU's memory what
    host_bytes_max is to the host's. exl2_device_probe measures what that memory gives: the bound of tokens a second.
@@ -524,6 +524,13 @@ typedef struct exl2_engine_desc {
     uint32_t _end_canary;
 } exl2_engine_desc;
 
+typedef struct exl2_engine_info { /* what exl2_open settled; nothing in it changes until exl2_close */
+    exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
+    exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    uint32_t max_models, max_sessions, max_jobs, max_events;
+    uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
+} exl2_engine_info;
+
 /* Function tags. A: any thread, also inside callbacks. E: one thread at a time per engine; engines are independent.
    nb: never waits for disk or another thread; allowed inside callbacks (but not exl2_step, exl2_next_event).
    wait: may take long; inside a callback it returns EXL2_ERR_STATE; exl2_interrupt ends it.
@@ -545,6 +552,8 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
 /* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
 EXL2_API void exl2_close(exl2_engine *e);
+/* [A nb] The backend, the GPU and the limits that the engine uses: the desc's, or the defaults. */
+EXL2_API void exl2_engine_get(const exl2_engine *e, exl2_engine_info *out);
 /* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
 /* [A nb] The call that waits now, if there is one, returns EXL2_ERR_CANCELLED soon. From signal handlers too. */

@@ -17,23 +17,9 @@ typedef struct info {
     host host;
     exl2_device_info devices[INFO_DEVICES]; /* [device_count] */
     uint32_t device_count;
+    exl2_engine_info engine;
     exl2_model_info model;
 } info;
-
-/* The GPU that a model would lie on, as far as it can be told from outside; NULL: the fastest of several. */
-static const exl2_device_info *device_of(const info *i)
-{
-    const exl2_device_info *only = NULL;
-    uint32_t usable = 0;
-    for (uint32_t n = 0; n < i->device_count; n++) {
-        bool named = i->options.device.count == 0 || i->options.device.items[0] == i->devices[n].index;
-        if (named && i->devices[n].usable) {
-            only = &i->devices[n];
-            usable++;
-        }
-    }
-    return usable == 1 ? only : NULL;
-}
 
 /* ---- JSON ---- */
 
@@ -57,8 +43,11 @@ static void print_json_devices(json_out *j, const info *i)
 static void print_json_model(json_out *j, const info *i)
 {
     const exl2_model_info *m = &i->model;
-    bool on_gpu = m->device_bytes > 0;
+    bool on_gpu = i->engine.backend == EXL2_BACKEND_CUDA;
     json_out_string(j, "runs_on", on_gpu ? "cuda" : "cpu");
+    if (on_gpu) {
+        json_out_uint(j, "device", i->engine.device.index);
+    }
     json_out_string(j, "why_cpu", i->host.why_cpu[0] ? i->host.why_cpu : NULL);
     json_out_string(j, "arch", m->arch);
     json_out_uint(j, "vocab", m->vocab);
@@ -113,13 +102,11 @@ static void print_text_devices(const info *i)
 
 static void print_text_place(const info *i)
 {
-    const exl2_device_info *d = device_of(i);
-    if (i->model.device_bytes == 0) {
+    const exl2_engine_info *e = &i->engine;
+    if (e->backend == EXL2_BACKEND_CPU) {
         printf("%-18s CPU%s%s\n", "would run on", i->host.why_cpu[0] ? ": " : "", i->host.why_cpu);
-    } else if (d) {
-        printf("%-18s GPU %u, %s\n", "would run on", d->index, d->name);
     } else {
-        printf("%-18s the GPU with the fastest memory\n", "would run on");
+        printf("%-18s GPU %u, %s\n", "would run on", e->device.index, e->device.name);
     }
 }
 
@@ -155,6 +142,7 @@ static int run(info *i, bool json)
         if (!host_open(&i->host, &i->options)) {
             return 1;
         }
+        exl2_engine_get(i->host.engine, &i->engine);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
             return host_failed(&i->host);
         }

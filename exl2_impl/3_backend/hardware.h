@@ -1,7 +1,7 @@
 /* hardware.h: chooses what the models of an engine run on: the CPU, or a supported GPU.
    takes: exl2_engine_desc, exl2_kernel_build_desc.
-   gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_count, exl2__hardware_probe,
-          exl2__hardware_list, exl2__hardware_build.
+   gives: exl2__hardware, exl2__hardware_open, exl2__hardware_close, exl2__hardware_describe, exl2__hardware_count,
+          exl2__hardware_probe, exl2__hardware_list, exl2__hardware_build.
    owns:  the open CUDA device, until exl2__hardware_close.
 
    The engine sees only a backend and a pointer for it; it does not depend on CUDA. */
@@ -75,6 +75,15 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
     return EXL2_OK;
 }
 
+static inline void exl2__hardware_describe(const exl2__hardware *h, exl2_engine_info *info)
+{
+    const exl2__cuda_device *device = (const exl2__cuda_device *)h->device;
+    info->backend = device ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
+    if (device) {
+        info->device = device->info;
+    }
+}
+
 /* Fills in the statistics of the GPU. */
 static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_stats *s)
 {
@@ -134,6 +143,12 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
     return d->backend != EXL2_BACKEND_CUDA
                ? EXL2_OK
                : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "EXL2_BACKEND_CUDA is not supported: this build has EXL2_NO_CUDA");
+}
+
+static inline void exl2__hardware_describe(const exl2__hardware *h, exl2_engine_info *info)
+{
+    (void)h;
+    info->backend = EXL2_BACKEND_CPU;
 }
 
 static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_stats *s)

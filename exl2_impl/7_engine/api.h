@@ -168,8 +168,19 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
     at->jobs = (exl2__job *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_jobs * sizeof *at->jobs);
     at->grammars =
         (exl2__grammar_slot *)exl2__arena_alloc_zeroed(block, (uint64_t)at->max_sessions * sizeof *at->grammars);
-    exl2__events_make(&at->events, block, d->max_events ? d->max_events : 1024);
+    at->info.max_events = d->max_events ? d->max_events : 1024;
+    exl2__events_make(&at->events, block, at->info.max_events);
     return e;
+}
+
+static inline void exl2__api_describe(exl2_engine *e, const exl2_engine_desc *d)
+{
+    e->info.max_models = e->max_models;
+    e->info.max_sessions = e->max_sessions;
+    e->info.max_jobs = e->max_jobs;
+    e->info.host_bytes_max = d->host_bytes_max;
+    e->info.device_bytes_max = d->device_bytes_max;
+    exl2__hardware_describe(&e->hardware, &e->info);
 }
 
 EXL2__COLD
@@ -208,6 +219,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         }
         return r;
     }
+    exl2__api_describe(e, d);
     exl2__objects_publish(e);
     *out = e;
     return EXL2_OK;
@@ -261,6 +273,16 @@ EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
         *d->error = ctx.error;
     }
     return r;
+}
+
+EXL2_API void exl2_engine_get(const exl2_engine *e, exl2_engine_info *out)
+{
+    if (out) {
+        memset(out, 0, sizeof *out);
+    }
+    if (e && out) {
+        *out = e->info;
+    }
 }
 
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out)

@@ -151,6 +151,7 @@ struct exl2_engine {
     exl2__ctx ctx;
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
+    exl2_engine_info info;
     exl2__hardware hardware;     /* what models run on */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;

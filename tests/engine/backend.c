@@ -132,6 +132,11 @@ static void test_devices(void)
     pick.index = 1;
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
     CHECK_INT(fake.devices[1].retained, 1);
+    exl2_engine_info used;
+    exl2_engine_get(e, &used);
+    CHECK(used.backend == EXL2_BACKEND_CUDA && used.device.index == 1 && used.device.arch == 89 && used.device.usable);
+    CHECK(used.device.name[0] && strcmp(used.device.name, info[1].name) == 0);
+    CHECK(memcmp(used.device.uuid, info[1].uuid, sizeof used.device.uuid) == 0);
     exl2_close(e);
     pick.pick = (exl2_pick)9; /* the host's mistake is a failure, for AUTO too */
     d.backend = EXL2_BACKEND_AUTO;

@@ -49,6 +49,11 @@ static void no_engine(void)
     exl2_last_error(NULL, &error);
     exl2_stats(NULL, &stats);
     CHECK(error.code == 0 && error.text[0] == 0 && stats.steps == 0); /* whoever prints them prints no garbage */
+    exl2_engine_info ei;
+    memset(&ei, 0xAA, sizeof ei);
+    exl2_engine_get(NULL, &ei);
+    CHECK(ei.max_jobs == 0 && ei.device.name[0] == 0);
+    exl2_engine_get(NULL, NULL);
     exl2_last_error(NULL, NULL);
     exl2_stats(NULL, NULL);
     CHECK(!exl2_next_event(NULL, &event));
@@ -137,6 +142,28 @@ static void opening(void)
     d = zeroed;
     d.host_bytes_max = 1000;
     check_open(&d, EXL2_ERR_BUDGET, "");
+}
+
+/* What an engine settled: the defaults, and what a desc says. */
+static void settled(void)
+{
+    exl2_engine *e;
+    exl2_engine_info info;
+    exl2_engine_desc d = { .backend = EXL2_BACKEND_CPU };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    exl2_engine_get(e, &info);
+    CHECK(info.backend == EXL2_BACKEND_CPU && info.device.name[0] == 0 && info.device.arch == 0);
+    CHECK(info.max_models == 4 && info.max_sessions == 256 && info.max_jobs == 64 && info.max_events == 1024);
+    CHECK(info.host_bytes_max == 0 && info.device_bytes_max == 0);
+    exl2_close(e);
+    d = (exl2_engine_desc){ .max_models = 1, .max_sessions = 2, .max_jobs = 3, .max_events = 5,
+                            .host_bytes_max = 1 << 30, .device_bytes_max = 1 << 29 };
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK); /* AUTO: whichever it is, it is one of the two */
+    exl2_engine_get(e, &info);
+    CHECK(info.backend == EXL2_BACKEND_CPU || (info.backend == EXL2_BACKEND_CUDA && info.device.name[0]));
+    CHECK(info.max_models == 1 && info.max_sessions == 2 && info.max_jobs == 3 && info.max_events == 5);
+    CHECK(info.host_bytes_max == 1 << 30 && info.device_bytes_max == 1 << 29);
+    exl2_close(e);
 }
 
 /* ---- canaries: both ends of every desc, also of one inside another ---- */
@@ -513,6 +540,7 @@ int main(void)
     rig r = rig_open(NULL, &m);
     engine = r.engine;
     opening();
+    settled();
     canaries_of_opening();
     canaries_of_calls(&r);
     models(&r);

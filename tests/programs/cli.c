@@ -358,6 +358,7 @@ static void check_bench(const char *model)
     CHECK(fabs(program_number(said, "load_gb_s") * load_s - weights * 1e-9) < 1e-6 * weights);
     bool on_gpu = strcmp(program_text(said, "backend"), "cuda") == 0;
     CHECK((program_number(said, "device_bytes") > 0) == on_gpu);
+    CHECK((json_member(said, "device") != NULL) == on_gpu);
     CHECK(program_number(said, "device_bytes_peak") <= program_number(said, "device_bytes_planned"));
     CHECK((json_member(said, "device") != NULL) == on_gpu);
     CHECK(runs && runs->child_count == 6);
