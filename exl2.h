@@ -140,10 +140,11 @@
    then says why in one warning: no driver, one that is too old, no device, a compute capability below 7.5, or neither a
    kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA takes a GPU or fails; EXL2_BACKEND_CPU looks
    for none. exl2_engine_get says which it is, with the limits in use. exl2_devices lists the GPUs, with the reason
-   where one does not serve. exl2_device_desc names one: by its place in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Otherwise the
-   device's primary context is used. It is current only inside of calls, and its streams give way to rendering. Where
-   graphics shares the GPU's context, set shared_bytes_max to 49152. device_bytes_max is to the GPU's memory what
-   host_bytes_max is to the host's. exl2_device_probe measures what that memory gives: the bound of tokens a second.
+   where one does not serve. exl2_device_desc names one: by its place in that list, by UUID, by the LUID of the adapter
+   that renders, or by a CUDA context of yours. Otherwise the device's primary context is used. It is current only
+   inside of calls, and its streams give way to rendering. Where graphics shares the GPU's context, set shared_bytes_max
+   to 49152. device_bytes_max is to the GPU's memory what host_bytes_max is to the host's. exl2_device_probe measures
+   what that memory gives: the bound of tokens a second.
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good: jobs
    end with EXL2_ERR_DEVICE_LOST, and so does whatever needs the device from then on. Histories stay readable: keep what
    exl2_session_tokens gives, close the engine, open another, and prefill them. The GPU may need a new process for that;
@@ -595,6 +596,20 @@ typedef struct exl2_job_stats {
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
 
+/* Members that a kind of event sets, besides kind and user; all others are 0 or NULL.
+
+                                        LOAD       PREFILL           TEXT        DONE
+       model                            yes        yes               yes         yes
+       session, job                     -          yes               yes         yes
+       progress                         0..1       0..1              -           -
+       text, bytes                      -          -                 yes         -
+       tokens, token_count              -          score_prompt      yes         -
+       alts, alts_per_token             -          score_prompt *    yes *       -
+       logsumexp                        -          score_prompt      -           -
+       result, error                    yes        -                 -           yes
+       stop, stats                      -          -                 -           yes
+
+   score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token. */
 typedef struct exl2_event { /* every pointer lives until the callback returns, or until the next exl2_next_event */
     exl2_event_kind kind;
     exl2_model model;
