@@ -122,7 +122,8 @@
    bytes; the device's context is current). Left out, the driver is asked.
    Files: paths are the model's path, '/', a file name. `list` names the files of a folder, from index 0 until false.
    `read` may be asked for any range. With these four a model can lie in a game's archive.
-   Logger: whole sentences, from warnings on unless max_level says otherwise. Zones: begin and end nest.
+   Logger: whole sentences, from warnings on unless max_level says otherwise; exl2_log_id says what a line is about.
+   Zones: begin and end nest.
    Kernel cache: section 11.
    Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, side by side or not, and returns when all
    have returned. Results do not depend on how: the same bits with 1 thread and with 16. demo/common/pool.c is one.
@@ -450,8 +451,25 @@ typedef struct exl2_kernel_cache { /* none: kernels are compiled in every run; e
 
 typedef enum exl2_log_level { EXL2_LOG_ERROR = 1, EXL2_LOG_WARN, EXL2_LOG_INFO, EXL2_LOG_DEBUG } exl2_log_level;
 
+typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay as they are, new ones come last */
+    EXL2_LOG_ID_FAILED = 1,             /* ERROR: a call or a job failed; only these lines have a code < 0 */
+    EXL2_LOG_ID_COMPILER_OUTPUT,        /* ERROR, WARN: what NVRTC or the driver says of a kernel, line by line */
+    EXL2_LOG_ID_CPU_FALLBACK,           /* WARN: EXL2_BACKEND_AUTO uses the CPU; the text says why */
+    EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED,   /* WARN: an entry of the kernel cache is damaged, and not used */
+    EXL2_LOG_ID_KERNEL_ENTRY_REJECTED,  /* WARN: the driver rejects an entry of the kernel cache; compiled again */
+    EXL2_LOG_ID_KERNEL_BUILT,           /* INFO: exl2_kernels_build has stored a module */
+    EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,    /* WARN: context_max is more than the model was made for */
+    EXL2_LOG_ID_SHARD_MISSING,          /* WARN: a set of .safetensors files has a gap */
+    EXL2_LOG_ID_ZERO_SCALES,            /* WARN: groups of a matrix have the scale 0 */
+    EXL2_LOG_ID_TOKEN_ID_IGNORED,       /* WARN: a configured token id lies outside the vocabulary */
+    EXL2_LOG_ID_ADD_EOS_IGNORED,        /* WARN: the tokenizer asks for add_eos_token */
+    EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
+    EXL2_LOG_ID_TEMPLATES_LEFT_OUT      /* WARN: the model folder has more chat templates than are read */
+} exl2_log_id;
+
 typedef struct exl2_logger { /* silent */
-    void (*line)(void *user, exl2_log_level level, exl2_result code, const char *text);
+    /* code: EXL2_OK but for failures. text: one line, UTF-8; it lives until the function returns. */
+    void (*line)(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text);
     void *user;
     exl2_log_level max_level; /* 0 = EXL2_LOG_WARN */
 } exl2_logger;

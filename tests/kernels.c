@@ -23,10 +23,11 @@ static uint32_t modules[EXL2__KERNEL_COUNT], module_count, next_task;
 static const char *only_module;
 static uint32_t only_arch;
 
-static void line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
     (void)level;
+    (void)id;
     (void)code;
     printf("%s\n", text);
 }

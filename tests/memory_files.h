@@ -22,7 +22,8 @@ typedef struct memory_files {
     size_t piece;         /* bytes a read gives at most; 0 = all */
     bool fail_reads;
     uint32_t warnings;    /* log lines */
-    char warning[256];    /* the newest */
+    char warning[256];    /* the newest, */
+    exl2_log_id warning_id; /* and what it is about */
     exl2__ctx c;
 } memory_files;
 
@@ -71,12 +72,13 @@ static void memory_close(void *user, void *file)
     ((memory_files *)user)->open_files--;
 }
 
-static void memory_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void memory_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     memory_files *m = (memory_files *)user;
     (void)code;
     if (level == EXL2_LOG_WARN) {
         m->warnings++;
+        m->warning_id = id;
         snprintf(m->warning, sizeof m->warning, "%s", text);
     }
 }

@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the compiler says; the sentence of a failure, which has a code, comes at the end. */
-static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+/* What the compiler says; the message of a failure comes at the end. */
+static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
     (void)level;
-    if (code == EXL2_OK) {
+    (void)code;
+    if (id != EXL2_LOG_ID_FAILED) {
         fprintf(stderr, "%s\n", text);
     }
 }

@@ -29,16 +29,17 @@ static bool is_new(host *h, const char *text)
 
 /* Failures are printed by whoever made the call, so only warnings are told here. That a machine has no GPU at all is
    nothing to warn of. */
-static void on_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
-    static const char start[] = "models run on the CPU: ", none[] = "no CUDA d"; /* driver, device */
+    static const char none[] = "no CUDA d"; /* driver, device */
     host *h = user;
     (void)code;
     if (level != EXL2_LOG_WARN) {
         return;
     }
-    if (strncmp(text, start, sizeof start - 1) == 0) {
-        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", text + sizeof start - 1);
+    if (id == EXL2_LOG_ID_CPU_FALLBACK) {
+        const char *why = strstr(text, ": ");
+        snprintf(h->why_cpu, sizeof h->why_cpu, "%s", why ? why + 2 : text);
         if (h->says_place || strncmp(h->why_cpu, none, sizeof none - 1) == 0) {
             return;
         }

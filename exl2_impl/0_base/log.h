@@ -7,8 +7,8 @@
 
 #include "result.h"
 
-EXL2__PRINTF(3, 4)
-static inline void exl2__log(const exl2__ctx *c, exl2_log_level level, const char *format, ...)
+EXL2__PRINTF(4, 5)
+static inline void exl2__log(const exl2__ctx *c, exl2_log_level level, exl2_log_id id, const char *format, ...)
 {
     exl2_log_level max_level = c->logger.max_level ? c->logger.max_level : EXL2_LOG_WARN;
     if (!c->logger.line || level > max_level) {
@@ -20,7 +20,7 @@ static inline void exl2__log(const exl2__ctx *c, exl2_log_level level, const cha
     exl2__format_list(text, sizeof text, format, args);
     exl2__format_repair(text);
     va_end(args);
-    c->logger.line(c->logger.user, level, EXL2_OK, text);
+    c->logger.line(c->logger.user, level, id, EXL2_OK, text);
 }
 
 static inline void exl2__zone_begin(const exl2__ctx *c, const char *name)

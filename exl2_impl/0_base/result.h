@@ -174,7 +174,7 @@ static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char 
     exl2__unlock(&c->error_lock);
     exl2_log_level level = c->logger.max_level ? c->logger.max_level : EXL2_LOG_WARN;
     if (c->logger.line && level >= EXL2_LOG_ERROR) {
-        c->logger.line(c->logger.user, EXL2_LOG_ERROR, code, error.text);
+        c->logger.line(c->logger.user, EXL2_LOG_ERROR, EXL2_LOG_ID_FAILED, code, error.text);
     }
     return code;
 }

@@ -321,7 +321,8 @@ static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t
         tables->scale_max[g] = exl2__f32_to_f16(exl2__f16_to_f32(half) * (prescale / 256.0f));
     }
     if (zeros) {
-        exl2__log(c, EXL2_LOG_WARN, "%s: %u of %u groups have the scale 0", desc->name, zeros, desc->group_count);
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_ZERO_SCALES, "%s: %u of %u groups have the scale 0", desc->name, zeros,
+                  desc->group_count);
     }
     return EXL2_OK;
 }

@@ -262,8 +262,8 @@ static exl2_result exl2__config_token(const exl2__fields *f, const char *name, u
         return exl2__fields_bad(f, name, token, "a token id");
     }
     if (id >= (int64_t)vocab) {
-        exl2__log(f->c, EXL2_LOG_WARN, "%s: %s=%lld is ignored, the vocabulary has %u tokens", f->label, name,
-                  (long long)id, vocab);
+        exl2__log(f->c, EXL2_LOG_WARN, EXL2_LOG_ID_TOKEN_ID_IGNORED,
+                  "%s: %s=%lld is ignored, the vocabulary has %u tokens", f->label, name, (long long)id, vocab);
     }
     *out = id >= 0 && id < (int64_t)vocab ? (exl2_token)id : -1;
     return EXL2_OK;

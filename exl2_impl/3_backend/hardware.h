@@ -69,7 +69,7 @@ static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, 
     if (result >= 0 || correctable || d->backend == EXL2_BACKEND_CUDA) {
         return result;
     }
-    exl2__log(c, EXL2_LOG_WARN, "models run on the CPU: %s", c->error.text);
+    exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CPU_FALLBACK, "models run on the CPU: %s", c->error.text);
     c->error = (exl2_error){ EXL2_OK, 0, "" };
     *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
     return EXL2_OK;

@@ -220,8 +220,9 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     m->info.context_max =
         m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {
-        exl2__log(c, EXL2_LOG_WARN, "%s: context_max %u is more than the model was made for (%u)", m->path,
-                  m->info.context_max, m->load.config.context_max);
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,
+                  "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
+                  m->load.config.context_max);
     }
     /* Host memory besides pages grows with their number (their tokens, their users), in proportion. */
     uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;

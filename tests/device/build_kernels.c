@@ -7,10 +7,11 @@
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "kernel_folder.h"
 
-static void line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
     (void)level;
+    (void)id;
     (void)code;
     printf("%s\n", text);
 }

@@ -25,7 +25,8 @@ static struct machine {
     machine_entry entries[MACHINE_ENTRIES];
     uint32_t entry_count, stores;
     uint32_t warnings, errors; /* lines */
-    char warning[256], error[256]; /* the last ones */
+    char warning[256], error[256]; /* the last ones, */
+    exl2_log_id warning_id, error_id; /* and what they are about */
 } machine;
 
 static const fake_kernel machine_kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
@@ -74,13 +75,14 @@ static void machine_store(void *user, const char *key, const void *data, size_t 
     machine.stores++;
 }
 
-static void machine_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void machine_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
     (void)code;
     bool error = level == EXL2_LOG_ERROR;
     machine.errors += error;
     machine.warnings += level == EXL2_LOG_WARN;
+    *(error ? &machine.error_id : &machine.warning_id) = id;
     snprintf(error ? machine.error : machine.warning, sizeof machine.error, "%s", text);
 }
 

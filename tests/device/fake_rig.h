@@ -77,9 +77,9 @@ static void rig_store(void *user, const char *key, const void *data, size_t byte
     rig.stores++;
 }
 
-static void rig_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void rig_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
-    memory_line(user, level, code, text);
+    memory_line(user, level, id, code, text);
     if (level == EXL2_LOG_ERROR) {
         rig.errors++;
         size_t used = strlen(rig.lines);

@@ -39,10 +39,10 @@ static void store(void *user, const char *key, const void *data, size_t bytes)
     entry.stores++;
 }
 
-static void line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
-    printf("log %d %d: %s\n", (int)level, (int)code, text);
+    printf("log %d %d %d: %s\n", (int)level, (int)id, (int)code, text);
 }
 
 static exl2__ctx context_of_hooks(void)

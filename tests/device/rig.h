@@ -41,9 +41,10 @@ static struct rig {
     char name[64];
 } rig;
 
-static void rig_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void rig_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
+    (void)id;
     (void)code;
     fprintf(stderr, "%s%s\n", level == EXL2_LOG_ERROR ? "error: " : "", text);
 }

@@ -55,6 +55,7 @@ static void check_without(const char *reason, exl2_result wanted)
     CHECK_INT(live(EXL2_BACKEND_AUTO, &on_gpu, &open_error), EXL2_OK);
     CHECK(!on_gpu);
     CHECK_INT(machine.warnings, 1);
+    CHECK_INT(machine.warning_id, EXL2_LOG_ID_CPU_FALLBACK);
     CHECK_INT(machine.errors, 0);
     if (!CHECK(strstr(machine.warning, "models run on the CPU: ") == machine.warning
                && strstr(machine.warning, reason) != NULL)) {
@@ -275,7 +276,8 @@ static void test_damaged(void)
         CHECK(on_gpu);
         CHECK_INT(fake.compiles, 1);
         CHECK_INT(machine.stores, stores + 1);
-        CHECK_INT(machine.warnings, 1); /* damaged */
+        CHECK_INT(machine.warnings, 1);
+        CHECK_INT(machine.warning_id, EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED);
         machine_make();
         CHECK_INT(live(EXL2_BACKEND_CUDA, &on_gpu, &open_error), EXL2_OK);
         CHECK_INT(fake.compiles + machine.warnings, 0);

@@ -398,6 +398,51 @@ static void no_template(const char *config, exl2_result wanted, const char *piec
     rig_close(&r);
 }
 
+/* ---- what a log line is about ---- */
+
+static struct { exl2_log_level level; exl2_log_id id; exl2_result code; uint32_t count; } logged;
+
+static void log_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
+{
+    (void)user;
+    CHECK(strlen(text) > 10);
+    logged.level = level;
+    logged.id = id;
+    logged.code = code;
+    logged.count++;
+}
+
+/* One warning while the folder loads, with this id; a failure has the id of failures, and its code. */
+static void check_log(const char *config, uint32_t context_max, exl2_log_id id)
+{
+    static text_model plain;
+    plain = model;
+    snprintf(plain.config, sizeof plain.config, "%s", config);
+    exl2_engine_desc desc = text_engine(&plain);
+    exl2_model_desc folder = text_folder();
+    exl2_session_info info;
+    desc.log.line = log_line;
+    folder.context_max = context_max;
+    memset(&logged, 0, sizeof logged);
+    rig r = rig_open(&desc, &folder);
+    CHECK(logged.count == 1 && logged.level == EXL2_LOG_WARN && logged.code == EXL2_OK);
+    CHECK_INT(logged.id, id);
+    CHECK_INT(exl2_session_get(r.engine, (exl2_session){ 0 }, &info), EXL2_ERR_STALE);
+    CHECK(logged.count == 2 && logged.level == EXL2_LOG_ERROR && logged.code == EXL2_ERR_STALE);
+    CHECK_INT(logged.id, EXL2_LOG_ID_FAILED);
+    rig_close(&r);
+}
+
+static void log_ids(void)
+{
+#define TEMPLATE(name) "{\"name\": \"" name "\", \"template\": \"x\"}"
+    check_log("{\"add_eos_token\": true}", 128, EXL2_LOG_ID_ADD_EOS_IGNORED);
+    check_log("{\"chat_template\": \"{% include 'x' %}\"}", 128, EXL2_LOG_ID_TEMPLATE_UNUSABLE);
+    check_log("{\"chat_template\": [" TEMPLATE("a") "," TEMPLATE("b") "," TEMPLATE("c") "," TEMPLATE("d") ","
+              TEMPLATE("e") "," TEMPLATE("f") "," TEMPLATE("g") "]}", 128, EXL2_LOG_ID_TEMPLATES_LEFT_OUT);
+    check_log("{}", 129, EXL2_LOG_ID_CONTEXT_ABOVE_MODEL);
+}
+
 int main(void)
 {
     static const char *const no_plan[1] = { "" };
@@ -419,5 +464,6 @@ int main(void)
     no_template("{\"chat_template\": \"{{ messages[0].role \"}", EXL2_ERR_FORMAT, "chat template");
     no_template("{\"chat_template\": \"{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}"
                 "{% endfor %}\"}", EXL2_ERR_BUDGET, "chat template");
+    log_ids();
     return check_done();
 }

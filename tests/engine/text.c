@@ -257,9 +257,9 @@ static void bos_and_markers(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-static void count_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void count_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
-    (void)level, (void)code, (void)text;
+    (void)level, (void)id, (void)code, (void)text;
     ++*(uint32_t *)user;
 }
 

@@ -195,6 +195,7 @@ static void test_damaged(void)
         CHECK_INT(life(true), EXL2_OK);
         CHECK_INT(rig.stores, stores + 1);
         CHECK_INT(rig.files.warnings, warnings + 1);
+        CHECK_INT(rig.files.warning_id, EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED);
     }
     rig.entries[1].bytes = 20;
     CHECK_INT(life(false), EXL2_ERR_NO_COMPILER);
@@ -212,6 +213,7 @@ static void test_damaged(void)
     CHECK_INT(life(true), EXL2_OK);
     CHECK_INT(rig.stores, stores + 1);
     CHECK(strstr(rig.files.warning, "it is compiled again") != NULL);
+    CHECK_INT(rig.files.warning_id, EXL2_LOG_ID_KERNEL_ENTRY_REJECTED);
     rig_end();
 }
 

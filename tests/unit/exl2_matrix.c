@@ -346,6 +346,7 @@ static void check_good(void)
     maker_store(maker_find(&m, "mlp.gate_proj.q_scale_max")->data, 0, 2);
     CHECK_INT(try_matrix(&m, &files, 1.0f, &desc, &scale), EXL2_OK);
     CHECK_INT(files.warnings, 1);
+    CHECK_INT(files.warning_id, EXL2_LOG_ID_ZERO_SCALES);
     memory_free(&files);
     maker_free(&m);
 }

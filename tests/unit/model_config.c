@@ -34,6 +34,7 @@ static exl2__config read_good(const char *config, const char *generation, uint32
     if (!CHECK_INT(m.warnings, warnings)) {
         printf("  %s: %s\n", config, m.warning);
     }
+    CHECK(warnings == 0 || m.warning_id == EXL2_LOG_ID_TOKEN_ID_IGNORED);
     return k;
 }
 

@@ -211,6 +211,7 @@ static void check_folders(void)
     CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
     CHECK_INT(m.warnings, 2);
     CHECK(strstr(m.warning, "shard 5 of 5 is missing") != NULL);
+    CHECK_INT(m.warning_id, EXL2_LOG_ID_SHARD_MISSING);
     exl2__tensors_close(&m.c, &t);
     add_file(&m, "output-00002-of-00005.safetensors", none, 0, 0);
     add_file(&m, "output-00005-of-00005.safetensors", none, 0, 0);

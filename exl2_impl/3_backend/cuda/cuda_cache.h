@@ -66,7 +66,8 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
         }
         exl2__blob_close(c, entry);
     }
-    exl2__log(c, EXL2_LOG_WARN, "entry %s of the kernel cache is damaged and was ignored", key);
+    exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED,
+              "entry %s of the kernel cache is damaged and was ignored", key);
     return EXL2_OK;
 }
 

@@ -115,7 +115,7 @@ static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level leve
         size_t bytes = end ? (size_t)(end - text) : strlen(text);
         for (size_t at = 0, part; at < bytes; at += part) {
             part = bytes - at <= 240 ? bytes - at : exl2__utf8_whole(text + at, 240);
-            exl2__log(c, level, "%.*s", (int)part, text + at);
+            exl2__log(c, level, EXL2_LOG_ID_COMPILER_OUTPUT, "%.*s", (int)part, text + at);
         }
         text += bytes + (end != NULL);
     }
@@ -141,9 +141,10 @@ static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compil
     int bytes;
     exl2__cuda_target_name(run->target, target, sizeof target);
     EXL2__TRY(exl2__cuda_compile_log(c, run, &log));
-    exl2__log(c, EXL2_LOG_ERROR, "NVRTC reports for %s, target %s:", run->source->names[0], target);
+    exl2__log(c, EXL2_LOG_ERROR, EXL2_LOG_ID_COMPILER_OUTPUT, "NVRTC reports for %s, target %s:", run->source->names[0],
+              target);
     for (uint32_t i = 0; i < run->option_count; i++) {
-        exl2__log(c, EXL2_LOG_ERROR, "with %s", run->options[i]);
+        exl2__log(c, EXL2_LOG_ERROR, EXL2_LOG_ID_COMPILER_OUTPUT, "with %s", run->options[i]);
     }
     exl2__cuda_compile_log_lines(c, EXL2_LOG_ERROR, log.data);
     const char *error = exl2__cuda_compile_error(log.data, &bytes);

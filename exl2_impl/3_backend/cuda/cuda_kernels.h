@@ -323,7 +323,7 @@ static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kerne
     uint32_t built = exl2__load32(build->entry.data + 16);
     const char *module = build->source.names[0];
     if (*why) {
-        exl2__log(c, EXL2_LOG_ERROR, "the driver reports for %s:", module);
+        exl2__log(c, EXL2_LOG_ERROR, EXL2_LOG_ID_COMPILER_OUTPUT, "the driver reports for %s:", module);
         exl2__cuda_compile_log_lines(c, EXL2_LOG_ERROR, why);
     }
     EXL2__TRY(exl2__cuda_kernels_device_error(c, k, result, module));
@@ -367,7 +367,8 @@ static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kerne
     char why[1024];
     int result = exl2__cuda_kernels_load_image(k, build, why, sizeof why);
     if (exl2__cuda_image_rejected(result) && build->found && exl2__cuda_compiler_ready(compiler)) {
-        exl2__log(c, EXL2_LOG_WARN, "the driver rejected the kernel cache's entry %s (%s): it is compiled again",
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_KERNEL_ENTRY_REJECTED,
+                  "the driver rejected the kernel cache's entry %s (%s): it is compiled again",
                   build->key, exl2__cuda_result_name(k->driver, result));
         EXL2__TRY(exl2__cuda_build_prepare(c, compiler, build, k->arch));
         build->found = false;
@@ -455,7 +456,7 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
             result = exl2__cuda_build_finish(c, compiler, &builds[i]);
             if (result == EXL2_OK) {
-                exl2__log(c, EXL2_LOG_INFO, "kernels %s: %llu bytes", builds[i].key,
+                exl2__log(c, EXL2_LOG_INFO, EXL2_LOG_ID_KERNEL_BUILT, "kernels %s: %llu bytes", builds[i].key,
                           (unsigned long long)builds[i].entry.bytes);
             }
         }

@@ -34,8 +34,8 @@ static exl2_result exl2__template_set_add(exl2__ctx *c, exl2__template_set *set,
 {
     void *memory = NULL;
     if (set->count == EXL2__TEMPLATE_SET_MAX) {
-        exl2__log(c, EXL2_LOG_WARN, "the model folder has more than %u chat templates: the rest is left out",
-                  EXL2__TEMPLATE_SET_MAX);
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATES_LEFT_OUT,
+                  "the model folder has more than %u chat templates: the rest is left out", EXL2__TEMPLATE_SET_MAX);
         return EXL2_OK;
     }
     size_t bytes = exl2__json_text(j, text, NULL, 0), name_bytes = name ? exl2__json_text(j, name, NULL, 0) : 0;
@@ -106,7 +106,7 @@ static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const 
     for (uint32_t i = 0; i < set->count && result == EXL2_OK; i++) {
         exl2__template *t = &set->item[i];
         if (t->refused.code < 0) {
-            exl2__log(c, EXL2_LOG_WARN, "%s", t->refused.text);
+            exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->refused.text);
         }
         result = vocab ? exl2__template_guard(c, t, vocab) : EXL2_OK;
         set->bytes += t->bytes + t->guard_bytes;
