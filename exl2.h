@@ -379,7 +379,7 @@
 extern "C" {
 #endif
 
-#define EXL2_VERSION 100 /* major * 10000 + minor * 100 + patch */
+#define EXL2_VERSION 200 /* major * 10000 + minor * 100 + patch */
 
 /* ---- 1. basic types ---------------------------------------------------------------------------------------- */
 
