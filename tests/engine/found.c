@@ -65,8 +65,8 @@ static void counts_of_calls_that_fail(void)
     CHECK(allocated > before);
     check_counted(&r);
     exl2_job_desc job = rig_job(&r, NULL, 0, 5000, &said); /* more than the context holds */
-    job.messages = &message;
-    job.message_count = 1;
+    job.prompt.messages = &message;
+    job.prompt.message_count = 1;
     job.chat = chat;
     before = allocated;
     CHECK_INT(exl2_job_start(r.engine, &job, NULL), EXL2_ERR_CONTEXT_FULL);
@@ -174,8 +174,8 @@ static void own_pages_are_enough(void)
     rig_run(&r, &d);
     d = rig_job(&r, NULL, 0, 3, &said);
     d.session = s;
-    d.messages = &message;
-    d.message_count = 1;
+    d.prompt.messages = &message;
+    d.prompt.message_count = 1;
     memset(&said, 0, sizeof said);
     CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
     rig_drain(&r, 0);

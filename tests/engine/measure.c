@@ -144,7 +144,7 @@ static void check_healed(const rig *r)
     CHECK(info.tokens_cached == EXL2__COUNT(text_prompt));
     d = rig_job(r, NULL, 0, 1, &said);
     d.session = s;
-    d.prompt = "is";
+    d.prompt.text = "is";
     d.heal_prompt = true;
     CHECK_INT(exl2_tokenize(r->engine, r->model, "is", 2, EXL2_TEXT_NO_BOS, tokens, 512, &need), EXL2_OK);
     check_job(r, &d, (uint32_t)need, 0, 1); /* appended: nothing of it was there */
@@ -153,14 +153,14 @@ static void check_healed(const rig *r)
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
     d = rig_job(r, NULL, 0, 0, &said);
     d.session = s;
-    d.messages = turns;
-    d.message_count = 1;
+    d.prompt.messages = turns;
+    d.prompt.message_count = 1;
     d.prefill_only = true;
     d.chat.close_reply = true;
     CHECK_INT(exl2_chat_render(r->engine, r->model, turns, 1, &d.chat, text, sizeof text, &need), EXL2_OK);
     CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &first), EXL2_OK);
     check_job(r, &d, (uint32_t)first, 0, 0);
-    d.message_count = 2;
+    d.prompt.message_count = 2;
     d.max_tokens = 1;
     d.prefill_only = false;
     d.heal_prompt = true;

@@ -52,10 +52,11 @@ static void check_sentence(const char *text, const char *where)
     }
 }
 
-static void hear_line(void *user, exl2_log_level level, exl2_result code, const char *text)
+static void hear_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;
     (void)level;
+    (void)id;
     (void)code;
     lines++;
     check_sentence(text, "log line");

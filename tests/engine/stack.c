@@ -339,7 +339,7 @@ static void jobs(void)
     exl2_session s, fork;
     engine.host_bytes_max = (uint64_t)1 << 32;
     one = rig_open(&engine, &model);
-    exl2_job_desc d = { .prompt = "fox is. The fox and a long prompt that is scored with many alternatives",
+    exl2_job_desc d = { .prompt.text = "fox is. The fox and a long prompt that is scored with many alternatives",
                         .max_tokens = 40, .score_prompt = true, .alts_per_token = EXL2_ALTS_MAX, .heal_prompt = true,
                         .stop_strings = stops, .stop_string_count = 2, .ban_strings = bans, .ban_string_count = 2,
                         .on_logits = edit, .show_markers = true };
@@ -349,10 +349,10 @@ static void jobs(void)
                                      .dynamic_min = 0.5f, .dynamic_max = 1.5f, .xtc_probability = 0.5f };
     generate(&d);
     CHECK(said.scored > 30);
-    d = (exl2_job_desc){ .messages = turns, .message_count = 2, .max_tokens = 30, .guidance = 1.5f,
-                         .negative_prompt = "is", .alts_per_token = EXL2_ALTS_MAX };
+    d = (exl2_job_desc){ .prompt = { .messages = turns, .message_count = 2 }, .max_tokens = 30, .guidance = 1.5f,
+                         .negative_prompt.text = "is", .alts_per_token = EXL2_ALTS_MAX };
     generate(&d);
-    d = (exl2_job_desc){ .prompt = "{", .max_tokens = 60 };
+    d = (exl2_job_desc){ .prompt.text = "{", .max_tokens = 60 };
     d.grammar = made(EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\","
                      "\"items\":{}},\"b\":{\"type\":\"string\"}},\"required\":[\"b\"]}");
     generate(&d);
@@ -360,7 +360,7 @@ static void jobs(void)
     d.grammar = made(EXL2_GRAMMAR_REGEX, "((((a|b)*c){2,9})*|[^\\x00-\\x1F]*)*");
     generate(&d);
     CHECK_INT(exl2_session_open(one.engine, one.model, &s), EXL2_OK);
-    d = (exl2_job_desc){ .session = s, .prompt = "The fox", .max_tokens = 5 };
+    d = (exl2_job_desc){ .session = s, .prompt.text = "The fox", .max_tokens = 5 };
     CHECK_INT(exl2_job_start(one.engine, &d, NULL), EXL2_OK);
     rig_drain(&one, 1);
     exl2_event event;

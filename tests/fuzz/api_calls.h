@@ -112,8 +112,8 @@ static bool api_unblock(void)
             jobs++;
             handle.id = (api_id)left->id;
             exl2_result r = API_CALL(job_get, exl2_job_get(api.e, handle, &info));
-            API_MUST(r == EXL2_OK && info.phase == EXL2_PHASE_QUEUED, "job %u is at rest in phase %d (%s)",
-                     left->number, r == EXL2_OK ? (int)info.phase : -1, exl2_result_name(r));
+            API_MUST(r == EXL2_OK && info.state == EXL2_JOB_QUEUED, "job %u is at rest in state %d (%s)",
+                     left->number, r == EXL2_OK ? (int)info.state : -1, exl2_result_name(r));
         }
     }
     for (uint32_t i = 0; i < API_SESSIONS && left; i++) {
@@ -231,6 +231,7 @@ static void api_op_stale(void)
     case API_MODEL:
         m.id = (api_id)id;
         r = api_chance(2) ? API_CALL(model_get, exl2_model_get(api.e, m, &model_info))
+          : api_chance(2) ? API_CALL(model_state, exl2_model_state(api.e, m))
           : api_chance(2) ? API_CALL(session_open, exl2_session_open(api.e, m, &session_out))
           : api_chance(2) ? API_CALL(tokenize, exl2_tokenize(api.e, m, "a", 1, 0, ids, 2, &need))
           : api_chance(2) ? API_CALL(detokenize, exl2_detokenize(api.e, m, ids, 0, 0, text, 4, &need))

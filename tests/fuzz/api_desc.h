@@ -202,13 +202,13 @@ static void api_make_prompt(api_job_store *s, const api_model *m)
     kind = api_chance(40) ? api_draw(4) : kind;
     if (kind == 1) {
         api_make_text(s->prompt, sizeof s->prompt, api_draw(api_chance(6) ? 60 : 8), &s->irregular);
-        d->prompt = s->prompt;
-        d->prompt_bytes = api_chance(3) ? strlen(s->prompt) : 0;
-        d->text_flags = api_chance(3) ? api_draw(4) : 0;
+        d->prompt.text = s->prompt;
+        d->prompt.text_bytes = api_chance(3) ? strlen(s->prompt) : 0;
+        d->prompt.flags = api_chance(3) ? api_draw(4) : 0;
     } else if (kind == 2) {
-        d->message_count = 1 + api_draw(4);
-        d->messages = s->messages;
-        api_make_messages(s->messages, (uint32_t)d->message_count, s->words, &s->irregular);
+        d->prompt.message_count = 1 + api_draw(4);
+        d->prompt.messages = s->messages;
+        api_make_messages(s->messages, (uint32_t)d->prompt.message_count, s->words, &s->irregular);
         d->chat.now = "2026-01-02 03:04:05";
         d->chat.template_text = api_chance(15) ? "{{ messages[0].content }}" : api_chance(60) ? "{% if %}" : NULL;
         d->chat.template_name = api_chance(40) ? "nobody" : NULL;
@@ -216,20 +216,20 @@ static void api_make_prompt(api_job_store *s, const api_model *m)
         d->chat.close_reply = api_chance(8);
         s->irregular = s->irregular || d->chat.template_text != NULL;
     } else {
-        d->token_count = api_draw(api_chance(6) ? api_chance(3) ? API_PROMPT : 120 : 12);
-        d->tokens = d->token_count || api_chance(2) ? s->tokens : NULL;
-        for (uint32_t i = 0; i < d->token_count; i++) {
+        d->prompt.token_count = api_draw(api_chance(6) ? api_chance(3) ? API_PROMPT : 120 : 12);
+        d->prompt.tokens = d->prompt.token_count || api_chance(2) ? s->tokens : NULL;
+        for (uint32_t i = 0; i < d->prompt.token_count; i++) {
             s->tokens[i] = api_make_token(m);
         }
         if (api_chance(3)) { /* one text of many, so that repetitions are found */
-            for (uint32_t i = 0; i < d->token_count; i++) {
+            for (uint32_t i = 0; i < d->prompt.token_count; i++) {
                 s->tokens[i] = (exl2_token)(5 + i % 7);
             }
         }
     }
     if (kind != 1 && api_chance(60)) {
         snprintf(s->prompt, sizeof s->prompt, "both");
-        d->prompt = s->prompt;
+        d->prompt.text = s->prompt;
     }
 }
 
@@ -293,16 +293,16 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
         d->guidance = 0.5f * (float)((int32_t)api_draw(9) - 2);
         if (m->has_text && api_chance(3)) {
             api_make_messages(s->negatives, 1 + api_draw(2), s->words + 2, &s->irregular);
-            d->negative_messages = s->negatives;
-            d->negative_message_count = 1;
+            d->negative_prompt.messages = s->negatives;
+            d->negative_prompt.message_count = 1;
         } else if (m->has_text) {
             api_make_text(s->negative, sizeof s->negative, 1 + api_draw(3), &s->irregular);
-            d->negative_prompt = s->negative;
+            d->negative_prompt.text = s->negative;
         }
     }
     s->irregular = s->irregular || d->guidance < 0 || d->guidance > 0;
     if (api_chance(150)) {
-        d->_end_canary = 1;
+        *(api_chance(2) ? &d->_end_canary : api_chance(2) ? &d->chat._start_canary : &d->sampler._end_canary) = 1;
     } else if (api_chance(150)) {
         d->alts_per_token = 1000;
     } else if (api_chance(150)) {

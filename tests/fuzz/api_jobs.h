@@ -217,14 +217,14 @@ static void api_other_thread(void)
 static void api_slept(void)
 {
     api_frame *frame = api.frame_count ? &api.frames[api.frame_count - 1] : NULL;
-    exl2_job_info info = { EXL2_PHASE_QUEUED, { 0 }, { 0 } };
+    exl2_job_info info = { EXL2_JOB_QUEUED, { 0 }, { 0 } };
     exl2_job handle = { 0 };
     if (!frame || frame->fn != API_generate || api.quiet || api.threads || ++frame->naps < 20) {
         return;
     }
     handle.id = api.waiting ? (api_id)api.waiting->id : 0;
     exl2_result r = handle.id ? exl2_job_get(api.e, handle, &info) : EXL2_ERR_STALE;
-    if (r == EXL2_OK && info.phase == EXL2_PHASE_PAUSED) {
+    if (r == EXL2_OK && info.state == EXL2_JOB_PAUSED) {
         frame->naps = 0;
         api_trace("(another thread lets job %u go on)", api.waiting->number);
         exl2_job_pause(api.e, handle, false);
@@ -260,7 +260,7 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     bool guided = d->guidance < 0 || d->guidance > 0;
     if (guided && (api_chance(2) || !m->has_text)) {
         api_session *negative = api_pick_session(m, !api_chance(8));
-        d->negative.id = negative ? (api_id)negative->id : 0;
+        d->negative_session.id = negative ? (api_id)negative->id : 0;
         job->negative = negative;
         job->negative_id = negative ? negative->id : 0;
     }
@@ -408,8 +408,9 @@ static void api_op_start(bool waits, api_session *wanted)
              exl2_result_name(r), exl2_result_name(foretold));
     memset(&given, 0xEE, sizeof given);
     api_trace("exl2_job_start: job %u%s on %s, %zu ids, %s%s%s: %s", job->number, told ? "" : " (pull)",
-              job->session ? "a session" : "its own", job->store.d.token_count, job->store.d.prompt ? "prompt " : "",
-              job->store.d.messages ? "messages " : "", job->grammar_spec ? "grammar " : "", exl2_result_name(r));
+              job->session ? "a session" : "its own", job->store.d.prompt.token_count,
+              job->store.d.prompt.text ? "text " : "", job->store.d.prompt.messages ? "messages " : "",
+              job->grammar_spec ? "grammar " : "", exl2_result_name(r));
     if (r < 0) {
         API_MUST(api.live_bytes == live, "exl2_job_start gives %s, and %lld bytes more are allocated",
                  exl2_result_name(r), (long long)(api.live_bytes - live));

@@ -22,21 +22,22 @@ static void api_refresh_models(void)
         handle.id = (api_id)m->id;
         exl2_result r = API_CALL(model_get, exl2_model_get(api.e, handle, &info));
         API_MUST(r == EXL2_OK, "exl2_model_get of an open model gives %s", exl2_result_name(r));
-        m->loading = info.state == EXL2_PENDING;
+        exl2_result state = API_CALL(model_state, exl2_model_state(api.e, handle));
+        m->loading = state == EXL2_PENDING;
         m->has_text = m->has_text || info.has_tokenizer;
         m->vocab = info.vocab ? info.vocab : m->vocab;
         if (!m->loading) {
             bool fit = m->folder <= API_ROPE || m->folder == API_MADE;
             fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
-            m->ready = info.state == EXL2_OK && !m->desc.text_only;
-            api_trace("(model %s: %s)", m->desc.path, exl2_result_name(info.state));
-            API_MUST(info.state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
-            API_MUST(info.state == EXL2_OK || !fit || fault, "%s does not load: %s", m->desc.path,
-                     exl2_result_name(info.state));
-            API_MUST(info.state != EXL2_OK || fit, "%s loads, which is no model", m->desc.path);
+            m->ready = state == EXL2_OK && !m->desc.text_only;
+            api_trace("(model %s: %s)", m->desc.path, exl2_result_name(state));
+            API_MUST(state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
+            API_MUST(state == EXL2_OK || !fit || fault, "%s does not load: %s", m->desc.path,
+                     exl2_result_name(state));
+            API_MUST(state != EXL2_OK || fit, "%s loads, which is no model", m->desc.path);
             API_MUST(m->desc.on_event == NULL || m->ended, "%s is %s, and no LOAD event said so", m->desc.path,
-                     exl2_result_name(info.state));
+                     exl2_result_name(state));
         }
     }
 }
@@ -168,6 +169,8 @@ static void api_op_model_look(void)
     if (api_chance(2)) {
         exl2_result r = API_CALL(model_get, exl2_model_get(api.e, handle, &info));
         API_MUST(r == (m ? EXL2_OK : EXL2_ERR_STALE), "exl2_model_get gives %s", exl2_result_name(r));
+        r = API_CALL(model_state, exl2_model_state(api.e, handle));
+        API_MUST(m || r == EXL2_ERR_STALE, "exl2_model_state gives %s", exl2_result_name(r));
     }
     if (api_chance(3)) {
         settings.temperature = api_chance(5) ? NAN : 0.5f;
@@ -406,7 +409,7 @@ static void api_op_job(void)
     if (what >= 4 && r == EXL2_OK) {
         API_MUST(!job->session_id || info.session.id == job->session_id, "exl2_job_get of job %u: another session",
                  job->number);
-        API_MUST(info.phase <= EXL2_PHASE_PAUSED, "exl2_job_get of job %u: phase %d", job->number, (int)info.phase);
+        API_MUST(info.state <= EXL2_JOB_PAUSED, "exl2_job_get of job %u: state %d", job->number, (int)info.state);
         API_MUST(info.stats.new_tokens >= job->said_count || api.depth, "exl2_job_get of job %u: %u tokens, heard %u",
                  job->number, info.stats.new_tokens, job->said_count);
     }

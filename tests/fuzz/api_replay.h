@@ -12,7 +12,7 @@
 static exl2_session api_replay_session(exl2_model m, const exl2_token *history, uint32_t count)
 {
     exl2_session s = { 0 };
-    exl2_job_desc d = { .tokens = history, .token_count = count, .prefill_only = true };
+    exl2_job_desc d = { .prompt = { .tokens = history, .token_count = count }, .prefill_only = true };
     exl2_result r = API_CALL(session_open, exl2_session_open(api.e, m, &s));
     API_MUST(r == EXL2_OK, "replay: exl2_session_open gives %s", exl2_result_name(r));
     d.session = s;
@@ -77,12 +77,12 @@ static void api_replay(const api_job *was)
     d->user = now;
     d->sampler.seed = was->stats.seed;
     d->model.id = was->session_id ? 0 : m.id;
-    d->session.id = d->negative.id = d->grammar.id = 0;
+    d->session.id = d->negative_session.id = d->grammar.id = 0;
     if (was->session_id) {
         d->session = api_replay_session(m, was->before, was->before_count);
     }
     if (was->negative_id) {
-        d->negative = api_replay_session(m, was->negative_before, was->negative_before_count);
+        d->negative_session = api_replay_session(m, was->negative_before, was->negative_before_count);
     }
     if (was->grammar_spec) {
         const api_grammar_spec *spec = &api_grammar_specs[was->grammar_spec - 1];

@@ -19,8 +19,8 @@
 
 typedef enum api_fn {
     API_open, API_close, API_devices, API_device_probe, API_last_error, API_interrupt, API_step, API_next_event,
-    API_stats, API_model_measure, API_model_open, API_model_load, API_model_get, API_model_close, API_tokenize,
-    API_detokenize, API_chat_render, API_session_open, API_session_fork, API_session_rewind, API_session_get,
+    API_stats, API_model_measure, API_model_open, API_model_load, API_model_state, API_model_get,
+    API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open, API_session_fork, API_session_rewind, API_session_get,
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make, API_grammar_close, API_job_start,
     API_job_measure, API_json_text, API_generate, API_job_cancel, API_job_get, API_job_pause, API_kernels_build, API_FNS
 } api_fn;
@@ -49,6 +49,8 @@ static const struct {
     [API_model_open] = { "exl2_model_open", false, false, API_BIT(EXL2_ERR_BUDGET) },
     [API_model_load] = { "exl2_model_load", false, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
                          | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
+    [API_model_state] = { "exl2_model_state", true, false, API_FILE_ERRORS | API_BIT(EXL2_ERR_MEMORY)
+                          | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_model_get] = { "exl2_model_get", true, false, 0 },
     [API_model_close] = { "exl2_model_close", true, false, API_BIT(EXL2_ERR_STATE) },
     [API_tokenize] = { "exl2_tokenize", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE) },
@@ -127,7 +129,7 @@ static exl2_result api_end(exl2_result r)
     API_MUST(r >= EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %d", name, (int)r);
     API_MUST(r >= 0 || allowed >> -r & 1, "%s gives %s, which the manual does not name for it", name,
              exl2_result_name(r));
-    API_MUST(r <= 0 || frame.fn == API_step, "%s gives %s", name, exl2_result_name(r));
+    API_MUST(r <= 0 || frame.fn == API_step || frame.fn == API_model_state, "%s gives %s", name, exl2_result_name(r));
     bool of_engine = frame.fn > API_devices && frame.fn != API_kernels_build && frame.fn != API_json_text;
     if (r < 0 && api.e && !api.nobody && of_engine) {
         exl2_error error;
@@ -230,21 +232,22 @@ static int32_t api_prompt_ids(const api_job *job, const api_job_store *s, bool e
     const exl2_job_desc *d = &s->d;
     exl2_model m = { 0 };
     m.id = (api_id)job->model_id;
-    if (d->messages) {
+    if (d->prompt.messages) {
         return -1;
     }
-    if (!d->prompt) {
-        memcpy(out, d->tokens ? d->tokens : s->tokens, d->token_count * sizeof *out);
-        return (int32_t)d->token_count;
+    if (!d->prompt.text) {
+        memcpy(out, d->prompt.tokens ? d->prompt.tokens : s->tokens, d->prompt.token_count * sizeof *out);
+        return (int32_t)d->prompt.token_count;
     }
-    size_t bytes = strlen(d->prompt);
+    size_t bytes = strlen(d->prompt.text);
     bool quiet = api.quiet;
     api.quiet = true;
     api_begin_more(API_tokenize, true);
-    exl2_result r = api_end(exl2_tokenize(api.e, m, d->prompt, bytes, d->text_flags | EXL2_TEXT_NO_BOS, without,
+    exl2_result r = api_end(exl2_tokenize(api.e, m, d->prompt.text, bytes, d->prompt.flags | EXL2_TEXT_NO_BOS, without,
                                           EXL2__COUNT(without), &plain));
     api_begin_more(API_tokenize, true);
-    r = r < 0 ? r : api_end(exl2_tokenize(api.e, m, d->prompt, bytes, d->text_flags, with, EXL2__COUNT(with), &need));
+    r = r < 0 ? r : api_end(exl2_tokenize(api.e, m, d->prompt.text, bytes, d->prompt.flags, with, EXL2__COUNT(with),
+                                          &need));
     api.quiet = quiet;
     API_MUST(r == EXL2_OK, "exl2_tokenize of a prompt gives %s", exl2_result_name(r));
     bool bos = empty && need == plain + 1 && !(plain && without[0] == with[0]);
@@ -296,8 +299,6 @@ static void api_check_histories(api_job *job)
     if (job->negative_after_known) {
         memset(&other, 0, sizeof other);
         other.d.prompt = job->store.d.negative_prompt;
-        other.d.messages = job->store.d.negative_messages;
-        other.d.text_flags = job->store.d.text_flags;
         int32_t count = api_prompt_ids(job, &other, job->negative_before_count == 0, prompt);
         api_check_after(job, "the negative", job->negative_before, job->negative_before_count, count, prompt,
                         job->negative_after, job->negative_after_count);
@@ -485,7 +486,7 @@ static void api_event_done(api_job *job, const exl2_event *ev)
         API_MUST(!api_find_fold(job->text, job->text_bytes, d->ban_strings[i]), "job %u shows the banned \"%s\"",
                  job->number, d->ban_strings[i]);
     }
-    if (d->score_prompt && r == EXL2_OK && stop != EXL2_STOP_CALLBACK && !d->messages && !d->heal_prompt) {
+    if (d->score_prompt && r == EXL2_OK && stop != EXL2_STOP_CALLBACK && !d->prompt.messages && !d->heal_prompt) {
         uint32_t prompt = ev->stats.prompt_tokens;
         API_MUST(job->scored + 1 == prompt || job->scored == prompt || prompt == 0,
                  "job %u scores %u of %u prompt tokens", job->number, job->scored, prompt);

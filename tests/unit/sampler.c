@@ -11,7 +11,8 @@ static int same(const exl2_sampler_desc *a, const exl2_sampler_desc *b)
 {
     exl2_sampler_desc x = *a, y = *b;
     int equal = a->preset == b->preset && a->seed == b->seed && a->bias == b->bias && a->bias_count == b->bias_count
-             && a->greedy == b->greedy && a->temperature_last == b->temperature_last && a->allow == b->allow && a->ban == b->ban
+             && a->greedy == b->greedy && a->temperature_last == b->temperature_last
+             && a->allow == b->allow && a->ban == b->ban
              && a->allow_count == b->allow_count && a->ban_count == b->ban_count && a->xtc_keep == b->xtc_keep
              && a->dry_breakers == b->dry_breakers;
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
