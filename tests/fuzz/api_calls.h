@@ -66,7 +66,8 @@ static exl2_result api_step(const exl2_step_desc *d)
 static void api_op_step(void)
 {
     static const uint32_t times[] = { 0, 0, 1, 5, 20, 100, 1000 };
-    exl2_step_desc d = { times[api_draw(EXL2__COUNT(times))], times[api_draw(EXL2__COUNT(times))], api_chance(3) };
+    exl2_step_desc d = { .cpu_us = times[api_draw(EXL2__COUNT(times))], .gpu_us = times[api_draw(EXL2__COUNT(times))],
+                         .wait = api_chance(3) };
     uint32_t count = api_chance(3) ? 1 : 1 + api_draw(12);
     exl2_result r = EXL2_OK;
     for (uint32_t i = 0; i < count && r != EXL2_IDLE; i++) {
