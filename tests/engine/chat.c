@@ -185,20 +185,22 @@ static void while_loading(void)
     text_check_refused(&r, exl2_chat_render(r.engine, r.model, &hello, 1, NULL, NULL, 0, &need), EXL2_ERR_STATE,
                        "is not loaded yet");
     uint32_t rendered = 0;
+    exl2_result state;
     exl2_model_info info;
     exl2_step_desc tiny = { .cpu_us = 1 };
     do {
         exl2_step(r.engine, &tiny);
         CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
+        state = exl2_model_state(r.engine, r.model);
         exl2_stats(r.engine, &before);
         if (info.has_tokenizer) {
             CHECK_INT(exl2_chat_render(r.engine, r.model, &hello, 1, NULL, text, sizeof text, &need), EXL2_OK);
             CHECK_TEXT(text, "<s><|im_start|>user\nhello<|im_end|>\n" OPENING);
-            rendered += exl2_model_state(r.engine, r.model) == EXL2_PENDING;
+            rendered += state == EXL2_PENDING;
         }
         exl2_step(r.engine, &tiny);
         exl2_stats(r.engine, &after);
-    } while (exl2_model_state(r.engine, r.model) == EXL2_PENDING);
+    } while (state == EXL2_PENDING);
     CHECK(rendered > 0);
     CHECK_INT(after.host_bytes, before.host_bytes); /* a render gave back what it took */
     rig_close(&r);
