@@ -105,8 +105,8 @@ static inline void exl2__tensor_files_warn_gap(exl2__ctx *c, const char *name, u
                                                uint32_t total)
 {
     if (from < before && from <= total) {
-        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_SHARD_MISSING, "shard %u of %u is missing, in the set of %s", from, total,
-                  name);
+        exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_SHARD_MISSING, "shard %u of %u is missing, in the set of %s", from,
+                  total, name);
     }
 }
 
