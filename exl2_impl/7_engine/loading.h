@@ -297,7 +297,8 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     }
     const exl2_model_info *info = &m->info;
     bool on_device = exl2__backend_has_memory(m->backend);
-    uint64_t more = m->scratch_bytes + exl2__weights_more_bytes(&m->load);
+    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* of tensors: open */
+    uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
