@@ -40,7 +40,7 @@ static inline size_t exl2__utf8_cut(const char *text, size_t bytes)
     return cut;
 }
 
-/* The text without the beginning of a code point at its end, which a cut by bytes may leave there. */
+/* Length of the text without an incomplete code point at its end. */
 static inline size_t exl2__utf8_whole(const char *text, size_t bytes)
 {
     size_t more = 0;
@@ -92,7 +92,7 @@ static inline size_t exl2__format_list(char *out, size_t cap, const char *format
                 piece = piece ? piece : "(null)";
                 for (bytes = 0; bytes < limit && piece[bytes]; bytes++) {
                 }
-                bytes = bytes == limit ? exl2__utf8_whole(piece, bytes) : bytes; /* the limit may have cut one */
+                bytes = bytes == limit ? exl2__utf8_whole(piece, bytes) : bytes; /* the limit may cut a code point */
             } else if (*f == 'c') {
                 number[0] = (char)va_arg(args, int);
                 piece = number;

@@ -43,7 +43,7 @@ static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *
     if (result == EXL2_OK && f->text.data) {
         result = exl2__json_open(c, name, f->text.data, (size_t)f->text.bytes, &f->json);
         if (result == EXL2_OK && f->json.tokens[0].kind != EXL2__JSON_OBJECT) {
-            result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected a JSON object at the top level", name);
+            result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected an object at the top level", name);
         }
     }
     if (result < 0) {

@@ -174,8 +174,8 @@ typedef struct exl2__backend_memory {
     /* Bytes that are still free there, and bytes of buffers in addition to weights and pages. */
     uint64_t (*bytes_free)(const exl2__device *d);
     uint64_t (*buffer_bytes)(const exl2__device *d, const exl2__plan *plan);
-    /* Peak of the host bytes that the backend allocates for the model outside of the caller's arenas: while weights are
-       loaded in slices of at most slice_bytes, or (ready) from prepare on. */
+    /* Peak of the host memory that the backend allocates for the model in addition to the caller's arenas. ready: from
+       `prepare` on; else while weights are loaded, in slices of at most slice_bytes. */
     uint64_t (*host_bytes)(const exl2__device *d, const exl2__plan *plan, uint64_t slice_bytes, bool ready);
     /* Prepares code and allocates the memory for weights, before the first matrix is made. PENDING: call it again. */
     exl2_result (*reserve)(exl2__device *d, uint64_t weight_bytes);

@@ -24,19 +24,18 @@ static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, u
     return first;
 }
 
-/* Number of pages that starting the sequence allocates: an upper bound, because pages that rewinding to `keep` frees
-   are not counted. */
+/* Number of free pages that starting the sequence needs, in addition to those that rewinding to `keep` frees. */
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
     exl2__table kept = *s->table;
     kept.tokens = exl2__min32(kept.tokens, s->keep);
     kept.cached = exl2__min32(kept.cached, kept.tokens);
     kept.page_count = exl2__min32(kept.page_count, exl2__pages_for(kept.tokens));
-    uint32_t demand = exl2__table_demand(&kept, p, s->tokens_end), back = 0; /* back: by the rewind to `keep` */
+    uint32_t demand = exl2__table_demand(&kept, p, s->tokens_end), freed = 0;
     for (uint32_t i = kept.page_count; i < s->table->page_count; i++) {
-        back += p->users[s->table->pages[i]] == 1;
+        freed += p->users[s->table->pages[i]] == 1;
     }
-    return demand - exl2__min32(demand, back);
+    return demand - exl2__min32(demand, freed);
 }
 
 static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)

@@ -1,5 +1,5 @@
-/* forward.c: passes of a backend of two kinds of items: a budget is fitted with what the items at hand take, not with
-   what smaller ones of the phase did; masks are asked for once, in front of the drawing. */
+/* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not of
+   smaller items of the same phase; masks are requested once, before sampling. */
 #include "../../exl2_impl/2_graph/forward.h"
 #include "../check.h"
 
