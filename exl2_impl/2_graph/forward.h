@@ -11,9 +11,9 @@
 
 typedef enum exl2__forward_status {
     EXL2__FORWARD_CONTINUES, /* inside of exl2__forward_run only: the next unit may run */
-    EXL2__FORWARD_MORE,    /* the next unit does not fit before the deadline, or results are not ready yet */
-    EXL2__FORWARD_MASKS,   /* make the masks of the step's rows, call exl2__forward_masked, run again */
-    EXL2__FORWARD_RESULTS, /* the results of logit rows [logit0, logit0 + result_count) are ready; run again */
+    EXL2__FORWARD_MORE,      /* the next unit does not fit before the deadline, or results are not ready yet */
+    EXL2__FORWARD_MASKS,     /* make the masks of the step's rows, call exl2__forward_masked, run again */
+    EXL2__FORWARD_RESULTS,   /* the results of logit rows [logit0, logit0 + result_count) are ready; run again */
     EXL2__FORWARD_DONE
 } exl2__forward_status;
 
@@ -23,8 +23,8 @@ typedef enum exl2__masks {
     EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_READY
 } exl2__masks;
 
-/* Times are learned for passes of 1 row, of 2 to 8 and of more: the fewer rows share the reading of the weights, the
-   more a multiply-add costs. */
+/* Times are learned separately for passes of 1 row, of 2 to 8 rows and of more rows: the fewer rows share the reading of
+   the weights, the more a multiply-add costs. */
 #define EXL2__FORWARD_CLASSES 3
 
 typedef struct exl2__forward {
