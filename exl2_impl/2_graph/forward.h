@@ -23,8 +23,8 @@ typedef enum exl2__masks {
     EXL2__MASKS_LATER, EXL2__MASKS_WANTED, EXL2__MASKS_MADE, EXL2__MASKS_READY
 } exl2__masks;
 
-/* Times are learned separately for passes of 1 row, of 2 to 8 rows and of more rows: the fewer rows share the reading of
-   the weights, the more a multiply-add costs. */
+/* Times are learned separately for passes of 1 row, of 2 to 8 rows and of more rows: the fewer rows share the reading
+   of the weights, the more a multiply-add costs. */
 #define EXL2__FORWARD_CLASSES 3
 
 typedef struct exl2__forward {
