@@ -106,6 +106,9 @@ static void check_without_effect(const rig *r)
     d.guidance = 3;
     rig_run(r, &d);
     CHECK(said.count == 30 && memcmp(said.ids, other.ids, 30 * sizeof *said.ids) != 0);
+    CHECK_INT(exl2_session_rewind(r->engine, d.negative_session, 2), EXL2_OK);
+    memset(&said, 0, sizeof said);
+    rig_run(r, &d);
     CHECK_INT(exl2_session_close(r->engine, d.negative_session), EXL2_OK);
     memset(&other, 0, sizeof other); /* the same negative prompt as ids, on a session of the job's own */
     d.user = &other;
