@@ -579,7 +579,7 @@ static void check_all_of_the_sampler(void)
         for (char *word = strtok(line, " ,*"); word; word = strtok(NULL, " ,*")) {
             static const char *const types[] = { "float", "int32_t", "uint64_t", "uint32_t", "bool", "const", "char",
                                                  "exl2_preset", "exl2_token", "exl2_bias" };
-            bool is_name = strstr(word, "_count") == NULL;
+            bool is_name = !strstr(word, "_count") && !strstr(word, "_canary");
             for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
                 is_name = is_name && strcmp(word, types[i]) != 0;
             }
