@@ -15,27 +15,30 @@ typedef struct fake_mark {
     uint32_t token, position;
 } fake_mark;
 
-#define FAKE_MODEL_STEPS 64u
+#define FAKE_MODEL_PASSES 64u
 
-static struct fake_pages { /* of the layer whose attention ran last, for each model's step */
-    uint64_t step, address;
+static struct fake_pages { /* of the layer whose attention ran last, for each pass: known by where its rows lie */
+    uint64_t rows, address, used;
     uint32_t page_bytes;
-} fake_pages[FAKE_MODEL_STEPS];
-static uint32_t fake_pages_next, fake_pages_last; /* the oldest one, or one that is free; the newest */
+} fake_pages[FAKE_MODEL_PASSES];
+static uint64_t fake_pages_used; /* counts uses: the entry whose last one is the oldest gives way */
 
-/* Models of one device run beside each other: each has its own; whoever has none yet, that of the newest attention. */
-static struct fake_pages *fake_model_pages(uint64_t step, bool make)
+/* Models of one device run beside each other, and the groups of one sampling have a step each, but its rows are those
+   of the attention before it. */
+static struct fake_pages *fake_model_pages(uint64_t rows, bool make)
 {
-    uint32_t i = 0;
-    while (i < FAKE_MODEL_STEPS && fake_pages[i].step != step) {
-        i++;
+    struct fake_pages *found = NULL, *oldest = fake_pages;
+    for (uint32_t i = 0; i < FAKE_MODEL_PASSES; i++) {
+        found = fake_pages[i].rows == rows ? &fake_pages[i] : found;
+        oldest = fake_pages[i].used < oldest->used ? &fake_pages[i] : oldest;
     }
-    if (i == FAKE_MODEL_STEPS) {
-        i = make ? fake_pages_next++ % FAKE_MODEL_STEPS : fake_pages_last;
+    if (!found && !make) {
+        fake_misuse("a row is sampled that no attention has seen");
     }
-    fake_pages_last = make ? i : fake_pages_last;
-    fake_pages[i].step = make ? step : fake_pages[i].step;
-    return &fake_pages[i];
+    found = found ? found : oldest;
+    found->rows = rows;
+    found->used = ++fake_pages_used;
+    return found;
 }
 
 /* Device memory that a kernel needs; misuse when it is not there. */
@@ -62,7 +65,7 @@ static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_pa
 static void fake_model_attend(const exl2k_attend_args *a, uint32_t count)
 {
     const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
-    struct fake_pages *pages = fake_model_pages(a->pass, true);
+    struct fake_pages *pages = fake_model_pages(a->rows, true);
     pages->address = a->pages;
     pages->page_bytes = a->page_bytes;
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
@@ -101,10 +104,10 @@ static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
 }
 
 /* needed: the row's token is wanted by somebody. */
-static uint32_t fake_model_draw(uint64_t step_address, const exl2k_row *row, uint32_t vocab, bool needed)
+static uint32_t fake_model_draw(const exl2k_sample_args *a, const exl2k_row *row, bool needed)
 {
-    const exl2k_pass *step = fake_model_at(step_address, sizeof *step);
-    const struct fake_pages *pages = fake_model_pages(step_address, false);
+    const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
+    const struct fake_pages *pages = fake_model_pages(a->rows, false);
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= row->position; i++) {
         const fake_mark *mark = fake_model_mark(pages, step, row, i);
@@ -113,7 +116,7 @@ static uint32_t fake_model_draw(uint64_t step_address, const exl2k_row *row, uin
         }
         sum = fake_model_hear(sum, mark->token);
     }
-    return (uint32_t)fake_model_say(sum, vocab);
+    return (uint32_t)fake_model_say(sum, a->vocab);
 }
 
 /* Of what a mask allows, the first from `token` on. */
@@ -138,7 +141,7 @@ static void fake_model_logits(const exl2k_sample_args *a, const exl2k_row *row, 
         return;
     }
     memset(logits, 0, a->vocab * sizeof(float));
-    logits[fake_model_draw(a->pass, row, a->vocab, false)] = 50;
+    logits[fake_model_draw(a, row, false)] = 50;
 }
 
 /* As exl2k_advance of sample.cu. */
@@ -171,7 +174,7 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
         bool done = row->flags & EXL2K_ROW_DONE;
         if (!done) {
             token = draw->use == EXL2K_SCORE ? draw->target
-                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(a->pass, row, a->vocab, true));
+                : fake_model_allowed(draw->mask, a->vocab, fake_model_draw(a, row, true));
         }
         if (!done && draw->use == EXL2K_SCORE) {
             fake_model_logits(a, row, i);

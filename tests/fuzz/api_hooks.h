@@ -1,6 +1,6 @@
 /* api_hooks.h: the host's hooks: an allocator that keeps books and refuses at random, files in memory that fail at
    random, a clock that counts, sleeps in which "another thread" calls.
-   takes: api; api_other_thread, api_slept of api_calls.h.
+   takes: api; api_other_thread of api_jobs.h.
    gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for api_engine.c.
    owns:  the files, for the life of the program. */
 #ifndef API_HOOKS_H
@@ -14,7 +14,6 @@
 #define API_LOOKS_MAX 4000000u /* of the clock in one call: it does not return */
 
 static void api_other_thread(void);
-static void api_slept(void);
 
 /* ---- memory ---- */
 
@@ -238,9 +237,6 @@ int api_clock(int clock, struct timespec *time)
 
 int api_sleep(const struct timespec *time, struct timespec *left)
 {
-    if (time->tv_sec || time->tv_nsec >= 1000000) { /* shorter ones wait for the device, which does something */
-        api_slept();
-    }
     if (api.cuda || api.threads) {
         return fake_sleep(time, left);
     }

@@ -1,6 +1,6 @@
 /* api_jobs.h: jobs as the fuzzer starts them, what their callbacks do, and what another thread does beside.
    takes: the shadow model.
-   gives: api_op_start, api_hear, api_allow, api_logits, api_other_thread, api_slept.
+   gives: api_op_start, api_hear, api_allow, api_logits, api_other_thread, api_nap.
    owns:  nothing; records belong to the shadow model. */
 #ifndef API_JOBS_H
 #define API_JOBS_H
@@ -213,8 +213,8 @@ static void api_other_thread(void)
     frame->other_called |= r < 0;
 }
 
-/* A call that waits sleeps, because nothing can be done: then its own job is paused. */
-static void api_slept(void)
+/* A call that waits has nothing to do: then its own job is paused. */
+void api_nap(void)
 {
     api_frame *frame = api.frame_count ? &api.frames[api.frame_count - 1] : NULL;
     exl2_job_info info = { EXL2_JOB_QUEUED, { 0 }, { 0 } };
