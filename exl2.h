@@ -134,7 +134,7 @@
    exl2_open_versioned is what exl2_open calls, so that a header and an implementation of different releases are told
    apart (exl2_version). When opening fails there is no engine to ask: give open_error for the sentence. host_bytes_max
    is a hard cap: a load that would pass it fails with EXL2_ERR_BUDGET before it begins, and a default cache shrinks to
-   fit. exl2_close ends everything and frees all; jobs get their DONE first.
+   fit. exl2_close ends everything and frees all; jobs get their DONE first, while every handle still answers.
    exl2_interrupt ends a call that waits (exl2_model_load, exl2_generate ...) from another thread or a signal handler.
 
    Where models run is settled at exl2_open. EXL2_BACKEND_AUTO takes the best GPU that serves, else the processor, and

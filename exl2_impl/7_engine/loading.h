@@ -1,6 +1,7 @@
 /* loading.h: a model's way from a folder to ready, in slices that a frame can bear, and its end.
    takes: exl2_model_desc.
-   gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_close.
+   gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_end_jobs,
+          exl2__loading_close.
    owns:  the model's arenas, vocabulary, template, tensor table and device. */
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
@@ -12,9 +13,10 @@
 
 /* ---- end ---- */
 
-/* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+/* The model's jobs end, each with its DONE, and no others start. All that the model holds is still there: callbacks may
+   ask for it. A zeroed slot is fine. */
 EXL2__COLD
-static void exl2__loading_close(exl2_engine *e, exl2__model *m)
+static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
         return;
@@ -29,6 +31,17 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
             exl2__jobs_finish(e, job);
         }
     }
+}
+
+/* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+EXL2__COLD
+static void exl2__loading_close(exl2_engine *e, exl2__model *m)
+{
+    if (m->id == 0) {
+        return;
+    }
+    uint32_t slot = (uint32_t)(m - e->models);
+    exl2__loading_end_jobs(e, m);
     for (uint32_t i = 0; i < e->max_sessions; i++) {
         if (e->sessions[i].id && e->sessions[i].model == slot) {
             exl2__objects_free_session(e, &e->sessions[i]);

@@ -156,6 +156,58 @@ static void the_engine(void)
     }
 }
 
+/* At DONE, every handle that the host has not closed answers, whichever of the models was opened first. */
+static exl2_flow ask_everybody(void *user, const exl2_event *ev)
+{
+    closer *c = (closer *)user;
+    exl2_model_info model;
+    exl2_session_info session;
+    exl2_token history[128], id = prompt[3];
+    size_t need = 0;
+    if (ev->kind != EXL2_EVENT_DONE) {
+        return EXL2_CONTINUE;
+    }
+    c->done++;
+    const exl2_model models[] = { c->own, c->other };
+    const exl2_session sessions[] = { c->session, c->peer };
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_INT(exl2_model_get(c->engine, models[i], &model), EXL2_OK);
+        CHECK_INT(model.state, EXL2_OK);
+        CHECK_INT(exl2_session_get(c->engine, sessions[i], &session), EXL2_OK);
+        CHECK(session.model.id == models[i].id);
+        CHECK_INT(exl2_session_tokens(c->engine, sessions[i], history, 128, &need), EXL2_OK);
+        CHECK(need >= 4 && history[3] == id);
+    }
+    return EXL2_CONTINUE;
+}
+
+static void every_handle_answers(void)
+{
+    static closer closers[2]; /* a job on each of two models, which knows the session of the other one */
+    exl2_model models[2];
+    exl2_session sessions[2];
+    rig r = open_two(&models[1]);
+    models[0] = r.model;
+    memset(closers, 0, sizeof closers);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_INT(exl2_session_open(r.engine, models[i], &sessions[i]), EXL2_OK);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        closer *c = &closers[i];
+        *c = (closer){ .engine = r.engine, .own = models[i], .other = models[!i] };
+        c->session = sessions[i];
+        c->peer = sessions[!i];
+        exl2_job_desc d = { .session = c->session, .tokens = prompt, .token_count = 10, .max_tokens = 50 };
+        d.on_event = ask_everybody;
+        d.user = c;
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+    }
+    exl2_step(r.engine, NULL);
+    rig_close(&r);
+    CHECK_INT(closers[0].done, 1);
+    CHECK_INT(closers[1].done, 1);
+}
+
 /* A DONE that closes the sessions of the others: each of those ends once all the same. */
 static exl2_flow close_peer(void *user, const exl2_event *ev)
 {
@@ -201,6 +253,7 @@ int main(void)
 {
     a_model();
     the_engine();
+    every_handle_answers();
     sessions_close_each_other();
     return check_done();
 }

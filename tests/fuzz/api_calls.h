@@ -413,10 +413,6 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
 {
     uint32_t what = api_draw(24);
     bool at_done = ev && ev->kind == EXL2_EVENT_DONE;
-    if (api.frames[0].fn == API_close) { /* nobody knows which models are closed already */
-        static const uint32_t harmless[] = { 0, 17, 18, 21, 23 };
-        what = harmless[api_draw(EXL2__COUNT(harmless))];
-    }
     if (at_done && job && job->session && api_chance(3)) {
         api_op_start(false, job->session);
         return;

@@ -149,7 +149,7 @@ static void api_op_model_close(void)
         return;
     }
     handle.id = (api_id)m->id;
-    m->closing = api.depth == 0;
+    m->closing = m->closing || api.depth == 0;
     exl2_result r = API_CALL(model_close, exl2_model_close(api.e, handle));
     api_trace("exl2_model_close %s: %s", m->desc.path, exl2_result_name(r));
     API_MUST(r == (api.depth ? EXL2_ERR_STATE : EXL2_OK), "exl2_model_close gives %s", exl2_result_name(r));

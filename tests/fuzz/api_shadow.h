@@ -313,7 +313,7 @@ static void api_settle(api_session *s)
     exl2_session_info info;
     exl2_session handle = { 0 };
     handle.id = (api_id)s->id;
-    if (!job || (api.frame_count && api.frames[0].fn == API_close)) { /* models are closed one after the other */
+    if (!job) {
         return;
     }
     exl2_result r = API_CALL(session_get, exl2_session_get(api.e, handle, &info));
@@ -536,9 +536,6 @@ static void api_after_done(api_job *job)
     exl2_result r = API_CALL(job_get, exl2_job_get(api.e, handle, &info));
     API_MUST(r == EXL2_ERR_STALE, "exl2_job_get after DONE gives %s", exl2_result_name(r));
     api_bury(API_JOB, job->id);
-    if (api.frame_count && api.frames[0].fn == API_close) {
-        return; /* models are closed one after the other */
-    }
     if (job->session && job->session->busy == job) {
         api_settle(job->session);
         API_MUST(!job->session->busy, "the session of job %u is busy after its DONE", job->number);
