@@ -398,7 +398,7 @@ typedef enum exl2_result {
     EXL2_ERR_STATE = -2,         /* not allowed now */
     EXL2_ERR_STALE = -3,         /* the handle's object has ended */
     EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much it takes */
-    EXL2_ERR_MEMORY = -5,        /* the host allocator refused */
+    EXL2_ERR_MEMORY = -5,        /* the host allocator refused, or the driver: pinned memory */
     EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook refused */
     EXL2_ERR_BUDGET = -7,        /* over a cap that you set */
     EXL2_ERR_CONTEXT_FULL = -8,  /* the session is at its limit */

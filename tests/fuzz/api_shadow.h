@@ -127,6 +127,7 @@ static exl2_result api_end(exl2_result r)
     allowed |= refused ? API_BIT(EXL2_ERR_MEMORY) : 0;
     allowed |= unread ? API_BIT(EXL2_ERR_IO) | API_BIT(EXL2_ERR_FORMAT) : 0;
     allowed |= api.device_faulted ? API_GPU_ERRORS | API_BIT(EXL2_ERR_NO_DEVICE) : 0;
+    allowed |= api.device_faulted ? API_BIT(EXL2_ERR_MEMORY) : 0; /* pinned memory, too, is the driver's */
     API_MUST(r >= EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %d", name, (int)r);
     API_MUST(r >= 0 || allowed >> -r & 1, "%s gives %s, which the manual does not name for it", name,
              exl2_result_name(r));
@@ -544,7 +545,7 @@ static void api_after_done(api_job *job)
         api_settle(job->negative);
         API_MUST(!job->negative->busy, "the negative session of job %u is busy after its DONE", job->number);
     }
-    if (job->model->id && !job->model->closing) {
+    if (job->model->id) {
         api_check_histories(job);
         api_check_text(job);
     }
