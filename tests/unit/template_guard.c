@@ -68,8 +68,10 @@ static void bench_open(bench *b, rows_folder *folder)
 static bool bench_template(bench *b, const char *template, size_t bytes)
 {
     exl2__template_close(&ctx, &b->template);
-    bool fine = CHECK_INT(exl2__template_open(&ctx, template, bytes, &b->template), EXL2_OK) &&
-                CHECK_INT(exl2__template_guard(&ctx, &b->template, &b->vocab), EXL2_OK);
+    bool fine = CHECK_INT(exl2__template_open(&ctx, template, bytes, &b->template), EXL2_OK);
+    ctx.error_lock = 1; /* another thread writes its sentence: no probe waits for that, nor for a copy of the lock */
+    fine = fine && CHECK_INT(exl2__template_guard(&ctx, &b->template, &b->vocab), EXL2_OK);
+    ctx.error_lock = 0;
     if (!fine) {
         printf("    %s\n", ctx.error.text);
     }

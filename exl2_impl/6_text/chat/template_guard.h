@@ -187,9 +187,13 @@ static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
     exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
                                 NULL };
-    exl2__ctx quiet = *g->c; /* what a probe finds fault with is nobody's failure */
+    /* Without the logger and the error: what a probe finds fault with is nobody's failure. Another thread may hold the
+       error's lock just now, and a copy of it would be held for ever. */
+    const exl2__ctx *c = g->c;
+    exl2__ctx quiet = { .allocator = c->allocator, .files = c->files, .zones = c->zones, .parallel = c->parallel,
+                        .host_bytes = c->host_bytes, .host_peak = c->host_peak, .host_bytes_max = c->host_bytes_max,
+                        .allocations = c->allocations };
     exl2__template_run *run;
-    quiet.logger.line = NULL;
     for (size_t i = 0; i < EXL2__COUNT(roles); i++) {
         if (shape == 2 || (shape == 1 && i != 3) || (shape == 0 && i == 1)) {
             messages[in.message_count].role = roles[i];
