@@ -23,7 +23,6 @@
 #include "api_replay.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -38,7 +37,6 @@ static bool skipped[MAIN_OPERATIONS];
 
 /* ---- the second thread ---- */
 
-static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t thread_ends;
 
 /* Calls what any thread may call, with handles as they come. The lock keeps the engine; nothing else is in step. */
@@ -51,8 +49,8 @@ static void *second_thread(void *seed)
         exl2_engine_stats stats;
         exl2_error error;
         exl2_result r = EXL2_OK;
-        pthread_mutex_lock(&engine_lock);
-        exl2_engine *e = __atomic_load_n(&api.e, __ATOMIC_ACQUIRE);
+        pthread_mutex_lock(&api_lent_lock);
+        exl2_engine *e = api_lent;
         handle.id = (api_id)(1 + api_below(&random, 200)) << 32 | (1 + api_below(&random, 3));
         switch (e ? api_below(&random, 12) : 12) {
         case 0:
@@ -79,7 +77,7 @@ static void *second_thread(void *seed)
         default:
             break;
         }
-        pthread_mutex_unlock(&engine_lock);
+        pthread_mutex_unlock(&api_lent_lock);
         API_MUST(r == EXL2_OK || r == EXL2_ERR_STALE, "a call on the second thread gives %s", exl2_result_name(r));
     }
     return NULL;

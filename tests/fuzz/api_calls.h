@@ -343,6 +343,7 @@ static void api_open_engine(void)
         }
         API_MUST(r == EXL2_OK, "exl2_open gives %s: %s", exl2_result_name(r), error.text);
     }
+    api_lend(api.e);
     api_trace("exl2_open: max_models %u, max_sessions %u, max_jobs %u, max_events %u, host_bytes_max %llu",
               api.max_models, api.max_sessions, api.max_jobs, api.desc.max_events,
               (unsigned long long)api.desc.host_bytes_max);
@@ -356,6 +357,7 @@ static void api_close_engine(void)
     for (uint32_t i = 0; i < API_MODELS; i++) {
         api.models[i].closing = api.models[i].id != 0;
     }
+    api_lend(NULL);
     api_begin(API_close);
     exl2_close(api.e);
     api_leave();

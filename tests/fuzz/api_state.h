@@ -1,7 +1,7 @@
 /* api_state.h: what the parts of the API fuzzer share: the random numbers of an operation, the shadow model of what
    the engine must hold, how a finding ends the process that found it.
    takes: nothing.
-   gives: api, api_shared; api_draw, api_chance; api_finding, api_trace; the shadow's records.
+   gives: api, api_shared; api_draw, api_chance; api_lend; api_finding, api_trace; the shadow's records.
    owns:  the shadow's records, until api_shadow_end. */
 #ifndef API_STATE_H
 #define API_STATE_H
@@ -9,6 +9,7 @@
 #include "../device/fake_model.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -179,6 +180,17 @@ typedef struct api_state {
 } api_state;
 
 static api_state api;
+
+/* The engine that a second thread may call while it holds the lock; NULL: none yet, or no more. */
+static pthread_mutex_t api_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+static exl2_engine *api_lent;
+
+static inline void api_lend(exl2_engine *e)
+{
+    pthread_mutex_lock(&api_lent_lock);
+    api_lent = e;
+    pthread_mutex_unlock(&api_lent_lock);
+}
 
 static inline uint32_t api_draw(uint32_t below)
 {
