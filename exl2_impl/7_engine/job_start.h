@@ -441,10 +441,12 @@ static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, b
 {
     exl2__job *job = NULL, *twin = NULL;
     EXL2__TRY(exl2__job_start_both(e, d, discard_events, &job, &twin));
+    exl2__lock(&e->lock); /* another thread may look at any slot: its handle may be a guess */
     if (twin) {
         twin->sequence.live = true;
     }
     job->sequence.live = true;
+    exl2__unlock(&e->lock);
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);
     out->id = job->id;

@@ -241,7 +241,7 @@ static void check_refused(void)
              "from 0 to 1");
     read_bad(BASE "}", "{'top_k':-1}", EXL2_ERR_FORMAT, "generation_config.json: top_k=-1",
              "an integer");
-    read_bad(BASE "}", "[]", EXL2_ERR_FORMAT, "generation_config.json: expected an object", "");
+    read_bad(BASE "}", "[]", EXL2_ERR_FORMAT, "generation_config.json: expected an object at the top level", "");
     read_bad(BASE "}", "", EXL2_ERR_FORMAT, "generation_config.json is not valid JSON", "");
     read_bad(NULL, NULL, EXL2_ERR_IO, "no config.json in models/x", "");
 }

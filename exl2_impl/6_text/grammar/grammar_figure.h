@@ -190,10 +190,10 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
         exl2__grammar_words_regex(w, integers, sizeof integers - 1, true, false, EXL2__GRAMMAR_WORDS_NOT);
     }
     for (uint32_t upper = 0; f.multiple > 16 && upper < 2; upper++) { /* few digits, as each has its own remainders */
-        exl2__grammar_number_bound far;
-        exl2__grammar_number_set_integer(&far, (f.multiple > 100 ? 99999 : 999999) * (upper ? 1 : -1));
-        if (!f.bounds[upper].present && (!f.bounds[!upper].present || f.bounds[!upper].digits <= far.digits)) {
-            f.bounds[upper] = far;
+        exl2__grammar_number_bound limit;
+        exl2__grammar_number_set_integer(&limit, (f.multiple > 100 ? 99999 : 999999) * (upper ? 1 : -1));
+        if (!f.bounds[upper].present && (!f.bounds[!upper].present || f.bounds[!upper].digits <= limit.digits)) {
+            f.bounds[upper] = limit;
         }
     }
     w->multiple = f.multiple > 1 ? f.multiple : 0;

@@ -225,9 +225,9 @@ static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t 
     exl2__grammar_code *g = w->g;
     uint32_t node = 0;
     if (!exl2__grammar_words_within(w, place)) {
-        bool far = r->least[place] >= EXL2__GRAMMAR_LINK_NEVER
+        bool too_long = r->least[place] >= EXL2__GRAMMAR_LINK_NEVER
             || (w->max != EXL2__GRAMMAR_CODE_ENDLESS && 1 + r->least[place] > w->max);
-        return far ? 0 : exl2__grammar_words_later(r, place);
+        return too_long ? 0 : exl2__grammar_words_later(r, place);
     }
     for (uint32_t i = r->begin[0]; i < r->begin[1]; i++) {
         uint32_t target = r->chars[i].target, rest = exl2__grammar_words_rest(r, place, target);
