@@ -172,7 +172,7 @@ static exl2_flow ask_everybody(void *user, const exl2_event *ev)
     const exl2_session sessions[] = { c->session, c->peer };
     for (uint32_t i = 0; i < 2; i++) {
         CHECK_INT(exl2_model_get(c->engine, models[i], &model), EXL2_OK);
-        CHECK_INT(model.state, EXL2_OK);
+        CHECK_INT(exl2_model_state(c->engine, models[i]), EXL2_OK);
         CHECK_INT(exl2_session_get(c->engine, sessions[i], &session), EXL2_OK);
         CHECK(session.model.id == models[i].id);
         CHECK_INT(exl2_session_tokens(c->engine, sessions[i], history, 128, &need), EXL2_OK);
@@ -197,7 +197,9 @@ static void every_handle_answers(void)
         *c = (closer){ .engine = r.engine, .own = models[i], .other = models[!i] };
         c->session = sessions[i];
         c->peer = sessions[!i];
-        exl2_job_desc d = { .session = c->session, .tokens = prompt, .token_count = 10, .max_tokens = 50 };
+        exl2_job_desc d = { .session = c->session, .max_tokens = 50 };
+        d.prompt.tokens = prompt;
+        d.prompt.token_count = 10;
         d.on_event = ask_everybody;
         d.user = c;
         CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
