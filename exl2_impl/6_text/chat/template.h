@@ -1,5 +1,6 @@
-/* template.h: chat templates: the Jinja of model files, refused by name where it goes beyond what is written here.
-   takes: template text; messages, tools and the rest of an exl2_chat_desc.
+/* template.h: opens and renders chat templates, which model files contain as Jinja. A template that uses more of Jinja
+   than this interpreter supports is rejected, and the message names the construct.
+   takes: template text; messages, tools and the other members of exl2_chat_desc.
    gives: exl2__template_open, exl2__template_render, exl2__template_close.
    owns:  a template's program and guard, until exl2__template_close. */
 #ifndef EXL2__TEMPLATE_H
@@ -11,9 +12,9 @@
 typedef struct exl2__template_input {
     const exl2_message *messages;
     size_t message_count;
-    const exl2_chat_desc *chat; /* all but the choice of the template */
+    const exl2_chat_desc *chat; /* its choice of a template is not read here */
     const char *bos_token, *eos_token, *unk_token, *pad_token; /* NULL: undefined */
-    uint32_t *steps; /* NULL, or those that renders of this conversation have used so far: all of them count */
+    uint32_t *steps; /* steps used by earlier renders of this conversation; this render adds its own; NULL: none */
 } exl2__template_input;
 
 static void exl2__template_close(exl2__ctx *c, exl2__template *t)
@@ -25,7 +26,8 @@ static void exl2__template_close(exl2__ctx *c, exl2__template *t)
 
 /* ---- opening ---- */
 
-/* Copies the source with every line end as "\n" and without the last one; gives its bytes. out NULL: only counts. */
+/* Copies the source with every line end as "\n" and without a final line end, as Jinja does. Returns the bytes of the
+   copy; with out NULL it only counts them. */
 static size_t exl2__template_normalize(const char *source, size_t bytes, char *out)
 {
     size_t used = 0;
@@ -46,7 +48,7 @@ static size_t exl2__template_normalize(const char *source, size_t bytes, char *o
     return used;
 }
 
-/* Parses normalized source; with code NULL it only counts. What is wrong with it is in p->error. */
+/* Parses normalized source; with code NULL it only counts. Errors are written to p->error. */
 static exl2_result exl2__template_parse(exl2__template_parser *p, const char *source, uint32_t bytes,
                                         exl2__template_ins *code, char *pool, exl2_error *error)
 {
@@ -60,7 +62,7 @@ static exl2_result exl2__template_parse(exl2__template_parser *p, const char *so
     return exl2__template_statement_all(p);
 }
 
-/* Parses twice: dry into `p`, to learn the size of the block, then into the block. */
+/* Parses twice: a dry run counts the bytes of the block, the second run writes into the block. */
 static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, const char *source, uint32_t bytes,
                                         exl2__template *out)
 {
@@ -92,8 +94,8 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     return EXL2_OK;
 }
 
-/* Parses a template; `source` is copied. One that this interpreter refuses is EXL2_OK too: out->refused says where and
-   why, and exl2__template_render fails with it. So a model whose template is out of reach still runs raw prompts. */
+/* Parses a template; `source` is copied. A rejected template is EXL2_OK, too: out->refused holds the error, and
+   exl2__template_render fails with it. So a model with an unsupported template still accepts raw prompts. */
 static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     void *memory = NULL;
@@ -121,7 +123,7 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
     return result;
 }
 
-/* ---- what a template sees ---- */
+/* ---- the variables of a template ---- */
 
 static exl2_result exl2__template_put_key(exl2__template_run *r, exl2__template_value *dict, const char *key,
                                           const exl2__template_value *value)
@@ -130,7 +132,7 @@ static exl2_result exl2__template_put_key(exl2__template_run *r, exl2__template_
     return exl2__template_entry_put(r, (exl2__template_entry *)(uintptr_t)dict->as.entries, &dict->count, &name, value);
 }
 
-/* An object of JSON; NULL: an empty one. */
+/* Parses a JSON object; text NULL: an empty one. */
 static exl2_result exl2__template_object(exl2__template_run *r, const char *label, const char *text,
                                          exl2__template_value *out)
 {
@@ -140,7 +142,7 @@ static exl2_result exl2__template_object(exl2__template_run *r, const char *labe
                : exl2__template_fail(r, EXL2_ERR_ARG, "%s is no JSON object", label);
 }
 
-/* The value that the dict has under `key`, or NULL. */
+/* The value of `key` in the dict, or NULL. */
 static const exl2__template_value *exl2__template_own(const exl2__template_value *dict, const char *key)
 {
     for (uint32_t i = 0; i < dict->count; i++) {
@@ -152,7 +154,8 @@ static const exl2__template_value *exl2__template_own(const exl2__template_value
     return NULL;
 }
 
-/* One message: role, content, ..., and what `fields` has, which wins; in the order of `fields` if that has a role. */
+/* One message as a dict: role, content, ... and the members of `fields`, which override the former. If `fields` has a
+   role, its members come first. */
 static exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m, exl2__template_value *out)
 {
     static const char *const keys[] = { "role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id" };
@@ -195,7 +198,8 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
     return EXL2_OK;
 }
 
-/* All messages. What an assistant has said is the model's own, markers and all; the rest is marked. */
+/* All messages as a list. Text of an assistant was generated by the model, so special tokens in it are trusted; all
+   other text is marked. */
 static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in,
                                            exl2__template_value *out)
 {
@@ -219,7 +223,7 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
     return EXL2_OK;
 }
 
-/* Every member of a JSON object as a variable. */
+/* Sets every member of a JSON object as a variable. */
 static exl2_result exl2__template_set_members(exl2__template_run *r, const char *label, const char *text)
 {
     exl2__template_value object;
@@ -232,7 +236,7 @@ static exl2_result exl2__template_set_members(exl2__template_run *r, const char 
     return EXL2_OK;
 }
 
-/* "YYYY-MM-DD HH:MM:SS" -> the run's clock. */
+/* Parses "YYYY-MM-DD HH:MM:SS" into the run's clock. */
 static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *text)
 {
     static const char form[] = "dddd-dd-dd dd:dd:dd";
@@ -294,7 +298,7 @@ static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__t
 
 /* ---- rendering ---- */
 
-/* Runs and hands out the output. */
+/* Runs the program and returns its output. */
 static exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes,
                                          const uint8_t **from_message)
 {
@@ -307,11 +311,12 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
     return EXL2_OK;
 }
 
-/* Renders into the caller's block; *text (a NUL follows it) and *from_message point into it. *from_message has one bit
-   a byte of *text, lowest first: set when the byte came from a message (of any role but assistant), a tool, a document
-   or a variable, whatever the template did to it, so that no such text can pass for a control token.
-   EXL2_ERR_TOO_SMALL, without a sentence, when a larger block is needed; a first guess that rarely fails: 64 KiB and 8
-   times the input. From EXL2__TEMPLATE_BLOCK_MAX on it is EXL2_ERR_BUDGET instead. Allocates nothing. */
+/* Renders into the caller's block and allocates nothing. *text (a NUL follows it) and *from_message point into the
+   block. *from_message has one bit per byte of *text, lowest bit first. The bit is set if the byte came from a message
+   (of any role but assistant), a tool, a document or a variable, whatever the template did to it, so that such text is
+   never tokenized as a special token.
+   If the block is too small, the result is EXL2_ERR_TOO_SMALL without a message, or EXL2_ERR_BUDGET if the block had
+   EXL2__TEMPLATE_BLOCK_MAX bytes already. A first guess that rarely fails is 64 KiB plus 8 times the input. */
 EXL2__COLD
 static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
                                          void *block, size_t block_bytes, const char **text, size_t *bytes,

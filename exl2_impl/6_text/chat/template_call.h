@@ -1,5 +1,5 @@
-/* template_call.h: the filters, tests and functions of template_code.h's tables, at work.
-   takes: exl2__template_run, the value in question and its arguments (NULL: left out).
+/* template_call.h: calls the filters, tests and functions of template_code.h's tables.
+   takes: exl2__template_run, the value on the left of a filter or test, the arguments (NULL: not given).
    gives: exl2__template_filter_call, test_call, function_call.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CALL_H
@@ -7,7 +7,7 @@
 
 #include "template_method.h"
 
-#define EXL2__TEMPLATE_RANGE_MAX 100000 /* as Jinja's sandbox */
+#define EXL2__TEMPLATE_RANGE_MAX 100000 /* elements; MAX_RANGE of Jinja's sandbox */
 
 /* ---- filters ---- */
 
@@ -24,7 +24,7 @@ static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__
                                              exl2__template_value *out)
 {
     exl2__template_value items;
-    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR && !last) { /* takes one */
+    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR && !last) { /* consumes one element */
         exl2__template_loop *rest = v->as.loop;
         *out = rest->at < rest->count ? rest->items[rest->at++]
                                       : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
@@ -76,11 +76,11 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
     return exl2__template_to_json(r, v, &style, out);
 }
 
-/* Pairs of key and value, to be gone through once. */
+/* A generator of (key, value) pairs. */
 static exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
                                                exl2__template_value *out)
 {
-    exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* of what is undefined: none */
+    exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* empty if v is undefined */
     if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
         EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &view));
     } else if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
@@ -102,7 +102,7 @@ static exl2_result exl2__template_filter_reverse(exl2__template_run *r, const ex
     return exl2__template_generator(r, items.as.items, items.count, v->marked, out);
 }
 
-/* v without its sign. */
+/* The absolute value. */
 static exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
                                              exl2__template_value *out)
 {
@@ -127,7 +127,7 @@ static exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-/* The value as text, or `what` of that text. */
+/* The filters that work on the value's text. */
 static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)
@@ -329,7 +329,7 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__templat
         EXL2__TRY(exl2__template_string(r, v, &text));
         return exl2__template_is_kind(r, &text, id == EXL2__TEMPLATE_TEST_LOWER ? 'l' : 'u', out);
     }
-    case EXL2__TEMPLATE_TEST_SAMEAS: /* the one None, the two booleans; whether two equal texts are one, nobody knows */
+    case EXL2__TEMPLATE_TEST_SAMEAS: /* only of None and booleans: the identity of other values is up to Python */
         if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
             return exl2__template_refuse(r, "sameas of these");
         }
@@ -405,7 +405,8 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
     return EXL2_OK;
 }
 
-/* The template's own words are the whole sentence; it is the conversation that they find fault with. */
+/* The message is the template's text alone. The code is EXL2_ERR_ARG, because templates raise when they do not accept
+   the conversation. */
 static exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
 {
     exl2__template_value text;

@@ -1,5 +1,5 @@
-/* template_capture.h: targets of for and set, and the blocks whose text is a value: set, filter, macro, call; with.
-   takes: exl2__template_parser behind the name of such a statement.
+/* template_capture.h: parses the targets of for and set, and the statements set, filter, with, macro and call.
+   takes: exl2__template_parser after the name of such a statement.
    gives: exl2__template_statement_target, set, filter, with, macro, call.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CAPTURE_H
@@ -11,7 +11,7 @@
 
 static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops);
 
-/* Over "%}". */
+/* Skips "%}". */
 static exl2_result exl2__template_statement_close(exl2__template_parser *p)
 {
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_BLOCK_END) {
@@ -20,7 +20,7 @@ static exl2_result exl2__template_statement_close(exl2__template_parser *p)
     return exl2__template_emit_advance(p);
 }
 
-/* Over the word that ended a body, and "%}" if `close`. */
+/* Skips the word that ended a body, and "%}" if `close`. */
 static exl2_result exl2__template_statement_end(exl2__template_parser *p, bool close)
 {
     EXL2__TRY(exl2__template_emit_advance(p));
@@ -29,7 +29,7 @@ static exl2_result exl2__template_statement_end(exl2__template_parser *p, bool c
 
 /* ---- targets of for and set ---- */
 
-/* Where a value goes: (a, (b, c)) is UNPACK 2, BIND a, UNPACK 2, BIND b, BIND c. */
+/* The code that binds a value: (a, (b, c)) is UNPACK 2, BIND a, UNPACK 2, BIND b, BIND c. */
 typedef struct exl2__template_target {
     exl2__template_ins ins[EXL2__TEMPLATE_TARGETS_MAX];
     uint32_t count;
@@ -101,7 +101,7 @@ static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl
     }
     if (comma) {
         target->ins[unpack].a = count;
-    } else { /* one target alone takes the value as it is */
+    } else { /* a single target without a comma is bound to the value itself */
         target->count--;
         memmove(&target->ins[unpack], &target->ins[unpack + 1], (target->count - unpack) * sizeof target->ins[0]);
     }
@@ -109,7 +109,7 @@ static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl
     return EXL2_OK;
 }
 
-/* The value on the stack goes where the target says. */
+/* Emits the code that binds the value on the stack to the target. */
 static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__template_target *target)
 {
     for (uint32_t i = 0; i < target->count; i++) {
@@ -118,9 +118,9 @@ static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__
     }
 }
 
-/* ---- blocks whose text is a value ---- */
+/* ---- blocks that turn their output into a value ---- */
 
-/* Goes to the end of this tag; what stands before it is read later, from *head on. */
+/* Skips the rest of this tag; *head keeps its begin, so that it can be parsed later. */
 static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2__template_parser_place *head)
 {
     head->lex = p->lex;
@@ -131,6 +131,7 @@ static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2_
     return exl2__template_statement_close(p);
 }
 
+/* Moves the parser to *place and stores its old position there. */
 static void exl2__template_statement_go(exl2__template_parser *p, exl2__template_parser_place *place)
 {
     exl2__template_parser_place here = { p->lex, p->token };
@@ -139,7 +140,8 @@ static void exl2__template_statement_go(exl2__template_parser *p, exl2__template
     *place = here;
 }
 
-/* Behind "|" or at the first filter's name: the body up to `stop`, then the filters on its text. */
+/* Parses a body up to `stop` and, if `filtered`, the filters of the opening tag. The parser is at the name of the first
+   filter. The filters are parsed after the body, because they apply to its text. */
 static exl2_result exl2__template_statement_capture(exl2__template_parser *p, const char *stop, bool filtered)
 {
     exl2__template_parser_place head;
@@ -173,7 +175,7 @@ static exl2_result exl2__template_statement_filter(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* set a = value, or set a [| filter] .. endset. */
+/* set a = value, or set a [| filter] .. endset */
 static exl2_result exl2__template_statement_set(exl2__template_parser *p)
 {
     exl2__template_target target = { 0 };
@@ -224,7 +226,7 @@ static exl2_result exl2__template_statement_with(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* (a, b=default), if there is a bracket. */
+/* [(a, b=default)] */
 static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
 {
     bool defaults = false;
@@ -260,8 +262,9 @@ static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
     return exl2__template_emit_operator(p, ")");
 }
 
-/* Parameters, "%}" (for a call block behind the call, which is read later, from *head on) and body. *macro pushes it,
-   emitted by exl2__template_statement_push. */
+/* Parses parameters, "%}" and body of a macro. In a call block the call stands between parameters and "%}"; it is
+   skipped, and *head keeps its begin, so that it can be parsed later. *macro is the instruction that pushes the macro;
+   exl2__template_statement_push emits it. */
 static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p, const char *stop,
                                                        exl2__template_parser_place *head, exl2__template_ins *macro)
 {
@@ -322,7 +325,7 @@ static exl2_result exl2__template_statement_call(exl2__template_parser *p)
     EXL2__TRY(exl2__template_operand_macro(p));
     EXL2__TRY(exl2__template_statement_close(p));
     exl2__template_statement_go(p, &head);
-    exl2__template_ins call = p->last; /* goes behind the macro */
+    exl2__template_ins call = p->last; /* emitted again after the macro */
     p->code_count--;
     exl2__template_statement_push(p, macro);
     call.id = 1;

@@ -1,4 +1,4 @@
-/* template_case.h: lower, upper and title case of any text, and what str.isupper and its like ask.
+/* template_case.h: lower, upper and title case of any Unicode text, and the tests str.isupper, str.isalpha ...
    takes: exl2__template_run and texts.
    gives: exl2__template_case, exl2__template_is_kind.
    owns:  nothing. */
@@ -9,8 +9,9 @@
 #include "template_json.h"
 #include "../unicode/unicode.h"
 
-/* The upper case of a code point is what exl2__lower makes it of, but for these. Runs that are so far from theirs:
-   first << 12 | (count - 1) << 1 | (1: every second one). Generated from Python 3.11: c.upper(). */
+/* Upper case is the inverse of exl2__lower except for the code points of this table. Each entry is a run of code points
+   whose upper case is `away` from them. run: first << 12 | (count - 1) << 1 | (1: every second code point).
+   Generated from Python 3.11: c.upper(). */
 static const struct exl2__template_case_run {
     uint32_t run;
     int32_t away;
@@ -23,7 +24,7 @@ static const struct exl2__template_case_run {
     { 0x1FA000E, 0 }, { 0x1FB3000, 0 }, { 0x1FBE000, -7205 }, { 0x1FC3000, 0 }, { 0x1FF3000, 0 },
 };
 
-/* Those whose upper case is more than one code point. */
+/* Code points whose upper case is more than one code point. */
 static const struct {
     uint16_t code, upper[3];
 } exl2__template_upper_wide[] = {
@@ -70,14 +71,14 @@ static uint32_t exl2__template_case_away(const struct exl2__template_case_run *r
     return code + (uint32_t)run->away;
 }
 
-/* Its lower case when that is one code point, else the code point itself. */
+/* The lower case of `code` if that is one code point, else `code`. */
 static uint32_t exl2__template_lower(uint32_t code)
 {
     uint32_t more, lower = exl2__lower(code, &more);
     return more ? code : lower;
 }
 
-/* Its upper case when that is one code point, else the code point itself. */
+/* The upper case of `code` if that is one code point, else `code`. */
 static uint32_t exl2__template_upper(uint32_t code)
 {
     bool found = code - 'a' < 26;
@@ -103,14 +104,15 @@ static bool exl2__template_cased(uint32_t code)
     return exl2__template_upper(code) != code || exl2__template_lower(code) != code;
 }
 
-/* What may stand between a letter and a sigma inside one word. */
+/* Whether `code` is ignored in the search for the letters beside a sigma (Unicode's Case_Ignorable). */
 static bool exl2__template_joins(uint32_t code)
 {
     return code == '\'' || (code >= 0x80 && (exl2__unicode_class(code) & (EXL2__UNICODE_MARK | EXL2__UNICODE_MODIFIER |
                                                                          EXL2__UNICODE_WORD_OTHER)) != 0);
 }
 
-/* *out: a capital sigma is written as at the end of a word: a letter before it, none behind it, marks aside. */
+/* *out: whether the lower case of the capital sigma at `at` is the final sigma: it follows a cased letter and precedes
+   none, not counting ignored code points (Unicode's Final_Sigma). */
 static exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2__template_value *v, size_t at,
                                               bool *out)
 {
@@ -140,12 +142,13 @@ typedef enum exl2__template_case_kind {
     EXL2__TEMPLATE_CASE_LOWER,
     EXL2__TEMPLATE_CASE_UPPER,
     EXL2__TEMPLATE_CASE_TITLE, /* str.title */
-    EXL2__TEMPLATE_CASE_WORDS, /* the filter `title`: upper case behind spaces, - ( { [ < */
+    EXL2__TEMPLATE_CASE_WORDS, /* the filter `title`: upper case after spaces and - ( { [ < */
     EXL2__TEMPLATE_CASE_FIRST, /* capitalize */
     EXL2__TEMPLATE_CASE_SWAP
 } exl2__template_case_kind;
 
-/* Code points that `code` becomes; title: with the rest of a wide one in lower case. 0: not in this table. */
+/* Writes the upper case of `code`, or its title case if `title`, and returns the number of code points. 0: this title
+   case is not supported. */
 static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
 {
     uint32_t count = 1;
@@ -169,7 +172,7 @@ static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
     return count;
 }
 
-/* Each code point has the mark of the one it comes from. */
+/* Converts a text. Each code point of the result has the mark of its source. */
 EXL2__COLD
 static exl2_result exl2__template_case(exl2__template_run *r, const exl2__template_value *v,
                                        exl2__template_case_kind kind, exl2__template_value *out)
@@ -183,7 +186,7 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
                                                                     kind != EXL2__TEMPLATE_CASE_SWAP);
         EXL2__TRY(exl2__template_step(r, code < 0x80 ? 1 : 64));
         codes[0] = exl2__template_lower(code);
-        if (code == 0xFFFD && step == 1) { /* no UTF-8: stays */
+        if (code == 0xFFFD && step == 1) { /* invalid UTF-8 is copied */
             EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, 1));
             continue;
         }
@@ -217,7 +220,7 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
     return EXL2_OK;
 }
 
-/* What str.is... asks: 'u' upper, 'l' lower, 'a' alpha, 'd' digit, 'n' alnum, 's' space. */
+/* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace. */
 EXL2__COLD
 static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind, bool *out)
 {

@@ -1,5 +1,5 @@
-/* template_clock.h: strftime_now.
-   takes: exl2__template_run with its clock, or the one on the wall; a format.
+/* template_clock.h: strftime_now, which formats the date and time.
+   takes: exl2__template_run with its clock, or the system's local time if that is not set; a format.
    gives: exl2__template_strftime.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CLOCK_H
@@ -12,7 +12,7 @@ static const char exl2__template_days[] = "Sunday Monday Tuesday Wednesday Thurs
 static const char exl2__template_months[] =
     "January February March April May June July August September October November December ";
 
-/* The index-th word of the list; with `brief` its first three letters. */
+/* Word `index` of the list; with `brief` its first three letters. */
 static exl2__template_value exl2__template_word(const char *list, uint32_t index, bool brief)
 {
     while (index-- > 0) {
@@ -21,7 +21,7 @@ static exl2__template_value exl2__template_word(const char *list, uint32_t index
     return exl2__template_text(list, brief ? 3 : strcspn(list, " "));
 }
 
-/* Days of a year before its month, 1 to 13. */
+/* Days of the year before the month (1 to 13). */
 static int32_t exl2__template_days_before(int32_t year, int32_t month)
 {
     static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
@@ -29,8 +29,7 @@ static int32_t exl2__template_days_before(int32_t year, int32_t month)
     return before[month - 1] + (leap && month > 2);
 }
 
-/* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %F %T %D %R %n %t %%, and %- for numbers without zeros.
- */
+/* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %n %t %%; "%-" prints a number without padding. */
 EXL2__COLD
 static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
                                            exl2__template_value *out)

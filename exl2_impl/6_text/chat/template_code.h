@@ -1,5 +1,5 @@
-/* template_code.h: what a parsed chat template is: a flat program for a stack machine, and the tables of the names
-   (filters, tests, methods, functions) that this interpreter knows.
+/* template_code.h: a parsed chat template, which is a flat program for a stack machine, and the tables of the supported
+   filters, tests, methods and functions.
    takes: nothing.
    gives: exl2__template, exl2__template_ins, the operations, the signatures.
    owns:  nothing; template.h makes and frees the program. */
@@ -10,14 +10,14 @@
 
 #define EXL2__TEMPLATE_SOURCE_MAX (512u << 10) /* bytes; published templates have at most 20 KiB */
 #define EXL2__TEMPLATE_NAMES_MAX 512u          /* variables of one template */
-#define EXL2__TEMPLATE_DEPTH_MAX 64u           /* statements and expressions inside each other */
-#define EXL2__TEMPLATE_ARGS_MAX 8u             /* of one filter, test, method or function */
+#define EXL2__TEMPLATE_DEPTH_MAX 64u           /* nested statements and expressions */
+#define EXL2__TEMPLATE_ARGS_MAX 8u             /* arguments of one filter, test, method or function */
 
 /* One instruction. Expressions push and pop values; jumps are relative to their own instruction, so that finished
    code can be moved. */
 typedef struct exl2__template_ins {
     uint8_t op;     /* exl2__template_op */
-    uint8_t id;     /* which comparison, filter, test, method, function, slice bounds */
+    uint8_t id;     /* number of the comparison, filter, test, method or function; bits of the slice bounds */
     uint16_t count; /* arguments pushed; frames that stay open */
     uint32_t a, b;  /* operands: see exl2__template_op */
     uint32_t at;    /* offset in the source, for messages */
@@ -26,28 +26,28 @@ typedef struct exl2__template_ins {
 typedef enum exl2__template_op {
     /* output: a, b = offset and bytes in exl2__template.text */
     EXL2__TEMPLATE_WRITE, /* constant text */
-    EXL2__TEMPLATE_PRINT, /* pop */
+    EXL2__TEMPLATE_PRINT, /* pop and write */
     /* constants */
     EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes; id = 1: a function called so */
     EXL2__TEMPLATE_INT,   /* a, b = low and high half */
     EXL2__TEMPLATE_REAL,  /* a, b = low and high half of the double */
     EXL2__TEMPLATE_NONE,
     EXL2__TEMPLATE_BOOL,  /* a */
-    EXL2__TEMPLATE_NO_ELSE, /* what `x if false` is */
+    EXL2__TEMPLATE_NO_ELSE, /* the undefined value of `x if false` */
     /* variables: a = index in exl2__template.names */
     EXL2__TEMPLATE_LOAD,
     EXL2__TEMPLATE_LOOP,   /* the innermost loop; a, b = its name in the text */
     EXL2__TEMPLATE_BIND,   /* pop into the innermost scope */
-    EXL2__TEMPLATE_BIND_ATTR, /* pop into the namespace in the variable a; b = attribute, as a name */
-    EXL2__TEMPLATE_UNPACK, /* pop, push its a elements, the first on top */
+    EXL2__TEMPLATE_BIND_ATTR, /* pop into the namespace in the variable a; b = attribute, an index as a */
+    EXL2__TEMPLATE_UNPACK, /* pop a sequence, push its a elements, the first on top */
     /* parts of values */
     EXL2__TEMPLATE_ATTR,  /* a, b = name */
     EXL2__TEMPLATE_ITEM,
     EXL2__TEMPLATE_SLICE, /* id: bit 0, 1, 2 = start, stop, step were pushed */
-    /* literals: a = elements (pairs) that were pushed */
+    /* literals: a = elements (of a dict: pairs) that were pushed */
     EXL2__TEMPLATE_LIST,
     EXL2__TEMPLATE_TUPLE,
-    EXL2__TEMPLATE_DICT, /* id = 1: below the pairs lies what they are added to */
+    EXL2__TEMPLATE_DICT, /* id = 1: the pairs are added to the value below them */
     EXL2__TEMPLATE_NAMESPACE,
     /* operators */
     EXL2__TEMPLATE_NEGATE,
@@ -60,33 +60,33 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_FLOOR_DIVIDE,
     EXL2__TEMPLATE_MODULO,
     EXL2__TEMPLATE_POWER,
-    EXL2__TEMPLATE_CONCAT,  /* a values */
+    EXL2__TEMPLATE_CONCAT,  /* pop a values, push their texts as one */
     EXL2__TEMPLATE_COMPARE, /* id = exl2__template_compare */
-    EXL2__TEMPLATE_CHAIN,   /* a < b < c: compare, jump a with False on top, or go on with b on top */
-    /* calls: id = row of the table, count = values pushed, b = four bits for each: which parameter it is */
+    EXL2__TEMPLATE_CHAIN,   /* x < y < z: compare x and y; if false, jump by a with False on top, else keep y on top */
+    /* calls: id = row of the table, count = values pushed, b = the parameter number of each in four bits */
     EXL2__TEMPLATE_FILTER,
     EXL2__TEMPLATE_TEST,   /* a = 1: negated */
-    EXL2__TEMPLATE_METHOD, /* a = bytes of the name, that stands at `at` */
+    EXL2__TEMPLATE_METHOD, /* a = bytes of the name, which begins at `at` */
     EXL2__TEMPLATE_CALL,
-    /* macros: parameters, then the body; calls push the macro, count values, then a pairs of name and value */
+    /* macros: code of the parameters, then of the body; a call pushes the macro, `count` values, `a` pairs name, value */
     EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use */
-    EXL2__TEMPLATE_CALL_MACRO, /* b = bytes of the name, that stands at `at`; id = 1: `caller` lies on top */
-    EXL2__TEMPLATE_PARAMETER,  /* number count, name b; jump a over its default when it was given; id = 1: has one */
-    EXL2__TEMPLATE_RETURN,     /* what the body printed is what the call gives */
+    EXL2__TEMPLATE_CALL_MACRO, /* b = bytes of the name, which begins at `at`; id = 1: `caller` is on top */
+    EXL2__TEMPLATE_PARAMETER,  /* number `count`, name b; if given, jump by a over its default; id = 1: has a default */
+    EXL2__TEMPLATE_RETURN,     /* the output of the body is the value of the call */
     /* control: a = jump, relative */
     EXL2__TEMPLATE_JUMP,
     EXL2__TEMPLATE_UNLESS, /* pop, jump when false */
-    EXL2__TEMPLATE_AND,    /* jump when false and keep it, else pop */
-    EXL2__TEMPLATE_OR,
-    EXL2__TEMPLATE_FOR,    /* pop what is iterated over, open a frame */
+    EXL2__TEMPLATE_AND,    /* if false, keep the value and jump; else pop */
+    EXL2__TEMPLATE_OR,     /* if true, keep the value and jump; else pop */
+    EXL2__TEMPLATE_FOR,    /* pop the iterable, open a frame */
     EXL2__TEMPLATE_NEXT,   /* close inner frames down to `count`, push the next element, or jump */
-    EXL2__TEMPLATE_KEEP,   /* the element fits the loop's condition */
-    EXL2__TEMPLATE_AGAIN,  /* go through the kept elements */
-    EXL2__TEMPLATE_RAN,    /* the body came to its end: no else (continue and break skip this, as in Jinja) */
-    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop's body came to its end */
-    EXL2__TEMPLATE_SCOPE,  /* open a frame whose variables end with it */
+    EXL2__TEMPLATE_KEEP,   /* keep the element: it fulfils the loop's condition */
+    EXL2__TEMPLATE_AGAIN,  /* restart the loop over the kept elements */
+    EXL2__TEMPLATE_RAN,    /* the body reached its end: `else` will not run (continue, break skip this, as in Jinja) */
+    EXL2__TEMPLATE_ELSE,   /* close frames down to `count`; jump if the loop's body reached its end */
+    EXL2__TEMPLATE_SCOPE,  /* open a frame; its variables end with it */
     EXL2__TEMPLATE_CAPTURE, /* open a frame whose output becomes a text */
-    EXL2__TEMPLATE_CAPTURED, /* close it and push the text */
+    EXL2__TEMPLATE_CAPTURED, /* close this frame and push the text */
     EXL2__TEMPLATE_LEAVE,  /* close frames down to `count` */
     EXL2__TEMPLATE_END
 } exl2__template_op;
@@ -96,7 +96,7 @@ typedef enum exl2__template_compare {
     EXL2__TEMPLATE_GT, EXL2__TEMPLATE_GE, EXL2__TEMPLATE_IN, EXL2__TEMPLATE_NOT_IN
 } exl2__template_compare;
 
-typedef enum exl2__template_macro_use { /* what a macro's body mentions */
+typedef enum exl2__template_macro_use { /* names that a macro's body uses */
     EXL2__TEMPLATE_USES_VARARGS = 1, EXL2__TEMPLATE_USES_KWARGS = 2, EXL2__TEMPLATE_USES_CALLER = 4
 } exl2__template_macro_use;
 
@@ -108,24 +108,24 @@ typedef struct exl2__template_name {
 
 typedef struct exl2__template {
     bool present;       /* there is a template, even if it is refused */
-    uint64_t bytes;     /* of the block */
+    uint64_t bytes;     /* size of the block */
     void *block;        /* code, names, text */
     const exl2__template_ins *code;
     const exl2__template_name *names; /* [name_count] variables */
-    const char *text;   /* the source with line ends as "\n", then the string literals that have escapes */
+    const char *text;   /* the source with line ends as "\n", then the decoded string literals that had escapes */
     uint32_t name_count;
-    uint32_t stack_max; /* values that expressions hold at a time */
+    uint32_t stack_max; /* most values on the stack at a time */
     uint32_t text_bytes;
     uint32_t *guard;    /* see exl2__template_guard; NULL: none */
     uint64_t guard_bytes;
-    exl2_error refused; /* code 0: fine; else what every render of this template returns */
+    exl2_error refused; /* code 0: accepted; else every render returns this error */
 } exl2__template;
 
 /* ---- names ---- */
 
-/* What stands in a call: X(id, name, parameters, mandatory). Parameters are in order, separated by spaces; "-" has
-   no name of its own, those behind "*" are given by name only. The value on the left of a filter or test and the
-   object of a method do not count. */
+/* X(id, name, parameters, mandatory): `parameters` are separated by spaces and in order. "-" is a parameter without a
+   name; a parameter with "*" is given by name only. `mandatory` is the number of mandatory ones. The value on the left
+   of a filter or test and the object of a method are not parameters. */
 #define EXL2__TEMPLATE_FILTERS(X) \
     X(ABS, "abs", "", 0) \
     X(ATTR, "attr", "name", 1) \
@@ -280,8 +280,8 @@ static inline bool exl2__template_same(const char *text, size_t bytes, const cha
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* The row called so in the table of `op` (FILTER, TEST, METHOD, CALL). In the tables a row is its name, NUL, its
-   parameters, NUL, and a digit: how many of them are mandatory. */
+/* Finds the row `name` in the table of `op` (FILTER, TEST, METHOD, CALL). A row is the name, NUL, the parameters, NUL,
+   and a digit: the number of mandatory parameters. */
 static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
                                           exl2__template_signature *out)
 {

@@ -1,15 +1,15 @@
-/* template_emit.h: the parser's hands: the next token, the program that grows, the sentence when something is wrong.
-   A dry parser has no code and only counts, so that the second run writes into a block of exactly that size.
+/* template_emit.h: helpers of the parser: read the next token, emit code and literals, report errors. In a dry run the
+   parser has no code and only counts, so that the second run can write into a block of exactly that size.
    takes: exl2__template_lex.
    gives: exl2__template_parser and its token, name, code and text helpers.
-   owns:  nothing; code, names and text are the caller's. */
+   owns:  nothing; code and text belong to the caller. */
 #ifndef EXL2__TEMPLATE_EMIT_H
 #define EXL2__TEMPLATE_EMIT_H
 
 #include "../../0_base/json/json.h"
 #include "template_lex.h"
 
-#define EXL2__TEMPLATE_MOVES_MAX (16u << 20) /* instructions moved for `a if b`, over the whole template */
+#define EXL2__TEMPLATE_MOVES_MAX (16u << 20) /* instructions moved for all `a if b` of a template */
 
 /* The loop that break and continue refer to. */
 typedef struct exl2__template_parser_loop {
@@ -17,7 +17,7 @@ typedef struct exl2__template_parser_loop {
     uint32_t exits; /* chain of jumps to its end; 0 = none */
 } exl2__template_parser_loop;
 
-/* Where the parser stands, to come back to. */
+/* A position of the parser, to return to. */
 typedef struct exl2__template_parser_place {
     exl2__template_lex lex;
     exl2__template_token token;
@@ -25,19 +25,19 @@ typedef struct exl2__template_parser_place {
 
 typedef struct exl2__template_parser {
     exl2__template_lex lex;
-    exl2__template_token token; /* the next one, not used yet */
-    exl2__template_ins *code;   /* NULL: dry */
-    char *pool;                 /* literals with escapes; NULL: dry */
+    exl2__template_token token; /* the next token */
+    exl2__template_ins *code;   /* NULL: dry run */
+    char *pool;                 /* decoded literals that had escapes; NULL: dry run */
     uint32_t code_count, pool_bytes, name_count;
     exl2__template_name names[EXL2__TEMPLATE_NAMES_MAX];
-    uint32_t depth;             /* statements and expressions inside each other */
-    uint32_t frames;            /* open at run time where the code stands */
-    uint32_t stack, stack_max;  /* values on the stack there */
-    uint64_t moves;
-    exl2__template_parser_loop *loop; /* NULL: not in one */
+    uint32_t depth;             /* nested statements and expressions */
+    uint32_t frames;            /* frames open at run time at this point of the code */
+    uint32_t stack, stack_max;  /* values on the stack at this point, and the most so far */
+    uint64_t moves;             /* instructions moved, up to EXL2__TEMPLATE_MOVES_MAX */
+    exl2__template_parser_loop *loop; /* the innermost loop; NULL: outside loops */
     bool in_loop_filter;
-    uint32_t macro_uses;        /* exl2__template_macro_use of the macro that is read */
-    exl2__template_ins last;    /* the newest instruction */
+    uint32_t macro_uses;        /* exl2__template_macro_use of the macro that is being parsed */
+    exl2__template_ins last;    /* the last instruction emitted */
     exl2_error *error;
 } exl2__template_parser;
 
@@ -66,7 +66,7 @@ static exl2_result exl2__template_emit_refuse(exl2__template_parser *p, const ex
                                     p->lex.source + t->begin);
 }
 
-/* The next token is not the one that the grammar wants. */
+/* Fails because the next token is not what the grammar expects. */
 static exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, const char *wanted)
 {
     const exl2__template_token *t = &p->token;
@@ -135,7 +135,7 @@ static exl2_result exl2__template_emit_operator(exl2__template_parser *p, const 
     return exl2__template_emit_expect(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
 }
 
-/* Statements and expressions call it as they begin, and exl2__template_emit_up as they end. */
+/* Enters a nested statement or expression; exl2__template_emit_up leaves it. */
 static exl2_result exl2__template_emit_down(exl2__template_parser *p)
 {
     if (p->depth == EXL2__TEMPLATE_DEPTH_MAX) {
@@ -153,7 +153,7 @@ static void exl2__template_emit_up(exl2__template_parser *p)
 
 /* ---- code ---- */
 
-/* Appends; `effect` is what it leaves on the stack less what it takes. Gives the index. */
+/* Appends an instruction and returns its index. `effect`: values that it pushes minus values that it pops. */
 static uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template_ins ins, int effect)
 {
     if (p->code) {
@@ -172,7 +172,7 @@ static uint32_t exl2__template_emit(exl2__template_parser *p, exl2__template_op 
     return exl2__template_emit_ins(p, ins, effect);
 }
 
-/* With the number of frames that stay open. */
+/* Appends an instruction with the number of frames that stay open. */
 static uint32_t exl2__template_emit_frames(exl2__template_parser *p, exl2__template_op op, uint32_t frames, uint32_t at,
                                            int effect)
 {
@@ -180,15 +180,15 @@ static uint32_t exl2__template_emit_frames(exl2__template_parser *p, exl2__templ
     return exl2__template_emit_ins(p, ins, effect);
 }
 
-/* Lets the jump go to `target`. */
+/* Sets the target of a jump. */
 static void exl2__template_emit_patch(exl2__template_parser *p, uint32_t jump, uint32_t target)
 {
     if (p->code) {
-        p->code[jump].a = target - jump; /* modulo 2^32: backwards too */
+        p->code[jump].a = target - jump; /* modulo 2^32, so backward jumps work, too */
     }
 }
 
-/* Puts a jump into the chain of those that will have the same target. Index 0 is never a jump. */
+/* Adds a jump to a chain of jumps that will get the same target. Index 0, which is never a jump, ends the chain. */
 static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain, uint32_t jump)
 {
     if (p->code) {
@@ -197,7 +197,7 @@ static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain,
     *chain = jump;
 }
 
-/* Lets every jump of the chain go here. */
+/* Sets the target of every jump of the chain to the next instruction. */
 static void exl2__template_emit_land(exl2__template_parser *p, uint32_t chain)
 {
     while (p->code && chain) {
@@ -216,7 +216,7 @@ static void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count
     }
 }
 
-/* Exchanges the finished pieces of code [first, second) and [second, end). */
+/* Exchanges the finished code [first, second) and [second, end). */
 static exl2_result exl2__template_emit_exchange(exl2__template_parser *p, uint32_t first, uint32_t second, uint32_t at)
 {
     p->moves += p->code_count - first;
@@ -231,7 +231,7 @@ static exl2_result exl2__template_emit_exchange(exl2__template_parser *p, uint32
     return EXL2_OK;
 }
 
-/* Index of a variable's name. */
+/* The index of a variable's name, which is added if it is new. */
 static exl2_result exl2__template_emit_name(exl2__template_parser *p, const exl2__template_token *t, uint32_t *index)
 {
     const char *source = p->lex.source;
@@ -269,7 +269,7 @@ static void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t co
     }
 }
 
-/* \xHH, \uXXXX, \UXXXXXXXX at text[*at]; *at moves behind it. */
+/* Decodes \xHH, \uXXXX or \UXXXXXXXX at text[*at] and moves *at past it. */
 static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
 {
     const char *text = p->lex.source + t->begin;
@@ -292,7 +292,7 @@ static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl
     return EXL2_OK;
 }
 
-/* One escape at text[*at], as Python reads it: an unknown one stays as it is. */
+/* Decodes one escape at text[*at] as Python does: an undefined escape is copied with its backslash. */
 static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
 {
     static const char names[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v"; /* pairs: letter, meaning */
@@ -328,7 +328,7 @@ static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const ex
     return EXL2_OK;
 }
 
-/* Adjacent string literals, as one text. */
+/* Adjacent string literals become one text. */
 static exl2_result exl2__template_emit_string(exl2__template_parser *p)
 {
     exl2__template_token first = p->token;
@@ -357,7 +357,7 @@ static exl2_result exl2__template_emit_string(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* 12, 1_000, 0x1f, 0b101, 0o17: below 2^63. */
+/* Parses 12, 1_000, 0x1f, 0b101 or 0o17; false: malformed, or not below 2^63. */
 static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out)
 {
     char letter = (char)(bytes > 2 ? text[1] | 0x20 : 0);

@@ -1,5 +1,5 @@
-/* template_expression.h: expressions -> code, by recursive descent in Jinja's order of precedence:
-   `a if b else c`, or, and, not, comparisons, + -, ~, * / // %, **, signs, then operands.
+/* template_expression.h: parses expressions into code by recursive descent. Jinja's order of precedence, loosest first,
+   is `a if b else c`, or, and, not, comparisons, + -, ~, * / // %, **, signs, operands.
    takes: exl2__template_parser at the first token of an expression.
    gives: exl2__template_expression, exl2__template_expression_tuple.
    owns:  nothing. */
@@ -42,11 +42,11 @@ static exl2_result exl2__template_expression_unary(exl2__template_parser *p, boo
 
 /* A binary operator that waits for its right operand. */
 typedef struct exl2__template_waiting {
-    uint32_t at, joined; /* joined: operands of a concatenation */
+    uint32_t at, joined; /* joined: operands of a concatenation so far */
     uint8_t op, level;   /* a higher level binds tighter */
 } exl2__template_waiting;
 
-/* Is a binary operator next? */
+/* Whether a binary operator is next; *next describes it. */
 static bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_waiting *next)
 {
     static const struct {
@@ -67,9 +67,9 @@ static bool exl2__template_expression_binary(const exl2__template_parser *p, exl
     return false;
 }
 
-/* All levels are left-associative, ** too. They share one loop: with a function for each level, an expression in 64
-   parentheses would need 12 KiB more of stack. Of the operators that wait each binds tighter than the one before it, so
-   there is one of a level at most. */
+/* All levels are left-associative, even **, as in Jinja. They share one loop: with one function per level, an
+   expression in 64 parentheses would need 12 KiB more stack. Each waiting operator binds tighter than the one before
+   it, so at most one operator per level waits. */
 static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p)
 {
     exl2__template_waiting waiting[EXL2__TEMPLATE_LEVELS], next = { 0, 0, 0, 0 };
@@ -95,7 +95,7 @@ static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p
     return EXL2_OK;
 }
 
-/* Goes over a comparison operator, if one is next. */
+/* Skips a comparison operator if one is next. */
 static exl2_result exl2__template_expression_comparison(exl2__template_parser *p, bool *found,
                                                         exl2__template_compare *compare)
 {
@@ -181,7 +181,7 @@ static exl2_result exl2__template_expression_or(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* `a if b else c`: a comes first in the text but b in the code, so the two are exchanged. */
+/* `a if b else c`: a is parsed first but runs after b, so the code of the two is exchanged. */
 EXL2__COLD
 static exl2_result exl2__template_expression(exl2__template_parser *p)
 {
@@ -215,7 +215,7 @@ static bool exl2__template_expression_tuple_ends(const exl2__template_parser *p)
            exl2__template_emit_is_operator(p, ")") || exl2__template_emit_is_name(p, "recursive");
 }
 
-/* One expression, or several with commas between them: a tuple. */
+/* One expression, or a tuple: expressions separated by commas. */
 EXL2__COLD
 static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags)
 {

@@ -1,4 +1,4 @@
-/* template_format.h: numbers and texts in a format: % and the filter `format`, str.format, round, int, float, escape,
+/* template_format.h: formats numbers and texts: % and the filter `format`, str.format, round, int, float, escape,
    indent, truncate, padding.
    takes: exl2__template_run and values.
    gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad.
@@ -10,7 +10,7 @@
 
 /* ---- numbers ---- */
 
-/* |value| * 10^places to the nearest integer, ties to even; false: that takes more than 18 digits. */
+/* *out = |value| * 10^places, rounded to the nearest integer, ties to even. false: it has more than 18 digits. */
 static bool exl2__template_fixed(double value, uint32_t places, uint64_t *out)
 {
     uint64_t bits, unit = 1;
@@ -38,7 +38,7 @@ static bool exl2__template_fixed(double value, uint32_t places, uint64_t *out)
     return true;
 }
 
-/* [-]123.450 with so many places; bytes in out, 0: not possible. */
+/* Writes [-]123.450 with `places` digits after the point and returns the bytes; 0: there are too many digits. */
 static size_t exl2__template_print_fixed(double value, uint32_t places, char out[48])
 {
     uint64_t whole, unit = 1, bits;
@@ -98,7 +98,7 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
-/* What int() (real: float()) makes of a value, or the fallback. */
+/* int(v), or float(v) if `real`; the fallback (NULL: 0) if v cannot be converted. */
 static exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
                                          const exl2__template_value *fallback, exl2__template_value *out)
 {
@@ -170,7 +170,7 @@ static exl2_result exl2__template_put_times(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-/* To `width` code points: side 'l', 'r' or 'c' is where the text stands. */
+/* Pads to `width` code points; `side` says where the text is placed: 'l' left, 'r' right, 'c' center. */
 static exl2_result exl2__template_pad(exl2__template_run *r, const exl2__template_value *v, int64_t width, char side,
                                       const exl2__template_value *fill, exl2__template_value *out)
 {
@@ -188,7 +188,7 @@ static exl2_result exl2__template_pad(exl2__template_run *r, const exl2__templat
 
 /* ---- % ---- */
 
-/* One conversion, behind its '%': flags, width, places, letter. */
+/* One conversion without its '%': flags, width, digits after the point, letter. */
 typedef struct exl2__template_conversion {
     bool left, zero, plus, space, has_places;
     uint32_t width, places;
@@ -259,7 +259,7 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
         EXL2__TRY(exl2__template_put(r, number + skip, bytes - skip, v->marked));
         text = exl2__template_since(r, before);
     }
-    /* what was made stands where the result goes: it is made again behind itself, then moved there */
+    /* The unpadded text occupies the place of the result: the padded text is written after it, then moved there. */
     size_t made = r->used;
     EXL2__TRY(exl2__template_pad(r, &text, c->width, c->left ? 'l' : 'r', &fill, &text));
     memmove(r->block + before, r->block + made, text.count);
@@ -270,8 +270,8 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
     return EXL2_OK;
 }
 
-/* text % (a, b): %s %d %i %f %%, with flags, width and places. As in Python a list, a dict and what is undefined may
- * stay unused. */
+/* text % (a, b): %s %d %i %f %%, with flags, width and digits after the point. As in Python it is no error if arguments
+   stay unused when the first one is a list, a dict or undefined. */
 EXL2__COLD
 static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *args, uint32_t count, exl2__template_value *out)
@@ -328,7 +328,7 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
             }
             exl2__template_value text;
             bool is_text = args[index]->kind == EXL2__TEMPLATE_KIND_TEXT;
-            EXL2__TRY(exl2__template_string(r, args[index], &text)); /* what is not a text is written in place */
+            EXL2__TRY(exl2__template_string(r, args[index], &text)); /* writes a value that is no text to the output */
             EXL2__TRY(is_text ? exl2__template_put_copy(r, text.as.text, text.count) : EXL2_OK);
             at += 1u + digit;
             continue;
@@ -342,7 +342,7 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
 
 /* ---- texts ---- */
 
-/* & < > ' " as HTML writes them; the result is safe. */
+/* Escapes & < > ' " for HTML; the result is marked as safe. */
 static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
                                          exl2__template_value *out)
 {
@@ -362,7 +362,7 @@ static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* Bytes of the line break at `at`, as str.splitlines knows them; 0: there is none. */
+/* Bytes of the line break at `at`, by the rules of str.splitlines; 0: no line break. */
 static size_t exl2__template_line_break(const exl2__template_value *v, size_t at)
 {
     size_t step;
@@ -376,7 +376,7 @@ static size_t exl2__template_line_break(const exl2__template_value *v, size_t at
                : 0;
 }
 
-/* The line at *at and its break; *at goes behind it. */
+/* The line at *at without its line break; *at moves past both. */
 static exl2__template_value exl2__template_line(const exl2__template_value *v, size_t *at, size_t *break_bytes)
 {
     size_t begin = *at, end = begin;
