@@ -28,7 +28,7 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_WRITE, /* constant text */
     EXL2__TEMPLATE_PRINT, /* pop and write */
     /* constants */
-    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes; id = 1: a function called so */
+    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes; id = 1: a function of this name, as a value of kind METHOD */
     EXL2__TEMPLATE_INT,   /* a, b = low and high half */
     EXL2__TEMPLATE_REAL,  /* a, b = low and high half of the double */
     EXL2__TEMPLATE_NONE,
@@ -68,7 +68,7 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_TEST,   /* a = 1: negated */
     EXL2__TEMPLATE_METHOD, /* a = bytes of the name, which begins at `at` */
     EXL2__TEMPLATE_CALL,
-    /* macros: code of the parameters, then of the body; a call pushes the macro, `count` values, `a` pairs name, value */
+    /* macros: code of the parameters, then of the body; calls push the macro, `count` values, `a` pairs name, value */
     EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use */
     EXL2__TEMPLATE_CALL_MACRO, /* b = bytes of the name, which begins at `at`; id = 1: `caller` is on top */
     EXL2__TEMPLATE_PARAMETER,  /* number `count`, name b; if given, jump by a over its default; id = 1: has a default */

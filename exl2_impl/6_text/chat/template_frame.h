@@ -1,5 +1,5 @@
-/* template_frame.h: the state of a running template: the machine's parts in the block, output, frames with the
-   variables that end with them, loops.
+/* template_frame.h: the state of a running template: layout of the block, output, frames, variables, loops. A variable
+   that is set inside a frame has its old value again when the frame closes.
    takes: exl2__template, a block.
    gives: exl2__template_frame_open, set, write, gather, push, pop, bind, load, loop.
    owns:  nothing. */
@@ -10,7 +10,7 @@
 
 /* ---- before the run ---- */
 
-/* Lays the machine's parts out in the block. */
+/* Lays out the machine in the block. */
 static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template *program, void *block, size_t bytes,
                                            exl2__template_run **out)
 {
@@ -41,7 +41,7 @@ static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template 
     return EXL2_OK;
 }
 
-/* Gives a variable a value, if the template knows one called so. */
+/* Sets the variable `name` if the template uses one of that name. */
 static void exl2__template_frame_set_text(exl2__template_run *r, const char *name, size_t bytes,
                                           const exl2__template_value *value)
 {
@@ -80,7 +80,8 @@ static exl2_result exl2__template_frame_write(exl2__template_run *r, const char 
     return EXL2_OK;
 }
 
-/* The pieces from `first` on become one text, aligned to 8 bytes, and are no longer output. A NUL follows it. */
+/* Removes the pieces from `first` on from the output and joins them to one text, aligned to 8 bytes and followed by a
+   NUL. */
 static exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t first, exl2__template_value *out)
 {
     uint64_t bytes = 0;
@@ -120,7 +121,7 @@ static exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__templa
     return EXL2_OK;
 }
 
-/* Puts back what the innermost frame has bound. */
+/* Restores the variables that the innermost frame has bound. */
 static void exl2__template_frame_unbind(exl2__template_run *r)
 {
     exl2__template_frame *frame = exl2__template_frame_top(r);
@@ -133,7 +134,8 @@ static void exl2__template_frame_unbind(exl2__template_run *r)
     }
 }
 
-/* Closes frames until `count` are open above the lowest of this call; output that they captured is dropped. */
+/* Closes frames until `count` are open above the lowest frame of this macro call. Output that the closed frames
+   captured is dropped. */
 static void exl2__template_frame_pop(exl2__template_run *r, uint32_t count)
 {
     while (r->frames > r->base + count + 1) {

@@ -1,4 +1,4 @@
-/* template_guard.h: which added tokens a chat template can print, so that no message may forge them.
+/* template_guard.h: finds the added tokens that a chat template can print, so that no message can forge them.
    takes: a parsed template, the tokenizer of its model.
    gives: exl2__template_guard, exl2__template_guard_special.
    owns:  nothing; a guard belongs to its template or to the caller. */
@@ -8,24 +8,24 @@
 #include "template.h"
 #include "../tokenizer/vocab.h"
 
-#define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* room for the render of a probe; a larger one is left out */
+#define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
 #define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
 
-#define EXL2__TEMPLATE_GUARD_NOTHING "\xEF\xA3\xBF" /* U+F8FF, for private use: no normal form changes it */
+#define EXL2__TEMPLATE_GUARD_NOTHING "\xEF\xA3\xBF" /* U+F8FF, a private-use character: no normal form changes it */
 
-/* Copies of text on their way to a search. */
+/* State of the search for added tokens. */
 typedef struct exl2__template_guarding {
     exl2__ctx *c;
     const exl2__vocab *v;
     uint32_t *guard;
     exl2__normal_rules inner;        /* the normalizer without the steps that only touch the ends of a text */
-    exl2__normal_view front;         /* what the normalizer puts before a text */
-    exl2__normal_text valid;         /* text with U+FFFD for what is not UTF-8 */
+    exl2__normal_view front;         /* text that the normalizer puts before every text */
+    exl2__normal_text valid;         /* text in which U+FFFD replaces invalid UTF-8 */
     exl2__normal_text rewritten[2], fronts[2];
-    uint64_t allowed;                /* bytes that the normalizer may still make of all that is searched */
+    uint64_t allowed;                /* bytes that the normalizer may still write, over all searches */
 } exl2__template_guarding;
 
-/* White space alone is no marker: it is guarded only where the source itself has it. */
+/* Whether a token is white space only. Such a token is no marker: it is guarded only if the source contains it. */
 static bool exl2__template_guard_blank(const exl2__added *added, const exl2__added_token *token)
 {
     const char *text = added->text + token->at;
@@ -38,13 +38,14 @@ static bool exl2__template_guard_blank(const exl2__added *added, const exl2__add
     return true;
 }
 
-/* Guards the tokens of the set that begin somewhere in the text, each place read as if `front` stood before it. */
+/* Guards the tokens of a set (0: searched in raw text, 1: in normalized text) that match `front` followed by the text
+   from some offset on. Tokens of white space are guarded only with `blanks`. */
 static void exl2__template_guard_search(exl2__template_guarding *g, uint32_t set, const exl2__normal_view *front,
                                         const char *text, size_t bytes, bool blanks)
 {
     const exl2__added *added = &g->v->added;
     uint32_t low = set ? added->raw_count : 0, high = set ? added->count : added->raw_count, depth = 0;
-    bool nexts[256] = { false }; /* bytes that go on behind `front` */
+    bool nexts[256] = { false }; /* bytes of tokens that can follow `front` */
     for (; depth < front->bytes; depth++) {
         low = exl2__added_bound(added, low, high, depth, (uint8_t)front->text[depth]);
         high = exl2__added_bound(added, low, high, depth, (uint8_t)front->text[depth] + 1u);
@@ -64,7 +65,7 @@ static void exl2__template_guard_search(exl2__template_guarding *g, uint32_t set
     }
 }
 
-/* U+FFFD for what is not UTF-8, as exl2__encode does. */
+/* Replaces invalid UTF-8 by U+FFFD, as exl2__encode does. */
 static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const char **text, size_t *bytes)
 {
     if (exl2__unicode_valid(*text, *bytes)) {
@@ -82,8 +83,9 @@ static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const
     return EXL2_OK;
 }
 
-/* Text that the template may print: raw tokens in it as it is; normalized ones in what the normalizer makes of it,
-   wherever a message before it may end, so that the normalizer begins anew there. */
+/* Guards the tokens in a text that the template may print. Raw tokens are searched in the text itself, normalized ones
+   in its normalized form. The text of a message may end at any offset, and the normalizer starts anew there, so each
+   offset is searched with `front` before it, too. */
 static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const char *text, size_t bytes)
 {
     static const exl2__normal_view nothing = { 0 };
@@ -102,7 +104,7 @@ static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const c
     return EXL2_OK;
 }
 
-/* Parts the normalizer into what it does to every text and what it puts before one. */
+/* Splits the normalizer into the steps that change a text anywhere (inner) and the text that it prepends (front). */
 static exl2_result exl2__template_guard_normalizer(exl2__template_guarding *g)
 {
     static const char probe[] = EXL2__TEMPLATE_GUARD_NOTHING;
@@ -125,7 +127,7 @@ static exl2_result exl2__template_guard_normalizer(exl2__template_guarding *g)
     return EXL2_OK;
 }
 
-/* The text that the instruction prints, or pushes for others to print. */
+/* The constant text that an instruction prints or pushes. */
 static size_t exl2__template_guard_constant(const exl2__template *t, const exl2__template_ins *ins, const char **text)
 {
     bool constant = ins->op == EXL2__TEMPLATE_WRITE || ins->op == EXL2__TEMPLATE_TEXT;
@@ -133,7 +135,7 @@ static size_t exl2__template_guard_constant(const exl2__template *t, const exl2_
     return constant ? ins->b : 0;
 }
 
-/* Each constant by itself, then all of them joined, as `+`, `~` and statements between them may do. */
+/* Guards the tokens in each constant, then in all constants joined, because `+`, `~` and statements can join them. */
 static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, const exl2__template *t)
 {
     const char *text;
@@ -161,7 +163,7 @@ static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, co
     return result;
 }
 
-/* The tokens that the template prints through variables such as eos_token. */
+/* Guards the tokens that the template prints through variables such as eos_token. */
 static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const exl2__template *t)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
@@ -177,7 +179,8 @@ static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const 
     return EXL2_OK;
 }
 
-/* Renders a conversation of which every message is one character that no token has. false: the template refuses it. */
+/* Renders a conversation in which the text of each message is one character that no token contains. false: the render
+   failed. */
 static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__template *t, uint32_t shape,
                                         void *block, const char **text, size_t *bytes, const uint8_t **marks)
 {
@@ -187,8 +190,8 @@ static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
     exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
                                 NULL };
-    /* Without the logger and the error: what a probe finds fault with is nobody's failure. Another thread may hold the
-       error's lock just now, and a copy of it would be held for ever. */
+    /* A context without the logger and the error, because errors of a probe are not reported. The error is not copied:
+       another thread may hold its lock at this moment, and the copy would stay locked for ever. */
     const exl2__ctx *c = g->c;
     exl2__ctx quiet = { .allocator = c->allocator, .files = c->files, .zones = c->zones, .parallel = c->parallel,
                         .host_bytes = c->host_bytes, .host_peak = c->host_peak, .host_bytes_max = c->host_bytes_max,
@@ -208,8 +211,8 @@ static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__
            exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
 }
 
-/* What the template computes, such as 'user' | upper: of the renders of three conversations (a question; several turns;
-   a tool's result) all that comes from no message. */
+/* Guards the tokens in text that the template computes, such as 'user' | upper. Three conversations are rendered (a
+   question, several turns, a tool's result), and the text that does not come from messages is searched. */
 static exl2_result exl2__template_guard_probes(exl2__template_guarding *g, const exl2__template *t)
 {
     void *block = NULL;
@@ -244,13 +247,13 @@ static exl2_result exl2__template_guard_all(exl2__template_guarding *g, const ex
     return exl2__template_guard_probes(g, t);
 }
 
-/* The tokens that the strings of this JSON object hold. */
+/* Guards the tokens in the strings of a JSON object. */
 static exl2_result exl2__template_guard_strings(exl2__template_guarding *g, const char *json)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(g->c, "special_tokens", json, strlen(json), &j));
     void *memory = NULL;
-    size_t room = j.bytes + 1; /* of any of its strings */
+    size_t room = j.bytes + 1; /* enough for each of its strings */
     exl2_result result = exl2__alloc(g->c, room, 16, EXL2_MEM_GENERAL, &memory);
     for (uint32_t i = 0; i < j.token_count && result == EXL2_OK; i++) {
         if (j.tokens[i].kind == EXL2__JSON_STRING) {
@@ -263,12 +266,13 @@ static exl2_result exl2__template_guard_strings(exl2__template_guarding *g, cons
     return result;
 }
 
-/* Adds to the guard what the template prints or, if there are `special` tokens of the host, what those hold. */
+/* Adds the tokens in the text of the template to the guard or, if `special` is not NULL, the tokens in the
+   application's special tokens. */
 static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
                                             const char *special, uint32_t *guard)
 {
     exl2__template_guarding g = { .c = c, .v = v, .guard = guard };
-    /* what is searched: the host's tokens; or the source, its constants, all of them joined, and three probes */
+    /* searched are the application's tokens; or the source, its constants, all constants joined, and three probes */
     g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
                                                                         EXL2__TEMPLATE_PROBE_BYTES));
     g.rewritten[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
@@ -285,9 +289,9 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
     return result;
 }
 
-/* Bit i of t->guard: the tokenizer may find its added token number i in text of the template, as <tool_call> in Qwen's;
-   then what a message says is not taken for it, though it is no special token. What is compared has the form in which
-   the tokenizer compares it: a normalized token is looked for in normalized text. */
+/* Computes t->guard. Bit i is set if the tokenizer may find its added token i in text that the template prints, such as
+   <tool_call> in Qwen's. Text of a message is then not tokenized as that token, even if it is not a special token.
+   As in the tokenizer, a normalized token is searched in normalized text. */
 EXL2__COLD
 static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__vocab *v)
 {
@@ -303,8 +307,8 @@ static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const e
     return exl2__template_guard_add(c, t, v, NULL, t->guard);
 }
 
-/* The guard for a conversation with special tokens of its own, an object of JSON: a copy of t->guard_bytes, which the
-   caller frees, on failure too. NULL: nothing is guarded. */
+/* The guard for a conversation with its own special tokens (a JSON object): a copy of t->guard with more bits set. The
+   caller frees its t->guard_bytes bytes, on failure, too. *out NULL: nothing is guarded. */
 EXL2__COLD
 static exl2_result exl2__template_guard_special(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
                                                 const char *special, uint32_t **out)

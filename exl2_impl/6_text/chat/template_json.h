@@ -1,5 +1,5 @@
-/* template_json.h: JSON text -> values, marked as coming from outside (unless r->trusted); values -> JSON text as
-   transformers' `tojson` writes it: ", " and ": ", nothing escaped for HTML, characters beyond ASCII kept.
+/* template_json.h: parses JSON into values, which are marked unless r->trusted, and writes values as JSON like
+   transformers' `tojson`: separators ", " and ": ", no escapes for HTML, characters beyond ASCII kept.
    takes: untrusted JSON; values.
    gives: exl2__template_parse_json, exl2__template_to_json.
    owns:  nothing. */
@@ -96,7 +96,7 @@ static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-/* The value of a JSON text; `label` is its name in messages. Nothing of the text is kept. */
+/* Parses a JSON text; `label` names it in messages. The value does not point into the text. */
 static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *label, const char *text, size_t bytes,
                                              exl2__template_value *out)
 {
@@ -121,10 +121,10 @@ static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *
 /* ---- writing ---- */
 
 typedef struct exl2__template_json_style {
-    int64_t indent;  /* spaces a level; below 0: all in one line */
-    bool ascii_only; /* \uXXXX for everything else */
-    bool sorted;     /* by key */
-    exl2__template_value between, behind_key; /* texts */
+    int64_t indent;  /* spaces per level; below 0: all in one line */
+    bool ascii_only; /* write other characters as \uXXXX */
+    bool sorted;     /* sort entries by key */
+    exl2__template_value between, behind_key; /* separators after an element and after a key */
 } exl2__template_json_style;
 
 static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t code, bool mark)
@@ -178,8 +178,8 @@ static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-/* The entry with the smallest key above that of `last` (NULL: of all); there is one. Writing goes on meanwhile, so that
-   no list of them can be made. */
+/* The entry with the smallest key above that of `last` (NULL: with the smallest key of all); the caller knows that it
+   exists. The entries are not sorted into a list, because the output is growing at the end of the used room. */
 static exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__template_value *v,
                                              const exl2__template_entry *last, const exl2__template_entry **out)
 {

@@ -1,5 +1,5 @@
-/* template_lex.h: template text -> tokens, with Jinja's white space control (trim_blocks, lstrip_blocks, - and +).
-   takes: source whose line ends are "\n" and whose last one is gone.
+/* template_lex.h: splits a template into tokens, with Jinja's white space control: trim_blocks, lstrip_blocks, - and +.
+   takes: source with "\n" as line ends and without the final one.
    gives: exl2__template_lex, exl2__template_lex_next; exl2__template_space.
    owns:  nothing; tokens point into the source. */
 #ifndef EXL2__TEMPLATE_LEX_H
@@ -17,28 +17,28 @@ typedef enum exl2__template_token_kind {
     EXL2__TEMPLATE_TOKEN_NAME,
     EXL2__TEMPLATE_TOKEN_INT,
     EXL2__TEMPLATE_TOKEN_REAL,
-    EXL2__TEMPLATE_TOKEN_STRING, /* without its quotes, escapes as written */
+    EXL2__TEMPLATE_TOKEN_STRING, /* without its quotes; escapes are not decoded */
     EXL2__TEMPLATE_TOKEN_OPERATOR
 } exl2__template_token_kind;
 
 typedef struct exl2__template_token {
     exl2__template_token_kind kind;
-    uint32_t at, begin, bytes; /* `at`: where it stands; text: source[begin, begin + bytes) */
+    uint32_t at, begin, bytes; /* `at`: offset for messages; the text is source[begin, begin + bytes) */
 } exl2__template_token;
 
 typedef struct exl2__template_lex {
     const char *source;
     uint32_t bytes, at;
-    exl2__template_token_kind inside; /* END: between tags; BLOCK or PRINT: in one */
-    bool line_start;                  /* the tag before `at` ended a line (lstrip_blocks may act at once) */
+    exl2__template_token_kind inside; /* END: between tags; BLOCK or PRINT: inside such a tag */
+    bool line_start;                  /* a line starts at `at` (for lstrip_blocks) */
     bool in_raw;
-    uint32_t open;                    /* brackets that are open in this tag */
+    uint32_t open;                    /* open brackets in this tag */
     char brackets[EXL2__TEMPLATE_DEPTH_MAX];
-    const char *problem;              /* after a failure: what is wrong, at `problem_at` */
+    const char *problem;              /* after a failure: the message, about the source at `problem_at` */
     uint32_t problem_at;
 } exl2__template_lex;
 
-/* What Python's str.isspace and \s mean. */
+/* White space as in Python's str.isspace and \s. */
 static inline bool exl2__template_space(uint32_t code)
 {
     return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 ||
@@ -46,7 +46,7 @@ static inline bool exl2__template_space(uint32_t code)
            code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/* The code point at p; *bytes: what it takes, at most `room`. Broken UTF-8 is taken byte by byte as U+FFFD. */
+/* The code point at p; *bytes: its length, at most `room`. Each byte of invalid UTF-8 is one U+FFFD. */
 static inline uint32_t exl2__template_code_point(const char *p, size_t room, size_t *bytes)
 {
     const uint8_t *u = (const uint8_t *)p;
@@ -69,7 +69,7 @@ static inline uint32_t exl2__template_code_point(const char *p, size_t room, siz
     return code;
 }
 
-/* Bytes of white space that text begins with. */
+/* Bytes of leading white space. */
 static inline size_t exl2__template_space_front(const char *text, size_t bytes)
 {
     size_t at = 0, step;
@@ -79,7 +79,7 @@ static inline size_t exl2__template_space_front(const char *text, size_t bytes)
     return at;
 }
 
-/* Bytes that remain when the white space at the end is gone. */
+/* Bytes of the text without trailing white space. */
 static inline size_t exl2__template_space_back(const char *text, size_t bytes)
 {
     while (bytes > 0) {
@@ -103,7 +103,7 @@ static inline bool exl2__template_lex_fail(exl2__template_lex *l, uint32_t at, c
     return false;
 }
 
-/* The byte at l->at + ahead, or 0 behind the end. */
+/* The byte at l->at + ahead, or 0 past the end. */
 static inline char exl2__template_lex_peek(const exl2__template_lex *l, uint32_t ahead)
 {
     return ahead < l->bytes - l->at ? l->source[l->at + ahead] : 0;
@@ -119,8 +119,8 @@ static inline bool exl2__template_lex_word_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* If a tag ends at `at` with `close` ('%', '#' or '}' before the brace): the offset behind it and behind the white
-   space that it swallows; else 0. */
+/* If a tag ends at `at` with `close` ('%', '#' or '}') and a brace: the offset after the tag and after the white space
+   that it removes; else 0. */
 static inline uint32_t exl2__template_lex_close(const exl2__template_lex *l, uint32_t at, char close)
 {
     char sign = l->source[at];
@@ -136,7 +136,7 @@ static inline uint32_t exl2__template_lex_close(const exl2__template_lex *l, uin
     return close != '}' && end < l->bytes && l->source[end] == '\n' ? end + 1 : end; /* trim_blocks */
 }
 
-/* Whether {% raw %} (or {% endraw %}) stands at `at`: the offset behind it, or 0. */
+/* If {% raw %} or {% endraw %} (`word`) begins at `at`: the offset after it; else 0. */
 static inline uint32_t exl2__template_lex_raw(const exl2__template_lex *l, uint32_t at, const char *word)
 {
     uint32_t bytes = (uint32_t)strlen(word), start = at + 2;
@@ -150,13 +150,13 @@ static inline uint32_t exl2__template_lex_raw(const exl2__template_lex *l, uint3
         return 0;
     }
     uint32_t end = exl2__template_lex_close(l, start, '%');
-    if (bytes == 3 && end) { /* trim_blocks does not reach into a raw block, and it knows no '+' */
+    if (bytes == 3 && end) { /* as in Jinja, {% raw %} has no trim_blocks and may not end with '+' */
         return l->source[start] == '+' ? 0 : l->source[start] == '-' ? end : start + 2;
     }
     return end;
 }
 
-/* Bytes of the text [begin, end) that stay before a tag with this sign; lstrip: it is not {{. */
+/* Bytes of the text [begin, end) that remain before a tag with this sign. lstrip: the tag is not {{. */
 static inline uint32_t exl2__template_lex_strip(const exl2__template_lex *l, uint32_t begin, uint32_t end, char sign,
                                                 bool lstrip)
 {
@@ -183,14 +183,14 @@ static inline void exl2__template_lex_make(exl2__template_token *t, exl2__templa
     *t = made;
 }
 
-/* Behind a tag that ended at `end`. */
+/* Continues after a tag that ended at `end`. */
 static inline void exl2__template_lex_leave(exl2__template_lex *l, uint32_t end)
 {
     l->line_start = end > 0 && l->source[end - 1] == '\n';
     l->at = end;
 }
 
-/* In a raw block: its text, up to and over {% endraw %}. */
+/* In a raw block: returns its text and skips {% endraw %}. */
 static bool exl2__template_lex_in_raw(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at;
@@ -210,7 +210,8 @@ static bool exl2__template_lex_in_raw(exl2__template_lex *l, exl2__template_toke
     return exl2__template_lex_fail(l, begin, "this raw block has no endraw");
 }
 
-/* Between tags: the text up to the next one; then that tag's opening. Comments give an empty text. */
+/* Between tags: returns the text before the next tag, or the tag's opening if there is no text. A comment becomes an
+   empty text. */
 static bool exl2__template_lex_between(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at, at = begin;
@@ -225,7 +226,7 @@ static bool exl2__template_lex_between(exl2__template_lex *l, exl2__template_tok
     }
     char kind = l->source[at + 1], sign = at + 2 < l->bytes ? l->source[at + 2] : 0;
     uint32_t text_bytes = exl2__template_lex_strip(l, begin, at, sign, kind != '{');
-    if (at > begin) { /* text first; the tag comes with the next call */
+    if (at > begin) { /* the next call returns the tag */
         exl2__template_lex_make(t, EXL2__TEMPLATE_TOKEN_DATA, begin, begin, text_bytes);
         l->at = at;
         return true;
@@ -263,7 +264,7 @@ static inline bool exl2__template_lex_digit(const exl2__template_lex *l, uint32_
     return at < l->bytes && l->source[at] >= '0' && l->source[at] <= '9';
 }
 
-/* Offset behind the digits at `at`; single underscores between them are part of it. */
+/* Offset after the digits at `at`; single underscores between digits belong to the number. */
 static inline uint32_t exl2__template_lex_digits(const exl2__template_lex *l, uint32_t at)
 {
     uint32_t begin = at;
@@ -274,7 +275,7 @@ static inline uint32_t exl2__template_lex_digits(const exl2__template_lex *l, ui
     return at;
 }
 
-/* At a digit. 1, 1_000, 0x1f, 0b1, 0o7, 1.5, 1e3; behind a dot ("a.0.1") only integers. */
+/* A number: 1, 1_000, 0x1f, 0b1, 0o7, 1.5, 1e3. After a dot only integers are read, so that "a.0.1" has two indices. */
 static bool exl2__template_lex_number(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at, end = exl2__template_lex_digits(l, begin);
@@ -380,7 +381,7 @@ static bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_toke
     return exl2__template_lex_operator(l, t);
 }
 
-/* The next token. false: l->problem at l->problem_at. */
+/* Reads the next token. false: l->problem says what is wrong at l->problem_at. */
 EXL2__COLD
 static bool exl2__template_lex_next(exl2__template_lex *l, exl2__template_token *t)
 {

@@ -1,6 +1,5 @@
-/* template_list.h: filters over what can be gone through: map, select, sort, groupby, unique, batch, slice, sum, min,
-   max.
-   takes: exl2__template_run, a value, its arguments (NULL: left out).
+/* template_list.h: filters over iterables: map, select, sort, groupby, unique, batch, slice, sum, min, max.
+   takes: exl2__template_run, a value, the arguments (NULL: not given).
    gives: exl2__template_generator, path, pick, sort, group, unique, extreme, chunks, sum.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_LIST_H
@@ -9,7 +8,7 @@
 #include "../../0_base/sort.h"
 #include "template_clock.h"
 
-#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* for a look through a table of names */
+#define EXL2__TEMPLATE_SIGNATURE_STEPS 8u /* cost of a search in a table of names */
 
 typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
 
@@ -18,7 +17,7 @@ static bool exl2__template_asks(const exl2__template_value *flag)
     return flag && exl2__template_truth(flag);
 }
 
-/* Elements that can be gone through once. */
+/* A generator: the elements can be iterated over once. */
 static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__template_value *items, uint32_t count,
                                             bool marked, exl2__template_value *out)
 {
@@ -35,7 +34,7 @@ static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-/* The attribute 'a.b.0' (or an index) of a value; `fallback`, if there is one, for what is not there. */
+/* The attribute of a value at the path 'a.b.0' (or at an index). `fallback`, if not NULL, replaces undefined parts. */
 static exl2_result exl2__template_path(exl2__template_run *r, const exl2__template_value *v,
                                        const exl2__template_value *path, const exl2__template_value *fallback,
                                        exl2__template_value *out)
@@ -66,7 +65,8 @@ static exl2_result exl2__template_path(exl2__template_run *r, const exl2__templa
     return EXL2_OK;
 }
 
-/* The attribute if one is named, in lower case if it is a text and case does not count. */
+/* The key of an element: the attribute at `path`, or without a path the element itself. A text is converted to lower
+   case unless `case_counts`. */
 static exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__template_value *v,
                                            const exl2__template_value *path, const exl2__template_value *fallback,
                                            bool case_counts, exl2__template_value *out)
@@ -90,7 +90,8 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
 static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
                                             const exl2__template_value *v, exl2__template_args args, bool *out);
 
-/* The filter or test that the first argument names; the others become its own. row->name NULL: there is no first. */
+/* The filter or test that the first argument names; `rest` receives the other arguments, which are passed to it.
+   row->name NULL: there are no arguments. */
 static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
                                         const exl2__template_value **rest, exl2__template_signature *row)
 {
@@ -153,8 +154,8 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     return exl2__template_generator(r, made, items.count, v->marked, out);
 }
 
-/* select, reject: the elements of which the test (none: truth) is `wanted`; with a path, of which its attribute's is.
- */
+/* select, reject: keeps the elements for which the test (none given: truth) is `wanted`. by_attribute: tests the
+   attribute that the first argument names. */
 static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
                                        bool wanted, exl2__template_args args, exl2__template_value *out)
 {
@@ -195,7 +196,7 @@ typedef struct exl2__template_sorting {
     exl2_result result;
 } exl2__template_sorting;
 
-/* Equal keys stay in their order. */
+/* Equal keys keep their order. */
 static bool exl2__template_sort_less(const void *items, uint32_t a, uint32_t b)
 {
     exl2__template_sorting *s = (exl2__template_sorting *)(uintptr_t)items;
@@ -217,7 +218,7 @@ static void exl2__template_sort_swap(void *items, uint32_t a, uint32_t b)
     order[b] = swap;
 }
 
-/* *order: places of the keys, ascending (or down). */
+/* *order: indices of the keys in ascending (`down`: descending) order. */
 static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__template_value *keys, uint32_t count,
                                             bool down, uint32_t **order)
 {
@@ -233,7 +234,7 @@ static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__t
     return s.result;
 }
 
-/* The elements in the order of their keys, and the keys. */
+/* The elements sorted by their keys, and the sorted keys. */
 static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *path, const exl2__template_value *fallback,
                                          bool case_counts, bool down, exl2__template_value *out,
@@ -261,7 +262,7 @@ static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* (key, [elements]) for every key, ascending. */
+/* One tuple (key, [elements]) for each key, in ascending order. */
 static exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
                                         exl2__template_value *out)
 {
@@ -304,7 +305,7 @@ static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__te
                                  out, &keys);
 }
 
-/* min and max. */
+/* min and max */
 static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__template_value *v, bool largest,
                                           exl2__template_args args, exl2__template_value *out)
 {
@@ -364,7 +365,7 @@ static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__templat
     return EXL2_OK;
 }
 
-/* batch: lists of `size` elements, the last filled up; slice: `size` lists, those that are shorter filled up. */
+/* batch: lists of `size` elements; slice: `size` lists. Shorter ones are filled up with argument 2 if given. */
 static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
                                          exl2__template_args args, exl2__template_value *out)
 {

@@ -1,5 +1,5 @@
-/* template_macro.h: macros: what a call sees, its arguments, what it gives.
-   takes: exl2__template_run at MACRO, CALL_MACRO, PARAMETER, RETURN.
+/* template_macro.h: macros: the variables that a call sees, its arguments, its result.
+   takes: exl2__template_run at an instruction MACRO, CALL_MACRO, PARAMETER or RETURN.
    gives: exl2__template_macro_make, call, parameter, return.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_MACRO_H
@@ -24,8 +24,8 @@ static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-/* The variables around the macro's definition, as they are now: those of its context, less what frames inside of
-   the definition's have set. */
+/* The variables that are visible at the macro's definition, with their present values: the variables of its context
+   without those that frames inside the definition's frame have set. */
 static exl2_result exl2__template_macro_variables(exl2__template_run *r, const exl2__template_macro *macro,
                                                   exl2__template_binding *out)
 {
@@ -40,7 +40,7 @@ static exl2_result exl2__template_macro_variables(exl2__template_run *r, const e
     return EXL2_OK;
 }
 
-/* Memory for one more call, taken when the first call gets that deep and used again. */
+/* Memory for one more nested call. It is allocated when calls first nest that deeply, then reused. */
 static exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__template_context **out)
 {
     exl2__template_context *made = &r->context[r->depth + 1];
@@ -56,7 +56,7 @@ static exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__tem
     return EXL2_OK;
 }
 
-/* The value that a call gives the parameter `number` called so, or NULL. */
+/* The call's argument for parameter `number`, called `name`; NULL: not given. */
 static const exl2__template_value *exl2__template_macro_given(const exl2__template_context *x, uint32_t number,
                                                               const char *name, uint32_t bytes)
 {
@@ -73,7 +73,7 @@ static const exl2__template_value *exl2__template_macro_given(const exl2__templa
     return NULL;
 }
 
-/* Number of the macro's parameter called so, or their count; with key NULL always their count. */
+/* Number of the macro's parameter `key`; if there is none or key is NULL, the count of parameters. */
 static uint32_t exl2__template_macro_number(const exl2__template_run *r, const exl2__template_ins *first,
                                             const exl2__template_value *key)
 {
@@ -87,7 +87,7 @@ static uint32_t exl2__template_macro_number(const exl2__template_run *r, const e
     return count;
 }
 
-/* Binds varargs, kwargs and caller where the body mentions them; anything else that no parameter takes is an error. */
+/* Binds varargs, kwargs and caller if the body uses them; if not, arguments without a parameter are an error. */
 static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__template_macro *macro,
                                              const exl2__template_context *x, const exl2__template_value *caller)
 {
@@ -110,7 +110,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     EXL2__TRY(exl2__template_take_entries(r, x->pairs, &entries));
     for (uint32_t i = 0; i < x->pairs; i++) {
         const exl2__template_value *key = &pairs[i * 2];
-        EXL2__TRY(exl2__template_step(r, (size_t)count * (key->count / 16 + 1))); /* here and in a parameter's search */
+        EXL2__TRY(exl2__template_step(r, (size_t)count * (key->count / 16 + 1))); /* this search and the parameters' */
         uint32_t number = exl2__template_macro_number(r, macro->first, key);
         if (number < x->count && number < count) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro got multiple values for argument '%.*s'",
@@ -181,7 +181,7 @@ static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__
     return exl2__template_macro_rest(r, macro, made, caller);
 }
 
-/* Binds one; true when it was given, so that there is nothing to compute. */
+/* Binds a parameter. true: it was given or has no default, so that nothing is left to compute. */
 static bool exl2__template_macro_parameter(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const exl2__template_name *n = &r->program->names[ins->b];

@@ -1,5 +1,5 @@
-/* template_method.h: the methods of texts, dicts, lists and `loop`, and what they share with filters.
-   takes: exl2__template_run, the object and its arguments (NULL: left out).
+/* template_method.h: the methods of texts, dicts, lists and `loop`, and functions that they share with filters.
+   takes: exl2__template_run, the object, the arguments (NULL: not given).
    gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_METHOD_H
@@ -15,7 +15,7 @@ static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s got a %s", what, exl2__template_type(v));
 }
 
-/* A count that is left out, None or negative means all. */
+/* An optional count: not given, None or negative means no limit. */
 static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
                                         uint64_t *out)
 {
@@ -54,7 +54,7 @@ static exl2_result exl2__template_length(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* The elements with a separator between them; `strict`: they must be texts, else they are printed. */
+/* Joins the elements with a separator. strict: they must be texts; otherwise they are converted to text. */
 static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
                                        const exl2__template_value *separator, bool strict, exl2__template_value *out)
 {
@@ -86,7 +86,7 @@ static exl2_result exl2__template_text_argument(exl2__template_run *r, const cha
     return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, v);
 }
 
-/* startswith and endswith: one text, or a tuple of which one must fit. */
+/* startswith and endswith: `affix` is a text, or a tuple of texts of which one must match. */
 static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
                                                const exl2__template_value *affix, bool end, exl2__template_value *out)
 {
@@ -104,7 +104,8 @@ static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-/* Where `part` is: the first place, or the last; or v->count + 1. *places: how often, without overlap. */
+/* *out: offset of the first or last occurrence of `part`, or v->count + 1. *places: number of occurrences without
+   overlap. */
 static exl2_result exl2__template_places(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *part, bool last, size_t *out, uint32_t *places)
 {
@@ -128,7 +129,7 @@ static exl2_result exl2__template_places(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* find, rfind, index, rindex, count: in code points. */
+/* find, rfind, index, rindex (all in code points) and count */
 static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
                                               const exl2__template_value *v, const exl2__template_value *part,
                                               exl2__template_value *out)
@@ -154,7 +155,7 @@ static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
-/* (before, separator, behind); not found: (text, '', '') or, from the end, ('', '', text). */
+/* (before, separator, after); not found: (text, '', '') or, if `last`, ('', '', text). */
 static exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_value *v,
                                                    const exl2__template_value *separator, bool last,
                                                    exl2__template_value *out)
@@ -363,7 +364,7 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
-/* index and count. */
+/* index and count */
 static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__template_method id,
                                               const exl2__template_value *v, const exl2__template_value *part,
                                               exl2__template_value *out)
@@ -384,7 +385,7 @@ static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__templ
                : exl2__template_fail(r, EXL2_ERR_FORMAT, "the value is not in the list");
 }
 
-/* cycle and changed. */
+/* cycle and changed */
 static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
                                               exl2__template_loop *loop, exl2__template_args args,
                                               exl2__template_value *out)
@@ -410,7 +411,7 @@ static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
-/* `id` from the table of methods, or METHOD_UNKNOWN. */
+/* `id`: row of the table of methods, or EXL2__TEMPLATE_METHOD_UNKNOWN. */
 static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id, const exl2__template_value *name,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)

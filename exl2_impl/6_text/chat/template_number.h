@@ -1,4 +1,4 @@
-/* template_number.h: double -> the shortest decimal text that reads back as the same double, as Python prints it.
+/* template_number.h: prints a double as Python does: the shortest decimal text that reads back as the same double.
    takes: a finite double.
    gives: exl2__template_number_print.
    owns:  nothing. */
@@ -10,14 +10,14 @@
 
 #define EXL2__TEMPLATE_NUMBER_BYTES 32 /* room for any printed double */
 
-/* value = digits * 10^exponent + a little when `more`; 18 or 19 digits. */
+/* value = digits * 10^exponent, plus less than a unit of the last digit if `more`; 18 or 19 digits. */
 typedef struct exl2__template_decimal {
     uint64_t digits;
     int exponent;
     bool more;
 } exl2__template_decimal;
 
-/* mantissa * 2^power, mantissa > 0. */
+/* The decimal form of mantissa * 2^power, mantissa > 0. */
 static exl2__template_decimal exl2__template_number_decimal(uint64_t mantissa, int power)
 {
     exl2__template_decimal d = { 0, 0, false };
@@ -60,7 +60,8 @@ static bool exl2__template_number_is(uint64_t digits, int exponent, uint64_t bit
     return fits && read == bits;
 }
 
-/* The shortest digits that read back as `bits` (positive, not 0), the nearest of them; *exponent as above. */
+/* The shortest digits that read back as `bits` (a double above 0), and of these the nearest; *exponent as in
+   exl2__template_decimal. */
 static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
 {
     uint64_t mantissa = bits & 0xFFFFFFFFFFFFFu;
@@ -84,7 +85,7 @@ static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
     return d.digits;
 }
 
-/* Writes "1.5", "1e-07", "-0.0" ... and gives the bytes. */
+/* Writes "1.5", "1e-07", "-0.0" ... and returns the number of bytes. */
 static size_t exl2__template_number_print(double value, char out[EXL2__TEMPLATE_NUMBER_BYTES])
 {
     uint64_t bits;

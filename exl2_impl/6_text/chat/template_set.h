@@ -1,4 +1,4 @@
-/* template_set.h: the chat templates of a model folder, and which of them a conversation takes.
+/* template_set.h: opens the chat templates of a model folder and picks one for a conversation.
    takes: a model folder, its tokenizer.
    gives: exl2__template_set_open, exl2__template_set_pick, exl2__template_set_close.
    owns:  the templates, until exl2__template_set_close. */
@@ -15,7 +15,7 @@ typedef struct exl2__template_set {
     exl2__template item[EXL2__TEMPLATE_SET_MAX];
     char name[EXL2__TEMPLATE_SET_MAX][32];
     uint32_t count;
-    uint64_t bytes; /* of all */
+    uint64_t bytes; /* size of all templates and their guards */
 } exl2__template_set;
 
 static void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
@@ -28,7 +28,7 @@ static void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
 
 /* ---- opening ---- */
 
-/* One more, of a string of JSON. */
+/* Adds the template in a JSON string. */
 static exl2_result exl2__template_set_add(exl2__ctx *c, exl2__template_set *set, const exl2__json *j, uint32_t name,
                                           uint32_t text)
 {
@@ -93,10 +93,10 @@ static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__
     return result;
 }
 
-/* The templates of a model folder: chat_template.jinja, else chat_template of chat_template.json, else that of
-   tokenizer_config.json. None: EXL2_OK and count 0. One that is refused is EXL2_OK too, with a warning in the log: the
-   model loads and continues raw prompts, and exl2__template_render says why there is no chat. `vocab` NULL: no guard.
- */
+/* Opens the templates of a model folder: chat_template.jinja, else chat_template of chat_template.json, else that of
+   tokenizer_config.json. If the folder has none, the result is EXL2_OK with count 0. A rejected template is EXL2_OK,
+   too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails with the
+   reason. `vocab` NULL: no guard. */
 EXL2__COLD
 static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__vocab *vocab,
                                            exl2__template_set *set)
@@ -129,8 +129,8 @@ static exl2__template *exl2__template_set_find(exl2__template_set *set, const ch
     return NULL;
 }
 
-/* The one called so; without a name "tool_use" when there are tools, else "default", else the one that has no name.
-   NULL: there is none. */
+/* The template `name`, where "default" may be the one without a name. With name NULL: "tool_use" if there are tools,
+   else "default", else the one without a name. NULL: not found. */
 static exl2__template *exl2__template_set_pick(exl2__template_set *set, const char *name, bool tools)
 {
     exl2__template *found = NULL;
