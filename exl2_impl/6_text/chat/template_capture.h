@@ -120,7 +120,7 @@ static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__
 
 /* ---- blocks that turn their output into a value ---- */
 
-/* Skips the rest of this tag; *head keeps its begin, so that it can be parsed later. */
+/* Skips the rest of this tag; *head keeps the present position, so that the rest can be parsed later. */
 static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2__template_parser_place *head)
 {
     head->lex = p->lex;
@@ -263,8 +263,8 @@ static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
 }
 
 /* Parses parameters, "%}" and body of a macro. In a call block the call stands between parameters and "%}"; it is
-   skipped, and *head keeps its begin, so that it can be parsed later. *macro is the instruction that pushes the macro;
-   exl2__template_statement_push emits it. */
+   skipped, and *head keeps its position, so that it can be parsed later. *macro is the instruction that pushes the
+   macro; exl2__template_statement_push emits it. */
 static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p, const char *stop,
                                                        exl2__template_parser_place *head, exl2__template_ins *macro)
 {

@@ -107,7 +107,7 @@ typedef struct exl2__template_name {
 } exl2__template_name;
 
 typedef struct exl2__template {
-    bool present;       /* there is a template, even if it is refused */
+    bool present;       /* the model has a template, perhaps a rejected one */
     uint64_t bytes;     /* size of the block */
     void *block;        /* code, names, text */
     const exl2__template_ins *code;

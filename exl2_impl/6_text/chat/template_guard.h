@@ -84,8 +84,8 @@ static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const
 }
 
 /* Guards the tokens in a text that the template may print. Raw tokens are searched in the text itself, normalized ones
-   in its normalized form. The text of a message may end at any offset, and the normalizer starts anew there, so each
-   offset is searched with `front` before it, too. */
+   in its normalized form. The normalizer starts anew after the text of a message, and any offset may follow one, so
+   each offset is searched with `front` before it, too. */
 static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const char *text, size_t bytes)
 {
     static const exl2__normal_view nothing = { 0 };

@@ -1,21 +1,22 @@
-/* template_operand.h: the operands of expressions -> code: literals, variables, calls, and the . [] | is behind them.
+/* template_operand.h: parses the operands of expressions into code: literals, variables, calls, and the . [] | is that
+   follow an operand.
    takes: exl2__template_parser at the first token of an operand.
-   gives: exl2__template_operand_primary, postfix, filter, test; the words with a meaning of their own.
+   gives: exl2__template_operand_primary, postfix, filter, test, global, keyword.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_OPERAND_H
 #define EXL2__TEMPLATE_OPERAND_H
 
 #include "template_emit.h"
 
-#define EXL2__TEMPLATE_ALLOW_IF 1u    /* `a if b` may stand here */
-#define EXL2__TEMPLATE_ALLOW_EMPTY 2u /* () may stand here */
+#define EXL2__TEMPLATE_ALLOW_IF 1u    /* `a if b` is allowed */
+#define EXL2__TEMPLATE_ALLOW_EMPTY 2u /* () is allowed */
 
 static exl2_result exl2__template_expression(exl2__template_parser *p);
 static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags);
 
 /* ---- calls ---- */
 
-/* How many there are that have a place. */
+/* Number of parameters that can be given by position. */
 static uint32_t exl2__template_operand_parameters(const char *parameters)
 {
     uint32_t count = parameters[0] != 0;
@@ -25,7 +26,7 @@ static uint32_t exl2__template_operand_parameters(const char *parameters)
     return count;
 }
 
-/* Position of the parameter called so, or UINT32_MAX. */
+/* Position of the parameter `name`, or UINT32_MAX. */
 static uint32_t exl2__template_operand_parameter(const char *parameters, const char *name, uint32_t bytes)
 {
     for (uint32_t i = 0; *parameters; i++) {
@@ -38,13 +39,13 @@ static uint32_t exl2__template_operand_parameter(const char *parameters, const c
     return UINT32_MAX;
 }
 
-/* What is called, while its arguments are read. */
+/* A call whose arguments are being parsed. */
 typedef struct exl2__template_call {
     const char *what; /* "filter" */
     exl2__template_signature signature;
     exl2__template_token name;
-    uint32_t given, seen, map; /* arguments; bit per parameter that has one; four bits per argument: its parameter */
-    bool keyword;              /* one was given by name: the rest must be too */
+    uint32_t given, seen, map; /* arguments so far; a bit per parameter given; four bits per argument: its parameter */
+    bool keyword;              /* an argument was given by name, so all following ones must be, too */
 } exl2__template_call;
 
 static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
@@ -89,7 +90,8 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
     return exl2__template_emit_operator(p, ")");
 }
 
-/* The call itself, behind its object and arguments, with the operand `a`. `pushed`: 1 with an object, else 0. */
+/* Emits the call with the operand `a`; the code of its object and arguments precedes it. `pushed`: 1 with an object,
+   else 0. */
 static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
                                                const exl2__template_call *call, uint32_t a, int pushed)
 {
@@ -104,7 +106,7 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
     return EXL2_OK;
 }
 
-/* The signature of the name that is the next token; then goes on behind it. Dotted names are in no table. */
+/* Finds the signature of the name that is the next token and skips the name. Dotted names are in no table. */
 static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op, const char *what,
                                                     exl2__template_call *call)
 {
@@ -125,13 +127,14 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
     }
     bool known = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes,
                                                &call->signature);
-    /* of a method that is not known the object tells what is wrong with it, if it is run */
+    /* an unknown method fails only when the call runs, because the message depends on the object */
     return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
 }
 
 /* ---- the parts of an operand ---- */
 
-/* "(", values, then pairs of name and value, ")": how many of each were pushed. `room`: values that may stand there. */
+/* Parses "(", values, then pairs of name and value, ")". *values and *pairs: how many were pushed. `room`: most values
+   that are allowed. */
 static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32_t room, uint32_t *values,
                                                 uint32_t *pairs)
 {
@@ -162,7 +165,7 @@ static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32
     return exl2__template_emit_operator(p, ")");
 }
 
-/* namespace(..) and dict(..), behind the word. */
+/* namespace(..) and dict(..), after the word. */
 static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, exl2__template_op op, uint32_t at)
 {
     uint32_t values, pairs;
@@ -181,7 +184,7 @@ static exl2_result exl2__template_operand_load(exl2__template_parser *p, const e
     return exl2__template_emit_advance(p);
 }
 
-/* name(..), where the name is no function that is built in: a macro. */
+/* name(..), where the name is not a built-in function: a macro. */
 static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
@@ -193,7 +196,7 @@ static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* Names that Jinja gives a meaning of their own. */
+/* Names that Jinja or transformers predefine. */
 static bool exl2__template_operand_global(const char *name, uint32_t bytes)
 {
     static const char globals[] = "cycler dict joiner lipsum namespace raise_exception range self strftime_now super";
@@ -206,13 +209,13 @@ static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
     return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
 }
 
-/* A word: constant, call or variable. Not inlined, as what it keeps would need stack at each nesting: 64 of them. */
+/* A word: constant, call or variable. Not inlined, because its locals would need stack at each of 64 nesting levels. */
 EXL2__NOINLINE
 static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
-    if (exl2__template_operand_keyword(word, t.bytes)) { /* for Jinja a variable called so */
+    if (exl2__template_operand_keyword(word, t.bytes)) { /* Jinja reads it as a variable */
         return exl2__template_emit_refuse(p, &t, "this use of");
     }
     bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
@@ -239,7 +242,7 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
     }
     bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
     bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
-    if (exl2__template_operand_global(word, t.bytes)) { /* its name, as a method has it: `strftime_now is defined` */
+    if (exl2__template_operand_global(word, t.bytes)) { /* a value of kind METHOD, as in `strftime_now is defined` */
         exl2__template_ins ins = { EXL2__TEMPLATE_TEXT, 1, 0, t.begin, t.bytes, t.at };
         exl2__template_emit_ins(p, ins, 1);
     } else if (is_true || is_false) {
@@ -302,7 +305,7 @@ static exl2_result exl2__template_operand_primary(exl2__template_parser *p)
     return exl2__template_emit_unexpected(p, "an expression");
 }
 
-/* .name  .name(arguments)  .0, behind the dot. */
+/* .name  .name(arguments)  .0, after the dot. */
 static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
@@ -367,7 +370,7 @@ static exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
     }
 }
 
-/* | name(arguments), behind the bar. */
+/* | name(arguments), after the bar. */
 static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
 {
     exl2__template_call call;
@@ -378,7 +381,7 @@ static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
     return exl2__template_operand_call(p, EXL2__TEMPLATE_FILTER, &call, 0, 1);
 }
 
-/* is [not] name [argument], behind `is`. One argument may stand without parentheses. */
+/* is [not] name [argument], after `is`. A single argument needs no parentheses. */
 EXL2__NOINLINE
 static exl2_result exl2__template_operand_test(exl2__template_parser *p)
 {

@@ -1,4 +1,4 @@
-/* template_operator.h: what + - * / // % ** == < in do to values, by Python's rules.
+/* template_operator.h: the operators + - * / // % ** == < in on values, by Python's rules.
    takes: exl2__template_run and values.
    gives: exl2__template_arithmetic, sign, comparison, equal, contains, sequence.
    owns:  nothing. */
@@ -14,7 +14,7 @@
 static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, uint32_t depth, bool *out);
 
-/* Only values that never change can be keys. */
+/* Fails if a value cannot be a key: as in Python, lists and dicts cannot. */
 EXL2__COLD
 static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
 {
@@ -62,7 +62,7 @@ static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-/* a == b, deeply. */
+/* a == b, with all elements compared. */
 EXL2__COLD
 static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, uint32_t depth, bool *out)
@@ -138,9 +138,9 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
                                exl2__template_type(a), exl2__template_type(b));
 }
 
-/* ---- going through a value ---- */
+/* ---- iterables ---- */
 
-/* The elements of anything that can be gone through, as a list: characters, keys, elements. */
+/* The elements of an iterable as a list: the characters of a text, the keys of a dict, the elements of a sequence. */
 static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v,
                                            exl2__template_value *out)
 {
@@ -165,7 +165,7 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_refuse(r, "going through a loop object");
     }
-    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) { /* what is left of it; nothing stays */
+    if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) { /* consumes the remaining elements */
         exl2__template_loop *rest = v->as.loop;
         *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, rest->items + rest->at, rest->count - rest->at);
         out->marked = v->marked;
@@ -299,7 +299,7 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
             fits = exl2__template_multiply_fits(result, a, &result);
         }
         break;
-    default: /* // and %: towards minus infinity, the remainder has the sign of the divisor */
+    default: /* // and %: rounded towards minus infinity; the remainder has the sign of the divisor */
         if (b == 0) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT,
                                        op == EXL2__TEMPLATE_MODULO ? "integer modulo by zero"
@@ -324,7 +324,7 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
                                    op == EXL2__TEMPLATE_DIVIDE ? "division by zero" : "float modulo");
     }
     if (op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO) { /* as CPython's float_divmod */
-        EXL2__TRY(exl2__template_step(r, 64)); /* fmod may go bit by bit through the exponents */
+        EXL2__TRY(exl2__template_step(r, 64)); /* fmod may loop over each bit of the exponents' difference */
         double rest = fmod(a, b), quotient = (a - rest) / b;
         if (rest != 0) {
             bool lower = (rest < 0) != (b < 0);
@@ -379,7 +379,7 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
         exl2__template_value unused;
         char *text = NULL;
         EXL2__TRY(exl2__template_take_text(r, count, &unused, &text));
-        for (uint64_t at = 0, bytes = v->count; at < count; at += bytes) { /* what is there doubles */
+        for (uint64_t at = 0, bytes = v->count; at < count; at += bytes) { /* each copy doubles the written part */
             bytes = at ? exl2__min64(at, count - at) : bytes;
             exl2__template_copy(r, text + at, at ? text : v->as.text, (size_t)bytes);
         }
@@ -420,7 +420,7 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
                                exl2__template_type(a), exl2__template_type(b));
 }
 
-/* a op b, for the operations ADD .. POWER. */
+/* a op b for the operations ADD .. POWER */
 static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__template_op op, const exl2__template_value *a,
                                              const exl2__template_value *b, exl2__template_value *out)
 {

@@ -1,5 +1,5 @@
 /* template_part.h: parts of values: a.b, a['b'], a[0], a[1:], and the fields of `loop`. As in Jinja, a.b looks for a
-   method before it looks for a key, a['b'] the other way round, and what is not there is undefined.
+   method and then for a key, a['b'] for a key and then for a method, and a missing part is undefined.
    takes: exl2__template_run and values.
    gives: exl2__template_attribute, exl2__template_item, exl2__template_slice, exl2__template_entry_put.
    owns:  nothing. */
@@ -8,9 +8,9 @@
 
 #include "template_operator.h"
 
-#define EXL2__TEMPLATE_LISTED_STEPS 4u /* for a look through the attributes of a kind */
+#define EXL2__TEMPLATE_LISTED_STEPS 4u /* cost of a search in the attributes of a kind */
 
-/* The public attributes that Python gives a value of this kind, separated by spaces. */
+/* The public attributes of this kind of value in Python, separated by spaces. */
 static const char *exl2__template_attributes(const exl2__template_value *v)
 {
     switch (v->kind) {
@@ -40,7 +40,7 @@ static const char *exl2__template_attributes(const exl2__template_value *v)
     }
 }
 
-/* Is `word` one of the words of `list`? */
+/* Whether `word` is one of the words of `list`. */
 static bool exl2__template_listed(const char *list, const char *word, size_t bytes)
 {
     while (*list) {
@@ -152,7 +152,8 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
     return EXL2_OK;
 }
 
-/* A method as a value, or what Python keeps inside: undefined for a template. false: neither. */
+/* A method as a value; or one of Python's internal attributes ("__class__"), which is undefined in templates. false:
+   neither. */
 static bool exl2__template_python_attribute(const exl2__template_value *v, const exl2__template_value *name,
                                             exl2__template_value *out)
 {
@@ -181,7 +182,7 @@ static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__t
     return exl2__template_python_attribute(v, &key, out) ? EXL2_OK : exl2__template_key(r, v, &key, out);
 }
 
-/* Place of an index in `count` elements (negative: from the end), or `count` when it is outside. */
+/* The position that `index` (negative: from the end) means among `count` elements, or `count` if out of range. */
 static uint32_t exl2__template_index(int64_t index, uint32_t count)
 {
     index += index < 0 ? count : 0;
@@ -218,7 +219,7 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
 
 /* ---- v[start:stop:step] ---- */
 
-/* One bound as Python adjusts it: from the end when negative, cut to [low, high]. */
+/* Adjusts a bound as Python does: a negative one counts from the end, and the result is clamped to [low, high]. */
 static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent,
                                         int64_t low, int64_t high, uint32_t count, int64_t *out)
 {
@@ -235,7 +236,7 @@ static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
-/* NULL: left out. */
+/* start, stop, step: NULL if not given. */
 static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v,
                                         const exl2__template_value *start, const exl2__template_value *stop,
                                         const exl2__template_value *step, exl2__template_value *out)

@@ -1,5 +1,5 @@
-/* template_run.h: the stack machine: one loop over the instructions, no recursion, every step counted.
-   takes: a machine that is laid out and whose variables are set.
+/* template_run.h: the stack machine: one loop over the instructions, without recursion; every step is counted.
+   takes: exl2__template_run as exl2__template_frame_open makes it, with its variables set.
    gives: exl2__template_run_all.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_RUN_H
@@ -7,7 +7,7 @@
 
 #include "template_macro.h"
 
-/* ---- values that take several from the stack ---- */
+/* ---- instructions that pop several values ---- */
 
 static exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t count)
 {
@@ -117,7 +117,7 @@ static exl2_result exl2__template_run_slice(exl2__template_run *r, uint32_t give
     return EXL2_OK;
 }
 
-/* Filter, test, method or function: the arguments lie on the stack, the object below them. */
+/* Filter, test, method or function: the arguments are on the stack, the object below them. */
 static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const exl2__template_value *args[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
@@ -288,7 +288,7 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-/* Instructions that may jump: *jump tells. false: not one of them. */
+/* Runs an instruction that may jump; *jump: whether it jumps. false: `ins` is none of these instructions. */
 static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_ins *ins, bool *jump)
 {
     exl2__template_value *top = r->stack + r->top;
@@ -328,7 +328,7 @@ static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_
     }
 }
 
-/* From the first instruction to END. */
+/* Runs the program from the first instruction to END. */
 static exl2_result exl2__template_run_all(exl2__template_run *r)
 {
     const exl2__template_ins *ins = r->program->code;

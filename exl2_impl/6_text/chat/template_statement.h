@@ -1,5 +1,5 @@
-/* template_statement.h: text, {{ }} and {% %} -> code. Scopes: a loop body, a set block and a generation block end
-   the variables that are set inside them; `if` does not.
+/* template_statement.h: parses text, {{ }} and {% %} into code. Loop bodies, set blocks and generation blocks are
+   scopes: variables that are set inside them end with them. `if` is no scope.
    takes: exl2__template_parser at the first token of a template.
    gives: exl2__template_statement_all.
    owns:  nothing. */
@@ -8,7 +8,7 @@
 
 #include "template_capture.h"
 
-/* ---- statements, behind their name ---- */
+/* ---- statements, after their name ---- */
 
 static exl2_result exl2__template_statement_if(exl2__template_parser *p)
 {
@@ -38,8 +38,8 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
 }
 
 /* for target in value [if condition]: FOR, [NEXT, bind, condition, KEEP, JUMP NEXT, AGAIN,] NEXT, bind, body, RAN,
-   JUMP NEXT, ELSE or LEAVE. All elements meet the condition before the first is gone through: loop.length and
-   loop.last need that. */
+   JUMP NEXT, ELSE or LEAVE. The condition is tested for all elements before the body first runs, because loop.length
+   and loop.last depend on the result. */
 static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
 {
     exl2__template_target target = { 0 };
@@ -104,7 +104,7 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* generation .. endgeneration (transformers marks the reply with it): its output is kept, its variables are not. */
+/* generation .. endgeneration, which marks the reply for transformers: its output is kept, its variables are not. */
 static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
@@ -118,7 +118,7 @@ static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* break and continue: NEXT and LEAVE close the frames that are open here. */
+/* break and continue: the NEXT or LEAVE at the target closes the frames that are open here. */
 static exl2_result exl2__template_statement_jump(exl2__template_parser *p, const exl2__template_token *t, bool is_break)
 {
     if (!p->loop) {
@@ -134,7 +134,7 @@ static exl2_result exl2__template_statement_jump(exl2__template_parser *p, const
     return exl2__template_statement_close(p);
 }
 
-/* Behind "{%", at the name. */
+/* Parses a statement after its "{%"; the next token is its name. */
 static exl2_result exl2__template_statement(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
@@ -164,7 +164,7 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     return exl2__template_emit_refuse(p, &t, "statement");
 }
 
-/* {{ value }}, behind the opening. */
+/* {{ value }}, after the opening. */
 static exl2_result exl2__template_statement_print(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
@@ -176,8 +176,8 @@ static exl2_result exl2__template_statement_print(exl2__template_parser *p)
     return exl2__template_emit_advance(p);
 }
 
-/* Everything up to a tag whose name is one of `stops` (separated by spaces; "": the end of the template): that name
-   is then the next token. */
+/* Parses up to a tag whose name is one of `stops`, which are separated by spaces; that name is then the next token.
+   stops "": parses to the end of the template. */
 EXL2__COLD
 static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops)
 {
@@ -211,7 +211,7 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
     return EXL2_OK;
 }
 
-/* The whole template; p->lex and p->error are set. */
+/* Parses the whole template; p->lex and p->error are set. */
 static exl2_result exl2__template_statement_all(exl2__template_parser *p)
 {
     EXL2__TRY(exl2__template_emit_advance(p));

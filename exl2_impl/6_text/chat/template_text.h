@@ -1,5 +1,5 @@
-/* template_text.h: what Python's str does, on UTF-8 whose bytes carry marks: printing values, strip, find, split,
-   replace, slices. Parts of a text are views of it; only what is really new is written.
+/* template_text.h: the operations of Python's str on UTF-8 whose bytes have marks: printing values, strip, find, split,
+   replace. A part of a text is a view of that text; only new text is written.
    takes: exl2__template_run and values.
    gives: exl2__template_string, exl2__template_put and the operations below.
    owns:  nothing. */
@@ -10,7 +10,7 @@
 #include "template_number.h"
 #include "template_value.h"
 
-/* ---- a text that grows at the end of the used room: remember r->used, put pieces, then exl2__template_since ---- */
+/* ---- a text that grows at the end of the used room: keep r->used, put pieces, then call exl2__template_since ---- */
 
 static exl2_result exl2__template_put(exl2__template_run *r, const char *text, size_t bytes, bool mark)
 {
@@ -18,7 +18,7 @@ static exl2_result exl2__template_put(exl2__template_run *r, const char *text, s
     return exl2__template_copy_text(r, text, bytes, mark, &unused);
 }
 
-/* With the marks that it has. */
+/* Appends a text with its marks. */
 static exl2_result exl2__template_put_copy(exl2__template_run *r, const char *text, size_t bytes)
 {
     exl2__template_value unused;
@@ -52,8 +52,9 @@ static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__
     return exl2__template_put(r, text, bytes, v->marked);
 }
 
-/* Whether Python's repr writes a code point beyond ASCII as an escape: controls, formats, separators, private use and
-   what is not assigned, as far as chat is likely to hold it. */
+/* Whether Python's repr writes a code point beyond ASCII as an escape, as it does with controls, formats, separators,
+   private use and unassigned code points. This is an approximation for the code points that chats are likely to
+   contain. */
 static bool exl2__template_hidden(uint32_t code)
 {
     return code < 0xA1 || code == 0xAD || (code >= 0x600 && code <= 0x605) || code == 0x61C || code == 0x6DD ||
@@ -153,7 +154,7 @@ static exl2_result exl2__template_string(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* a + b. When a ends where the used room ends, only b is written: a chain of + costs what it is long. */
+/* a + b. If a ends at the end of the used room, only b is written, so that a chain of + takes linear time. */
 static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a,
                                          const exl2__template_value *b, exl2__template_value *out)
 {
@@ -195,7 +196,7 @@ static exl2_result exl2__template_text_length(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-/* Every code point as a text of its own. */
+/* A list of the code points, each as a text. */
 static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v,
                                              exl2__template_value *out)
 {
@@ -231,7 +232,7 @@ static bool exl2__template_in_set(const char *p, size_t bytes, const exl2__templ
 #define EXL2__TEMPLATE_FRONT 1u
 #define EXL2__TEMPLATE_BACK 2u
 
-/* Without white space, or without the code points of `set` (NULL: white space), at these sides. */
+/* Removes the code points of `set` (NULL: white space) at these sides. */
 static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v,
                                         const exl2__template_value *set, uint32_t sides, exl2__template_value *out)
 {
@@ -266,13 +267,13 @@ static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
-/* *at: offset of the first `part` in v from `from`, or v->count + 1 when there is none. `part` is not empty. */
+/* *at: offset of the first `part` in v at or after `from`, or v->count + 1 if there is none. `part` is not empty. */
 static exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v,
                                        const exl2__template_value *part, size_t from, size_t *at)
 {
     *at = (size_t)v->count + 1;
     while (from + part->count <= v->count) {
-        size_t room = v->count - part->count - from + 1; /* counted are the bytes up to the hit, not all that follow */
+        size_t room = v->count - part->count - from + 1; /* only the bytes up to the hit are counted as steps */
         const char *hit = (const char *)memchr(v->as.text + from, part->as.text[0], room);
         EXL2__TRY(exl2__template_step(r, (hit ? (size_t)(hit - v->as.text) - from : room) / 16 + 1));
         if (!hit) {
@@ -289,7 +290,7 @@ static exl2_result exl2__template_find(exl2__template_run *r, const exl2__templa
     return EXL2_OK;
 }
 
-/* The pieces between separators (NULL: runs of white space), at most `limit` cuts. Writes at most `room` of them. */
+/* The pieces between separators (NULL: runs of white space), with at most `limit` cuts. items NULL: only counts. */
 static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v,
                                                const exl2__template_value *separator, uint64_t limit,
                                                exl2__template_value *items, uint32_t *count)
@@ -342,7 +343,7 @@ static exl2_result exl2__template_split(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
-/* Puts `after` for every `before`, at most `limit` times. An empty `before` stands between all code points. */
+/* Replaces `before` by `after`, at most `limit` times. An empty `before` matches between all code points. */
 static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v,
                                           const exl2__template_value *before, const exl2__template_value *after,
                                           uint64_t limit, exl2__template_value *out)

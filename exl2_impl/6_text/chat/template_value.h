@@ -1,8 +1,9 @@
-/* template_value.h: what a template computes with, and the caller's block that holds it all: values grow from its
-   front, pieces of output from its back, and behind both lies one mark per byte: "came from a message".
+/* template_value.h: the values of templates, and the caller's block that holds them. Values grow from the front of the
+   block, pieces of output from the back. After both follows one mark bit per byte: "came from a message".
    takes: exl2__template and a block.
    gives: exl2__template_value, exl2__template_run, room, marks, steps, failures.
-   owns:  nothing; the block is the caller's, values in it are never changed nor freed (namespaces are changed). */
+   owns:  nothing; the block belongs to the caller. Values in it are never freed and, but for namespaces, never changed.
+ */
 #ifndef EXL2__TEMPLATE_VALUE_H
 #define EXL2__TEMPLATE_VALUE_H
 
@@ -10,10 +11,10 @@
 #include "../unicode/unicode.h"
 
 #define EXL2__TEMPLATE_STEPS_MAX (10u << 20)
-#define EXL2__TEMPLATE_BLOCK_MAX (64u << 20) /* a render that needs a larger block is refused */
-#define EXL2__TEMPLATE_VALUE_DEPTH 80u       /* lists in lists; JSON brings 64 */
-#define EXL2__TEMPLATE_CALLS_MAX 32u         /* macros inside each other */
-#define EXL2__TEMPLATE_FRAMES_MAX 128u       /* loops and blocks inside each other, over all calls */
+#define EXL2__TEMPLATE_BLOCK_MAX (64u << 20) /* a render that needs a larger block fails */
+#define EXL2__TEMPLATE_VALUE_DEPTH 80u       /* nested lists and dicts; JSON has at most 64 */
+#define EXL2__TEMPLATE_CALLS_MAX 32u         /* nested calls of macros */
+#define EXL2__TEMPLATE_FRAMES_MAX 128u       /* nested loops and blocks, over all calls */
 
 typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_UNDEFINED,
@@ -24,14 +25,14 @@ typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_TEXT,
     EXL2__TEMPLATE_KIND_LIST,
     EXL2__TEMPLATE_KIND_TUPLE,
-    EXL2__TEMPLATE_KIND_RANGE, /* its numbers, as a list has them */
-    EXL2__TEMPLATE_KIND_VIEW,  /* what items(), keys() and values() give: can be gone through, not indexed */
+    EXL2__TEMPLATE_KIND_RANGE, /* stored as a list of its numbers */
+    EXL2__TEMPLATE_KIND_VIEW,  /* result of items(), keys() or values(): can be iterated over, not indexed */
     EXL2__TEMPLATE_KIND_DICT,
     EXL2__TEMPLATE_KIND_NAMESPACE,
     EXL2__TEMPLATE_KIND_LOOP,
-    EXL2__TEMPLATE_KIND_GENERATOR, /* what map() and its like give: as.loop, can be gone through once */
+    EXL2__TEMPLATE_KIND_GENERATOR, /* result of map(), select() ... in as.loop: can be iterated over once */
     EXL2__TEMPLATE_KIND_MACRO,
-    EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; its name is the text */
+    EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; as.text is its name */
 } exl2__template_kind;
 
 typedef enum exl2__template_why { /* why a value is undefined; text = the name, owner = kind of the object */
@@ -48,8 +49,8 @@ typedef struct exl2__template_macro exl2__template_macro;
 
 typedef struct exl2__template_value {
     uint8_t kind;   /* exl2__template_kind */
-    bool marked; /* from a message or tool: digits and brackets that print it are marked too. Text has its own marks */
-    uint8_t why, owner; /* of an undefined value; why of a text: 1 when it is safe (escaped for HTML) */
+    bool marked;    /* from a message or tool: its printed digits and brackets get marks. A text has a mark per byte */
+    uint8_t why, owner; /* of an undefined value; of a text: why = 1 if it is safe (escaped for HTML) */
     uint32_t count; /* bytes, elements, entries */
     union {
         int64_t integer; /* INT, BOOL */
@@ -67,7 +68,7 @@ struct exl2__template_entry {
     exl2__template_value key, value;
 };
 
-struct exl2__template_space_of { /* a namespace: the one thing that changes */
+struct exl2__template_space_of { /* a namespace, the only value that changes */
     exl2__template_entry *entries;
     uint32_t count, room;
 };
@@ -75,31 +76,31 @@ struct exl2__template_space_of { /* a namespace: the one thing that changes */
 struct exl2__template_loop {
     const exl2__template_value *items;
     uint32_t count, at; /* at: next element */
-    uint32_t depth;     /* loops around it */
+    uint32_t depth;     /* enclosing loops */
     uint32_t kept_count;
-    bool ran;           /* a body came to its end */
-    exl2__template_value *kept;   /* elements that meet the condition; NULL: there is none */
-    exl2__template_value changed; /* what loop.changed() was asked last */
+    bool ran;           /* the body reached its end at least once */
+    exl2__template_value *kept;   /* elements that meet the condition; NULL: no condition */
+    exl2__template_value changed; /* arguments of the last loop.changed() */
 };
 
 struct exl2__template_macro {
     const exl2__template_ins *first;
-    uint32_t frames;          /* open around it, in the call `depth` that is number `serial` */
+    uint32_t frames;          /* frames open at its definition, in call number `serial` at nesting `depth` */
     uint32_t depth, serial, uses;
 };
 
-typedef struct exl2__template_piece { /* of the output, in order */
+typedef struct exl2__template_piece { /* a piece of the output; pieces are in order */
     const char *text;
     size_t bytes;
 } exl2__template_piece;
 
 typedef struct exl2__template_binding {
     exl2__template_value value;
-    uint32_t frame; /* that it belongs to; 0 = the template's own */
+    uint32_t frame; /* frame that the variable belongs to; 0 = the template's own */
     bool bound;
 } exl2__template_binding;
 
-/* What a frame must put back when it closes; those given back are used again. */
+/* A binding that a frame restores when it closes. Closed frames' records are reused (free_undo). */
 typedef struct exl2__template_undo {
     struct exl2__template_undo *next;
     exl2__template_binding before;
@@ -108,35 +109,36 @@ typedef struct exl2__template_undo {
 
 typedef struct exl2__template_frame {
     exl2__template_undo *undo;
-    exl2__template_loop *loop; /* of a loop, NULL for others */
-    uint32_t pieces;           /* of output when a capture began */
+    exl2__template_loop *loop; /* NULL: not the frame of a loop */
+    uint32_t pieces;           /* pieces of output when the frame was opened */
     bool capture;
 } exl2__template_frame;
 
-/* One call of a macro; number 0 is the template itself. Its variables are those around the macro's definition. */
+/* One call of a macro; number 0 is the template itself. Its variables begin with the values that are visible at the
+   macro's definition. */
 typedef struct exl2__template_context {
     exl2__template_binding *variables; /* [program->name_count] */
     exl2__template_value *stack;       /* [program->stack_max] */
     const exl2__template_value *given; /* arguments: count values, then pairs */
-    const exl2__template_ins *back;    /* the call */
-    uint32_t top, base;                /* values on the stack; frames below its own */
+    const exl2__template_ins *back;    /* the instruction that called */
+    uint32_t top, base;                /* values on the stack; frames below those of this call */
     uint32_t count, pairs, serial;
 } exl2__template_context;
 
 typedef struct exl2__template_run {
     exl2__ctx *c;
     const exl2__template *program;
-    const exl2__template_ins *now; /* for messages; NULL before the first */
-    uint8_t *block, *marks;        /* marks: bit i of it belongs to block[i] */
+    const exl2__template_ins *now; /* present instruction, for messages; NULL before the first */
+    uint8_t *block, *marks;        /* marks: bit i belongs to block[i] */
     size_t used, room;             /* bytes of values; bytes that values and pieces share */
     uint32_t pieces, steps, top, frames;
-    bool largest;                  /* no larger block may follow */
-    bool trusted;                  /* what is read now may hold markers */
-    exl2__template_value *stack;       /* of the innermost call */
+    bool largest;                  /* the block has the largest size allowed */
+    bool trusted;                  /* texts that are added now stay unmarked: their special tokens count */
+    exl2__template_value *stack;       /* stack and variables of the innermost call */
     exl2__template_binding *variables;
-    uint32_t base, depth, serial;      /* its frames begin above base; calls inside each other; calls so far */
+    uint32_t base, depth, serial;      /* frames below those of the innermost call; nested calls; calls so far */
     int32_t clock[6];                  /* for strftime_now: year, month, day, hour, minute, second */
-    const exl2__template_ins *next;    /* where a call or return goes; NULL: on */
+    const exl2__template_ins *next;    /* target of a call or return; NULL: the following instruction */
     exl2__template_undo *free_undo;
     exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
     exl2__template_frame frame[EXL2__TEMPLATE_FRAMES_MAX]; /* frame 0: the template's own */
@@ -144,7 +146,7 @@ typedef struct exl2__template_run {
 
 /* ---- failing ---- */
 
-/* Says where in the template. */
+/* Fails with a message that begins with the position in the template. */
 EXL2__PRINTF(3, 4)
 static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, const char *format, ...)
 {
@@ -166,8 +168,8 @@ static exl2_result exl2__template_refuse(exl2__template_run *r, const char *what
     return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s is not supported", what);
 }
 
-/* Counts work, so that every template ends soon: each operation counts the elements and, 16 to a step, the bytes that
-   it touches. A step takes less than 200 ns; tests/unit/template_cost.c measures that. */
+/* Counts work, so that every template ends soon: an operation costs one step per element and one step per 16 bytes that
+   it touches. A step lasts less than 200 ns; tests/unit/template_cost.c measures that. */
 static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
 {
     if (cost > EXL2__TEMPLATE_STEPS_MAX - r->steps) {
@@ -177,7 +179,7 @@ static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
     return EXL2_OK;
 }
 
-/* How far the double is from 1, in powers of two: its decimal digits need so much long arithmetic. */
+/* Distance of the double from 1 in powers of two. The long arithmetic for its decimal digits costs in proportion. */
 static uint32_t exl2__template_real_size(double real)
 {
     uint64_t bits;
@@ -194,10 +196,10 @@ static exl2_result exl2__template_full(exl2__template_run *r)
         return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB",
                                    EXL2__TEMPLATE_BLOCK_MAX >> 20);
     }
-    return EXL2_ERR_TOO_SMALL; /* quietly: the caller comes back with a larger block */
+    return EXL2_ERR_TOO_SMALL; /* without a message: the caller tries again with a larger block */
 }
 
-/* Room at the front of the block, aligned to `align` (at most 16, a power of two). */
+/* Allocates at the front of the block, aligned to `align` (at most 16, a power of two). */
 static exl2_result exl2__template_take(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
 {
     uint64_t start = exl2__align_up(r->used, align);
@@ -314,7 +316,7 @@ static inline exl2__template_value exl2__template_undefined(exl2__template_why w
     return v;
 }
 
-/* Room for a text of exactly `bytes`, for the caller to fill and mark. */
+/* Allocates a text of `bytes` bytes, which the caller fills and marks. */
 static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
                                             char **text)
 {
@@ -326,7 +328,7 @@ static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t byte
     return EXL2_OK;
 }
 
-/* A copy whose bytes are all marked or all not. */
+/* Copies a text; all bytes of the copy are marked, or none is. */
 static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *text, size_t bytes, bool mark,
                                             exl2__template_value *out)
 {
@@ -339,7 +341,7 @@ static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *t
     return EXL2_OK;
 }
 
-/* ---- names of kinds, as Python's messages have them ---- */
+/* ---- names of kinds as in Python's messages ---- */
 
 static const char *exl2__template_type(const exl2__template_value *v)
 {
@@ -349,7 +351,7 @@ static const char *exl2__template_type(const exl2__template_value *v)
     return names[v->kind];
 }
 
-/* Using an undefined value where that is an error. */
+/* Fails because an undefined value is used. */
 static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const exl2__template_value *v)
 {
     exl2__template_value owner = { v->owner, false, 0, 0, 0, { 0 } };
@@ -394,7 +396,7 @@ static double exl2__template_as_real(const exl2__template_value *v)
     return v->kind == EXL2__TEMPLATE_KIND_REAL ? v->as.real : (double)v->as.integer;
 }
 
-/* What `if` asks. */
+/* The truth of a value, as `if` tests it. */
 static bool exl2__template_truth(const exl2__template_value *v)
 {
     switch (v->kind) {
