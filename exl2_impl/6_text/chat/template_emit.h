@@ -13,7 +13,7 @@
 
 /* The loop that break and continue refer to. */
 typedef struct exl2__template_parser_loop {
-    uint32_t next;  /* its NEXT */
+    uint32_t next;  /* index of its NEXT instruction */
     uint32_t exits; /* chain of jumps to its end; 0 = none */
 } exl2__template_parser_loop;
 

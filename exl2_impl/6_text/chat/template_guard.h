@@ -18,7 +18,7 @@ typedef struct exl2__template_guarding {
     exl2__ctx *c;
     const exl2__vocab *v;
     uint32_t *guard;
-    exl2__normal_rules inner;        /* the normalizer without the steps that only touch the ends of a text */
+    exl2__normal_rules inner;        /* the normalizer without the steps that only change the start or end of a text */
     exl2__normal_view front;         /* text that the normalizer puts before every text */
     exl2__normal_text valid;         /* text in which U+FFFD replaces invalid UTF-8 */
     exl2__normal_text rewritten[2], fronts[2];

@@ -130,7 +130,7 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     return EXL2_OK;
 }
 
-/* Arguments 6 and 7 are attribute and default. */
+/* args[6] and args[7] are `attribute` and `default`. */
 static exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
                                       exl2__template_value *out)
 {

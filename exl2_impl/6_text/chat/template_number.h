@@ -68,7 +68,8 @@ static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
     int power = (int)(bits >> 52);
     mantissa |= power ? (uint64_t)1 << 52 : 0;
     exl2__template_decimal d = exl2__template_number_decimal(mantissa, (power ? power : 1) - 1075);
-    uint64_t unit = 1000000000000000000u; /* 10^18 leaves one digit of 19, 10 leaves at least 17: always enough */
+    /* 10^18 leaves 1 digit of 19. The last unit, 10, leaves at least 17 digits, which always identify a double. */
+    uint64_t unit = 1000000000000000000u;
     for (int places = 18; places > 0; unit /= 10, places--) {
         uint64_t kept = d.digits / unit, rest = d.digits % unit;
         bool up = rest > unit / 2 || (rest == unit / 2 && (d.more || (kept & 1)));
@@ -76,7 +77,7 @@ static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
         if (kept + up && exl2__template_number_is(kept + up, *exponent, bits)) {
             return kept + up;
         }
-        /* Below a power of two doubles are denser, so that the farther neighbour may be the one that reads back. */
+        /* Doubles are denser below a power of two, so the farther of the two decimals may be the right one. */
         if (kept + !up && exl2__template_number_is(kept + !up, *exponent, bits)) {
             return kept + !up;
         }

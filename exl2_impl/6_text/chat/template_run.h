@@ -153,7 +153,7 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
 /* Instructions without a jump. */
 static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__template_ins *ins)
 {
-    exl2__template_value *top = r->stack + r->top, result = exl2__template_none(); /* top[-1] is the newest value */
+    exl2__template_value *top = r->stack + r->top, result = exl2__template_none(); /* top[-1] is the value on top */
     const char *text = r->program->text;
     uint64_t bits = (uint64_t)ins->b << 32 | ins->a;
     bool truth = false;

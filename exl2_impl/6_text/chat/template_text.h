@@ -64,7 +64,7 @@ static bool exl2__template_hidden(uint32_t code)
            (code & 0xFFFE) == 0xFFFE || code >= 0xE0000;
 }
 
-/* 'text' as Python's repr writes it. */
+/* Appends a text in quotes, as Python's repr prints it. */
 static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__template_value *v)
 {
     const char *quote = memchr(v->as.text, '\'', v->count) && !memchr(v->as.text, '"', v->count) ? "\"" : "'";
@@ -93,7 +93,7 @@ static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__
     return exl2__template_put(r, quote, 1, v->marked);
 }
 
-/* As Python's repr: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
+/* Appends a value as Python's repr prints it: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
 EXL2__COLD
 static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
@@ -138,7 +138,7 @@ static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__te
     return exl2__template_put(r, dict ? "}" : tuple ? ")" : "]", 1, v->marked);
 }
 
-/* What {{ v }} prints, as a text value. */
+/* The text that {{ v }} prints. */
 static exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v,
                                          exl2__template_value *out)
 {
