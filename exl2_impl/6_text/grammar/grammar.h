@@ -1,7 +1,7 @@
-/* grammar.h: a grammar of any kind, ready to say which tokens may come next.
-   takes: the source, of a kind that is compiled; a model's table of tokens, which must outlive the grammar.
+/* grammar.h: compiles a grammar of any kind; the result says which tokens may come next.
+   takes: the source text and its kind; a model's token table (exl2__grammar_vocab), which must outlive the grammar.
    gives: exl2__grammar, exl2__grammar_open_as, exl2__grammar_open, exl2__grammar_close.
-   owns:  the automaton, its states and masks, from open to close. */
+   owns:  the automaton, its states and its masks, from open to close. */
 #ifndef EXL2__GRAMMAR_H
 #define EXL2__GRAMMAR_H
 
@@ -11,7 +11,7 @@
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
 
-/* mask is what jobs use: exl2__grammar_mask_join, _get, _take, _shortest, _leave. */
+/* Jobs use only `mask`: exl2__grammar_mask_join, _get, _take, _shortest, _leave. */
 typedef struct exl2__grammar {
     exl2__grammar_link link;
     exl2__grammar_mask mask;
@@ -46,7 +46,7 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, co
     }
 }
 
-/* *g must not move while it is open. cache_bytes 0: CACHE_BYTES. `strict`: as exl2_grammar_desc has it. */
+/* *g must not move while it is open. A cache_bytes of 0 means CACHE_BYTES. `strict` is that of exl2_grammar_desc. */
 EXL2__COLD
 static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
                                          size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,

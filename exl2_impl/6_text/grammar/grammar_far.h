@@ -1,27 +1,27 @@
-/* grammar_far.h: one state for all that differ only in how often loops have run, far from where that matters.
+/* grammar_far.h: maps states that differ only in loop counts to one state, as long as the counts do not matter yet.
    takes: states.
    gives: exl2__grammar_far_state.
    owns:  nothing.
 
-   Inside [a-z]{2,140} every character leads to a new state, as it counts. A loop that has run often enough may end, or
-   begin again until it has run `max` times; a body has at least one character, so while texts of up to max - count
-   characters are looked at, the count says nothing. With it set back to `min`, the fewest at which that holds, the
-   states are one. */
+   Inside [a-z]{2,140} every character leads to a new state, because the state holds the count. A loop that has run at
+   least `min` times may end, or run again until it has run `max` times. A body has at least one character. So the count
+   makes no difference for texts of up to max - count characters. When the count is reset to `min`, the lowest count
+   for which this holds, all these states become one state, and that state's mask can be shared. */
 #ifndef EXL2__GRAMMAR_FAR_H
 #define EXL2__GRAMMAR_FAR_H
 
 #include "grammar_state.h"
 
-#define EXL2__GRAMMAR_FAR_ITEMS_MAX 64u /* of states that are looked at */
+#define EXL2__GRAMMAR_FAR_ITEMS_MAX 64u /* states with more readings are left as they are */
 
-/* Can the frame's count be set back, for texts of up to VOCAB_SHORT characters? */
+/* Can the frame's count be reset without a difference for texts of up to VOCAB_SHORT characters? */
 static inline bool exl2__grammar_far_counts(const exl2__grammar_code_node *n, uint32_t count)
 {
     return n->kind == EXL2__GRAMMAR_CODE_REPEAT && n->max != EXL2__GRAMMAR_CODE_ENDLESS
         && count > exl2__max32(n->min, 1) && n->max - count >= EXL2__GRAMMAR_VOCAB_SHORT;
 }
 
-/* The frame with all counts set back; 0: as far as there was room. *reach: see below. */
+/* The frame with all counts reset where possible; 0: full. Lowers *reach, as described at exl2__grammar_far_state. */
 EXL2__COLD
 static uint32_t exl2__grammar_far_frame(exl2__grammar_state *s, uint32_t frame, uint32_t *reach)
 {
@@ -47,8 +47,8 @@ static uint32_t exl2__grammar_far_frame(exl2__grammar_state *s, uint32_t frame, 
     return below;
 }
 
-/* The state that allows the same texts of up to *reach characters, needs the same number of tokens behind them, and has
-   counts set back; `state` itself if none can be. FULL: no room. */
+/* The state with counts reset. It allows the same texts of up to *reach characters, and needs the same number of tokens
+   after them. Returns `state` itself if no count can be reset, or FULL if there is no room. */
 EXL2__COLD
 static uint32_t exl2__grammar_far_state(exl2__grammar_state *s, uint32_t state, uint32_t *reach)
 {
@@ -66,7 +66,7 @@ static uint32_t exl2__grammar_far_state(exl2__grammar_state *s, uint32_t state, 
     if (*reach == UINT32_MAX) {
         return state;
     }
-    for (uint32_t i = 0; i < count; i++) { /* two readings may have become one */
+    for (uint32_t i = 0; i < count; i++) { /* two readings may have become equal */
         uint32_t k = 0;
         while (k < used && (s->items[k].node != s->items[i].node || s->items[k].frame != s->items[i].frame)) {
             k++;

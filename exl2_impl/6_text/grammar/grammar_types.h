@@ -1,4 +1,4 @@
-/* grammar_types.h: which types of values a set of subschemas allows, and what a subschema says that must not hold.
+/* grammar_types.h: which types of values a set of subschemas allows, also where a subschema must not hold (`not`).
    takes: expanded sets of subschemas.
    gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_speaks.
    owns:  nothing. */
@@ -31,7 +31,8 @@ static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_
         ? EXL2__GRAMMAR_SCHEMA_INTEGER : type == EXL2__GRAMMAR_SCHEMA_NUMBER ? EXL2__GRAMMAR_SCHEMA_FRACTION : type;
 }
 
-/* Types that one part allows; *about: those that its other keywords are about. */
+/* Types that one part allows. Adds to *about the types that its other keywords restrict; sets *said if the part names
+   types itself, by type, const or enum. */
 EXL2__COLD
 static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *about, bool *said)
 {
@@ -60,7 +61,7 @@ static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part,
     return types & (value || values ? here : EXL2__GRAMMAR_SCHEMA_ANY);
 }
 
-/* Does a set that is looked at as one condition say anything but which types there may be, about these types? */
+/* Does the set restrict values of these types by anything but the type? */
 static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                        uint32_t types)
 {
@@ -81,7 +82,8 @@ static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2
     return set->not_count > 0;
 }
 
-/* The types that a set of parts names: `narrow`: without `type`, those that its keywords are about. */
+/* Types that the set's parts allow, without its nots. With `narrow`, parts that name no types allow only the types that
+   their keywords restrict. */
 static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;
@@ -92,7 +94,8 @@ static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2
     return set->never ? 0 : said || !about || !narrow ? types : types & about;
 }
 
-/* The subschema that must not hold, as a set. Returns which of `types` it is about: of the others no value fits it. */
+/* Expands a subschema that must not hold into *out. Returns which of `types` it may accept: no value of the other types
+   matches it. */
 EXL2__COLD
 static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, uint32_t not, uint32_t types,
                                         exl2__grammar_schema_set *out)
@@ -102,7 +105,8 @@ static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, uint32_t not, u
     return types & exl2__grammar_types_positive(s, out, false);
 }
 
-/* Types that a value of the expanded set may have. `narrow`: as values are made. Otherwise no value has another. */
+/* Types that a value of the expanded set may have. With `narrow`: the types that are generated. Without: all types that
+   are possible, so no matching value has another type. */
 EXL2__COLD
 static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
 {
@@ -119,7 +123,7 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
     return types;
 }
 
-/* Says that an automaton cannot rule out what must not hold. */
+/* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
 EXL2__COLD
 static void exl2__grammar_types_refuse_not(exl2__grammar_schema *s, uint32_t not)
 {

@@ -1,4 +1,5 @@
-/* grammar_vocab.h: a model's tokens as tries of bytes, parted by what they are inside a string; made once per model.
+/* grammar_vocab.h: a model's tokens as byte tries, one trie per group. A group says what its tokens are inside a JSON
+   string. The table is built once per model.
    takes: a vocabulary, which must outlive the table.
    gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash.
    owns:  one block, from open to close. */
@@ -10,14 +11,15 @@
 
 #define EXL2__GRAMMAR_VOCAB_NONE UINT32_MAX
 #define EXL2__GRAMMAR_VOCAB_BYTES_MAX 255u /* longer tokens are never allowed */
-#define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* longest token that _find knows */
-#define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* characters of tokens that are not long; */
-#define EXL2__GRAMMAR_VOCAB_LONG 32u       /* of long ones that are not of the longest group of their kind */
-#define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
+#define EXL2__GRAMMAR_VOCAB_FIND_MAX 16u   /* bytes of the longest token that _find can find */
+#define EXL2__GRAMMAR_VOCAB_SHORT 16u      /* most characters of a short TEXT token */
+#define EXL2__GRAMMAR_VOCAB_LONG 32u       /* most characters of a token in group TEXT32 */
+#define EXL2__GRAMMAR_VOCAB_LENGTHS 18u    /* length classes of TEXT: 1, 2 ... SHORT characters; up to LONG; more */
 
-/* TEXT: whole characters that JSON strings hold as they are, by count; most of a vocabulary. CONTROL: such characters,
-   then a control character. OTHER: quotes, backslashes, parts of characters. From TEXT32 on: those of more than SHORT
-   characters, or of the other kinds more than SHORT bytes. */
+/* TEXT tokens consist of whole characters that a JSON string holds unescaped; they are most of a vocabulary, and they
+   are grouped by their number of characters. CONTROL tokens: such characters, then a control character. OTHER tokens:
+   the first character that is not TEXT is a quote, a backslash or a part of a character. The groups from TEXT32 on hold
+   long tokens: TEXT of more than SHORT characters, and tokens of the other kinds of more than SHORT bytes. */
 typedef enum exl2__grammar_vocab_group {
     EXL2__GRAMMAR_VOCAB_TEXT4, /* 1..4 characters */
     EXL2__GRAMMAR_VOCAB_TEXT8,
@@ -25,39 +27,39 @@ typedef enum exl2__grammar_vocab_group {
     EXL2__GRAMMAR_VOCAB_CONTROL,
     EXL2__GRAMMAR_VOCAB_OTHER,
     EXL2__GRAMMAR_VOCAB_TEXT32,
-    EXL2__GRAMMAR_VOCAB_TEXT,  /* more */
+    EXL2__GRAMMAR_VOCAB_TEXT,  /* more than LONG characters */
     EXL2__GRAMMAR_VOCAB_OTHER_LONG,
     EXL2__GRAMMAR_VOCAB_GROUPS
 } exl2__grammar_vocab_group;
 
-/* In the order of a walk from the top: a node's children follow it, and end before `skip`. */
+/* Nodes are stored in depth-first order: the nodes below a node follow it and end before `skip`. */
 typedef struct exl2__grammar_vocab_node {
     uint32_t skip;
-    uint32_t token; /* NONE: no token ends here. Tokens of the same bytes have one each, side by side */
-    uint8_t byte, depth; /* depth of first bytes is 1 */
+    uint32_t token; /* NONE: no token ends here. Tokens with equal bytes each have their own last node */
+    uint8_t byte, depth; /* the first byte of a token has depth 1 */
 } exl2__grammar_vocab_node;
 
 typedef struct exl2__grammar_vocab {
     const exl2__vocab *vocab;
     exl2__grammar_vocab_node *nodes;
     uint32_t begin[EXL2__GRAMMAR_VOCAB_GROUPS + 1];
-    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens of up to so many characters */
-    uint32_t *longs[2];  /* [words] tokens from TEXT32 on; from TEXT on */
-    uint32_t longest;    /* bytes of a token, at most */
-    uint32_t *slots, slot_mask;                   /* tokens up to FIND_MAX bytes: id + 1 */
-    uint32_t words;                               /* of a mask: one bit per id, 32 a word */
-    bool alone[256];                              /* the byte is a token */
+    uint32_t *masks[EXL2__GRAMMAR_VOCAB_LENGTHS]; /* [words] TEXT tokens up to each length class */
+    uint32_t *longs[2];  /* [words] tokens of the groups from TEXT32 on; tokens of the groups from TEXT on */
+    uint32_t longest;    /* bytes of the longest token */
+    uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
+    uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
+    bool alone[256];                              /* the byte is a token by itself */
     exl2__arena memory;
 } exl2__grammar_vocab;
 
 typedef struct exl2__grammar_vocab_item {
-    uint64_t prefix; /* first eight bytes, first byte highest */
+    uint64_t prefix; /* first eight bytes; the first byte is the most significant */
     const char *text;
     uint32_t id;
     uint8_t bytes, group, length;
 } exl2__grammar_vocab_item;
 
-/* *length: of TEXT, its place among masks and 1; else 0. */
+/* *length: for TEXT tokens the index into `masks` plus 1, otherwise 0. */
 static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
 {
     uint32_t count = 0, code;
@@ -98,13 +100,13 @@ static void exl2__grammar_vocab_swap(void *items, uint32_t a, uint32_t b)
     list[b] = item;
 }
 
-/* One step of the hash that _find looks tokens up by; it begins with 0. */
+/* One step of the hash that _find needs; the hash starts at 0. */
 static inline uint64_t exl2__grammar_vocab_hash(uint64_t hash, uint8_t byte)
 {
     return (hash + byte + 1) * 0x9E3779B97F4A7C15u;
 }
 
-/* Is there a token of these bytes, whose hash is `hash`? */
+/* Is there a token with these bytes? `hash` is their hash. */
 static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64_t hash, const char *text, size_t bytes)
 {
     uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
@@ -118,7 +120,7 @@ static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64
     return false;
 }
 
-/* Tokens that many others are in the way of are left out: _find serves estimates only. */
+/* Enters a token into the hash table. After 16 occupied slots the token is left out: only estimates depend on _find. */
 static void exl2__grammar_vocab_remember(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *item)
 {
     uint64_t hash = 0;
@@ -145,7 +147,7 @@ static uint32_t exl2__grammar_vocab_shared(const exl2__grammar_vocab_item *a, co
     return shared;
 }
 
-/* The nodes of the path below the first `keep` end before `node`. */
+/* Closes all nodes of the path but the first `keep`: their subtrees end before `node`. */
 static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path, uint32_t *depth, uint32_t keep,
                                     uint32_t node)
 {
@@ -161,7 +163,7 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
     for (uint32_t i = 0; i < count; i++) {
         const exl2__grammar_vocab_item *item = &items[i];
         uint32_t shared = i ? exl2__grammar_vocab_shared(item - 1, item) : 0;
-        shared -= shared == item->bytes; /* a twin has a last node of its own */
+        shared -= shared == item->bytes; /* a token with equal bytes gets its own last node */
         exl2__grammar_vocab_end(v, path, &depth, shared, node);
         for (; group < item->group; group++) {
             v->begin[group + 1] = node;
@@ -196,7 +198,7 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
     }
 }
 
-/* With a dry arena it only counts. */
+/* With a dry arena this only counts bytes. */
 static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
 {
     v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
