@@ -1,63 +1,78 @@
-/* grammar_mask.h: which tokens a grammar allows next, one bit each, and where a text stands in it.
-   takes: a linked automaton, a model's table of tokens; tokens as they are drawn.
+/* grammar_mask.h: masks of the tokens that a grammar allows next, one bit per token, and the place of a text in the
+   grammar.
+   takes: a linked automaton, a model's token table; tokens as they are sampled.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
           _take.
-   owns:  two blocks, from open to close: states, and masks of states. Places belong to the caller. */
+   owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
+
+   A mask is made in two ways. The tries of a vocabulary can be walked token by token; that is slow. Most tokens are
+   TEXT, however: whole characters that a JSON string holds unescaped. For them exl2__grammar_mask_explore looks only at
+   states, level by level. Level n is the set of states that texts of n single characters reach, without the states of
+   lower levels. Inside a string of at most three characters, where every character is allowed, there is one state on
+   each level:
+
+       state --any character--> A --any character--> B --any character--> C --any character--> no state
+       level                    1                    2                    3                    4
+
+   Every character leads on up to level 3, so all TEXT tokens of 1 to 3 characters are allowed. No character leads on to
+   level 4, so no token of 4 or more is allowed. A level without new states closes the search: longer texts reach only
+   states that are known. In an endless string this is level 2. Where some characters of a level lead on and others do
+   not, the tokens of this length and of greater lengths are walked in the trie. */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
 #include "grammar_far.h"
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
-#define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u
-#define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema takes about 600 states a mask */
+#define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u /* states that one exploration holds, on all levels together */
+#define EXL2__GRAMMAR_MASK_CACHE_MIN (1u << 20) /* a counted string in a schema needs about 600 states per mask */
 
-/* Where one text stands. It is listed in the grammar while joined, as its state's number changes when room is made. */
+/* The state that one text has reached. The grammar lists all joined places, because a collection renumbers states. */
 typedef struct exl2__grammar_mask_place {
     uint32_t state;
 } exl2__grammar_mask_place;
 
 typedef struct exl2__grammar_mask_slot {
     uint32_t state; /* 0: free */
-    uint32_t needs; /* the mask holds while so many tokens are left after the next one */
+    uint32_t needs; /* the mask is valid while at least this number of tokens is left after the next one */
 } exl2__grammar_mask_slot;
 
 typedef struct exl2__grammar_mask {
     const exl2__grammar_vocab *vocab;
     exl2__grammar_state states;
     exl2__grammar_mask_slot *slots;
-    uint32_t *bits;   /* [slots + 1][words]; the last is for masks of texts that must end soon */
+    uint32_t *bits;   /* [slots + 1][words]; the last row is for texts that must end soon */
     uint32_t slot_count, slot_next;
-    /* their states; behind them, while room is made in the middle of a walk, those of its path */
+    /* states of the joined places; during a collection in the middle of a walk, the states of its path follow them */
     uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX + EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
     uint32_t place_count;
-    uint64_t hits, shares, walks; /* masks that were there; made from that of the state with counts set back; others */
-    uint64_t nodes, collections;  /* of tries, visited; room was made */
+    uint64_t hits, shares, walks; /* masks found; made from the mask of a state with reset counts; made from nothing */
+    uint64_t nodes, collections;  /* trie nodes visited; collections of states */
     exl2__arena memory;
 } exl2__grammar_mask;
 
-/* ---- text from a state on ---- */
+/* ---- levels ---- */
 
-/* Where texts of single characters lead, as long as all of them go on: characters that strings hold as they are. */
+/* The states that texts of TEXT characters reach, in the order of their levels. */
 typedef struct exl2__grammar_mask_text {
     uint32_t seen[EXL2__GRAMMAR_MASK_TEXTS_MAX], count;
-    uint32_t level; /* where states of this length begin */
-    uint32_t least, most; /* tokens that states seen so far need */
-    bool dead, alive;     /* of the characters of this length: one leads nowhere; one leads on */
-    bool again, full;     /* a state was reached by a longer text too; no room */
+    uint32_t level;       /* index in `seen` of the first state of this level */
+    uint32_t least, most; /* fewest and most tokens that a state seen so far needs to end */
+    bool dead, alive;     /* on this level, some character leads nowhere; some character leads on */
+    bool again, full;     /* a state of a lower level was reached again; no room for states */
 } exl2__grammar_mask_text;
 
 typedef enum exl2__grammar_mask_verdict {
-    EXL2__GRAMMAR_MASK_WALK, /* look at each */
+    EXL2__GRAMMAR_MASK_WALK, /* some, perhaps: walk the trie */
     EXL2__GRAMMAR_MASK_ALL,
     EXL2__GRAMMAR_MASK_NONE
 } exl2__grammar_mask_verdict;
 
-/* What is known of TEXT tokens by length, and of CONTROL tokens. */
+/* What the levels say about TEXT tokens of each length, and about CONTROL tokens. */
 typedef struct exl2__grammar_mask_groups {
     uint8_t verdicts[EXL2__GRAMMAR_VOCAB_LENGTHS];
     uint32_t most[EXL2__GRAMMAR_VOCAB_LENGTHS];
-    bool no_control; /* no control character within SHORT characters */
+    bool no_control; /* no control character is allowed after any explored text, so no CONTROL token is */
 } exl2__grammar_mask_groups;
 
 static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
@@ -69,7 +84,7 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
             return;
         }
     }
-    if (t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX) { /* too many: as if it led nowhere */
+    if (t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX) { /* too many states: treated as if the character led nowhere */
         t->dead = true;
     } else {
         t->seen[t->count++] = state;
@@ -78,7 +93,7 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
     }
 }
 
-/* Bytes low..high from `state`, then `more` bytes that continue a character. Calls itself three levels deep at most. */
+/* Follows bytes low..high from `state`, then `more` continuation bytes of UTF-8. Recurses at most three deep. */
 EXL2__COLD
 static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state, uint8_t low,
                                      uint8_t high, uint32_t more)
@@ -105,10 +120,10 @@ static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_t
     }
 }
 
-/* All single characters. */
+/* Follows all TEXT characters from `state`. */
 static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
 {
-    static const uint8_t parts[][5] = { /* first byte, second byte, further ones */
+    static const uint8_t parts[][5] = { /* range of the first byte, range of the second byte, number of further bytes */
         { 0xC2, 0xDF, 0x80, 0xBF, 0 }, { 0xE0, 0xE0, 0xA0, 0xBF, 1 }, { 0xE1, 0xEC, 0x80, 0xBF, 1 },
         { 0xED, 0xED, 0x80, 0x9F, 1 }, { 0xEE, 0xEF, 0x80, 0xBF, 1 }, { 0xF0, 0xF0, 0x90, 0xBF, 2 },
         { 0xF1, 0xF3, 0x80, 0xBF, 2 }, { 0xF4, 0xF4, 0x80, 0x8F, 2 },
@@ -132,6 +147,7 @@ static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_m
     }
 }
 
+/* Is a control character allowed at `state`? */
 static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
 {
     const uint32_t *row = exl2__grammar_state_row(&m->states, state);
@@ -143,14 +159,15 @@ static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
     return false;
 }
 
-/* `left`: tokens that may come after the next one. false: full. */
+/* Explores level by level, as described at the head of this file; `length` is the level minus 1. `left`: tokens that
+   may come after the next one. false: full. */
 EXL2__COLD
 static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
                                        exl2__grammar_mask_groups *g)
 {
     exl2__grammar_mask_text t = { { 0 }, 0, 0, EXL2__GRAMMAR_LINK_NEVER, 0, false, false, false, false };
     uint32_t begin = 0, length = 0;
-    bool closed = false; /* longer texts lead nowhere new */
+    bool closed = false; /* longer texts reach no new state */
     *g = (exl2__grammar_mask_groups){ { 0 }, { 0 }, false };
     for (; length < EXL2__GRAMMAR_VOCAB_LENGTHS && !t.dead && !t.full; length++) {
         uint32_t end = t.count;
@@ -170,7 +187,7 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
             g->most[length] = t.most;
         }
     }
-    bool ended = t.dead && !t.alive && !t.again; /* no text of this length goes on */
+    bool ended = t.dead && !t.alive && !t.again; /* no text of this length is allowed */
     for (uint32_t i = length - 1; ended && i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
         g->verdicts[i] = EXL2__GRAMMAR_MASK_NONE;
     }
@@ -183,7 +200,7 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
 
 /* ---- masks ---- */
 
-/* Forgets all states but those of the places, and of a walk's path, if there is one; all masks. */
+/* Forgets all masks, and all states but those of the places and of the path, if a walk gives one. */
 EXL2__COLD
 static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
 {
@@ -195,8 +212,8 @@ static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, ui
     m->collections++;
 }
 
-/* The row of the last state of a walk's path, after room was made where that is needed: states get new numbers, other
-   rows are forgotten. NULL: full all the same. */
+/* The row of the last state of a walk's path. If there is no room, collects states first: then the states of the path
+   get new numbers, and the other rows are forgotten. NULL: full even after that. */
 static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *path, const uint32_t **rows,
                                               uint32_t count)
 {
@@ -209,8 +226,8 @@ static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *p
     return rows[count - 1] = row;
 }
 
-/* Sets the bits of the tokens in groups [group, last] after which at most `left` tokens are needed; *needs: the most
-   that one of them needs. *state may get a new number, as room is made. false: full. */
+/* Sets the bits of those tokens in groups [group, last] after which at most `left` tokens are needed to end the text.
+   Raises *needs to the most that one of them needs. A collection may change *state. false: full. */
 static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t last, uint32_t *state,
                                     uint32_t left, uint32_t *bits, uint32_t *needs)
 {
@@ -227,7 +244,7 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
     for (uint32_t i = m->vocab->begin[group]; i < end; visited++) {
         exl2__grammar_vocab_node n = nodes[i];
         const uint32_t *row = rows[n.depth - 1];
-        if (!row) { /* worked out when a byte is looked up */
+        if (!row) { /* rows are filled when the first byte is looked up */
             row = exl2__grammar_mask_row(m, path, rows, n.depth);
             if (!row) {
                 return false;
@@ -252,7 +269,8 @@ static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint3
     return true;
 }
 
-/* TEXT tokens; false: full. Longer texts need no fewer tokens in all, so ALL comes before the other verdicts. */
+/* Sets the bits of TEXT tokens. `most` never falls from one length to the next, so the lengths with the verdict ALL
+   come first. false: full. */
 static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t *state,
                                      uint32_t left, uint32_t *bits, uint32_t *needs)
 {
@@ -282,7 +300,7 @@ static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_
     return true;
 }
 
-/* The mask of a state into bits; false: full. */
+/* Writes the mask of a state to `bits`. false: full. */
 static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits,
                                     uint32_t *needs)
 {
@@ -298,8 +316,8 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint
                                            left, bits, needs);
 }
 
-/* The same from the mask of a state that allows the same texts of up to `reach` characters: longer tokens are looked
-   at. */
+/* Writes the mask of a state by copying the mask of a state that allows the same texts of up to `reach` characters.
+   Only longer tokens are walked. false: full. */
 static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t *state, const exl2__grammar_mask_slot *from,
                                      uint32_t reach, uint32_t *bits, uint32_t *needs)
 {
@@ -314,8 +332,8 @@ static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t *state, con
                                    EXL2__GRAMMAR_VOCAB_OTHER_LONG, state, EXL2__GRAMMAR_LINK_NEVER, bits, needs);
 }
 
-/* The next slot gets the mask of a state, for any number of tokens left; `from`: of the state that it shares with, or
-   NULL. NULL: full. */
+/* Makes the mask of a state, for any number of tokens left, in the next slot. `from`: slot with a mask to copy from, or
+   NULL. Returns NULL if full. */
 EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t *state,
                                                                   const exl2__grammar_mask_slot *from, uint32_t reach)
@@ -323,7 +341,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_
     m->slot_next = (m->slot_next + (from == &m->slots[m->slot_next])) % m->slot_count;
     exl2__grammar_mask_slot *slot = &m->slots[m->slot_next];
     uint32_t *bits = m->bits + (size_t)m->slot_next * m->vocab->words, needs;
-    m->states.states[slot->state].mask = 0; /* whoever had it loses it */
+    m->states.states[slot->state].mask = 0; /* the state that had this slot loses its mask */
     slot->state = 0;
     bool made = from ? exl2__grammar_mask_share(m, state, from, reach, bits, &needs)
                      : exl2__grammar_mask_make(m, state, EXL2__GRAMMAR_LINK_NEVER, bits, &needs);
@@ -336,7 +354,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_
     return slot;
 }
 
-/* Mask of a state, if it is there. */
+/* The slot with the mask of a state, or NULL if the mask is not cached. */
 static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__grammar_mask *m, uint32_t state)
 {
     uint32_t mask = m->states.states[state].mask;
@@ -344,7 +362,7 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__gram
     return mask ? &m->slots[mask - 1] : NULL;
 }
 
-/* The slot with the mask of a state, for any number of tokens left. NULL: full. */
+/* The slot with the mask of a state, for any number of tokens left; makes the mask if needed. NULL: full. */
 EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
@@ -366,7 +384,6 @@ static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
     return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar's block is too small for one step: give it more cache_bytes");
 }
 
-/* Does the mask allow any token? */
 static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *bits)
 {
     for (uint32_t i = 0; i < m->vocab->words; i++) {
@@ -377,7 +394,8 @@ static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *
     return false;
 }
 
-/* Without limits every text could be ended in time. */
+/* Fails because no token is allowed. Only the limits on readings and depth cause this: an automaton that passed
+   exl2__grammar_link_open can end every text. */
 static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar is too ambiguous here, or too deep: to go on takes more than %u "
@@ -385,9 +403,10 @@ static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_ma
                       EXL2__GRAMMAR_LINK_DEPTH_MAX);
 }
 
-/* *bits: [words] one bit per token that may come next, until the next call; of special tokens none. `left`: tokens that
-   may still come, this one included: only those are allowed with which the text can end within them; NEVER = any
-   number. *may_end: the text may also end here. EXL2_ERR_BUDGET: it can neither end nor go on. */
+/* *bits: [words], one bit per token that may come next, valid until the next call. Bits of special tokens are 0.
+   `left`: tokens that may still come, including this one, or NEVER for any number; a token is allowed only if the text
+   can then end within this limit. *may_end: the text may also end here. EXL2_ERR_BUDGET: the text can neither end nor
+   go on. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                           uint32_t left, const uint32_t **bits, bool *may_end)
@@ -407,7 +426,7 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, e
     return exl2__grammar_mask_refuse(c);
 }
 
-/* Nodes of tries that the next exl2__grammar_mask_get may visit at most, unless the text has to end soon. */
+/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
 EXL2__COLD
 static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
@@ -426,7 +445,7 @@ static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__gramm
     return cost;
 }
 
-/* Goes on by a token of the mask. EXL2_ERR_ARG: it was not allowed, and the place stays. */
+/* Moves the place on by a token of the mask. EXL2_ERR_ARG: the token is not allowed; the place does not change. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                            exl2_token token)
@@ -451,13 +470,13 @@ static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, 
     return exl2__fail(c, EXL2_ERR_ARG, "token %d does not fit the grammar here", (int)token);
 }
 
-/* Tokens that are enough to end the text from here. */
+/* The number of tokens with which the text can end from here; nearly the fewest. */
 static inline uint32_t exl2__grammar_mask_shortest(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
     return m->states.states[place->state].tokens;
 }
 
-/* Nothing may follow here. */
+/* Is the text complete, so that nothing may follow? */
 static inline bool exl2__grammar_mask_is_whole(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
     return m->states.states[place->state].count == 0;
@@ -470,7 +489,7 @@ static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const
 
 /* ---- places, opening ---- */
 
-/* A text that begins. It must not move until it leaves. */
+/* Starts a text at *place, which must not move until exl2__grammar_mask_leave. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
@@ -492,7 +511,7 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
     return EXL2_OK;
 }
 
-/* Places that never joined are fine. */
+/* Does nothing for a place that never joined. */
 static void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
     for (uint32_t i = 0; i < m->place_count; i++) {
@@ -510,7 +529,7 @@ static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
     *m = (exl2__grammar_mask){ 0 };
 }
 
-/* A grammar whose texts cannot even begin is refused. */
+/* Rejects a grammar that does not even have a first state. */
 static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
 {
     uint32_t state = exl2__grammar_state_start(&m->states);
@@ -518,7 +537,7 @@ static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
         : state == EXL2__GRAMMAR_STATE_DEAD ? exl2__grammar_mask_stuck(c, m) : EXL2_OK;
 }
 
-/* `cache_bytes` for states and masks, half each, or CACHE_MIN if that is more. */
+/* States and masks share `cache_bytes`, or CACHE_MIN if that is more; each gets half of it. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
                                            const exl2__grammar_vocab *vocab, uint64_t cache_bytes,

@@ -1,6 +1,7 @@
-/* grammar_state.h: the states of a walk through an automaton, made as they are reached, in a block of fixed size.
-   A state is a set of readings of the text so far: the node that waits for a byte, and the frames below it.
-   takes: a linked automaton, memory.
+/* grammar_state.h: the states of a walk through an automaton, made when they are reached, in a block of fixed size. A
+   state is a set of readings of the text so far. A reading is a node that waits for a byte, with a stack of frames for
+   the calls and loops that surround it.
+   takes: a linked automaton; the bytes of memory to use.
    gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _next, _collect.
    owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_STATE_H
@@ -8,17 +9,17 @@
 
 #include "grammar_link.h"
 
-#define EXL2__GRAMMAR_STATE_DEAD 0u            /* of a state: no reading is left */
-#define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* of a state: there was no room to make it */
-#define EXL2__GRAMMAR_STATE_READINGS_MIN 4096u /* steps to close a set that there is always room for */
-#define EXL2__GRAMMAR_STATE_THIN_MIN 64u  /* sets of so many items to ... */
-#define EXL2__GRAMMAR_STATE_THIN_MAX 512u /* so many are looked through for items that say nothing new */
+#define EXL2__GRAMMAR_STATE_DEAD 0u            /* the state without readings: the text does not match */
+#define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* returned instead of a state: no room to make it */
+#define EXL2__GRAMMAR_STATE_READINGS_MIN 4096u /* least value of readings_max */
+#define EXL2__GRAMMAR_STATE_THIN_MIN 64u  /* sets of THIN_MIN to THIN_MAX readings are searched for redundant ones; */
+#define EXL2__GRAMMAR_STATE_THIN_MAX 512u /* the search is quadratic */
 
-/* What follows when a call or a loop's body ends. Equal ones are the same frame; the one below has a lower number. */
+/* What follows when a call or a loop's body ends. Equal frames are stored once. A frame's `below` is a lower number. */
 typedef struct exl2__grammar_state_frame {
-    uint32_t node, count; /* CALL; REPEAT with the number of bodies begun */
-    uint32_t below;       /* 0 = the root's end */
-    uint32_t tokens;      /* the fewest, nearly, from the end of the body to the end of all */
+    uint32_t node, count; /* a CALL; or a REPEAT with the number of bodies begun */
+    uint32_t below;       /* the surrounding frame; 0 = the end of the root */
+    uint32_t tokens;      /* nearly the fewest tokens from the end of the body to the end of the text */
     uint32_t depth;
 } exl2__grammar_state_frame;
 
@@ -27,16 +28,16 @@ typedef struct exl2__grammar_state_item {
 } exl2__grammar_state_item;
 
 typedef struct exl2__grammar_state_one {
-    uint32_t items, count; /* where in pool */
-    uint32_t row;          /* where in pool: the state after each class of bytes; 0 = not worked out */
-    uint32_t tokens;       /* the fewest, nearly, to the end of all */
-    uint32_t mask;         /* slot + 1 of its mask */
+    uint32_t items, count; /* index of its readings in pool; their number */
+    uint32_t row;          /* index in pool of the next state for each byte class; 0 = not computed yet */
+    uint32_t tokens;       /* nearly the fewest tokens to the end of the text */
+    uint32_t mask;         /* slot + 1 of its mask; 0 = none */
     bool may_end, kept;
 } exl2__grammar_state_one;
 
-/* A closed set has at most as many steps as the automaton has nodes where no rule is called and nothing is counted, so
-   there is room for that many. Calls and counts can multiply them: a byte after which there would be more is as one
-   that does not fit. */
+/* readings_max bounds the pairs of node and frame that are visited to close one set. Without calls and counted loops
+   there are at most as many as the automaton has nodes, and readings_max is never less. Calls and counts can multiply
+   the pairs; a byte that leads to more than readings_max of them is treated as a byte that does not match. */
 
 typedef struct exl2__grammar_state {
     const exl2__grammar_link *link;
@@ -45,11 +46,11 @@ typedef struct exl2__grammar_state {
     uint32_t *pool, *frame_slots, *state_slots;
     uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* rooms are powers of two */
     struct { uint32_t node, frame, stamp; } *seen;
-    exl2__grammar_state_item *work, *items; /* [readings_max] to be closed; closed */
+    exl2__grammar_state_item *work, *items; /* [readings_max] readings to visit; readings of the closed set */
     uint32_t work_count, item_count, seen_count, stamp;
     uint32_t readings_max, seen_room; /* seen_room is a power of two */
     bool may_end, full;
-    bool crowded; /* the set has more than readings_max */
+    bool crowded; /* the set needs more than readings_max */
     exl2__arena memory;
 } exl2__grammar_state;
 
@@ -80,7 +81,7 @@ static inline uint32_t exl2__grammar_state_mix(uint32_t hash, uint32_t value)
 
 /* ---- frames ---- */
 
-/* Tokens from the end of a body of `count` to the end of all. */
+/* Nearly the fewest tokens from the end of a call, or of body number `count` of a loop, to the end of the text. */
 static uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
 {
     const exl2__grammar_link *g = s->link;
@@ -93,7 +94,7 @@ static uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t 
     return tokens;
 }
 
-/* 0 when there is no room. */
+/* The frame with these values, found or made; 0: no room. */
 static uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
 {
     uint32_t mask = s->frame_room * 2 - 1;
@@ -143,7 +144,7 @@ static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint
     s->work[s->work_count++].frame = frame;
 }
 
-/* At a loop of which `count` bodies are done. */
+/* Continues at a loop after `count` bodies: leaves the loop, begins another body, or both. */
 static void exl2__grammar_state_loop(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
 {
     const exl2__grammar_code_node *n = &s->link->nodes[node];
@@ -199,7 +200,7 @@ static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
 {
     s->work_count = s->item_count = s->seen_count = 0;
     s->may_end = s->crowded = false;
-    if (++s->stamp == 0) { /* stamps of long ago must not come true again */
+    if (++s->stamp == 0) { /* the stamp has wrapped around: old entries must not look valid */
         memset(s->seen, 0, (uint64_t)s->seen_room * sizeof *s->seen);
         s->stamp = 1;
     }
@@ -232,7 +233,7 @@ static uint32_t exl2__grammar_state_hash(const exl2__grammar_state_item *items, 
     return hash;
 }
 
-/* The state of the closed set in items. */
+/* The state of the closed set in `items`, found or made; FULL: no room. */
 static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
 {
     const exl2__grammar_state_item *items = s->items;
@@ -261,9 +262,9 @@ static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
     return s->state_count++;
 }
 
-/* At one node, does what may follow above frame a include all that may follow above frame b, in no more tokens? It does
-   where they differ only in loops that have run often enough, and fewer times in a; or that have no upper count, and
-   more times. */
+/* For readings at the same node: does frame a allow every continuation that frame b allows, in no more tokens? It does
+   if the stacks differ only in counts of loops of two kinds: loops with an upper bound that have run at least `min`
+   times in both, and no more often in a; and loops without an upper bound that have run at least as often in a. */
 static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a, uint32_t b)
 {
     for (; a != b; a = s->frames[a].below, b = s->frames[b].below) {
@@ -281,8 +282,9 @@ static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a,
     return true;
 }
 
-/* Drops items of a sorted set whose texts another one has, too: ([a-z]{1,9} ?){1,99} has a reading for every way to cut
-   a word, of which one or two matter. All pairs are looked at, so what stays does not depend on the frames' numbers. */
+/* Drops readings of a sorted set that another reading covers. ([a-z]{1,9} ?){1,99} has a reading for every way to cut a
+   word, but only one or two of them matter. All pairs are compared, so the result does not depend on the numbering of
+   the frames. */
 EXL2__COLD
 static void exl2__grammar_state_thin(exl2__grammar_state *s)
 {
@@ -297,7 +299,7 @@ static void exl2__grammar_state_thin(exl2__grammar_state *s)
         if (covered) {
             continue;
         }
-        uint32_t kept = k; /* those of this node that the item does not cover */
+        uint32_t kept = k; /* drop the earlier readings of this node that the new item covers */
         for (; k < used; k++) {
             s->items[kept] = s->items[k];
             kept += !exl2__grammar_state_covers(s, item.frame, s->items[k].frame);
@@ -308,7 +310,7 @@ static void exl2__grammar_state_thin(exl2__grammar_state *s)
     s->item_count = used;
 }
 
-/* Closes what was pushed since begin_set. DEAD where it is crowded, too. */
+/* Closes the readings pushed since begin_set. Returns their state: DEAD also if the set is crowded. */
 static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 {
     while (s->work_count && !s->crowded) {
@@ -349,7 +351,8 @@ static uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
     return exl2__grammar_state_finish_set(s);
 }
 
-/* Works out a state's row: classes between two borders of its items' ranges go the same way. */
+/* Computes a state's row. The next state can change only at a class where the range of one of its readings begins, or
+   after one where such a range ends. */
 static bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
 {
     const exl2__grammar_state_one *one = &s->states[state];
@@ -387,7 +390,7 @@ static bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
     return true;
 }
 
-/* The row of a state: by class of byte, the state after it. NULL: full. */
+/* The row of a state: the next state for each byte class. NULL: full. */
 static inline const uint32_t *exl2__grammar_state_row(exl2__grammar_state *s, uint32_t state)
 {
     if (s->states[state].row == 0 && !exl2__grammar_state_fill_row(s, state)) {
@@ -396,7 +399,7 @@ static inline const uint32_t *exl2__grammar_state_row(exl2__grammar_state *s, ui
     return s->pool + s->states[state].row;
 }
 
-/* The state after some bytes, or DEAD, or FULL. */
+/* The state after the bytes of `text`, or DEAD, or FULL. */
 static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes && state != EXL2__GRAMMAR_STATE_DEAD; i++) {
@@ -409,13 +412,14 @@ static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state,
     return state;
 }
 
-/* ---- making room ---- */
+/* ---- collecting ---- */
 
-/* Puts everything back that no state of `kept` needs; those get new numbers. Rows and masks are forgotten. */
+/* Frees all states but those in `kept`, and all frames that these do not need. What stays gets new numbers. Rows and
+   masks are forgotten. */
 EXL2__COLD
 static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
 {
-    uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* slots are made anew below */
+    uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* scratch: the hash tables are rebuilt below */
     memset(new_frame, 0, (uint64_t)s->frame_room * 8);
     memset(new_state, 0, (uint64_t)s->state_room * 8);
     for (uint32_t i = 0; i < kept_count; i++) {
@@ -431,7 +435,7 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
         new_frame[s->frames[i].below] |= new_frame[i];
     }
     uint32_t used = 1;
-    for (uint32_t i = 1; i < s->frame_count; i++) { /* frames below are lower, so they have moved already */
+    for (uint32_t i = 1; i < s->frame_count; i++) { /* `below` is a lower number, so that frame has moved already */
         if (new_frame[i]) {
             exl2__grammar_state_frame frame = s->frames[i];
             frame.below = frame.below ? new_frame[frame.below] : 0;
@@ -445,7 +449,7 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
     for (uint32_t i = 1; i < s->state_count; i++) {
         exl2__grammar_state_one one = s->states[i];
         if (one.kept) {
-            for (uint32_t k = 0; k < one.count; k++) { /* order is kept: frames keep theirs */
+            for (uint32_t k = 0; k < one.count; k++) { /* stays sorted: frames keep their order */
                 uint32_t frame = s->pool[one.items + 2 * k + 1];
                 s->pool[pool_used + 2 * k] = s->pool[one.items + 2 * k];
                 s->pool[pool_used + 2 * k + 1] = frame ? new_frame[frame] : 0;
@@ -486,7 +490,7 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
     s->full = false;
 }
 
-/* `bytes` for frames, states and rows. */
+/* `bytes`: memory for frames, states and rows, about. */
 EXL2__COLD
 static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_link *link, uint64_t bytes,
                                             exl2__grammar_state *s)
@@ -503,7 +507,7 @@ static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_li
     while (s->seen_room < 2 * s->readings_max) {
         s->seen_room *= 2;
     }
-    /* a few states of as many readings as can be must fit: a step goes from one to the next */
+    /* the pool must hold a few states of readings_max readings, because a step needs a state and its successor */
     s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 8 * (uint64_t)s->readings_max), UINT32_MAX / 2);
     exl2__arena dry = { 0 };
     exl2__grammar_state_layout(s, &dry);
