@@ -1,6 +1,8 @@
-/* grammar_code.h: an automaton over bytes with calls and counted loops, as nodes, and the pieces that front ends join.
+/* grammar_code.h: an automaton over bytes with rule calls and counted loops, stored as nodes. Front ends build it by
+   joining pieces.
    takes: bytes, code point ranges and rules, from front ends.
-   gives: exl2__grammar_code, exl2__grammar_code_piece and what makes pieces: range, text, class, alt, loop, call ...
+   gives: exl2__grammar_code, exl2__grammar_code_piece and the functions that make pieces from texts, classes,
+          alternatives, loops and calls.
    owns:  its arrays, until exl2__grammar_code_close. */
 #ifndef EXL2__GRAMMAR_CODE_H
 #define EXL2__GRAMMAR_CODE_H
@@ -10,9 +12,9 @@
 
 #define EXL2__GRAMMAR_CODE_NODES_MAX 300000u
 #define EXL2__GRAMMAR_CODE_RULES_MAX 10000u
-#define EXL2__GRAMMAR_CODE_COUNT_MAX 1000000u /* of a counted repetition */
+#define EXL2__GRAMMAR_CODE_COUNT_MAX 1000000u /* highest count of a repetition */
 #define EXL2__GRAMMAR_CODE_ENDLESS UINT32_MAX /* a repetition without an upper count */
-#define EXL2__GRAMMAR_CODE_RANGES_MAX 512u    /* of one class of characters */
+#define EXL2__GRAMMAR_CODE_RANGES_MAX 512u    /* ranges of one character class */
 
 typedef enum exl2__grammar_code_kind {
     EXL2__GRAMMAR_CODE_RETURN, /* the end of a rule or of a loop's body */
@@ -28,20 +30,20 @@ typedef struct exl2__grammar_code_node {
     uint32_t next, other, min, max;
 } exl2__grammar_code_node;
 
-/* Errors stick: after the first, everything gives pieces that do no harm, and `result` says so at the end. */
+/* Errors stick: after the first error all functions return harmless pieces, and `result` keeps the error. */
 typedef struct exl2__grammar_code {
     exl2__ctx *c;
     const char *label;              /* for messages: "schema", "regex" ... */
-    exl2__grammar_code_node *nodes; /* node 0 is RETURN: an end that nobody joined returns */
+    exl2__grammar_code_node *nodes; /* node 0 is RETURN, so a piece whose end is not joined returns */
     uint32_t *rules;                /* first node of each rule; 0 = not defined yet */
     uint32_t node_count, node_room, rule_count, rule_room;
-    bool json;                      /* classes stand for characters inside a JSON string: some are written as escapes */
-    bool wide;                      /* \d, \w, \s hold what they hold in any dialect, not only what they hold in all */
-    uint32_t work;                  /* of grammar_words.h, so that it can be bounded */
+    bool json;                      /* classes are for text inside a JSON string: some characters become escapes */
+    bool wide;                      /* \d, \w, \s: the union of the regex dialects instead of their intersection */
+    uint32_t work;                  /* cost so far of the products of grammar_words.h, which is bounded */
     exl2_result result;
 } exl2__grammar_code;
 
-/* A part of the automaton: it begins at `first`; the `next` of `last` is where it goes on, to be set. */
+/* A part of the automaton. It begins at node `first`; joining it to another piece sets the `next` of node `last`. */
 typedef struct exl2__grammar_code_piece {
     uint32_t first, last;
 } exl2__grammar_code_piece;
@@ -50,7 +52,7 @@ typedef struct exl2__grammar_code_range {
     uint32_t low, high; /* code points, both included */
 } exl2__grammar_code_range;
 
-/* Code points; overlaps and order do not matter before exl2__grammar_code_class_tidy. */
+/* A set of code points. Ranges may overlap and have any order until exl2__grammar_code_class_tidy. */
 typedef struct exl2__grammar_code_class {
     exl2__grammar_code_range ranges[EXL2__GRAMMAR_CODE_RANGES_MAX];
     uint32_t count;
@@ -63,7 +65,7 @@ static void exl2__grammar_code_close(exl2__grammar_code *g)
     *g = (exl2__grammar_code){ 0 };
 }
 
-/* Room for one more of `count` items of `size` bytes. */
+/* Doubles the room of an array, up to `most` items of `size` bytes. false: an error, which is stored. */
 EXL2__COLD
 static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_t *room, uint32_t most, size_t size,
                                     const char *what)
@@ -177,14 +179,14 @@ static exl2__grammar_code_piece exl2__grammar_code_alt(exl2__grammar_code *g, ex
     return either;
 }
 
-/* A list of alternatives that grows: `none` is a list without any. */
+/* Adds an alternative to a list. A list with `first` 0 is empty. */
 static void exl2__grammar_code_or(exl2__grammar_code *g, exl2__grammar_code_piece *list, exl2__grammar_code_piece a)
 {
     if (list->first == 0) {
         *list = a;
         return;
     }
-    /* the join of the list so far serves the longer list too */
+    /* reuse the JUMP at which the alternatives so far end */
     if (g->nodes[list->first].kind == EXL2__GRAMMAR_CODE_SPLIT
         && g->nodes[list->last].kind == EXL2__GRAMMAR_CODE_JUMP) {
         exl2__grammar_code_join(g, a.last, list->last);
@@ -199,7 +201,7 @@ static exl2__grammar_code_piece exl2__grammar_code_option(exl2__grammar_code *g,
     return exl2__grammar_code_alt(g, a, exl2__grammar_code_empty(g));
 }
 
-/* a+, or with `none` a*. */
+/* a*, if `none`; otherwise a+. */
 static exl2__grammar_code_piece exl2__grammar_code_star(exl2__grammar_code *g, exl2__grammar_code_piece a, bool none)
 {
     uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
@@ -272,7 +274,7 @@ static bool exl2__grammar_code_class_add(exl2__grammar_code_class *s, uint32_t l
     return true;
 }
 
-/* Ascending, apart from each other. */
+/* Sorts the ranges and merges those that overlap or touch. */
 static void exl2__grammar_code_class_tidy(exl2__grammar_code_class *s)
 {
     for (uint32_t i = 1; i < s->count; i++) {
@@ -294,7 +296,7 @@ static void exl2__grammar_code_class_tidy(exl2__grammar_code_class *s)
     s->count = used;
 }
 
-/* Everything else, of a tidy class with room for one range more. */
+/* Replaces a class by its complement. The result may need one range more. */
 static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
 {
     exl2__grammar_code_class_tidy(s);
@@ -314,14 +316,15 @@ static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
     s->count = used;
 }
 
-/* low..high, which have `length` bytes in UTF-8: ranges of byte strings, cut where a lower byte is not full. */
+/* Adds the code points low..high, all of `length` bytes in UTF-8. They are cut into runs whose encodings are a product
+   of byte ranges: one range for each byte. */
 EXL2__COLD
 static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_piece *list, uint32_t low,
                                     uint32_t high, uint32_t length)
 {
     while (low <= high && g->result == EXL2_OK) {
         uint32_t end = high;
-        for (uint32_t shift = 6; shift < 6 * length; shift += 6) { /* the longest run from low that is a product */
+        for (uint32_t shift = 6; shift < 6 * length; shift += 6) { /* find the longest such run that begins at low */
             uint32_t mask = (1u << shift) - 1;
             if ((low & ~mask) == (end & ~mask)) {
                 break;
@@ -347,7 +350,7 @@ static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_pi
     }
 }
 
-/* The part of low..high that lies in from..to, all of one UTF-8 length. */
+/* Adds the part of `range` that lies in from..to; from..to have `length` bytes in UTF-8. */
 static void exl2__grammar_code_within(exl2__grammar_code *g, exl2__grammar_code_piece *list,
                                       exl2__grammar_code_range range, uint32_t from, uint32_t to, uint32_t length)
 {
@@ -357,7 +360,8 @@ static void exl2__grammar_code_within(exl2__grammar_code *g, exl2__grammar_code_
     }
 }
 
-/* What JSON strings must escape, as far as it has a short escape; other control characters are left out. */
+/* Adds the characters of `range` that have a short escape in JSON, such as \n and \". Control characters without one
+   are left out. */
 static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code_piece *list,
                                        exl2__grammar_code_range range)
 {
@@ -370,7 +374,7 @@ static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code
     }
 }
 
-/* One character of the class as UTF-8; tidies it. Surrogates are no characters. An empty class matches nothing. */
+/* One character of the class as UTF-8. Tidies the class. Surrogates are left out. An empty class matches nothing. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
 {
@@ -391,7 +395,7 @@ static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g,
             exl2__grammar_code_within(g, &list, range, parts[p].from, parts[p].to, parts[p].length);
         }
     }
-    if (list.first == 0) { /* low > high: no byte */
+    if (list.first == 0) { /* low > high: matches no byte */
         list = exl2__grammar_code_bytes(g, 1, 0);
     }
     return list;

@@ -1,6 +1,6 @@
-/* grammar_link.h: checks an automaton and works out what a walk needs: classes of bytes, and for every node the fewest
-   tokens, and the fewest calls inside each other, with which what has begun can end.
-   takes: exl2__grammar_code, whose rule 0 is the root; a model's table of tokens.
+/* grammar_link.h: checks an automaton and computes what a walk needs: byte classes, and for every node the fewest
+   tokens and the fewest nested calls with which its rule can end.
+   takes: exl2__grammar_code, whose rule 0 is the root; a model's token table.
    gives: exl2__grammar_link, exl2__grammar_link_open, exl2__grammar_link_close.
    owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_LINK_H
@@ -10,17 +10,17 @@
 #include "grammar_code.h"
 #include "grammar_vocab.h"
 
-#define EXL2__GRAMMAR_LINK_NEVER (1u << 28) /* of tokens or calls: there is no way */
-#define EXL2__GRAMMAR_LINK_HUGE (EXL2__GRAMMAR_LINK_NEVER - 1) /* there is one, but it takes this many or more */
-#define EXL2__GRAMMAR_LINK_DEPTH_MAX 256u   /* calls and counted loops inside each other */
-#define EXL2__GRAMMAR_LINK_LEAPS 4u         /* tokens considered from one byte of a literal on */
+#define EXL2__GRAMMAR_LINK_NEVER (1u << 28) /* number of tokens or calls where the end cannot be reached */
+#define EXL2__GRAMMAR_LINK_HUGE (EXL2__GRAMMAR_LINK_NEVER - 1) /* the end can be reached, with this many or more */
+#define EXL2__GRAMMAR_LINK_DEPTH_MAX 256u   /* nested calls and counted loops */
+#define EXL2__GRAMMAR_LINK_LEAPS 4u         /* tokens considered at each byte of a literal */
 
 typedef struct exl2__grammar_link {
-    exl2__grammar_code_node *nodes; /* bytes are classes now, calls name nodes */
-    uint32_t *tokens; /* [nodes] the fewest, nearly, from here to the end of the rule; NEVER: no way */
-    uint32_t *depth;  /* [nodes] levels of calls that this needs, at least */
+    exl2__grammar_code_node *nodes; /* low and high are byte classes here; a CALL's `other` is a node */
+    uint32_t *tokens; /* [nodes] nearly the fewest tokens from this node to the end of its rule, or NEVER */
+    uint32_t *depth;  /* [nodes] fewest nested calls and loops from this node to the end of its rule, or NEVER */
     uint32_t node_count, first, classes;
-    uint8_t class_of[256]; /* ascending with the byte */
+    uint8_t class_of[256]; /* never falls from one byte to the next */
     exl2__arena memory;
 } exl2__grammar_link;
 
@@ -44,8 +44,8 @@ static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
 
 /* ---- nodes ---- */
 
-/* Where a chain of jumps from `node` leads; jumps in a circle stay jumps. Every second jump of the chain is made to
-   skip the next one, so that a long chain is not walked again from each of its nodes. */
+/* The node to which a chain of JUMPs from `node` leads; a cycle of JUMPs leads to one of them. Each step also makes a
+   JUMP skip the next one (path halving), so that a long chain is not walked again from each of its nodes. */
 static uint32_t exl2__grammar_link_land(exl2__grammar_code *g, uint32_t node)
 {
     for (uint32_t steps = 0; g->nodes[node].kind == EXL2__GRAMMAR_CODE_JUMP && steps < 1000; steps++) {
@@ -74,7 +74,8 @@ static exl2_result exl2__grammar_link_nodes(exl2__grammar_code *g)
     return EXL2_OK;
 }
 
-/* Cuts between classes also fall where text in strings, and parts of characters, begin and end. */
+/* Bytes between two cuts are one class. Fixed cuts keep characters that a JSON string must escape, and the different
+   kinds of UTF-8 bytes, in separate classes. */
 static void exl2__grammar_link_classes(exl2__grammar_link *g)
 {
     static const uint8_t cuts[] = { 0x20, 0x22, 0x23, 0x5C, 0x5D, 0x80, 0x90, 0xA0, 0xC0, 0xC2,
@@ -96,7 +97,7 @@ static void exl2__grammar_link_classes(exl2__grammar_link *g)
     g->classes = class_now + 1;
     for (uint32_t i = 0; i < g->node_count; i++) {
         exl2__grammar_code_node *n = &g->nodes[i];
-        if (n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low > n->high) { /* no byte at all: costs say NEVER */
+        if (n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low > n->high) { /* matches no byte: its tokens are NEVER */
             n->low = n->high = 0;
         } else if (n->kind == EXL2__GRAMMAR_CODE_BYTES) {
             n->low = g->class_of[n->low];
@@ -105,19 +106,19 @@ static void exl2__grammar_link_classes(exl2__grammar_link *g)
     }
 }
 
-/* ---- the fewest tokens and calls (Knuth's form of Dijkstra's algorithm) ---- */
+/* ---- the fewest tokens and calls (Knuth's generalization of Dijkstra's algorithm) ---- */
 
 typedef struct exl2__grammar_link_solver {
     const exl2__grammar_code_node *nodes;
     const exl2__grammar_vocab *vocab;
     uint32_t count;
-    bool depth;          /* solve for calls, not for tokens */
+    bool depth;          /* solve for nested calls instead of tokens */
     uint32_t *values;    /* [count] */
     bool *done;          /* [count] */
-    uint32_t *begin;     /* [count + 1] of users */
-    uint32_t *users;     /* nodes that lead to a node; with bit 31 a leap by one token of several bytes */
+    uint32_t *begin;     /* [count + 1] where each node's list in `users` begins */
+    uint32_t *users;     /* nodes that lead to a node; bit 31: by a leap, which is one token of several bytes */
     exl2__heap heap;     /* value << 32 | node */
-    uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens that a literal spells from a node on */
+    uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens with which the literal at a node begins */
 } exl2__grammar_link_solver;
 
 static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node, uint32_t value)
@@ -139,7 +140,7 @@ static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const
     return false;
 }
 
-/* What `node` costs now, if it can be said yet. */
+/* The cost of `node` by the nodes that are done so far; NEVER while it is unknown. */
 static uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uint32_t node)
 {
     const exl2__grammar_code_node *n = &s->nodes[node];
@@ -167,7 +168,7 @@ static uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uin
     }
 }
 
-/* The node that `bytes` bytes of a literal lead to. */
+/* The node after `bytes` bytes of a literal. */
 static uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint32_t node, uint32_t bytes)
 {
     for (; bytes > 0; bytes--) {
@@ -181,7 +182,7 @@ static bool exl2__grammar_link_literal(const exl2__grammar_code_node *n)
     return n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low == n->high;
 }
 
-/* Tokens of several bytes that the literal at `node` begins with: the longest few. */
+/* Finds the longest tokens of several bytes with which the literal at `node` begins. */
 static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t node)
 {
     char text[EXL2__GRAMMAR_VOCAB_FIND_MAX];
@@ -198,7 +199,7 @@ static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t
     }
 }
 
-/* Calls `use` as it counts, then fills, the list of who leads to a node. */
+/* Notes that node `user` leads to node `target`. The first pass, without `users`, only counts; the second fills. */
 static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user)
 {
     if (s->users) {
@@ -252,7 +253,7 @@ static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *val
     }
 }
 
-/* Both solutions; scratch is freed at the end. */
+/* Solves for depth, then for tokens. */
 static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g, const exl2__grammar_vocab *vocab)
 {
     exl2__grammar_link_solver s = { 0 };
@@ -276,7 +277,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     uint32_t sum = 0;
     for (uint32_t i = 0; i <= s.count; i++) {
         sum += s.begin[i];
-        s.begin[i] = sum; /* the end of its list; filling counts it down to the beginning */
+        s.begin[i] = sum; /* the end of the node's list; filling counts down to its beginning */
     }
     s.users = (uint32_t *)exl2__arena_alloc(&scratch, users * 4);
     exl2__grammar_link_list_users(&s);
@@ -286,7 +287,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     return EXL2_OK;
 }
 
-/* ---- refusals ---- */
+/* ---- grammars that are rejected ---- */
 
 static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
@@ -310,16 +311,17 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
     return EXL2_OK;
 }
 
-/* Left recursion: rules that can be entered from rule to rule without a byte, in a circle. Rules are their first
-   nodes. Peels off the rules that no other rule enters, until none is left, or only circles. */
+/* Rejects left recursion: a cycle of rules, each of which can call the next before it matches a byte. A rule is known
+   by its first node. Removes rules that no remaining rule enters in this way (a topological sort); rules that cannot be
+   removed lie on a cycle, or can be entered only from one. */
 EXL2__COLD
 static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     exl2__arena a;
     uint64_t n = g->node_count;
     EXL2__TRY(exl2__arena_open(c, &a, n * 17 + 64 * 8, EXL2_MEM_GENERAL));
-    uint32_t *entered = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4); /* by so many calls */
-    uint32_t *seen = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);    /* by the rule with this first node, + 1 */
+    uint32_t *entered = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4); /* number of calls that enter a rule */
+    uint32_t *seen = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);    /* first node + 1 of the rule that came last */
     uint32_t *list = (uint32_t *)exl2__arena_alloc(&a, n * 4), *stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
     bool *rule = (bool *)exl2__arena_alloc_zeroed(&a, n);
     uint32_t rules = 0, peeled = 0;
@@ -327,7 +329,7 @@ static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__gramma
     for (uint32_t i = 0; i < n; i++) {
         rule[g->nodes[i].other] |= g->nodes[i].kind == EXL2__GRAMMAR_CODE_CALL;
     }
-    for (uint32_t pass = 0; pass < 2; pass++) { /* count who enters whom; then peel */
+    for (uint32_t pass = 0; pass < 2; pass++) { /* pass 0 counts the calls, pass 1 removes rules */
         uint32_t ready = 0;
         for (uint32_t i = 0; i < n; i++) {
             if (rule[i] && (pass == 0 || entered[i] == 0)) {
@@ -403,7 +405,7 @@ static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2_
     return EXL2_OK;
 }
 
-/* The automaton whose root is rule 0 of `code`. On failure *g is zeroed. */
+/* Links the automaton whose root is rule 0 of `code`. On failure *g is zeroed. */
 EXL2__COLD
 static exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
                                            exl2__grammar_link *g)

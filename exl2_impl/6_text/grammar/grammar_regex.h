@@ -1,6 +1,7 @@
-/* grammar_regex.h: regular expressions -> pieces of an automaton; what JavaScript and Python agree on.
+/* grammar_regex.h: compiles regular expressions to pieces of an automaton, in the dialect that JavaScript and Python
+   share.
    takes: untrusted UTF-8.
-   gives: exl2__grammar_regex_read; the reader, classes and counts for grammar_ebnf.h.
+   gives: exl2__grammar_regex_read; for grammar_ebnf.h also the reader, character classes and counts.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_REGEX_H
 #define EXL2__GRAMMAR_REGEX_H
@@ -22,7 +23,7 @@ static inline bool exl2__grammar_regex_more(const exl2__grammar_regex *r)
     return r->at < r->bytes && r->g->result == EXL2_OK;
 }
 
-/* The byte `ahead` of here, or 0 behind the end. */
+/* The byte `ahead` bytes after the current one, or 0 after the end. */
 static inline char exl2__grammar_regex_peek(const exl2__grammar_regex *r, size_t ahead)
 {
     return r->bytes - r->at > ahead ? r->text[r->at + ahead] : 0;
@@ -35,7 +36,7 @@ static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
     return there;
 }
 
-/* The first refusal stays. */
+/* Rejects the expression. If it is rejected twice, the first error stays. */
 EXL2__COLD
 static void exl2__grammar_regex_refuse(exl2__grammar_regex *r, exl2_result code, const char *what)
 {
@@ -54,7 +55,7 @@ typedef struct exl2__grammar_regex_known {
     exl2__grammar_code_range ranges[13];
 } exl2__grammar_regex_known;
 
-/* JavaScript and Python differ outside ASCII: each list holds what belongs to the class in both. */
+/* JavaScript and Python differ outside ASCII. Each list holds the characters that are in the class in both. */
 static const exl2__grammar_regex_known exl2__grammar_regex_classes[] = {
     { 'd', 1, { { '0', '9' } } },
     { 'w', 4, { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } } },
@@ -84,14 +85,15 @@ static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_c
     }
 }
 
-/* In a class that will be negated, \d must hold all that may be a digit: what \D does not hold. */
+/* Adds a class such as \d. If the surrounding class will be negated, \d must hold every character that is a digit in
+   some dialect; this is the complement of the list of \D. */
 EXL2__NOINLINE
 static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
                                           bool negated)
 {
     negated = negated != r->g->wide;
     const exl2__grammar_regex_known *known = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
-    uint32_t low = 0; /* of the gap before a range: they ascend */
+    uint32_t low = 0; /* beginning of the gap before the next range; the ranges ascend */
     for (uint32_t i = 0; i < known->count; i++) {
         exl2__grammar_code_range range = known->ranges[i];
         if (!negated) {
@@ -123,7 +125,7 @@ static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, 
     return value;
 }
 
-/* One character, escaped or not; `letters`: those of classes are an error here. */
+/* One character, escaped or not. Escaped letters that are not in `names`, such as those of classes, are an error. */
 EXL2__COLD
 static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 {
@@ -170,7 +172,7 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
     return name ? (uint8_t)codes[name - names] : (uint8_t)c;
 }
 
-/* At '['; ends behind ']'. */
+/* Begins at '[' and ends after ']'. */
 EXL2__NOINLINE
 static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
 {
@@ -206,7 +208,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r
     return exl2__grammar_code_one_of(r->g, &s);
 }
 
-/* Every character, or all but line ends. */
+/* Any character; without `line_ends` any but the line ends. */
 EXL2__NOINLINE
 static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, bool line_ends)
 {
@@ -254,7 +256,7 @@ static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
     return (uint32_t)value;
 }
 
-/* Is there a repetition in braces here? {,n} and {,} are refused. */
+/* Does a repetition in braces begin here? {,n} and {,} are rejected. */
 static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 {
     char first = exl2__grammar_regex_peek(r, 1);
@@ -273,7 +275,7 @@ static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
     return (uint8_t)(first - '0') < 10;
 }
 
-/* What follows a part: nothing, * + ? or {m} {m,} {m,n}, in any number. */
+/* counts: [("*" | "+" | "?" | "{m}" | "{m,}" | "{m,n}") ["?"]]. A second repetition is rejected. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
 {
@@ -308,7 +310,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
 
 static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
 
-/* At '('; ends behind ')'. */
+/* group: "(" ["?:" | "?<name>" | "?P<name>"] either ")". */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
 {
@@ -404,7 +406,8 @@ static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *
     return list;
 }
 
-/* Texts that match as a whole, or, if not `whole`, that hold a match: then ^ and $ say where one must begin and end. */
+/* With `whole`, the whole text must match. Without it, the text must contain a match, and ^ and $ say that a match must
+   begin or end where the text does. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                                          bool whole)
