@@ -1,5 +1,5 @@
-/* grammar_choice.h: a list of texts -> the automaton that spells them: equal beginnings and equal ends are shared, and
-   it costs n log n in the number of texts, and as many steps as they have bytes.
+/* grammar_choice.h: compiles a list of texts to an automaton that shares equal beginnings and equal ends. The cost is
+   that of sorting n texts, n log n, and a step for each byte.
    takes: texts in any order, which must outlive the list.
    gives: exl2__grammar_choice, exl2__grammar_choice_open, _close, _add, _sort, _meet, _piece.
    owns:  the list, from open to close. */
@@ -9,7 +9,7 @@
 #include "../../0_base/sort.h"
 #include "grammar_code.h"
 
-#define EXL2__GRAMMAR_CHOICE_PROBES 16u /* of the table of nodes; after so many a node is not shared */
+#define EXL2__GRAMMAR_CHOICE_PROBES 16u /* slots of the node table that are tried before a node is not shared */
 
 typedef struct exl2__grammar_choice_text {
     const char *text;
@@ -29,7 +29,7 @@ static void exl2__grammar_choice_close(exl2__grammar_choice *list)
     list->count = list->room = 0;
 }
 
-/* Room for so many texts; none after an error. */
+/* Opens a list with room for `room` texts; after an error it has no room. */
 static void exl2__grammar_choice_open(exl2__grammar_code *g, uint32_t room, exl2__grammar_choice *list)
 {
     void *texts = NULL;
@@ -68,7 +68,7 @@ static void exl2__grammar_choice_swap(void *items, uint32_t a, uint32_t b)
     texts[b] = text;
 }
 
-/* Ascending, each text once; returns how many were there more than once. */
+/* Sorts the texts and removes duplicates. Returns the number of texts that were removed. */
 static uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
 {
     exl2__sort_items order = { list->texts, exl2__grammar_choice_less, exl2__grammar_choice_swap };
@@ -83,7 +83,7 @@ static uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
     return count - used;
 }
 
-/* Keeps the texts that the other list holds too. Both are sorted. */
+/* Keeps only the texts that the other list holds too. Both lists are sorted. */
 static void exl2__grammar_choice_meet(exl2__grammar_choice *list, const exl2__grammar_choice *other)
 {
     uint32_t used = 0, at = 0;
@@ -100,16 +100,16 @@ static void exl2__grammar_choice_meet(exl2__grammar_choice *list, const exl2__gr
 
 /* ---- the automaton ---- */
 
-/* A place that the latest text passes. Its ways on come in ascending order of their bytes; neighbours that lead to the
-   same node are one range. */
+/* A state that the current text passes. Its transitions come in ascending order of their bytes. Adjacent bytes that
+   lead to the same node are one range. */
 typedef struct exl2__grammar_choice_place {
-    uint32_t list;     /* node of the ways that are complete; 0 = none */
-    uint32_t target;   /* where low..high leads, the latest way; 0 = there is none */
+    uint32_t list;     /* node of the finished transitions; 0 = none */
+    uint32_t target;   /* node to which bytes low..high, the newest transition, lead; 0 = no transition yet */
     uint8_t low, high;
-    uint8_t byte;      /* with which the latest text goes on */
+    uint8_t byte;      /* byte with which the current text continues */
 } exl2__grammar_choice_place;
 
-/* Nodes that were made, by what they hold: an equal one serves again. */
+/* `slots` is a hash table of the nodes made so far, by their contents, so that equal nodes are shared. */
 typedef struct exl2__grammar_choice_maker {
     exl2__grammar_code *g;
     exl2__grammar_choice_place *places; /* [longest text + 1] */
@@ -142,7 +142,7 @@ static uint32_t exl2__grammar_choice_node(exl2__grammar_choice_maker *m, exl2__g
     return node;
 }
 
-/* Puts the latest way to those that are complete; returns the node of them all. */
+/* Finishes the newest transition. Returns the node of all finished transitions. */
 static uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place)
 {
     if (place->target) {
@@ -155,7 +155,7 @@ static uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__
     return place->list;
 }
 
-/* The place's byte leads to target. */
+/* Adds the transition from the place's byte to `target`. */
 static void exl2__grammar_choice_way(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place, uint32_t target)
 {
     if (place->target != target || place->high + 1 != place->byte) {
@@ -179,7 +179,7 @@ static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const e
                && list->texts[i - 1].text[shared] == now->text[shared]) {
             shared++;
         }
-        for (; depth > shared; depth--) { /* nothing more comes behind these places */
+        for (; depth > shared; depth--) { /* these places are finished: later texts do not pass them */
             exl2__grammar_choice_way(m, &m->places[depth - 1], exl2__grammar_choice_flush(m, &m->places[depth]));
         }
         for (; now && depth < now->bytes; depth++) {
@@ -187,13 +187,13 @@ static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const e
             m->places[depth + 1] = empty;
         }
         if (now) {
-            m->places[depth].list = end; /* a text comes before those that begin with it */
+            m->places[depth].list = end; /* a text is sorted before the texts that begin with it */
         }
     }
     return exl2__grammar_choice_flush(m, &m->places[0]);
 }
 
-/* One of the texts of a sorted list; an automaton without a way through if there are none. */
+/* A piece that matches one of the texts of a sorted list, or nothing if the list is empty. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_choice_piece(const exl2__grammar_choice *list)
 {

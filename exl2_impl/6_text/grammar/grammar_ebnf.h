@@ -1,6 +1,6 @@
-/* grammar_ebnf.h: grammars in GBNF or EBNF, and lists of choices -> an automaton.
-   takes: untrusted UTF-8. Rules are `name ::= ...` of "text" 'text' [class] . name (group) | * + ? {m,n}, with #
-   comments; the root is the rule `root`, or else the first.
+/* grammar_ebnf.h: compiles grammars in GBNF or EBNF, and lists of choices, to an automaton.
+   takes: untrusted UTF-8. A rule is `name ::= ...` with "text" 'text' [class] . name (group) | * + ? {m,n} and #
+   comments. The root is the rule `root`, or the first rule if there is no `root`.
    gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices.
    owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_EBNF_H
@@ -18,8 +18,8 @@ typedef struct exl2__grammar_ebnf_name {
 
 typedef struct exl2__grammar_ebnf {
     exl2__grammar_regex r;
-    exl2__grammar_ebnf_name *names; /* [RULES_MAX] of rule i + 1; rule 0 is the root */
-    uint16_t *slots;                /* [2 * RULES_MAX] by name: rule, 0 = empty */
+    exl2__grammar_ebnf_name *names; /* [RULES_MAX] names[i] is the name of rule i + 1; rule 0 calls the root */
+    uint16_t *slots;                /* [2 * RULES_MAX] hash table by name: rule, 0 = empty */
 } exl2__grammar_ebnf;
 
 static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
@@ -33,7 +33,7 @@ static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
     }
 }
 
-/* Bytes of the name at byte `at`, or 0. */
+/* Bytes of the name at the current byte, or 0. */
 static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
 {
     uint32_t bytes = 0;
@@ -46,7 +46,7 @@ static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
     }
 }
 
-/* The rule of the name at `at`, defined or not; skips it. */
+/* Reads a name of `bytes` bytes and returns its rule, which may not be defined yet. */
 static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
 {
     const char *text = e->r.text + e->r.at;
@@ -75,7 +75,7 @@ static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
     return rule;
 }
 
-/* At a quote; ends behind the closing one. */
+/* text: '"' {char} '"' | "'" {char} "'". */
 static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
@@ -93,7 +93,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
 
-/* One part, or an empty piece and *more false where a sequence ends. */
+/* part: name | text | class | "." | "(" either ")". At the end of a sequence, *more is set to false. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
 {
@@ -133,6 +133,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, b
     return exl2__grammar_code_empty(r->g);
 }
 
+/* either: {part counts} {"|" {part counts}}. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
 {
@@ -189,7 +190,7 @@ static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
     exl2__grammar_code_define(g, 0, exl2__grammar_code_call(g, root ? root : first));
 }
 
-/* Fills a code that is just opened. */
+/* Compiles the text to *g, which has just been opened. */
 EXL2__COLD
 static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
 {
@@ -208,7 +209,7 @@ static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, siz
 
 /* ---- choices ---- */
 
-/* One of the lines, whole; empty ones and a CR before an LF are ignored. */
+/* Each line is a choice. Empty lines, and a CR at the end of a line, are ignored. */
 EXL2__COLD
 static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* grammar_number.h: numbers between two bounds, as JSON writes them, -> a piece of an automaton.
+/* grammar_number.h: makes a piece of an automaton that matches the JSON numbers between two bounds.
    takes: bounds, as decimal numbers.
    gives: exl2__grammar_number_bound, exl2__grammar_number_set, exl2__grammar_number_piece.
    owns:  nothing. */
@@ -8,7 +8,7 @@
 #include "../../0_base/json/json_number.h"
 #include "grammar_code.h"
 
-#define EXL2__GRAMMAR_NUMBER_DIGITS 15 /* before and behind the point together: every double keeps them apart */
+#define EXL2__GRAMMAR_NUMBER_DIGITS 15 /* most digits before and after the point together; doubles keep 15 digits */
 
 /* 12.5 is whole "12", part "5". */
 typedef struct exl2__grammar_number_bound {
@@ -17,7 +17,7 @@ typedef struct exl2__grammar_number_bound {
     char whole[EXL2__GRAMMAR_NUMBER_DIGITS + 1], part[EXL2__GRAMMAR_NUMBER_DIGITS + 1];
 } exl2__grammar_number_bound;
 
-/* false: it has too many digits. */
+/* Sets a bound to a JSON number. false: the number has too many digits. */
 static bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__json_number *n, bool exclusive)
 {
     char digits[20];
@@ -30,7 +30,7 @@ static bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__
     for (; rest; rest /= 10) {
         digits[count++] = (char)('0' + rest % 10); /* last digit first */
     }
-    int64_t point = n->digits ? n->exponent : 0; /* of the last digit */
+    int64_t point = n->digits ? n->exponent : 0; /* power of ten of the last digit */
     if (n->cut || point > EXL2__GRAMMAR_NUMBER_DIGITS || point < -EXL2__GRAMMAR_NUMBER_DIGITS
         || (int64_t)count + point > EXL2__GRAMMAR_NUMBER_DIGITS) {
         return false;
@@ -53,7 +53,7 @@ static void exl2__grammar_number_set_integer(exl2__grammar_number_bound *b, int6
     exl2__grammar_number_set(b, &n, false);
 }
 
-/* The least integer that a lower bound allows, or the greatest that an upper one does. */
+/* The least integer that a lower bound allows, or the greatest integer that an upper bound allows. */
 static int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b, bool upper)
 {
     int64_t value = 0;
@@ -64,22 +64,22 @@ static int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b,
     for (uint32_t i = 0; i < b->parts; i++) {
         fraction = fraction || b->part[i] != '0';
     }
-    if (fraction) { /* towards zero so far */
+    if (fraction) { /* `value` is rounded towards zero so far */
         return b->negative ? (upper ? -value - 1 : -value) : upper ? value : value + 1;
     }
     value = b->negative ? -value : value;
     return b->exclusive ? (upper ? value - 1 : value + 1) : value;
 }
 
-/* ---- size of a number, without sign: low <= size <= high ---- */
+/* ---- absolute values: low <= |number| <= high ---- */
 
-/* Entries are by [still equal to low][still equal to high]. */
+/* Tables [2][2] of nodes are indexed by [digits so far equal those of low][digits so far equal those of high]. */
 typedef struct exl2__grammar_number_maker {
     exl2__grammar_code *g;
     const exl2__grammar_number_bound *low, *high;
-    uint32_t end;      /* where numbers lead */
+    uint32_t end;      /* node to which all numbers lead */
     bool integer;
-    uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* any fraction of up to so many digits, or 0 = not made */
+    uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* [digits] any fraction of up to that many digits; 0 = not made */
 } exl2__grammar_number_maker;
 
 static uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t a, uint32_t b)
@@ -87,7 +87,7 @@ static uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t 
     return a && b ? exl2__grammar_code_add(m->g, EXL2__GRAMMAR_CODE_SPLIT, a, b) : a ? a : b;
 }
 
-/* Node for a digit that leads to target; 0 when there is none. */
+/* Node for a digit low..high that leads to `target`; 0 if there is no such digit or no target. */
 static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int low, int high, uint32_t target)
 {
     if (low > high || !target) {
@@ -98,7 +98,8 @@ static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int lo
     return digit.first;
 }
 
-/* A digit between low (if is_low) and high (if is_high), and on to the entries of the next place. */
+/* Node for a digit low..high that leads to the entry of `next` for the digits so far. `is_low`, `is_high`: the digits
+   before this one equal those of that bound. */
 EXL2__COLD
 static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low, bool is_high,
                                            uint32_t next[2][2])
@@ -116,7 +117,7 @@ static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int lo
     return node;
 }
 
-/* May a number end that agrees with the bounds so far, and with `parts` digits of their fractions? */
+/* May a number end after `parts` digits of its fraction? `is_low`, `is_high`: its digits equal those of that bound. */
 static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t parts)
 {
     bool low_more = false, high_more = false;
@@ -127,7 +128,7 @@ static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bo
     return !(is_low && (low_more || m->low->exclusive)) && !(is_high && !high_more && m->high->exclusive);
 }
 
-/* After the whole part: the end, or a point and digits, `room` at most. */
+/* Node after the whole part: the end, or a point and at most `room` digits. */
 EXL2__COLD
 static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t room)
 {
@@ -139,7 +140,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
     if (!is_low && !is_high && m->loose[room]) {
         return m->loose[room];
     }
-    for (uint32_t digits = room + 1; digits-- > 0;) { /* `digits` are written: from the last place to the first */
+    for (uint32_t digits = room + 1; digits-- > 0;) { /* from the last place to the first; `digits` precede the place */
         uint32_t here[2][2] = { { 0 } };
         for (uint32_t k = 0; k < 4; k++) {
             bool low_now = k & 1, high_now = k >> 1;
@@ -163,7 +164,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
     return node;
 }
 
-/* Numbers whose whole part has `digits` digits. */
+/* Node for the numbers whose whole part has `digits` digits. */
 EXL2__COLD
 static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
 {
@@ -193,7 +194,7 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
     return next[low_tight][high_tight];
 }
 
-/* 0 when there is no such number. */
+/* Node for the absolute values between the bounds; 0 if there are none. */
 EXL2__COLD
 static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
                                           const exl2__grammar_number_bound *high, bool integer, uint32_t end)
@@ -206,8 +207,8 @@ static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__gra
     return node;
 }
 
-/* Numbers from low to high (both may be absent), with at most 15 digits and no exponent; an automaton without a way
-   through if there are none. */
+/* Numbers from low to high (both may be absent), with at most 15 digits and no exponent. The piece matches nothing if
+   there are none. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
                                                            exl2__grammar_number_bound high, bool integer)
@@ -225,7 +226,7 @@ static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g
     if (!high.present || !high.negative) {
         node = exl2__grammar_number_size(g, low.present && !low.negative ? &low : &zero, &high, integer, end);
     }
-    if (!low.present || low.negative) { /* -low >= size >= -high, and not zero */
+    if (!low.present || low.negative) { /* -low >= |number| >= -high, and not zero */
         opposite = high;
         zero.exclusive = true;
         uint32_t size = exl2__grammar_number_size(g, high.present && high.negative ? &opposite : &zero, &low, integer,

@@ -1,6 +1,6 @@
-/* grammar_unroll.h: a language of short texts -> nodes of an automaton; where lengths count, a place for each number of
-   characters.
-   takes: exl2__grammar_words, worked out by exl2__grammar_words_run.
+/* grammar_unroll.h: writes a language of short texts as nodes of an automaton. If lengths are limited, the language is
+   unrolled: it gets a copy of its places for each number of characters.
+   takes: exl2__grammar_words after exl2__grammar_words_run.
    gives: exl2__grammar_words_emit, exl2__grammar_words_piece.
    owns:  nothing that outlives the call. */
 #ifndef EXL2__GRAMMAR_UNROLL_H
@@ -10,26 +10,26 @@
 
 /* ---- characters ---- */
 
-/* A character that leads from one place to another, as a rule. */
+/* All characters that lead from a place to `target`, as one rule. */
 typedef struct exl2__grammar_words_char {
     uint32_t target, rule;
 } exl2__grammar_words_char;
 
-/* Places are unrolled by how many characters have been written. Only those between characters count. */
+/* Places are unrolled by the number of characters before them. Only places between characters are unrolled. */
 typedef struct exl2__grammar_words_roll {
     exl2__grammar_words *w;
     const uint32_t *ends;
     bool escape;
     exl2__grammar_words_char *chars;
     uint32_t char_count, char_room;
-    uint32_t *begin;         /* [places + 1] of chars */
-    uint32_t *least;         /* [places] characters to the nearest end */
-    uint32_t *nodes, *after; /* [places] JUMPs of this length, of the next; 0 = not reached */
-    uint32_t *list, *later;  /* places that are reached */
+    uint32_t *begin;         /* [places + 1] index in `chars` of each place's first entry */
+    uint32_t *least;         /* [places] fewest characters to an end */
+    uint32_t *nodes, *after; /* [places] JUMPs at this length and at the next; 0 = not reached */
+    uint32_t *list, *later;  /* places reached at this length and at the next */
     uint32_t count, later_count;
 } exl2__grammar_words_roll;
 
-/* Is the place within a character? */
+/* Is the place inside a UTF-8 sequence? */
 static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t place)
 {
     const exl2__grammar_words_place *p = &w->places[place];
@@ -42,7 +42,8 @@ static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t pl
     return false;
 }
 
-/* Adds the places that end the character at `place` to those of its beginning `from`. */
+/* `place` is `from`, or lies inside a character that began at `from`. Adds the places at which the character can end
+   to the list of `from`. */
 static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
 {
     const exl2__grammar_words_place *p = &r->w->places[place];
@@ -51,7 +52,7 @@ static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t
         if (!r->w->places[target].node) {
             continue;
         }
-        if (exl2__grammar_words_within(r->w, target)) { /* at most three deep: it is UTF-8 */
+        if (exl2__grammar_words_within(r->w, target)) { /* at most three deep, because the text is UTF-8 */
             exl2__grammar_words_find_chars(r, target, from);
             continue;
         }
@@ -74,7 +75,7 @@ static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t
     }
 }
 
-/* A node from which the rest of a character leads from `place` to `target`, where the rule ends; 0: none does. */
+/* Node for the rest of a character that leads from `place` to `target`, where the rule ends; 0: no character does. */
 static uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t place, uint32_t target)
 {
     exl2__grammar_words *w = r->w;
@@ -96,7 +97,7 @@ static uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t p
     return node;
 }
 
-/* The rule of a character; made when first asked for. */
+/* A call of the rule for chars[index]. The rule is made at the first call. */
 static exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_roll *r, uint32_t from, uint32_t index)
 {
     exl2__grammar_code *g = r->w->g;
@@ -109,7 +110,7 @@ static exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_rol
     return exl2__grammar_code_call(g, r->chars[index].rule);
 }
 
-/* The JUMP of a place after the next character. */
+/* The JUMP of a place at the next length. */
 static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t place)
 {
     if (!r->after[place]) {
@@ -119,7 +120,7 @@ static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t 
     return r->after[place];
 }
 
-/* One place, after `length` characters. */
+/* Writes one place after `length` characters. */
 EXL2__COLD
 static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t place, uint32_t length)
 {
@@ -127,7 +128,7 @@ static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t
     exl2__grammar_code *g = w->g;
     uint32_t first = r->begin[place], last = r->begin[place + 1], outcome = w->places[place].outcome, node = 0;
     uint32_t end = outcome == EXL2__GRAMMAR_WORDS_NONE ? 0 : r->ends[outcome];
-    if (last == first + 1 && r->chars[first].target == place && end) { /* only lengths matter from here on */
+    if (last == first + 1 && r->chars[first].target == place && end) { /* from here only the length matters */
         uint32_t most = w->max == EXL2__GRAMMAR_CODE_ENDLESS ? w->max : w->max - length;
         exl2__grammar_code_piece all = exl2__grammar_words_call(r, place, first);
         all = exl2__grammar_code_repeat(g, all, w->min > length ? w->min - length : 0, most);
@@ -153,7 +154,7 @@ static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t
     exl2__grammar_code_join(g, r->nodes[place], node ? node : exl2__grammar_code_bytes(g, 1, 0).first);
 }
 
-/* Characters from every place to the next, and how many there are to an end. */
+/* Computes, for every place, the characters that leave it and the fewest characters to an end. */
 static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
 {
     exl2__grammar_words *w = r->w;
@@ -167,7 +168,7 @@ static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
         }
     }
     r->begin[w->place_count] = r->char_count;
-    while (moved && w->g->result == EXL2_OK) { /* places that are made later lie nearer to an end, nearly always */
+    while (moved && w->g->result == EXL2_OK) { /* backwards, because later places are nearly always nearer to an end */
         moved = false;
         for (uint32_t i = w->place_count; i-- > 0;) {
             for (uint32_t k = r->begin[i]; k < r->begin[i + 1]; k++) {
@@ -181,8 +182,8 @@ static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
     }
 }
 
-/* Lowers the greatest length to what some thousand nodes can count, as long as there are texts of that length. Loops at
-   the end of a text do not count: they need no node for each of their lengths. */
+/* Lowers the greatest length so that about LENGTH_NODES nodes are enough, but never so far that no text is left. Loops
+   at the end of a text are free: they do not need a node for each length. */
 static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
 {
     exl2__grammar_words *w = r->w;
@@ -197,7 +198,7 @@ static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
     w->max = each ? exl2__min32(w->max, most) : w->max;
 }
 
-/* Goes on from the places in `later`, of texts of `length` characters. */
+/* Writes the places in `later`, which are reached after `length` characters, and all places after them. */
 EXL2__COLD
 static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t length)
 {
@@ -218,7 +219,7 @@ static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t len
     }
 }
 
-/* The node at which texts go on whose first byte led to this place. */
+/* The node after a text's first byte, if this byte leads to `place`; 0: no text is short enough. */
 static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t place)
 {
     exl2__grammar_words *w = r->w;
@@ -244,8 +245,9 @@ static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t 
     return node;
 }
 
-/* The product as nodes. `ends`: by outcome, the node to which texts that end so lead; 0: they do not end. Returns the
-   node where texts begin. Or, if `first` is not NULL, writes to first[i] the node behind the i-th edge of place 0. */
+/* Writes the product as nodes. `ends`: for each outcome, the node to which its texts lead; 0: texts do not end with
+   this outcome. Returns the node at which texts begin. If `first` is not NULL, writes to first[i] the node after the
+   i-th edge of place 0 instead. */
 EXL2__COLD
 static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t *ends, bool escape, uint32_t *first)
 {
@@ -291,7 +293,7 @@ static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t 
     return begin;
 }
 
-/* A language without TELLs as a piece; a piece that matches nothing if it is empty. */
+/* Writes a language without TELLs as a piece, which matches nothing if the language is empty. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
 {
