@@ -1,4 +1,4 @@
-/* grammar_ref.h: what a $ref of a schema names: a path in the document, an $anchor, an $id.
+/* grammar_ref.h: resolves the $refs of a schema: paths in the document, names by $anchor and addresses by $id.
    takes: untrusted JSON.
    gives: exl2__grammar_ref_open, exl2__grammar_ref_target.
    owns:  nothing. */
@@ -11,7 +11,8 @@
 
 /* ---- $id ---- */
 
-/* The value of $id, or of id as draft 4 has it, if it names a document of its own and not a place in one; or 0. */
+/* The value of $id (in draft 4: id) if it gives the object an address, and not only an anchor that begins with '#'; or
+   0. */
 static uint32_t exl2__grammar_ref_id(const exl2__grammar_schema *s, uint32_t object)
 {
     static const char *const names[] = { "$id", "id" };
@@ -25,7 +26,7 @@ static uint32_t exl2__grammar_ref_id(const exl2__grammar_schema *s, uint32_t obj
     return 0;
 }
 
-/* The value of the k-th word that names an object, or 0. */
+/* The value of the k-th keyword that can name an object, or 0. */
 static uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t object, uint32_t k)
 {
     static const char *const words[] = { "$anchor", "$dynamicAnchor", "$id", "id" };
@@ -33,7 +34,7 @@ static uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t o
     return value && s->j.tokens[value].kind == EXL2__JSON_STRING ? value : 0;
 }
 
-/* Lists the objects that have a name. The memory is `a`'s, to be closed by the caller. */
+/* Lists the objects that have a name. The memory belongs to `a`, which the caller closes. */
 EXL2__COLD
 static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
 {
@@ -57,7 +58,7 @@ static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
     }
 }
 
-/* Writes the address of a document, relative to that of the root: without what follows '#'. Returns its bytes. */
+/* Writes the address `text`, which has no '#', resolved relative to the root's address. Returns its bytes. */
 static size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const char *text, size_t bytes, char *out)
 {
     uint32_t root = exl2__grammar_ref_id(s, 0);
@@ -79,7 +80,7 @@ static size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const cha
     return used + bytes;
 }
 
-/* The object that begins the document `text` names, or UINT32_MAX. */
+/* The object whose address is `text`, or UINT32_MAX. */
 EXL2__COLD
 static uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, size_t bytes)
 {
@@ -103,7 +104,7 @@ static uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, 
     return UINT32_MAX;
 }
 
-/* The object that begins the document in which a token stands: the last one that holds it. */
+/* The innermost object with an address that contains the token, or the root. */
 static uint32_t exl2__grammar_ref_around(const exl2__grammar_schema *s, uint32_t token)
 {
     for (uint32_t n = s->named_count; n-- > 0;) {
@@ -140,7 +141,7 @@ static bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t ke
     return at == bytes;
 }
 
-/* What a path like /$defs/x names below `at`, or UINT32_MAX. */
+/* The token that a path such as /$defs/x names below `at`, or UINT32_MAX. */
 EXL2__COLD
 static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t at, const char *path, size_t bytes)
 {
@@ -172,7 +173,7 @@ static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t a
     return at;
 }
 
-/* The subschema below `at` with this $anchor, or with an $id or id of "#" and it; or UINT32_MAX. */
+/* The subschema at or below `at` with this $anchor, or whose $id or id is "#" and this name; or UINT32_MAX. */
 EXL2__COLD
 static uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t at, const char *name, size_t bytes)
 {

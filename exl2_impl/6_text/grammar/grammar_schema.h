@@ -1,6 +1,7 @@
-/* grammar_schema.h: JSON schema -> an automaton: schemas are read as sets of parts that must all hold, one rule a set.
+/* grammar_schema.h: the compiler from JSON schema to an automaton. A schema is read as a set of subschemas ("parts")
+   that must all hold, and each set becomes one rule.
    takes: untrusted JSON.
-   gives: exl2__grammar_schema and what is built on it: sets, keywords; exl2__grammar_schema_expand, _rule.
+   gives: exl2__grammar_schema, its sets and its keyword table; exl2__grammar_schema_expand, _rule.
    owns:  nothing; grammar_branch.h opens and closes it. */
 #ifndef EXL2__GRAMMAR_SCHEMA_H
 #define EXL2__GRAMMAR_SCHEMA_H
@@ -17,7 +18,7 @@ typedef enum exl2__grammar_schema_type { /* bits */
     EXL2__GRAMMAR_SCHEMA_NULL = 1,
     EXL2__GRAMMAR_SCHEMA_BOOLEAN = 2,
     EXL2__GRAMMAR_SCHEMA_INTEGER = 4,
-    EXL2__GRAMMAR_SCHEMA_FRACTION = 8, /* numbers that are no integers */
+    EXL2__GRAMMAR_SCHEMA_FRACTION = 8, /* numbers that are not integers */
     EXL2__GRAMMAR_SCHEMA_STRING = 16,
     EXL2__GRAMMAR_SCHEMA_ARRAY = 32,
     EXL2__GRAMMAR_SCHEMA_OBJECT = 64,
@@ -25,9 +26,10 @@ typedef enum exl2__grammar_schema_type { /* bits */
     EXL2__GRAMMAR_SCHEMA_ANY = 127
 } exl2__grammar_schema_type;
 
-/* Tokens of subschemas, ascending; the low bits say which of its branches another part stands for. */
+/* JSON tokens of subschemas, ascending. If a part has an anyOf or a oneOf, a low bit says that a branch has been chosen
+   and is a part of the set, too. */
 typedef struct exl2__grammar_schema_set {
-    uint32_t parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* token * 4 + 1 (anyOf is chosen) + 2 (oneOf is) */
+    uint32_t parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* token * 4 + 1 (anyOf: chosen) + 2 (oneOf: chosen) */
     uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* token * 2 + 1 (a branch of oneOf): subschemas that must not hold */
     uint32_t count, not_count;
     bool never; /* a part is `false` */
@@ -45,7 +47,7 @@ typedef enum exl2__grammar_schema_shared {
 } exl2__grammar_schema_shared;
 
 typedef struct exl2__grammar_schema_made {
-    uint32_t hash, rule, parts; /* parts: where in `pool`, the nots behind them */
+    uint32_t hash, rule, parts; /* parts: index in `pool`; the nots follow the parts there */
     uint16_t count, not_count;
     bool never;
 } exl2__grammar_schema_made;
@@ -54,34 +56,34 @@ typedef struct exl2__grammar_schema {
     exl2__grammar_code *g;
     exl2__json j;
     const exl2__grammar_vocab *vocab;
-    bool strict;                       /* refuse every keyword that would be passed over */
-    uint32_t *targets;                 /* [tokens] of each $ref: what it names, + 1; 0 = not looked for yet */
+    bool strict;                       /* reject every keyword that would be ignored otherwise */
+    uint32_t *targets;                 /* [tokens] for each $ref, the subschema that it names + 1; 0 = not resolved */
     uint32_t *named;                   /* objects with an $id, id or $anchor, ascending */
     uint32_t named_count;
     char *buffer;                      /* room for all strings and numbers of the source, escaped again, five times */
-    size_t lists;                      /* bytes of it that two lists of constants take */
+    size_t lists;                      /* bytes of `buffer` that two lists of constants need */
     uint32_t shared[EXL2__GRAMMAR_SCHEMA_SHARED_COUNT]; /* rule; 0 = not made */
-    exl2__grammar_schema_made *made;   /* sets that have a rule, in the order in which they were asked for */
+    exl2__grammar_schema_made *made;   /* sets that have a rule, in the order of the rules */
     uint32_t *pool;
     uint32_t made_count, made_room, pool_used, pool_room;
 } exl2__grammar_schema;
 
 typedef enum exl2__grammar_schema_use {
     EXL2__GRAMMAR_SCHEMA_ENFORCED,
-    EXL2__GRAMMAR_SCHEMA_NOTE,    /* an annotation that the standard has: passed over */
-    EXL2__GRAMMAR_SCHEMA_LAX,     /* passed over, unless the reading is strict */
-    EXL2__GRAMMAR_SCHEMA_REFUSED  /* says something about values that is not enforced */
+    EXL2__GRAMMAR_SCHEMA_NOTE,    /* an annotation of the standard: ignored */
+    EXL2__GRAMMAR_SCHEMA_LAX,     /* ignored, or rejected if `strict` */
+    EXL2__GRAMMAR_SCHEMA_REFUSED  /* rejected: it restricts values in a way that is not supported */
 } exl2__grammar_schema_use;
 
 typedef struct exl2__grammar_schema_keyword {
     const char *name;
-    uint8_t types; /* that it is about; 0: about all, or an annotation */
+    uint8_t types; /* types of the values that the keyword restricts; 0: any type, or an annotation */
     uint8_t use;
 } exl2__grammar_schema_keyword;
 
 #define EXL2__GRAMMAR_SCHEMA_WORD(name, types) { name, EXL2__GRAMMAR_SCHEMA_##types, EXL2__GRAMMAR_SCHEMA_ENFORCED }
 
-/* What is not listed is passed over too, unless the reading is strict. */
+/* Keywords that are not listed are ignored, or rejected if `strict`. */
 static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
     { "type", 0, 0 }, { "enum", 0, 0 }, { "const", 0, 0 }, { "anyOf", 0, 0 }, { "oneOf", 0, 0 }, { "allOf", 0, 0 },
     { "$ref", 0, 0 }, { "not", 0, 0 }, { "nullable", 0, 0 },
@@ -106,7 +108,7 @@ static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
     { "$recursiveRef", 0, 3 }, { "divisibleBy", 0, 3 }, { "disallow", 0, 3 }, { "extends", 0, 3 },
 };
 
-/* Refuses the schema because of `token`; the first refusal stays. */
+/* Rejects the schema because of `token`. If it is rejected twice, the first error stays. */
 EXL2__COLD
 static void exl2__grammar_schema_refuse(exl2__grammar_schema *s, exl2_result code, uint32_t token, const char *what)
 {
@@ -121,7 +123,7 @@ static void exl2__grammar_schema_refuse(exl2__grammar_schema *s, exl2_result cod
     }
 }
 
-/* The keyword's value in a subschema, or 0; null is a value here. */
+/* The token of the keyword's value in a subschema, or 0 if the keyword is missing. A null is a value. */
 static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t object, const char *key)
 {
     if (s->j.tokens[object].kind != EXL2__JSON_OBJECT) {
@@ -135,7 +137,7 @@ static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t
     return 0;
 }
 
-/* As _get, refusing a value that is not of `kind`. */
+/* Like _get, but rejects a value that is not of `kind`. */
 static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t object, const char *key,
                                               exl2__json_kind kind)
 {
@@ -171,8 +173,8 @@ static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_sche
     set->count++;
 }
 
-/* Is the key one letter away from the name: added, missing, another one, or two in the wrong order? Case is no
-   difference here. */
+/* Does the key differ from the name by one letter that is added, missing or replaced, or by two letters that are
+   swapped? Upper and lower case are equal here. */
 static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char *name)
 {
     size_t length = strlen(name), head = 0, tail = 0;
@@ -189,8 +191,8 @@ static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char 
             && (key[head + 1] | 32) == (name[head] | 32));
 }
 
-/* A keyword that is not known: passed over, but for what is one letter away from one that says something about values,
-   so that `requird` is not taken for a remark. */
+/* An unknown keyword is ignored, unless it differs by one letter from a keyword that restricts values: `requird` is an
+   error, not an annotation. */
 EXL2__COLD
 static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
 {
@@ -229,7 +231,6 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
     }
 }
 
-/* Adds a subschema that must not hold. */
 EXL2__COLD
 static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t not)
 {
@@ -249,7 +250,7 @@ static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_
     set->not_count++;
 }
 
-/* The one keyword of a subschema that says something, or 0: there are none (*others is 0) or several. */
+/* The only keyword of a subschema that is not an annotation; 0 if there is none (*others is 0) or more than one. */
 static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_t object, uint32_t *others)
 {
     uint32_t only = 0;
@@ -266,8 +267,9 @@ static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_
     return *others == 1 ? only : 0;
 }
 
-/* Takes apart subschemas that must not hold, as far as they only join others: not not, not anyOf, $ref; what they say
-   otherwise is looked at where values are made. Parts that must hold come to `todo`. */
+/* Rewrites subschemas that must not hold and have a single keyword: `not not` becomes a part that must hold, which goes
+   to `todo`; `not anyOf` becomes one not for each branch; $ref is followed. All other nots go to done->nots; the files
+   that write values deal with them. */
 EXL2__COLD
 static void exl2__grammar_schema_expand_nots(exl2__grammar_schema *s, exl2__grammar_schema_set *done, uint32_t *nots,
                                              uint32_t not_count, uint32_t *todo, uint32_t *count)
@@ -304,9 +306,9 @@ static void exl2__grammar_schema_expand_nots(exl2__grammar_schema *s, exl2__gram
     }
 }
 
-/* Follows $ref, allOf and not, and drops parts that say nothing, until the set holds all that it stands for. Depth
-   first: after what a part refers to, a mark (bit 31) says that the part is done; one that is met before has led back
-   to itself. */
+/* Adds to the set everything that its parts refer to by $ref, allOf and not, and drops parts that are true. `todo` is
+   the stack of a depth-first search. An entry with bit 31 lies below the parts that a part refers to, and ends that
+   part. A part that is met before its end refers to itself. */
 EXL2__COLD
 static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
@@ -343,7 +345,7 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
                                             "a $ref that leads back to itself with no value in between");
             }
         }
-        if (done.count == before) { /* it was there: so is what it refers to */
+        if (done.count == before) { /* the part was in the set already, and so is everything that it refers to */
             continue;
         }
         exl2__grammar_schema_check(s, token);
@@ -371,7 +373,7 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
 
 /* ---- rules ---- */
 
-/* The rule of a set, which is expanded here; it is built later, if it is new. */
+/* Expands the set and returns its rule. The body of a new rule is compiled later, by grammar_branch.h. */
 EXL2__COLD
 static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
@@ -392,7 +394,7 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
         }
     }
     while (s->pool_room - s->pool_used <= set->count + set->not_count && s->g->result == EXL2_OK) {
-        void *pool = s->pool; /* there is a pool for none, too */
+        void *pool = s->pool; /* `<=` above: even an empty set gets a pool */
         exl2__grammar_code_grow(s->g, &pool, &s->pool_room, 1u << 20, sizeof *s->pool, "subschemas");
         s->pool = (uint32_t *)pool;
     }

@@ -1,6 +1,6 @@
-/* grammar_words.h: languages of short texts, as products of automata: texts that match several expressions, do not
-   match others, have a length, are a multiple; one deterministic automaton comes out.
-   takes: automata, each for the bytes of a text as it is before JSON escapes it; a model's table of tokens.
+/* grammar_words.h: languages of short texts, as products of automata. Texts must match some expressions, must not match
+   others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
+   takes: automata for the bytes of a text before JSON escapes it; a model's token table.
    gives: exl2__grammar_words, _open, _add, _regex, _pattern, _accepts, _run, _close; _emit_all for grammar_unroll.h.
    owns:  its automata and states, from _open to _close. */
 #ifndef EXL2__GRAMMAR_WORDS_H
@@ -13,23 +13,23 @@
 #define EXL2__GRAMMAR_WORDS_TELLS_MAX 12u
 #define EXL2__GRAMMAR_WORDS_OUTCOMES_MAX 64u
 #define EXL2__GRAMMAR_WORDS_PLACES_MAX 8192u /* states of a product */
-#define EXL2__GRAMMAR_WORDS_BYTES (1u << 20) /* for the states of one part */
+#define EXL2__GRAMMAR_WORDS_BYTES (1u << 20) /* memory for the states of one part */
 #define EXL2__GRAMMAR_WORDS_WORK_MAX 200000u   /* states of all products of a schema */
 #define EXL2__GRAMMAR_WORDS_ROUNDS_MAX 100u
-#define EXL2__GRAMMAR_WORDS_LENGTH_NODES 12000u /* to count the characters of one expression, about */
-#define EXL2__GRAMMAR_WORDS_LENGTH_MIN 64u      /* characters that are counted in any case */
+#define EXL2__GRAMMAR_WORDS_LENGTH_NODES 12000u /* nodes to count the characters of one expression, about */
+#define EXL2__GRAMMAR_WORDS_LENGTH_MIN 64u      /* a length up to this is never lowered to save nodes */
 #define EXL2__GRAMMAR_WORDS_NONE UINT32_MAX
 
 typedef enum exl2__grammar_words_role {
-    EXL2__GRAMMAR_WORDS_MUST, /* the text is in the part's language */
-    EXL2__GRAMMAR_WORDS_NOT,  /* it is not */
-    EXL2__GRAMMAR_WORDS_TELL, /* both are fine; the outcome says which */
-    EXL2__GRAMMAR_WORDS_MAY   /* the wide reading of the TELL before: where the two differ, no text ends */
+    EXL2__GRAMMAR_WORDS_MUST, /* the text must be in the part's language */
+    EXL2__GRAMMAR_WORDS_NOT,  /* the text must not be in it */
+    EXL2__GRAMMAR_WORDS_TELL, /* both are allowed; the outcome says which is the case */
+    EXL2__GRAMMAR_WORDS_MAY   /* the preceding TELL compiled with `wide`: texts on which the two differ are excluded */
 } exl2__grammar_words_role;
 
 typedef struct exl2__grammar_words_part {
     exl2__grammar_link link;
-    exl2__grammar_state states; /* point at link: parts do not move */
+    exl2__grammar_state states; /* points to `link`, so parts must not move */
     exl2__grammar_words_role role;
     uint32_t start;
 } exl2__grammar_words_part;
@@ -41,25 +41,26 @@ typedef struct exl2__grammar_words_edge {
 
 typedef struct exl2__grammar_words_place {
     uint32_t edges, edge_count;
-    uint32_t outcome; /* which of outcomes; NONE: no text ends here */
-    uint32_t node;    /* of the automaton that _emit writes; 0: nothing leads from here to an end */
-    uint32_t same;    /* the first place from which the same texts lead to the same outcomes */
+    uint32_t outcome; /* index in `outcomes`; NONE: no text ends here */
+    uint32_t node;    /* node of the automaton that _emit writes; 0: no end can be reached from here */
+    uint32_t same;    /* the first place that is equivalent: the same texts lead to the same outcomes */
 } exl2__grammar_words_place;
 
-/* A place of the product is a tuple: the state of each part, and the remainder. Lengths come in when it is written. */
+/* A place is a state of the product. It is a tuple: the state of each part, then the remainder modulo `multiple`.
+   Lengths are not part of the product; grammar_unroll.h adds them. */
 typedef struct exl2__grammar_words {
     exl2__grammar_code *g;
     const exl2__grammar_vocab *vocab;
     exl2__grammar_words_part *parts;
     uint32_t count, tells;
     uint32_t min, max;  /* characters */
-    uint32_t multiple;  /* the text is an integer and a multiple of this; 0: it need not be */
-    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of TELLs that match */
+    uint32_t multiple;  /* the text must be an integer that is a multiple of this; 0: any text */
+    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the TELLs that match */
     uint32_t *tuples, *slots;
     exl2__grammar_words_place *places;
     exl2__grammar_words_edge *edges;
     uint32_t place_count, place_room, tuple_room, edge_count, edge_room;
-    uint16_t borders[257]; /* by byte: the first one after it that some part tells apart */
+    uint16_t borders[257]; /* [byte] the next byte at which some part's byte class changes */
 } exl2__grammar_words;
 
 EXL2__COLD
@@ -92,7 +93,7 @@ static void exl2__grammar_words_close(exl2__grammar_words *w)
     *w = (exl2__grammar_words){ 0 };
 }
 
-/* Refuses what would be worked on for seconds. */
+/* Rejects schemas whose products would need seconds. */
 static void exl2__grammar_words_check(exl2__grammar_words *w)
 {
     exl2__grammar_code *g = w->g;
@@ -103,7 +104,7 @@ static void exl2__grammar_words_check(exl2__grammar_words *w)
 
 /* ---- parts ---- */
 
-/* Takes over what rule 0 of `code` says, and closes it. */
+/* Adds the language of rule 0 of `code` as a part. Closes `code`. */
 EXL2__COLD
 static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code, exl2__grammar_words_role role)
 {
@@ -128,8 +129,8 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
     exl2__grammar_code_close(code);
 }
 
-/* A regular expression, read as a pattern is (`whole`: as a format is). Where the dialects differ, `wide` reads all
-   that one of them lets through, otherwise only what every one does. */
+/* Adds a regular expression. With `whole` the whole text must match; without, the text must contain a match, as with
+   JSON schema's pattern. Where dialects differ, `wide` accepts what one of them accepts; otherwise all must. */
 EXL2__COLD
 static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole, bool wide,
                                       exl2__grammar_words_role role)
@@ -138,7 +139,7 @@ static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, 
     if (w->g->result < 0) {
         return;
     }
-    w->g->work += 20; /* it costs about as much as so many states */
+    w->g->work += 20; /* an expression costs about as much as 20 states */
     w->g->result = exl2__grammar_code_open(w->g->c, &code, w->g->label);
     code.wide = wide;
     exl2__grammar_code_rule(&code);
@@ -146,7 +147,8 @@ static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, 
     exl2__grammar_words_add(w, &code, role);
 }
 
-/* Where the group that begins at text[at] ends, or the next '|' outside of groups; or `bytes`. */
+/* With `group`, the end of the group that begins at text[at]; without, the next '|' outside of groups. `bytes` if there
+   is none. */
 static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at, bool group)
 {
     uint32_t depth = 0;
@@ -170,8 +172,8 @@ static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at
     return bytes;
 }
 
-/* A pattern that must match. It may begin with look-ahead, which is a condition of its own on the whole text.
-   `room`: for twice the pattern. */
+/* Adds a pattern that must match. It may begin with look-aheads; each becomes a separate part for the whole text.
+   `room`: scratch of twice the pattern's bytes. */
 EXL2__COLD
 static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
 {
@@ -181,7 +183,7 @@ static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text
            && exl2__grammar_words_skip(text, bytes, at, false) == bytes) {
         size_t end = exl2__grammar_words_skip(text, bytes, at, true), used = 0;
         bool negative = text[at + 2] == '!';
-        for (size_t from = at + 3; from <= end && end < bytes;) { /* all alternatives begin where the text does */
+        for (size_t from = at + 3; from <= end && end < bytes;) { /* anchor every alternative */
             size_t to = exl2__grammar_words_skip(text, end, from, false);
             room[used++] = '^';
             from += text[from] == '^';
@@ -218,7 +220,8 @@ static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, con
     return states->states[state].may_end;
 }
 
-/* What the tuple, or a text whose ends are `ends`, comes to: an outcome's mask, or NONE. */
+/* The outcome of a text: ends[i] says whether it is in part i's language. Returns the mask of the TELLs that match, or
+   NONE if the text is excluded. */
 static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bool *ends)
 {
     uint32_t mask = 0, tell = 0;
@@ -242,7 +245,7 @@ static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bo
     return mask;
 }
 
-/* The mask of TELLs that match a text; NONE: the text is not in the language, or it cannot be said. */
+/* The mask of the TELLs that match a text; NONE: the text is not in the language, or dialects differ about it. */
 EXL2__COLD
 static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
 {
@@ -271,7 +274,7 @@ static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
     }
 }
 
-/* The place of the tuple, which stands behind the last one. */
+/* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
 static uint32_t exl2__grammar_words_find(exl2__grammar_words *w)
 {
     uint32_t width = w->count + 1, hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
@@ -307,7 +310,7 @@ static uint32_t exl2__grammar_words_find(exl2__grammar_words *w)
     return w->place_count++;
 }
 
-/* Room for a place more, and its tuple. */
+/* Makes room for one more place and its tuple. */
 static bool exl2__grammar_words_room(exl2__grammar_words *w)
 {
     exl2__grammar_words_check(w);
@@ -345,7 +348,7 @@ static void exl2__grammar_words_edge_to(exl2__grammar_words *w, uint32_t from, u
     w->places[from].edge_count++;
 }
 
-/* Writes the tuple after one byte behind the last place's; false: no text goes on so. */
+/* Writes the tuple after one byte, following the last place's tuple in `tuples`. false: no text has this byte here. */
 static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
                                      uint32_t byte)
 {
@@ -364,6 +367,7 @@ static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tup
     return true;
 }
 
+/* Adds all edges of a place, and the places that they lead to. */
 static void exl2__grammar_words_grow(exl2__grammar_words *w, uint32_t from)
 {
     const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
@@ -384,7 +388,7 @@ static void exl2__grammar_words_grow(exl2__grammar_words *w, uint32_t from)
     }
 }
 
-/* Marks with a node 1 all places from which an end can be reached. */
+/* Sets `node` to 1 for all places from which an end can be reached. */
 static void exl2__grammar_words_trim(exl2__grammar_words *w)
 {
     exl2__arena a;
@@ -425,7 +429,7 @@ static void exl2__grammar_words_trim(exl2__grammar_words *w)
     exl2__arena_close(g->c, &a);
 }
 
-/* The next run of bytes that lead to places which are the same so far; false: there is none. */
+/* The next run of bytes that lead to places of one block; false: there is none. */
 static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uint32_t *block, uint32_t place,
                                          uint32_t *at, exl2__grammar_words_edge *run)
 {
@@ -447,7 +451,7 @@ static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uin
     return found;
 }
 
-/* Are two places in one block, and do the same bytes lead to the same blocks? */
+/* Are two places in the same block, and do equal bytes lead from them to equal blocks? */
 static bool exl2__grammar_words_alike(const exl2__grammar_words *w, const uint32_t *block, uint32_t a, uint32_t b)
 {
     uint32_t at = 0, other_at = 0;
@@ -479,8 +483,8 @@ static uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uin
     return hash;
 }
 
-/* Finds places that are the same (Moore's algorithm): blocks of places are split until all in one go the same ways.
-   What is not finished after some rounds is left as it is. */
+/* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
+   block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
 EXL2__COLD
 static void exl2__grammar_words_merge(exl2__grammar_words *w)
 {
@@ -500,7 +504,7 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
         before = blocks;
         blocks = 0;
         memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
-        for (uint32_t i = 0; i < n; i++) { /* a block has the number of its first place */
+        for (uint32_t i = 0; i < n; i++) { /* a block's number is that of its first place */
             if (!w->places[i].node) {
                 continue;
             }
@@ -520,7 +524,7 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
     exl2__arena_close(g->c, &a);
 }
 
-/* Works out the product: place 0 is where texts begin. false: there is no text, or an error. */
+/* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
 EXL2__COLD
 static bool exl2__grammar_words_run(exl2__grammar_words *w)
 {
@@ -543,7 +547,7 @@ static bool exl2__grammar_words_run(exl2__grammar_words *w)
     for (uint32_t i = 0; i < w->count; i++) {
         w->tuples[i] = w->parts[i].start;
     }
-    w->tuples[w->count] = w->multiple; /* no digit yet: not a number */
+    w->tuples[w->count] = w->multiple; /* not a remainder: there is no digit yet, so no text ends here */
     exl2__grammar_words_find(w);
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
         exl2__grammar_words_grow(w, i);
@@ -557,9 +561,9 @@ static bool exl2__grammar_words_run(exl2__grammar_words *w)
     return g->result == EXL2_OK && w->places[0].node;
 }
 
-/* ---- writing it ---- */
+/* ---- writing the product as nodes ---- */
 
-/* One byte of low..high, escaped as JSON strings need it; 0: there is no short escape. */
+/* Node for one byte of low..high that leads to `target`, escaped for JSON if `escape`; 0: JSON has no short escape. */
 static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
                                          bool escape)
 {
@@ -577,7 +581,7 @@ static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, ui
     return byte.first;
 }
 
-/* Bytes low..last that lead to `target`, or else to `node`. */
+/* Node for bytes low..last that lead to `target`, with `node` as the alternative. */
 EXL2__COLD
 static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
                                              uint32_t node, bool escape)
@@ -596,7 +600,7 @@ static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low
     return node;
 }
 
-/* The same, using again what leads to the same places: many places differ in a few bytes only. */
+/* Like _emit_run, but reuses nodes that lead to the same places, because many places differ only in a few bytes. */
 EXL2__COLD
 static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high, uint32_t target,
                                                 uint32_t node, bool escape)
@@ -618,7 +622,8 @@ static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t
     return made;
 }
 
-/* The product as nodes, whatever the length. Sets the node of every place. */
+/* Writes the product as nodes, without limits on the length. Sets the node of every place. `ends`: for each outcome,
+   the node to which its texts lead, or 0. */
 EXL2__COLD
 static void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
 {
@@ -646,7 +651,7 @@ static void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t 
         if (end) {
             node = node ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, end, node) : end;
         }
-        node = node ? node : exl2__grammar_code_bytes(g, 1, 0).first; /* only bytes that JSON cannot show */
+        node = node ? node : exl2__grammar_code_bytes(g, 1, 0).first; /* only bytes without a short escape */
         exl2__grammar_code_join(g, place->node, node);
     }
 }
