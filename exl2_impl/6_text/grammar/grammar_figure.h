@@ -1,5 +1,5 @@
-/* grammar_figure.h: numbers of a schema, between bounds and as multiples; and its constants, as far as the rest of the
-   schema lets them stay.
+/* grammar_figure.h: numbers of a schema, with bounds and multipleOf; and constants (const and enum), without those that
+   the rest of the schema excludes.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_figure_piece, exl2__grammar_figure_language, exl2__grammar_figure_holds,
           exl2__grammar_figure_constants, exl2__grammar_figure_lists.
@@ -13,7 +13,7 @@
 
 /* ---- bounds ---- */
 
-/* What a set says of numbers. */
+/* The conditions of a set on numbers. */
 typedef struct exl2__grammar_figure {
     exl2__grammar_number_bound bounds[2]; /* lower, upper */
     uint32_t multiple;                    /* 1: any number */
@@ -36,7 +36,7 @@ static bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a, c
 static const char *const exl2__grammar_figure_bounds[] = { "minimum", "exclusiveMinimum", "maximum",
                                                            "exclusiveMaximum" };
 
-/* Makes a bound stricter by the number `token`. */
+/* Replaces a bound by the number `token`, if that is stricter. */
 static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token, bool upper,
                                        bool exclusive)
 {
@@ -48,12 +48,12 @@ static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_fi
         if (exl2__grammar_figure_stricter(&bound, &f->bounds[upper], upper)) {
             f->bounds[upper] = bound;
         }
-    } else if (n.exponent < 0 || n.negative == upper) { /* beyond all numbers of 15 digits, a bound says nothing */
+    } else if (n.exponent < 0 || n.negative == upper) { /* otherwise all numbers of 15 digits lie within the bound */
         exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "a bound of more than 15 digits");
     }
 }
 
-/* The part's bound of this name, or 0. Draft 4 has exclusiveMinimum: true beside minimum; *exclusive says so. */
+/* The part's bound of this name, or 0. In draft 4 `exclusiveMinimum: true` makes the bound of minimum exclusive. */
 static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part, uint32_t name, bool *exclusive)
 {
     uint32_t token = exl2__grammar_schema_get(s, part, exl2__grammar_figure_bounds[name]);
@@ -64,7 +64,7 @@ static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
     return is_flag ? 0 : token;
 }
 
-/* The smallest number that is a multiple of both. */
+/* Combines a multipleOf with those before it: the least common multiple. */
 static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
 {
     uint64_t value = 0, a, b;
@@ -109,9 +109,9 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
     return f;
 }
 
-/* ---- what numbers must not be ---- */
+/* ---- numbers that are excluded ---- */
 
-/* Rules out one number, however it is written. */
+/* Excludes one number in all spellings, such as 2, 2.0 and 2.00. */
 EXL2__COLD
 static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t token)
 {
@@ -119,7 +119,7 @@ static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_
     exl2__grammar_number_bound b;
     size_t used = 0;
     if (!exl2__json_number_of(&s->j, token, &n) || !exl2__grammar_number_set(&b, &n, false)) {
-        return; /* too long to be written at all */
+        return; /* no number that is generated is this long */
     }
     memcpy(s->buffer, "-?", 2);
     used = n.digits == 0 ? 2 : b.negative;
@@ -139,7 +139,8 @@ static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_
     exl2__grammar_words_regex(w, s->buffer, used, true, false, EXL2__GRAMMAR_WORDS_NOT);
 }
 
-/* Keeps away from the first condition of a set that can be failed; false: there is none. */
+/* Makes the numbers violate one condition of a set that must not hold. The first condition that can be violated is
+   chosen. false: there is none. */
 EXL2__COLD
 static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
                                      const exl2__grammar_schema_set *set)
@@ -171,7 +172,7 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
 
 /* ---- numbers ---- */
 
-/* All that the set says of numbers, as a language. */
+/* Adds all conditions of the set on numbers. */
 EXL2__COLD
 static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           uint32_t types, exl2__grammar_words *w)
@@ -189,7 +190,7 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
     if (!(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {
         exl2__grammar_words_regex(w, integers, sizeof integers - 1, true, false, EXL2__GRAMMAR_WORDS_NOT);
     }
-    for (uint32_t upper = 0; f.multiple > 16 && upper < 2; upper++) { /* few digits, as each has its own remainders */
+    for (uint32_t upper = 0; f.multiple > 16 && upper < 2; upper++) { /* few digits: each needs all remainders */
         exl2__grammar_number_bound limit;
         exl2__grammar_number_set_integer(&limit, (f.multiple > 100 ? 99999 : 999999) * (upper ? 1 : -1));
         if (!f.bounds[upper].present && (!f.bounds[!upper].present || f.bounds[!upper].digits <= limit.digits)) {
@@ -277,8 +278,8 @@ static exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema 
         : EXL2__GRAMMAR_FIGURE_NO;
 }
 
-/* Is the constant a value of the set, apart from what the set must not be? `listed`: the constants of the set are known
-   to hold it. `w`: the set's language of strings, if it is made already. */
+/* Does the constant match the set, without its nots? `listed`: the caller knows that every const and enum of the set
+   lists the value. `w`: the set's language of strings, or NULL if it has not been made. */
 EXL2__COLD
 static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schema *s,
                                                              const exl2__grammar_schema_set *set, uint32_t value,
@@ -324,7 +325,7 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
     return EXL2__GRAMMAR_FIGURE_UNKNOWN;
 }
 
-/* May the constant stay, which is in all lists of the set, by what the set says otherwise? */
+/* Does a constant that every const and enum of the set lists match the rest of the set, including its nots? */
 EXL2__COLD
 static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                        uint32_t value, exl2__grammar_words *w)
@@ -353,7 +354,7 @@ static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__gram
     return answer == EXL2__GRAMMAR_FIGURE_YES;
 }
 
-/* The list of a set from which its constants come: an enum, or a const (*one); 0: it has none. */
+/* A const of the set (*one is true) or else its shortest enum; 0: the set has neither. */
 static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                            bool *one)
 {
@@ -371,7 +372,7 @@ static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const 
     return best;
 }
 
-/* Opens the language of the set's strings in *w, if any of its constants has to be compared with it. */
+/* Opens the language of the set's strings in *w and returns w; NULL if no constant has to be compared with it. */
 EXL2__COLD
 static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s,
                                                          const exl2__grammar_schema_set *set, uint32_t types,
@@ -388,14 +389,14 @@ static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s
     if (!speaks || !(types & EXL2__GRAMMAR_SCHEMA_STRING)) {
         return NULL;
     }
-    memcpy(plain.parts, set->parts, sizeof plain.parts); /* what it must not be is looked at value by value */
+    memcpy(plain.parts, set->parts, sizeof plain.parts); /* nots are compared with each value */
     plain.count = set->count;
     exl2__grammar_words_open(s->g, s->vocab, w);
     exl2__grammar_string_language(s, &plain, w);
     return w;
 }
 
-/* Does the set say nothing about its constants but which they are? */
+/* Does the set have no condition on its constants besides const and enum? */
 static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                       uint32_t types)
 {
@@ -409,7 +410,8 @@ static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2_
     return bare;
 }
 
-/* Adds to a list the text of a constant that may stay and that `met` holds too. Returns where there is room again. */
+/* Adds the text of a constant to `kept` if the constant matches the set and is in `met`. Returns the end of the texts
+   in the buffer. */
 static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                        uint32_t value, exl2__grammar_words *w, const exl2__grammar_choice *met,
                                        exl2__grammar_choice *kept)
@@ -426,7 +428,7 @@ static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__gram
     if (low == met->count || exl2__grammar_choice_order(&met->texts[low], &one) != 0) {
         return room;
     }
-    s->buffer = next; /* what else is compared has its texts behind this one */
+    s->buffer = next; /* texts of other constants are written after this one */
     bool stays = exl2__grammar_figure_holds(s, set, types, value, w);
     s->buffer = room;
     if (stays) {
@@ -435,7 +437,7 @@ static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__gram
     return stays ? next : room;
 }
 
-/* Values that const or enum list; false: the set lists none. */
+/* Writes the values that const and enum list to *out. false: the set has neither. */
 EXL2__COLD
 static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                            uint32_t types, exl2__grammar_code_piece *out)
@@ -456,7 +458,7 @@ static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__
         return true;
     }
     exl2__grammar_choice_open(s->g, one ? 1 : s->j.tokens[list].count, &kept);
-    s->buffer += s->lists; /* texts of `met` lie before */
+    s->buffer += s->lists; /* after the texts of `met` */
     for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
          k = one ? 0 : exl2__json_next(&s->j, list, k)) {
         s->buffer = exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);

@@ -1,6 +1,6 @@
-/* grammar_sequence.h: members of a list that keep their order, some of them left out, between a least and a greatest
-   number of them.
-   takes: pieces, one a member.
+/* grammar_sequence.h: lists of members in a fixed order. Members may be left out, but the number of members that are
+   written has a least and a greatest value.
+   takes: pieces, one for each member.
    gives: exl2__grammar_sequence, _open, _member, _rest, _end.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_SEQUENCE_H
@@ -10,14 +10,16 @@
 
 #define EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX 256u
 
-/* A level is how many members are written, up to `levels`: there, so many or more if `max` is ENDLESS. */
+/* A level is the number of members written so far. The last level, `levels`, means that number or more if `max` is
+   ENDLESS. */
 typedef struct exl2__grammar_sequence {
     exl2__grammar_code *g;
-    uint32_t places[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1]; /* JUMPs whose way on is open; 0 = not reached */
+    uint32_t places[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1]; /* [level] JUMP that is not joined yet; 0 = not reached */
     uint32_t levels, min, max;
 } exl2__grammar_sequence;
 
-/* Members follow what ends in `open`. `most`: so many there can be. false: none can be, or it is refused. */
+/* Begins a list after the piece `open`. `most`: the number of members that can be written. false: no list has min to
+   max members, or an error. */
 EXL2__COLD
 static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_code_piece open, uint32_t min,
                                         uint32_t max, uint32_t most, exl2__grammar_sequence *q)
@@ -35,7 +37,7 @@ static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_cod
     return min <= max && min <= most && g->result == EXL2_OK;
 }
 
-/* Where `level` goes on when the next member is done. */
+/* The JUMP of a level after the current member. */
 static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t *places, uint32_t level)
 {
     if (!places[level]) {
@@ -44,7 +46,7 @@ static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t
     return places[level];
 }
 
-/* A member that is reached at once, or after a comma. `need`: it cannot be left out. */
+/* Adds a member, with a comma before it on all levels but 0. `need`: the member cannot be left out. */
 EXL2__COLD
 static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool need)
 {
@@ -78,7 +80,7 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
     memcpy(q->places, next, sizeof next);
 }
 
-/* Any number of members that `rule` makes, as the last ones. */
+/* Adds any number of members by `rule` at the end of the list. */
 EXL2__COLD
 static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule)
 {
@@ -106,10 +108,10 @@ static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule
         exl2__grammar_code_join(g, list.last, end);
         q->places[level] = 0;
     }
-    q->places[q->levels] = end; /* enough are written */
+    q->places[q->levels] = end; /* the least number has been written */
 }
 
-/* Goes on at `close` where there are members enough. */
+/* Ends the list: levels with enough members lead to `close`, others to nothing. */
 EXL2__COLD
 static void exl2__grammar_sequence_end(exl2__grammar_sequence *q, uint32_t close)
 {

@@ -1,4 +1,4 @@
-/* grammar_string.h: strings of a schema: formats, patterns, lengths, and what they must not be, one or all together.
+/* grammar_string.h: strings of a schema, by format, pattern, length, constants and nots, alone or combined.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_string_language, exl2__grammar_string_piece.
    owns:  nothing. */
@@ -7,8 +7,9 @@
 
 #include "grammar_value.h"
 
-/* Texts that every validator takes for the format, not all of them: the characters of the shortest and the longest, and
-   a shorter expression, of fewer texts, for where something else has to hold as well. */
+/* A format. `regex` matches texts that every validator accepts, but not all of them; they have `shortest` to `longest`
+   characters. `brief` is a simpler expression for fewer texts, used where other conditions must hold as well; NULL: use
+   `regex`. */
 typedef struct exl2__grammar_string_known {
     const char *name, *regex, *brief;
     uint16_t shortest, longest;
@@ -77,7 +78,7 @@ static const exl2__grammar_string_known *exl2__grammar_string_format(const exl2_
     return NULL;
 }
 
-/* The part's format or pattern, or 0. A format that is not known says nothing. */
+/* The part's format or pattern, or 0. An unknown format is ignored, or rejected if `strict`. */
 static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t part, bool pattern)
 {
     uint32_t token = exl2__grammar_schema_get_kind(s, part, pattern ? "pattern" : "format", EXL2__JSON_STRING);
@@ -92,7 +93,7 @@ static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t par
 
 /* ---- languages ---- */
 
-/* One of the strings of an enum, of a list of keys, or a const: in the language, or not in it. */
+/* Adds to *w, by `role`, the strings of an enum or of a list of keys; with `one`, a single string. */
 EXL2__COLD
 static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
                                         exl2__grammar_words_role role)
@@ -121,12 +122,13 @@ static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_w
         exl2__grammar_words_add(w, &code, role);
         return;
     }
-    w->max = role == EXL2__GRAMMAR_WORDS_MUST ? 0 : w->max; /* no text at all */
+    w->max = role == EXL2__GRAMMAR_WORDS_MUST ? 0 : w->max; /* min > max: the language is empty */
     w->min = role == EXL2__GRAMMAR_WORDS_MUST ? 1 : w->min;
     exl2__grammar_code_close(&code);
 }
 
-/* Keeps away from the first condition of a set that can be failed; false: there is none. */
+/* Makes the strings violate one condition of a set that must not hold. The first condition that can be violated is
+   chosen. false: there is none. */
 EXL2__COLD
 static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
                                      const exl2__grammar_schema_set *set)
@@ -155,14 +157,14 @@ static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_word
     return most != EXL2__GRAMMAR_CODE_ENDLESS || least > 0;
 }
 
-/* Characters of texts that are known by what they are not: those on which all dialects agree. */
+/* Limits texts to characters on which all dialects agree. Languages that consist only of nots need this. */
 static void exl2__grammar_string_plain(exl2__grammar_words *w)
 {
     static const char plain[] = "[^\\x00-\\x1F\\x7F\\u2028\\u2029]*";
     exl2__grammar_words_regex(w, plain, sizeof plain - 1, true, false, EXL2__GRAMMAR_WORDS_MUST);
 }
 
-/* Adds all that the set says of strings. */
+/* Adds all conditions of the set on strings. */
 EXL2__COLD
 static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           exl2__grammar_words *w)
@@ -242,7 +244,7 @@ static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema 
         exl2__grammar_schema_set other;
         nots += exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other) != 0;
     }
-    if (shapes == 1 && !pattern && s->g->result == EXL2_OK) { /* lengths that every text of the format has */
+    if (shapes == 1 && !pattern && s->g->result == EXL2_OK) { /* drop limits that the format implies */
         const exl2__grammar_string_known *known = exl2__grammar_string_format(s, shape);
         min = min <= known->shortest ? 0 : min;
         max = max >= known->longest ? EXL2__GRAMMAR_CODE_ENDLESS : max;

@@ -1,5 +1,5 @@
-/* grammar_value.h: what all values of a schema are made of: rules for any value, texts of constants, counts.
-   takes: a schema that is being read.
+/* grammar_value.h: helpers for all values of a schema: rules for any value, texts of constants, and counts.
+   takes: a schema that is being compiled.
    gives: exl2__grammar_value_shared, _call, _list, _mark, _quoted, _escape, _text, _same, _listed,
           _count, _never.
    owns:  nothing. */
@@ -20,7 +20,7 @@ static exl2__grammar_code_piece exl2__grammar_value_quoted(exl2__grammar_code *g
     return exl2__grammar_code_cat(g, inner, exl2__grammar_code_word(g, "\""));
 }
 
-/* ',' or ':' and perhaps a space. */
+/* ',' or ':' and an optional space. */
 static exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, char mark)
 {
     exl2__grammar_code_piece space = exl2__grammar_code_option(g, exl2__grammar_code_bytes(g, ' ', ' '));
@@ -29,7 +29,7 @@ static exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, 
 
 static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s, exl2__grammar_schema_shared which);
 
-/* open (item (, item)*) close; min counts items. */
+/* list: open [item {"," item}] close, with min to max items, each by `rule`. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, char open, char close, uint32_t rule,
                                                          uint32_t min, uint32_t max)
@@ -47,7 +47,7 @@ static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, 
     return exl2__grammar_code_cat(g, list, exl2__grammar_code_bytes(g, (uint8_t)close, (uint8_t)close));
 }
 
-/* A character as strings hold it, with any escape: one code point. */
+/* One code point as a JSON string holds it: as it is, or as any escape. */
 static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
 {
     return exl2__grammar_value_regex(
@@ -55,7 +55,7 @@ static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
            "|[Dd][89ABab][0-9A-Fa-f][0-9A-Fa-f]\\\\u[Dd][C-Fc-f][0-9A-Fa-f][0-9A-Fa-f]))");
 }
 
-/* Rules that many schemas need: made when first asked for. */
+/* A rule that many schemas need. It is made at the first call. */
 EXL2__COLD
 static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
 {
@@ -82,7 +82,7 @@ static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__gramma
         piece = exl2__grammar_number_piece(g, none, none, true);
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_ARRAY:
-        item = exl2__grammar_value_shared(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE); /* calls this once at most */
+        item = exl2__grammar_value_shared(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE); /* recurses once at most */
         piece = exl2__grammar_value_list(g, '[', ']', item, 0, EXL2__GRAMMAR_CODE_ENDLESS);
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_OBJECT:
@@ -113,7 +113,7 @@ static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s
 
 /* ---- constants ---- */
 
-/* The string token as JSON that needs no other escapes than these; at most six bytes for one. */
+/* Writes a string token as JSON with the fewest escapes. A byte of the string needs at most six bytes. */
 static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\", digits[] = "0123456789abcdef";
@@ -138,7 +138,7 @@ static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t
     return used;
 }
 
-/* A value as text: containers with one space after , and :. Fits where six times the source fits. */
+/* Writes a value as JSON text, with one space after ',' and ':'. `out` needs six times the bytes of the source. */
 EXL2__COLD
 static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
@@ -194,7 +194,7 @@ static bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, 
     return exl2__grammar_value_text(s, b, other) == bytes && memcmp(s->buffer, other, bytes) == 0;
 }
 
-/* How many values the part's const or enum lists; 0 = it has none. *token: where. */
+/* The number of values that the part's const or enum lists, or 0; *token: the token of the const or enum, or 0. */
 static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint32_t part, bool is_enum,
                                              uint32_t *token)
 {
@@ -202,8 +202,8 @@ static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint
     return !*token ? 0 : !is_enum ? 1 : s->j.tokens[*token].kind == EXL2__JSON_ARRAY ? s->j.tokens[*token].count : 0;
 }
 
-/* Adds the texts of the values of `types` that a const or an enum lists, written to `room`, of six times the source.
-   Returns where they end. */
+/* Adds the values of `types` that a const or an enum lists. Writes their texts to `room`, which needs six times the
+   bytes of the source. Returns the end of the texts. */
 EXL2__COLD
 static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, bool is_enum, uint32_t types,
                                        char *room, exl2__grammar_choice *list)
@@ -220,7 +220,7 @@ static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, 
     return room;
 }
 
-/* The values of `types` that all the consts and enums of the set list, sorted. The list is the caller's to close. */
+/* The values of `types` that every const and enum of the set lists, sorted. The caller closes the list. */
 EXL2__COLD
 static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                        exl2__grammar_choice *list)
@@ -250,7 +250,7 @@ static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__gram
 
 /* ---- counts ---- */
 
-/* The strictest of a keyword that counts. */
+/* The strictest value of a keyword such as minLength: the least if `upper`, otherwise the greatest. */
 static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           const char *name, bool upper)
 {
@@ -272,7 +272,7 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
     return count;
 }
 
-/* Nothing at all matches. */
+/* A piece that matches nothing. */
 static exl2__grammar_code_piece exl2__grammar_value_never(exl2__grammar_code *g)
 {
     return exl2__grammar_code_bytes(g, 1, 0);
