@@ -1,4 +1,4 @@
-/* grammar_apart.h: subschemas that no value fits at once, and objects that keep away from what they must not be.
+/* grammar_apart.h: which subschemas are disjoint, and how objects avoid a subschema that must not hold.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_apart_disjoint, exl2__grammar_object_keep_apart.
    owns:  nothing. */
@@ -7,7 +7,7 @@
 
 #include "grammar_object.h"
 
-/* Is some constant of the part allowed by the other part's constants? Both list some. */
+/* Do two parts that both list constants share one? */
 EXL2__COLD
 static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
 {
@@ -19,7 +19,7 @@ static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, u
     return shared;
 }
 
-/* Do the two sets name different constants? */
+/* Do the two sets have constants, and share none? */
 EXL2__COLD
 static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
                                           const exl2__grammar_schema_set *b)
@@ -40,7 +40,7 @@ static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__g
     return false;
 }
 
-/* Can no value be of both sets, by its type or as a constant? Both are expanded. */
+/* Are two expanded sets disjoint, by their types or by their constants? */
 static bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
                                        const exl2__grammar_schema_set *b)
 {
@@ -48,8 +48,7 @@ static bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__gram
         || exl2__grammar_apart_constants(s, a, b);
 }
 
-/* Does `a` require a key that `b` forbids, or a key whose values differ? (They need not: `b` may leave the key out,
-   unless it requires it too.) */
+/* Does `a` require a key that `b` forbids, or a key for which the two sets have disjoint values? */
 EXL2__COLD
 static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
                                         const exl2__grammar_schema_set *b)
@@ -58,14 +57,14 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
         uint32_t list = exl2__grammar_schema_get_kind(s, a->parts[i] / 4, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             exl2__grammar_schema_set x, y;
-            bool patterns = false; /* they speak of keys too */
+            bool patterns = false; /* patternProperties of b, which could match the key */
             for (uint32_t p = 0; p < b->count; p++) {
                 patterns = patterns || exl2__grammar_schema_get(s, b->parts[p] / 4, "patternProperties");
             }
             if (s->j.tokens[k].kind != EXL2__JSON_STRING || !exl2__grammar_object_value(s, a, k, NULL, 0, &x)) {
                 continue;
             }
-            for (uint32_t p = 0; p < b->count && patterns; p++) { /* a property is one, whatever they say */
+            for (uint32_t p = 0; p < b->count && patterns; p++) { /* no matter, if properties declare the key */
                 patterns = !exl2__grammar_object_property(s, b->parts[p] / 4, k);
             }
             if (patterns) {
@@ -84,7 +83,7 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
     return false;
 }
 
-/* Can no value be of both subschemas? */
+/* Are two subschemas certainly disjoint? */
 EXL2__COLD
 static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
 {
@@ -97,9 +96,9 @@ static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left,
             && (exl2__grammar_apart_members(s, &a, &b) || exl2__grammar_apart_members(s, &b, &a)));
 }
 
-/* ---- objects that must not be others ---- */
+/* ---- objects that avoid a subschema ---- */
 
-/* Does the object that is written lack a member that the other set requires? */
+/* Does the other set require a member that the object cannot have? */
 static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_object *o,
                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
 {
@@ -114,7 +113,8 @@ static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_obj
     return false;
 }
 
-/* Keeps a required member of the set from what the other set says of it. `constants`: only where that is a list. */
+/* Chooses a member that the set requires; its value must then not match the other set's property. With `constants`,
+   only properties with constants, or with nothing but a type, are tried; without it, only the other properties. */
 static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_object *o,
                                        const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other,
                                        uint32_t not, bool constants)
@@ -157,7 +157,8 @@ static bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_ob
     return false;
 }
 
-/* Makes the number of members fail what the other set says of it. */
+/* Changes the object's counts so that it violates maxProperties or minProperties of the other set. false: it has
+   neither. */
 static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_object *o,
                                       const exl2__grammar_schema_set *other)
 {
@@ -171,8 +172,8 @@ static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_obj
     return least || most != EXL2__GRAMMAR_CODE_ENDLESS;
 }
 
-/* Decides by which of its conditions the object fails each subschema that must not hold: by one that it fails anyway,
-   or else by the least loss. false: an error. */
+/* For each subschema that must not hold, chooses a condition of it that the object violates: one that the object
+   violates anyway, or else the one that excludes the fewest objects. false: an error. */
 EXL2__COLD
 static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
                                             const exl2__grammar_schema_set *set)

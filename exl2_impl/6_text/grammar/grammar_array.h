@@ -1,4 +1,4 @@
-/* grammar_array.h: arrays of a schema: one schema for all items, or one for each of the first; items that all differ.
+/* grammar_array.h: arrays of a schema: items and prefixItems, counts, and uniqueItems.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_array_piece.
    owns:  nothing that outlives the call. */
@@ -8,16 +8,16 @@
 #include "grammar_figure.h"
 #include "grammar_sequence.h"
 
-#define EXL2__GRAMMAR_ARRAY_VALUES_MAX 1024u /* of items that differ */
-#define EXL2__GRAMMAR_ARRAY_ORDERS_MAX 6u    /* of them in any order; more keep the schema's order */
+#define EXL2__GRAMMAR_ARRAY_VALUES_MAX 1024u /* possible values of unique items */
+#define EXL2__GRAMMAR_ARRAY_ORDERS_MAX 6u    /* up to 6 values may come in any order; more keep the schema's order */
 #define EXL2__GRAMMAR_ARRAY_DEPTH_MAX 8u
 
-/* ---- items of a finite set that all differ ---- */
+/* ---- unique items from a finite set ---- */
 
 enum { EXL2__GRAMMAR_ARRAY_NULL = 0x7FFFFFF0, EXL2__GRAMMAR_ARRAY_FALSE, EXL2__GRAMMAR_ARRAY_TRUE };
 
 typedef struct exl2__grammar_array_values {
-    uint32_t tokens[EXL2__GRAMMAR_ARRAY_VALUES_MAX]; /* constants, or one of the three above */
+    uint32_t tokens[EXL2__GRAMMAR_ARRAY_VALUES_MAX]; /* tokens of constants, or one of the three values above */
     uint32_t count;
 } exl2__grammar_array_values;
 
@@ -32,7 +32,7 @@ static size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t v
     return strlen(word);
 }
 
-/* Adds a value, unless it is there: 1 and 1.0 are the same. */
+/* Adds a value, unless the list holds an equal one. 1 and 1.0 are equal. */
 EXL2__COLD
 static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array_values *v, uint32_t value)
 {
@@ -56,7 +56,7 @@ static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array
     v->tokens[v->count++] = value;
 }
 
-/* All values of the set, which is expanded; false: they cannot be listed. */
+/* Adds all values of an expanded set to *v. false: the values cannot be listed. */
 EXL2__COLD
 static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t depth,
                                      exl2__grammar_array_values *v)
@@ -89,7 +89,7 @@ static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__gramma
         char *room = s->buffer;
         exl2__grammar_value_listed(s, set, types, &met);
         exl2__grammar_choice_open(s->g, 1, &kept);
-        s->buffer += s->lists; /* texts of `met` lie before */
+        s->buffer += s->lists; /* after the texts of `met` */
         for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
              k = one ? 0 : exl2__json_next(&s->j, list, k)) {
             kept.count = 0;
@@ -125,7 +125,8 @@ static exl2__grammar_code_piece exl2__grammar_array_value(exl2__grammar_schema *
     return exl2__grammar_code_text(s->g, s->buffer, bytes);
 }
 
-/* Few values in any order: a place for each set of those that are written. From `open` to `close`. */
+/* Writes lists of a few unique values in any order, from node `open` to node `close`. There is a place for each subset
+   of values that has been written. */
 EXL2__COLD
 static void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__grammar_array_values *v, uint32_t open,
                                        uint32_t close, uint32_t min, uint32_t max)
@@ -163,10 +164,10 @@ static void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__gram
     }
 }
 
-/* ---- strings and integers that all differ ---- */
+/* ---- unique strings and integers ---- */
 
-/* The group of a first byte: items of different groups differ. Digits and letters, in the order of a dictionary, and
-   the bytes that other scripts begin with are groups of their own; all else is one. */
+/* The group of an item by its first byte. Items of different groups differ. Each digit, each letter (in dictionary
+   order) and each lead byte of other scripts is a group; all other bytes are one group. */
 static uint32_t exl2__grammar_array_group(uint32_t byte)
 {
     bool letter = (uint8_t)((byte | 32) - 'a') < 26 && byte < 0x80, digit = byte >= '0' && byte <= '9';
@@ -174,7 +175,7 @@ static uint32_t exl2__grammar_array_group(uint32_t byte)
         : byte >= 0xC0 ? byte : 0;
 }
 
-/* Strings or integers that begin with different characters, in ascending order: so no two are the same. */
+/* Adds strings or integers in ascending order of their groups, at most one of each group, so that no two are equal. */
 EXL2__COLD
 static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__grammar_schema_set *items,
                                           uint32_t types, exl2__grammar_sequence *q)
@@ -212,7 +213,7 @@ static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__g
                 if (exl2__grammar_array_group(byte) != group) {
                     continue;
                 }
-                uint32_t low = byte; /* and those behind it that go the same way */
+                uint32_t low = byte; /* the first of a run of bytes of one group */
                 while (byte < edge->high && byte + 1 != '"' && byte + 1 != '\\' && byte != '"' && byte != '\\'
                        && byte >= 0x20 && exl2__grammar_array_group(byte + 1) == group) {
                     byte++;
@@ -232,7 +233,7 @@ static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__g
     exl2__grammar_words_close(&w);
 }
 
-/* An array whose items all differ. */
+/* An array with unique items. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema *s, exl2__grammar_schema_set *items,
                                                            uint32_t place, uint32_t min, uint32_t max)
@@ -282,7 +283,7 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
 
 /* ---- arrays ---- */
 
-/* The part's schema of the item at `at`, or 0: it has none; *prefix: how many it lists before the others. */
+/* The part's subschema for the item at index `at`, or 0; *prefix: the number of items that have their own subschema. */
 static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part, uint32_t at, uint32_t *prefix)
 {
     uint32_t items = exl2__grammar_schema_get(s, part, "items");
@@ -302,7 +303,7 @@ static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part,
     return item;
 }
 
-/* All that the item at `at` must be; *rest: some part says what items behind its list are. false: there is none. */
+/* All subschemas for the item at index `at`; *said: some part has one. false: there can be no such item. */
 static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t at,
                                          exl2__grammar_schema_set *item, bool *said)
 {
@@ -321,7 +322,7 @@ static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__gr
     return true;
 }
 
-/* Items one by one, `prefix` of them, then others. */
+/* An array of `prefix` items that have their own subschemas, then any others. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                           uint32_t prefix, uint32_t min, uint32_t max)
@@ -357,7 +358,8 @@ static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *
     return piece;
 }
 
-/* Makes the counts fail a condition of what must not hold; false: there is none. */
+/* Changes *min or *max so that arrays violate maxItems or minItems of a set that must not hold. false: the set has
+   neither. */
 static bool exl2__grammar_array_not(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t *min,
                                     uint32_t *max)
 {

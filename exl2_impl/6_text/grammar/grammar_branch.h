@@ -1,4 +1,4 @@
-/* grammar_branch.h: choices between schemas, and the whole way from a schema to an automaton.
+/* grammar_branch.h: anyOf and oneOf, values of all types, and the compilation of a whole schema to an automaton.
    takes: untrusted JSON.
    gives: exl2__grammar_branch_read.
    owns:  nothing that outlives the call. */
@@ -7,10 +7,10 @@
 
 #include "grammar_apart.h"
 
-/* ---- choices ---- */
+/* ---- anyOf and oneOf ---- */
 
-/* Adds to a branch of oneOf that no other branch may hold, but for those that cannot hold with it anyway. `apart`: bits
-   of the pairs that are known to be disjoint. */
+/* Adds to a branch of oneOf that no other branch may hold, without the branches that are disjoint from it anyway.
+   `apart`: one bit for each pair of branches that is known to be disjoint. */
 EXL2__COLD
 static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_schema_set *branch, uint32_t list,
                                        uint32_t at, uint32_t *apart)
@@ -30,7 +30,7 @@ static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_sc
     }
 }
 
-/* Refuses a branch that leads back to the set itself with no value in between. */
+/* Rejects a branch that refers to the set itself with no value in between. */
 EXL2__COLD
 static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                        uint32_t list, uint32_t token)
@@ -47,7 +47,7 @@ static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__gram
     }
 }
 
-/* Does the object have keys of these words only? */
+/* Are all keys of the object in `words`? */
 static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
                                       size_t count)
 {
@@ -63,8 +63,8 @@ static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t ob
     return true;
 }
 
-/* Branches that list values and nothing else, in a schema that says no more than a type: their values are one list,
-   however many there are. false: the schema is not of this kind, or branches of oneOf share a value. */
+/* The simple case: all branches only list constants, and the schema around them has at most a type. The constants
+   become one list of any length. false: this is not the case, or branches of oneOf share a constant. */
 EXL2__COLD
 static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
                                         exl2__grammar_code_piece *out)
@@ -105,7 +105,8 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
     return !twice || !is_one_of;
 }
 
-/* The set with each branch of a list, `chosen` marking that this list is dealt with. */
+/* One alternative for each branch of a list: the set with the branch. `chosen`: 1 for anyOf, 2 for oneOf; the bit is
+   set in `part`, so that the list is not expanded again. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                           uint32_t part, uint32_t list, uint32_t chosen)
@@ -146,9 +147,9 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
     return all;
 }
 
-/* ---- all kinds of values ---- */
+/* ---- values of all types ---- */
 
-/* true, false or both, as far as the set's nots let them be. */
+/* true, false or both, without those that a not of the set excludes. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schema *s,
                                                              const exl2__grammar_schema_set *set)
@@ -177,7 +178,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schem
         : exl2__grammar_value_never(s->g);
 }
 
-/* null, unless a constant that must not be is null. */
+/* Is null allowed by the set's nots? */
 EXL2__COLD
 static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
@@ -188,7 +189,7 @@ static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__gramm
         if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_NULL, &other)) {
             continue;
         }
-        may = false; /* its type is in the list, so it is; and other keywords are not about null */
+        may = false; /* `other` accepts null: its types include null, and other keywords do not restrict null */
         if (!exl2__grammar_figure_lists(s, &other, &one)) {
             exl2__grammar_types_refuse_not(s, set->nots[i]);
         }
@@ -256,7 +257,7 @@ static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
     }
 }
 
-/* Fills a code that is just opened. `strict`: no keyword is passed over that may say something about values. */
+/* Compiles a schema to *g, which has just been opened. `strict`: no keyword that may restrict values is ignored. */
 EXL2__COLD
 static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                       const exl2__grammar_vocab *vocab, bool strict)

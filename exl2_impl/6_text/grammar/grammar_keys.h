@@ -1,4 +1,4 @@
-/* grammar_keys.h: keys of an object: those that no property declares, what patternProperties and propertyNames say.
+/* grammar_keys.h: keys of an object that its properties do not declare; patternProperties and propertyNames.
    takes: an expanded set of subschemas.
    gives: exl2__grammar_keys_other, exl2__grammar_keys_open, _match, _value, _close.
    owns:  the language of keys, from _open to _close. */
@@ -27,14 +27,14 @@ static void exl2__grammar_keys_swap(void *items, uint32_t a, uint32_t b)
     list[b] = item;
 }
 
-/* Keys first..end share their first `shared` bytes, which have been written when `place`, a JUMP, is reached. */
+/* Keys first..end - 1 begin with the same `shared` bytes. The node `place`, a JUMP, is reached after these bytes. */
 typedef struct exl2__grammar_keys_fork {
     uint32_t first, end, place;
     size_t shared;
 } exl2__grammar_keys_fork;
 
-/* One place: characters that no key goes on with lead to `rest`, where any may follow; a quote ends what is no key.
-   Adds the places behind the others to `forks`. */
+/* Writes the place of the last fork. Characters with which no key continues lead to `rest`, where any characters may
+   follow. A quote is allowed unless the text is a key. For the other characters, adds forks to `forks`. */
 EXL2__COLD
 static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
                                            exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest,
@@ -61,11 +61,11 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
             g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s: too many properties beside additional ones",
                                    g->label);
         }
-        if (code >= 0x20 && code != '"' && code != '\\') { /* others are written as escapes: never like a key */
+        if (code >= 0x20 && code != '"' && code != '\\') { /* others would need an escape, which is never written */
             exl2__grammar_code_piece same = exl2__grammar_code_text(g, text, bytes);
             next.place = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
             exl2__grammar_code_join(g, same.last, next.place);
-            same.last = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0); /* its end lies elsewhere */
+            same.last = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0); /* the fork continues it instead */
             exl2__grammar_code_or(g, &list, same);
             forks[(*count)++] = next;
         }
@@ -79,7 +79,7 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
     exl2__grammar_code_join(g, fork.place, node);
 }
 
-/* A quoted key that no part's properties name, without escapes. */
+/* A quoted key, without escapes, that is not in the properties of any part. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
                                                                const exl2__grammar_schema_set *set)
@@ -139,13 +139,14 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
 /* ---- patternProperties and propertyNames ---- */
 
 typedef struct exl2__grammar_keys {
-    exl2__grammar_words words; /* TELLs: patterns; MUST: what propertyNames say */
-    uint32_t patterns[EXL2__GRAMMAR_WORDS_TELLS_MAX], parts[EXL2__GRAMMAR_WORDS_TELLS_MAX]; /* key; of set->parts */
+    exl2__grammar_words words; /* the patterns are TELLs; propertyNames are MUSTs */
+    /* token of each pattern; index in set->parts of the part that has it */
+    uint32_t patterns[EXL2__GRAMMAR_WORDS_TELLS_MAX], parts[EXL2__GRAMMAR_WORDS_TELLS_MAX];
     uint32_t count;
-    bool open; /* there is something to look at */
+    bool open; /* `words` is open */
 } exl2__grammar_keys;
 
-/* Do dialects differ in what the expression matches, among the characters that keys have here? */
+/* Can dialects differ in what the expression matches? They do for classes such as \d. */
 static bool exl2__grammar_keys_differ(const char *text, size_t bytes)
 {
     for (size_t i = 0; i + 1 < bytes; i++) {
@@ -179,7 +180,7 @@ static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_k
     }
 }
 
-/* Reads what the set says of keys. */
+/* Opens the language of keys if the set has patternProperties or propertyNames. */
 EXL2__COLD
 static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                     exl2__grammar_keys *k)
@@ -229,7 +230,7 @@ static void exl2__grammar_keys_close(exl2__grammar_keys *k)
     }
 }
 
-/* The mask of patterns that match a key; NONE: there cannot be such a key. */
+/* The mask of patterns that match a key; NONE: the object cannot have this key. */
 static uint32_t exl2__grammar_keys_match(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t key)
 {
     size_t bytes = k->open ? exl2__json_text(&s->j, key, s->buffer, SIZE_MAX) : 0;

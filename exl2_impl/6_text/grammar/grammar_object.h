@@ -1,4 +1,4 @@
-/* grammar_object.h: objects of a schema: declared members in the schema's order, then others; how many there are.
+/* grammar_object.h: objects of a schema: declared members in the schema's order, then other members; counts.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires.
    owns:  nothing that outlives the call. */
@@ -7,18 +7,18 @@
 
 #include "grammar_keys.h"
 
-/* What has been decided about an object before its members are written. */
+/* What is decided about an object before its members are written. */
 typedef struct exl2__grammar_object {
     exl2__grammar_keys keys;
-    uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that must not come */
-    uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose value must not be what not_values say */
+    uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that the object must not have */
+    uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose values must not match not_values */
     uint32_t not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
     uint32_t forbidden_count, not_count, min, max;
 } exl2__grammar_object;
 
 /* ---- keys ---- */
 
-/* The key's value in one part's properties, or 0. */
+/* The subschema for the key in one part's properties, or 0. */
 static uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t part, uint32_t key)
 {
     uint32_t list = exl2__grammar_schema_get_kind(s, part, "properties", EXL2__JSON_OBJECT);
@@ -45,8 +45,8 @@ static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__g
     return false;
 }
 
-/* The schemas of the part for a key that matches the patterns of `mask`: its property (0 = it has none), patterns, or
-   else what it says of others. false: one of them is `false`. */
+/* Adds the part's subschemas for a key that matches the patterns of `mask`: `property` (0 = none), those of the
+   patterns, or if there are none additionalProperties. false: one of them is `false`. */
 static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                       const exl2__grammar_keys *keys, uint32_t mask, uint32_t property,
                                       exl2__grammar_schema_set *value, bool *spoken)
@@ -74,7 +74,7 @@ static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__gramm
     return true;
 }
 
-/* Adds what unevaluatedProperties say, where nothing else speaks of a key. false: it is forbidden. */
+/* Adds unevaluatedProperties, for a key that nothing else applies to. false: the key is forbidden. */
 static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                              exl2__grammar_schema_set *value, bool *spoken)
 {
@@ -91,8 +91,8 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
     return true;
 }
 
-/* All that the value of a key must be, by its properties and by the patterns of `mask`; false: the key is forbidden.
-   Without `keys` patterns and unevaluatedProperties are left out. */
+/* All subschemas for the value of a key that matches the patterns of `mask`. false: the key is forbidden. Without
+   `keys`, patterns and unevaluatedProperties are left out. */
 EXL2__COLD
 static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
                                        const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
@@ -111,7 +111,7 @@ static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__gram
     return spoken || !keys || exl2__grammar_object_unevaluated(s, set, value, &spoken);
 }
 
-/* The same of a declared key in the object that is written. */
+/* All subschemas for the value of a declared key in the object `o`. false: the object must not have the key. */
 static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
                                           const exl2__grammar_schema_set *set, uint32_t key,
                                           exl2__grammar_schema_set *value)
@@ -132,8 +132,9 @@ static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar
     return true;
 }
 
-/* All that members must be that no properties declare, whose keys match the patterns of `mask`; false: there are none.
-   Where no part speaks of them there are none, but for an object without any properties, which may hold anything. */
+/* All subschemas for members that are not declared and whose keys match the patterns of `mask`. false: there are no
+   such members. If no part has a subschema for them there are none either, unless no part declares any members: then
+   the object may hold anything. */
 static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                       const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
@@ -151,7 +152,7 @@ static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__gramm
     return (spoken || exl2__grammar_object_unevaluated(s, set, value, &spoken)) && (spoken || !named);
 }
 
-/* Could there be a member with this key? */
+/* Can the object have a member with this key? */
 static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
                                           const exl2__grammar_schema_set *set, uint32_t key)
 {
@@ -179,7 +180,7 @@ static exl2__grammar_code_piece exl2__grammar_object_key_piece(exl2__grammar_sch
     return exl2__grammar_code_text(s->g, s->buffer, exl2__grammar_value_escape(s, key, s->buffer));
 }
 
-/* Is a key of the part's list of names or properties one that came before? */
+/* Has a key of the part's properties, or of its required list, been declared before? */
 static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                       bool is_required, uint32_t key)
 {
@@ -197,7 +198,8 @@ static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__gramm
     return seen;
 }
 
-/* The members that the list of names or properties declares, unless an earlier part did. q NULL: only counts them. */
+/* Adds the members that the part's keyword `name` declares, without those declared before. Returns their number. If q
+   is NULL, only counts them. *never: a required member is impossible. */
 EXL2__COLD
 static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
                                              const exl2__grammar_schema_set *set, uint32_t part, const char *name,
@@ -223,14 +225,14 @@ static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__gram
     return count;
 }
 
-/* Other members, by the patterns that their keys match, as a rule; 0: there are none. */
+/* The rule for members that are not declared, by the patterns that their keys match; 0: there are none. */
 EXL2__COLD
 static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__grammar_object *o,
                                             const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
-    if (!o->keys.open) { /* what is forbidden is no key of others */
+    if (!o->keys.open) { /* needed to exclude the forbidden keys */
         exl2__grammar_words_open(g, s->vocab, &o->keys.words);
         o->keys.open = true;
         exl2__grammar_string_plain(&o->keys.words);
@@ -273,8 +275,8 @@ static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__gramm
 
 /* ---- conditions on several members ---- */
 
-/* Is `other` said, by $ref, allOf, anyOf or oneOf, by the subschema at `part`, so that its properties are seen from
-   there? */
+/* Does the part refer to all other parts of the set, by $ref, allOf, anyOf or oneOf? Only then does its
+   unevaluatedProperties see their properties. *reached: bits of the parts that it refers to. */
 static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                        uint64_t *reached)
 {
@@ -304,7 +306,7 @@ static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__gram
     return *reached == (set->count == 64 ? ~0ull : (1ull << set->count) - 1);
 }
 
-/* Refuses what a list of members in one order cannot enforce. */
+/* Rejects conditions that a list of members in one order cannot enforce. */
 EXL2__COLD
 static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_object *o,
                                        const exl2__grammar_schema_set *set)
@@ -336,6 +338,7 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_ob
 
 /* ---- objects ---- */
 
+/* Does no part have a keyword for objects? Also checks the kinds of properties and required. */
 static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     bool plain = true;
@@ -351,7 +354,7 @@ static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__gram
     return plain;
 }
 
-/* Members of the object that `o` describes. */
+/* Writes the object that `o` describes. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema *s, exl2__grammar_object *o,
                                                            const exl2__grammar_schema_set *set)
@@ -377,7 +380,7 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
     for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
         exl2__grammar_object_members(s, o, set, i, "required", &q, &never);
     }
-    if (rest && (o->keys.open || o->forbidden_count)) { /* the language of keys leaves the declared ones out from now */
+    if (rest && (o->keys.open || o->forbidden_count)) { /* this excludes the declared keys from o->keys.words */
         rule = exl2__grammar_object_others(s, o, set);
     } else if (rest && g->result == EXL2_OK) {
         rule = exl2__grammar_code_rule(g);
