@@ -1,6 +1,6 @@
 /* grammar_keys.h: keys of an object that its properties do not declare; patternProperties and propertyNames.
    takes: an expanded set of subschemas.
-   gives: exl2__grammar_keys_other, exl2__grammar_keys_open, _match, _value, _close.
+   gives: exl2__grammar_keys_other, exl2__grammar_keys, exl2__grammar_keys_open, _match, _close.
    owns:  the language of keys, from _open to _close. */
 #ifndef EXL2__GRAMMAR_KEYS_H
 #define EXL2__GRAMMAR_KEYS_H

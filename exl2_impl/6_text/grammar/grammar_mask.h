@@ -2,22 +2,22 @@
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
-          _take.
+          _take, _shortest, _is_whole, _may_end.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
-   A mask is made in two ways. The tries of a vocabulary can be walked token by token; that is slow. Most tokens are
-   TEXT, however: whole characters that a JSON string holds unescaped. For them exl2__grammar_mask_explore looks only at
-   states, level by level. Level n is the set of states that texts of n single characters reach, without the states of
-   lower levels. Inside a string of at most three characters, where every character is allowed, there is one state on
-   each level:
+   To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
+   whole characters that a JSON string holds unescaped. For these, exl2__grammar_mask_explore looks only at states,
+   level by level. Level n is the set of states that texts of n characters reach, without the states of lower levels.
+   Inside a string of at most three characters, where every character is allowed, there is one state on each level:
 
        state --any character--> A --any character--> B --any character--> C --any character--> no state
        level                    1                    2                    3                    4
 
-   Every character leads on up to level 3, so all TEXT tokens of 1 to 3 characters are allowed. No character leads on to
-   level 4, so no token of 4 or more is allowed. A level without new states closes the search: longer texts reach only
-   states that are known. In an endless string this is level 2. Where some characters of a level lead on and others do
-   not, the tokens of this length and of greater lengths are walked in the trie. */
+   Every character leads on up to level 3, so all TEXT tokens of 1 to 3 characters are allowed, if enough tokens are
+   left to end the text after them. No character leads on to level 4, so no TEXT token of 4 or more characters is
+   allowed. A level without new states closes the search, because longer texts then reach only known states; in a string
+   of any length this is level 2. If only some characters lead on to a level, TEXT tokens of this and greater lengths
+   are walked. */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 

@@ -2,7 +2,7 @@
    that must all hold, and each set becomes one rule.
    takes: untrusted JSON.
    gives: exl2__grammar_schema, its sets and its keyword table; exl2__grammar_schema_expand, _rule.
-   owns:  nothing; grammar_branch.h opens and closes it. */
+   owns:  nothing; grammar_branch.h opens and closes exl2__grammar_schema. */
 #ifndef EXL2__GRAMMAR_SCHEMA_H
 #define EXL2__GRAMMAR_SCHEMA_H
 
@@ -60,7 +60,7 @@ typedef struct exl2__grammar_schema {
     uint32_t *targets;                 /* [tokens] for each $ref, the subschema that it names + 1; 0 = not resolved */
     uint32_t *named;                   /* objects with an $id, id or $anchor, ascending */
     uint32_t named_count;
-    char *buffer;                      /* room for all strings and numbers of the source, escaped again, five times */
+    char *buffer;                      /* scratch: room for five copies of all values of the source, escaped */
     size_t lists;                      /* bytes of `buffer` that two lists of constants need */
     uint32_t shared[EXL2__GRAMMAR_SCHEMA_SHARED_COUNT]; /* rule; 0 = not made */
     exl2__grammar_schema_made *made;   /* sets that have a rule, in the order of the rules */

@@ -1,7 +1,7 @@
 /* grammar_sequence.h: lists of members in a fixed order. Members may be left out, but the number of members that are
    written has a least and a greatest value.
    takes: pieces, one for each member.
-   gives: exl2__grammar_sequence, _open, _member, _rest, _end.
+   gives: exl2__grammar_sequence, exl2__grammar_sequence_open, _member, _rest, _end.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_SEQUENCE_H
 #define EXL2__GRAMMAR_SEQUENCE_H

@@ -2,7 +2,7 @@
    state is a set of readings of the text so far. A reading is a node that waits for a byte, with a stack of frames for
    the calls and loops that surround it.
    takes: a linked automaton; the bytes of memory to use.
-   gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _next, _collect.
+   gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _row, _next, _collect.
    owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_STATE_H
 #define EXL2__GRAMMAR_STATE_H
@@ -44,7 +44,7 @@ typedef struct exl2__grammar_state {
     exl2__grammar_state_frame *frames;
     exl2__grammar_state_one *states;
     uint32_t *pool, *frame_slots, *state_slots;
-    uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* rooms are powers of two */
+    uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* state_, frame_room: 2^n */
     struct { uint32_t node, frame, stamp; } *seen;
     exl2__grammar_state_item *work, *items; /* [readings_max] readings to visit; readings of the closed set */
     uint32_t work_count, item_count, seen_count, stamp;

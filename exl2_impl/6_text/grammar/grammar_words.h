@@ -1,7 +1,8 @@
 /* grammar_words.h: languages of short texts, as products of automata. Texts must match some expressions, must not match
    others, and may be limited in length or be multiples of a number. The result is one deterministic automaton.
    takes: automata for the bytes of a text before JSON escapes it; a model's token table.
-   gives: exl2__grammar_words, _open, _add, _regex, _pattern, _accepts, _run, _close; _emit_all for grammar_unroll.h.
+   gives: exl2__grammar_words, exl2__grammar_words_open, _add, _regex, _pattern, _accepts, _run, _close; for
+          grammar_unroll.h _emit_all, _emit_run.
    owns:  its automata and states, from _open to _close. */
 #ifndef EXL2__GRAMMAR_WORDS_H
 #define EXL2__GRAMMAR_WORDS_H
@@ -53,7 +54,7 @@ typedef struct exl2__grammar_words {
     const exl2__grammar_vocab *vocab;
     exl2__grammar_words_part *parts;
     uint32_t count, tells;
-    uint32_t min, max;  /* characters */
+    uint32_t min, max;  /* number of characters; max may be ENDLESS */
     uint32_t multiple;  /* the text must be an integer that is a multiple of this; 0: any text */
     uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the TELLs that match */
     uint32_t *tuples, *slots;
