@@ -51,7 +51,7 @@ typedef struct exl2__json_part {
     bool key_matches;     /* the next value belongs to a key that is on the path */
     bool copies;          /* the value is a container; its text is copied to `out` unchanged */
     uint32_t copy_depth;  /* copies: number of open containers around the value */
-    size_t copy_begin;    /* copies: begin of the value in the text */
+    size_t copy_begin;    /* copies: where the value begins in the text */
 } exl2__json_part;
 
 /* Is it a valid JSON Pointer (RFC 6901): empty, or beginning with '/', and every '~' part of ~0 or ~1? */
@@ -323,7 +323,7 @@ static inline exl2__json_part_end exl2__json_part_value(exl2__json_part *p)
     uint8_t c = p->text[p->at];
     bool hit = exl2__json_part_on_path(p), target = hit && *p->path == 0, container = c == '{' || c == '[';
     size_t begin = p->at;
-    p->path = target || (hit && !container) ? NULL : p->path; /* of equal names only the first counts */
+    p->path = target || (hit && !container) ? NULL : p->path; /* if a name is repeated, its first value counts */
     p->next = EXL2__JSON_PART_AFTER_VALUE;
     if (container) {
         if (target) {
@@ -390,7 +390,7 @@ static inline exl2__json_part_end exl2__json_part_mark(exl2__json_part *p, char 
     return EXL2__JSON_PART_WHOLE;
 }
 
-/* Reads one token at `at`, where no white space is. */
+/* Reads one token at `at`, which is not white space. */
 EXL2__HOT
 static exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
 {

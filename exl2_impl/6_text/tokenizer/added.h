@@ -7,22 +7,22 @@
 
 #include "../unicode/unicode.h"
 
-#define EXL2__ADDED_BYTES_MAX 1024 /* of one token: finding takes text bytes x this at worst */
+#define EXL2__ADDED_BYTES_MAX 1024 /* bytes of one token; a search costs at worst text bytes x this */
 #define EXL2__ADDED_NONE UINT32_MAX
 
 typedef struct exl2__added_token {
-    uint32_t id, at, bytes;   /* its content, or what the normalizer makes of it: text[at .. at + bytes) */
+    uint32_t id, at, bytes;   /* text[at .. at + bytes) is its content, normalized if the flag says so */
     bool special, single_word, lstrip, rstrip;
-    bool normalized;          /* searched after the others, in what is left of the text */
+    bool normalized;          /* searched second, in the normalized text between the raw tokens */
 } exl2__added_token;
 
-/* Sorted by (normalized, content); of those that the normalizer makes equal, the lowest id first. */
+/* Sorted by (normalized, content). Tokens that become equal by normalization are sorted by id, the lowest first. */
 typedef struct exl2__added {
     const char *text;
     exl2__added_token *tokens;
-    uint32_t count, raw_count; /* tokens[0 .. raw_count) are those with normalized = false */
-    uint32_t firsts[2][8];     /* of the two sets: bit b = some content begins with byte b */
-    const uint32_t *guarded;   /* bit per token: those that are treated as special ones where bytes are forbidden */
+    uint32_t count, raw_count; /* tokens[0 .. raw_count) have normalized = false ("raw") */
+    uint32_t firsts[2][8];     /* per set (raw, normalized): bit b = some content begins with byte b */
+    const uint32_t *guarded;   /* bit per token: treated like a special token where bytes are forbidden; or NULL */
 } exl2__added;
 
 /* ---- the sorted list ---- */
@@ -54,8 +54,8 @@ static inline void exl2__added_sink(exl2__added *a, uint32_t root, uint32_t coun
     a->tokens[root] = moved;
 }
 
-/* Sorts (heap sort: the number of tokens is the file's) and fills raw_count and firsts. Contents are not empty.
-   Returns the index of a token whose content comes twice in its set, or EXL2__ADDED_NONE. */
+/* Sorts, and fills raw_count and firsts. It is a heap sort because an untrusted file decides how many tokens there are.
+   No content is empty. Returns the index of a token whose content occurs twice in its set, or EXL2__ADDED_NONE. */
 static inline uint32_t exl2__added_sort(exl2__added *a)
 {
     uint32_t twice = EXL2__ADDED_NONE;
@@ -81,8 +81,8 @@ static inline uint32_t exl2__added_sort(exl2__added *a)
     return twice;
 }
 
-/* First token of tokens[low .. high) whose byte `depth` is at least `byte` (0..256). All of them agree before that
-   byte; the one that ends there, if any, sorts first. */
+/* First token of tokens[low .. high) whose byte `depth` is at least `byte` (0..256). The tokens agree in all bytes
+   before `depth`; a token that ends there sorts first. */
 static inline uint32_t exl2__added_bound(const exl2__added *a, uint32_t low, uint32_t high, uint32_t depth,
                                          uint32_t byte)
 {
@@ -98,8 +98,8 @@ static inline uint32_t exl2__added_bound(const exl2__added *a, uint32_t low, uin
     return low;
 }
 
-/* Longest token of tokens[low .. high) whose bytes from `depth` on begin `text`, or EXL2__ADDED_NONE. All of these are
-   the same before that byte. */
+/* Longest token of tokens[low .. high) whose bytes from `depth` on are a prefix of `text`, or EXL2__ADDED_NONE. The
+   tokens agree in all bytes before `depth`. */
 static inline uint32_t exl2__added_longest_of(const exl2__added *a, uint32_t low, uint32_t high, uint32_t depth,
                                               const char *text, size_t bytes)
 {
@@ -115,7 +115,7 @@ static inline uint32_t exl2__added_longest_of(const exl2__added *a, uint32_t low
     return found;
 }
 
-/* Longest token of the set (0 raw, 1 normalized) that `text` begins with, or EXL2__ADDED_NONE. */
+/* Longest token of the set (0 raw, 1 normalized) with which `text` begins, or EXL2__ADDED_NONE. */
 static inline uint32_t exl2__added_longest(const exl2__added *a, uint32_t set, const char *text, size_t bytes)
 {
     return exl2__added_longest_of(a, set ? a->raw_count : 0, set ? a->count : a->raw_count, 0, text, bytes);
@@ -135,27 +135,27 @@ static inline const exl2__added_token *exl2__added_find(const exl2__added *a, co
 
 /* ---- searching ---- */
 
-/* A walk over text[0 .. bytes). Zero all, then set the first five. */
+/* A search through text[0 .. bytes). Zero all members, then set those from `added` to `plain`. */
 typedef struct exl2__added_scan {
     const exl2__added *added;
     uint32_t set;
     const char *text;
     size_t bytes;
     const uint8_t
-        *forbidden; /* bit per byte of text, from bit forbidden_at on: no special or guarded token touches a set one */
+        *forbidden; /* bit per byte, text[0] at bit forbidden_at: special and guarded tokens may not touch set bytes */
     size_t forbidden_at;
-    bool plain;               /* no special token at all */
-    size_t at;                /* the search goes on here */
-    size_t done;              /* end of the newest match, stripped space included */
-    size_t space_end;         /* [at .. space_end) is known to be space */
+    bool plain;               /* special tokens are never matched */
+    size_t at;                /* the search continues here */
+    size_t done;              /* end of the last match, including the white space it stripped */
+    size_t space_end;         /* [at .. space_end) is known to be white space */
 } exl2__added_scan;
 
 typedef struct exl2__added_match {
     const exl2__added_token *token;
-    size_t gap, begin;        /* text[gap .. begin) is the text between the match before and this one */
+    size_t gap, begin;        /* text[gap .. begin) lies between the previous match and this one */
 } exl2__added_match;
 
-/* Leftmost, then longest match; EXL2__ADDED_NONE at the end. *begin: where it is. */
+/* The leftmost match, the longest one there, with its place in *begin; EXL2__ADDED_NONE at the end of the text. */
 static inline uint32_t exl2__added_search(const exl2__added_scan *s, size_t *begin)
 {
     const uint32_t *firsts = s->added->firsts[s->set];
@@ -215,7 +215,7 @@ static inline size_t exl2__added_strip_left(const exl2__added_scan *s, size_t be
 
 static inline size_t exl2__added_strip_right(exl2__added_scan *s, size_t end)
 {
-    size_t at = end < s->space_end ? s->space_end : end; /* known: a run of spaces is looked at once */
+    size_t at = end < s->space_end ? s->space_end : end; /* so that a run of spaces is scanned only once */
     while (at < s->bytes && exl2__added_class(s, at) == EXL2__UNICODE_SPACE) {
         uint32_t code;
         at += exl2__unicode_next(s->text + at, s->bytes - at, &code);
@@ -224,8 +224,9 @@ static inline size_t exl2__added_strip_right(exl2__added_scan *s, size_t end)
     return at;
 }
 
-/* The next token, or false; text[done .. bytes) is then what is left. A match that is refused (special and forbidden,
-   or single_word inside a word) hides shorter ones at its place, as in the library: the search goes on behind it. */
+/* Finds the next token. false: there is none, and text[done .. bytes) is the rest. A match may be rejected (a special
+   token that is forbidden, or single_word inside a word). The search then continues after it, as in the library, so
+   shorter tokens at the same place are not found. */
 static inline bool exl2__added_next(exl2__added_scan *s, exl2__added_match *out)
 {
     size_t begin = 0;

@@ -1,29 +1,29 @@
-/* bpe.h: byte-pair merging of one word in n log n time, and the table of merges it looks pairs up in.
+/* bpe.h: byte-pair merging of one word in n log n time, and the hash table of merges.
    takes: merges in order of rank, the first symbols of a word.
    gives: exl2__bpe, exl2__bpe_make, exl2__bpe_add, exl2__bpe_find, exl2__bpe_symbol, exl2__bpe_run.
-   owns:  nothing; the table comes from the caller's arena, the work space of a word from its caller. */
+   owns:  nothing; the table lies in the caller's arena, and the caller gives the work space for a word. */
 #ifndef EXL2__BPE_H
 #define EXL2__BPE_H
 
 #include "../../0_base/arena.h"
 #include "../../0_base/heap.h"
 
-#define EXL2__BPE_NONE UINT32_MAX /* no rank, no symbol, no id */
+#define EXL2__BPE_NONE UINT32_MAX /* no rank, symbol or id */
 
-/* Symbols left, right become id. The rank is the index: lower merges first. */
+/* The adjacent symbols left and right become id. A merge's rank is its index; lower ranks merge first. */
 typedef struct exl2__bpe_merge {
     uint32_t left, right, id;
 } exl2__bpe_merge;
 
 typedef struct exl2__bpe {
     exl2__bpe_merge *merges; /* [merge_count] */
-    uint32_t *slots;         /* [mask + 1] open addressing, at most half full: rank + 1 below (mask) the hash's upper
-                                bits; 0 = empty */
+    uint32_t *slots;         /* [mask + 1] open addressing, at most half full. The bits of `mask` hold rank + 1, the
+                                bits above are those of the hash; 0 = empty */
     uint32_t merge_count, mask;
-    uint64_t probes;         /* steps that adding took beyond the first slot */
+    uint64_t probes;         /* slots that adding tried beyond the first ones */
 } exl2__bpe;
 
-/* Lays out room for merge_count merges; with a dry arena it only counts. */
+/* Allocates the arrays for merge_count merges; with a dry arena it only counts bytes. */
 static inline void exl2__bpe_make(exl2__bpe *b, exl2__arena *arena, uint32_t merge_count)
 {
     uint64_t slots = 16;
@@ -42,7 +42,7 @@ static inline uint32_t exl2__bpe_hash(uint32_t left, uint32_t right)
     return (uint32_t)(key >> 32 ^ key);
 }
 
-/* The slot of the pair, or the empty one where it belongs. */
+/* The slot of the pair, or the empty slot where it belongs. */
 static inline uint32_t exl2__bpe_slot(const exl2__bpe *b, uint32_t left, uint32_t right, uint64_t *probes)
 {
     uint32_t hash = exl2__bpe_hash(left, right), at = hash & b->mask;
@@ -57,8 +57,8 @@ static inline uint32_t exl2__bpe_slot(const exl2__bpe *b, uint32_t left, uint32_
     return at;
 }
 
-/* Writes merges[rank]; a pair that comes twice has its later rank. false: the pairs of the file were made to collide
-   in the table, and going on would take quadratic time. */
+/* Writes merges[rank]; a pair that occurs twice keeps its later rank. false: the file's pairs are crafted to collide in
+   the table, so that adding more would cost quadratic time. */
 static inline bool exl2__bpe_add(exl2__bpe *b, uint32_t rank, exl2__bpe_merge merge)
 {
     b->merges[rank] = merge;
@@ -78,19 +78,19 @@ static inline uint32_t exl2__bpe_find(const exl2__bpe *b, uint32_t left, uint32_
 
 typedef struct exl2__bpe_symbol {
     uint32_t id;
-    uint32_t rank; /* of the pair (this, next); EXL2__BPE_NONE: no such merge, or this symbol is merged away */
+    uint32_t rank; /* rank of the pair (this, next); EXL2__BPE_NONE: no such merge, or this symbol is merged away */
     uint32_t previous, next;
 } exl2__bpe_symbol;
 
-/* Work space: n symbols, and a heap of pairs. The keys are rank << 32 | position: the lowest rank comes first, and of
-   equal ranks the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges removes one pair
-   and adds two. */
+/* Work space: n symbols, and a heap of pairs with the key rank << 32 | position: the lowest rank comes first and, among
+   equal ranks, the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges
+   removes one pair and adds two. */
 static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
 {
     return symbols * (sizeof(exl2__bpe_symbol) + 2 * sizeof(uint64_t));
 }
 
-/* Looks the pair (at, next) up, and queues it when it can merge. */
+/* Looks up the pair (at, next), and adds it to the heap if it can merge. */
 EXL2__HOT
 static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
 {
@@ -101,14 +101,15 @@ static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *
     }
 }
 
-/* `work`: exl2__bpe_work_bytes(count), aligned to 8, beginning with `count` > 0 symbols whose ids are set. Merges until
-   no pair can; the result is the chain of ids from symbol 0 along `next`. count < 2^31. */
+/* Merges until no pair can merge. The result is the chain of ids from symbol 0 along `next`. `work` has
+   exl2__bpe_work_bytes(count) bytes, is aligned to 8 and begins with the `count` symbols, whose ids are set.
+   0 < count < 2^31. */
 static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
 {
     exl2__bpe_symbol *s = (exl2__bpe_symbol *)work;
     exl2__heap heap = { (uint64_t *)(void *)(s + count), 0 };
     for (uint32_t i = 0; i < count; i++) {
-        s[i].previous = i - 1; /* of the first: EXL2__BPE_NONE */
+        s[i].previous = i - 1; /* EXL2__BPE_NONE for the first */
         s[i].next = i + 1 < count ? i + 1 : EXL2__BPE_NONE;
         exl2__bpe_rank(b, s, &heap, i);
     }
@@ -116,7 +117,7 @@ static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
         uint64_t key = exl2__heap_pop(&heap);
         uint32_t at = (uint32_t)key, rank = (uint32_t)(key >> 32);
         if (s[at].rank != rank) {
-            continue; /* one of the two has merged with another since */
+            continue; /* stale: one of the two symbols has merged since */
         }
         uint32_t gone = s[at].next;
         s[at].id = b->merges[rank].id;

@@ -1,25 +1,25 @@
 /* encode.h: text -> token ids.
    takes: untrusted text, an open exl2__vocab.
    gives: exl2__encode.
-   owns:  for text that is not valid UTF-8 a temporary copy, for words above EXL2__VOCAB_WORD_BYTES work space, for text
-          that a normalizer makes longer than EXL2__VOCAB_NORMAL_BYTES room; other text takes no memory. */
+   owns:  memory during a call, in three cases only: a copy of text that is not valid UTF-8, work space for words of
+          more than EXL2__VOCAB_WORD_BYTES, normalized text of more than EXL2__VOCAB_NORMAL_BYTES. */
 #ifndef EXL2__ENCODE_H
 #define EXL2__ENCODE_H
 
 #include "vocab.h"
 
-#define EXL2__ENCODE_BYTES_MAX (EXL2__NORMAL_BYTES_MAX / 3) /* U+FFFD may triple a text */
+#define EXL2__ENCODE_BYTES_MAX (EXL2__NORMAL_BYTES_MAX / 3) /* replacing invalid bytes by U+FFFD may triple a text */
 
 typedef struct exl2__encode_job {
     exl2__ctx *c;
     const exl2__vocab *v;
-    const char *text;       /* all of it; marks has a bit per byte */
-    const uint8_t *marks;   /* or NULL */
+    const char *text;       /* the whole text */
+    const uint8_t *marks;   /* bit per byte of text: it comes from a message; or NULL */
     bool plain;
     exl2_token *out;
-    size_t cap, count;      /* count goes on beyond cap */
-    exl2__normal_text normal[2]; /* what the normalizer makes of a gap */
-    uint64_t allowed;            /* bytes that it may still make of all gaps */
+    size_t cap, count;      /* count continues to grow beyond cap */
+    exl2__normal_text normal[2]; /* normalized text of one gap between added tokens */
+    uint64_t allowed;            /* bytes that the normalizer may still produce in all gaps together */
 } exl2__encode_job;
 
 static inline void exl2__encode_emit(exl2__encode_job *e, uint32_t id)
@@ -32,7 +32,7 @@ static inline void exl2__encode_emit(exl2__encode_job *e, uint32_t id)
 
 /* ---- words ---- */
 
-/* The token of the character that is text[0 .. bytes), a space for U+2581; or EXL2__PIECES_NONE. */
+/* The token of the character text[0 .. bytes), or EXL2__PIECES_NONE. U+2581 counts as a space. */
 static inline uint32_t exl2__encode_character(const exl2__vocab *v, const char *text, uint32_t bytes)
 {
     if (bytes == 3 && memcmp(text, EXL2__PIECES_MARK, 3) == 0) {
@@ -41,8 +41,9 @@ static inline uint32_t exl2__encode_character(const exl2__vocab *v, const char *
     return bytes == 1 ? v->byte_ids[(uint8_t)*text] : exl2__pieces_find(&v->pieces, text, bytes);
 }
 
-/* First symbols of a word: one per byte, or per character where U+2581 is a space, of which one without a token becomes
-   a symbol for each byte if those have tokens. Returns how many. */
+/* Writes the symbols with which merging of a word begins, and returns their number. There is one per byte, or, in
+   vocabularies where U+2581 is a space, one per character. There a character without a token becomes one symbol per
+   byte, provided that byte_fallback is set and all its bytes have tokens. */
 EXL2__NOINLINE
 static uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
 {
@@ -77,7 +78,7 @@ static uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *wor
     return count;
 }
 
-/* The token that is the whole word, or EXL2__PIECES_NONE. `work` has room for the word. */
+/* The token whose text is the whole word, or EXL2__PIECES_NONE. `work` has room for the word. */
 static inline uint32_t exl2__encode_whole(const exl2__vocab *v, const exl2__word *word, void *work)
 {
     if (!word->lead && !v->pieces.marked) {
@@ -132,12 +133,13 @@ static inline exl2_result exl2__encode_words(exl2__encode_job *e, const char *te
     return EXL2_OK;
 }
 
-/* ---- added tokens: first those with normalized = false, then in each gap, rewritten, the others, then words ---- */
+/* ---- added tokens: first those with normalized = false. The text between them is normalized and searched for those
+   with normalized = true; the text between these is cut into words. ---- */
 
 static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes,
                                            bool first);
 
-/* `first`: the text is the beginning of all. */
+/* `first`: the text is the beginning of the whole text. */
 static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes, bool first)
 {
     exl2__added_scan scan = { 0 };
@@ -156,12 +158,12 @@ static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const cha
     return exl2__encode_gap(e, set, text + scan.done, bytes - scan.done, first && scan.done == 0);
 }
 
-/* A gap between tokens with normalized = false, as the normalizer rewrites it. */
+/* Normalizes a gap between tokens with normalized = false, and encodes it. */
 static inline exl2_result exl2__encode_normal(exl2__encode_job *e, const char *text, size_t bytes, bool first)
 {
     const char *whole = e->text;
     const uint8_t *marks = e->marks;
-    bool forged = e->v->added.count > e->v->added.raw_count; /* else nothing is looked for, and no marks are needed */
+    bool forged = e->v->added.count > e->v->added.raw_count; /* else the gap is not searched, and needs no marks */
     exl2__normal_view view = { text, bytes, forged ? marks : NULL, (size_t)(text - whole) };
     EXL2__TRY(exl2__normal_run(e->c, &e->v->normal, e->normal, &view, &e->allowed));
     e->text = view.text - view.marks_at; /* marks_at is 0 in rewritten text */
@@ -182,7 +184,8 @@ static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, co
 
 /* ---- text that is not valid UTF-8 ---- */
 
-/* Copies text with U+FFFD for each maximal invalid part, and its marks; returns the size. out NULL: only counts. */
+/* Copies the text and its marks, with U+FFFD for each maximal invalid part, and returns the size of the copy. out NULL:
+   only counts. */
 static inline size_t exl2__encode_repair(const exl2__encode_job *e, size_t bytes, char *out, uint8_t *marks)
 {
     size_t used = 0;
@@ -220,10 +223,11 @@ static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
     return result;
 }
 
-/* Ids of the text, up to cap of them; *need: all of them. BOS is not added. from_message: NULL, or a bit per byte of
-   text, LSB first: special tokens that touch a marked byte are not looked for, they stay text. flags: EXL2_TEXT_PLAIN
-   looks for no special token at all. EXL2_ERR_TOO_SMALL when cap is below *need (this one leaves the error record as it
-   is); else fails for want of memory, or with FORMAT where the normalizer makes too much of the text. */
+/* Writes the ids of the text, at most `cap` of them, and their full number to *need. BOS is not added.
+   from_message: NULL, or a bit per byte of text, LSB first. A special token that touches a marked byte is not matched;
+   it stays text. flags: EXL2_TEXT_PLAIN matches no special token at all.
+   Fails with EXL2_ERR_TOO_SMALL when cap is below *need (the error record then stays as it is), with FORMAT when the
+   normalizer exceeds its limit, and when memory is short. */
 static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes,
                                 const uint8_t *from_message, uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {

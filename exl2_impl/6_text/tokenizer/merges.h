@@ -1,5 +1,5 @@
-/* merges.h: model.merges of tokenizer.json -> the table that words are merged with.
-   takes: the parsed file, pieces that can be found by their bytes.
+/* merges.h: reads model.merges of tokenizer.json into the table of merges.
+   takes: the parsed file, pieces that can be looked up by their bytes.
    gives: exl2__merges_read.
    owns:  nothing. */
 #ifndef EXL2__MERGES_H
@@ -12,22 +12,22 @@
 #define EXL2__MERGES_LABEL "tokenizer.json: merge"
 
 #define EXL2__MERGES_WAITING 32
-#define EXL2__MERGES_SHORT 48 /* bytes of a merge that can wait */
+#define EXL2__MERGES_SHORT 48 /* bytes of the longest merge that can wait */
 
-/* A merge whose memory is on its way into the cache. */
+/* A merge that waits while memory it needs is prefetched into the cache. */
 typedef struct exl2__merges_entry {
     const char *text;      /* left, then right */
-    size_t left, both;     /* bytes */
-    uint64_t hashes[2];    /* of the sides */
-    uint32_t likely[2];    /* ids of the sides, or so it seems */
-    uint32_t begin, end;   /* in the file */
+    size_t left, both;     /* bytes of the left side, and of both */
+    uint64_t hashes[2];    /* hash of each side */
+    uint32_t likely[2];    /* id of each side, judged by its hash only */
+    uint32_t begin, end;   /* its place in the file */
     exl2__bpe_merge merge;
-    bool reachable;        /* a side that merging cannot reach never comes about */
-    char own[8 + EXL2__MERGES_SHORT + 8]; /* the text from own[8] on */
+    bool reachable;        /* false: merging can never produce one of the sides */
+    char own[8 + EXL2__MERGES_SHORT + 8]; /* text that waits begins at own[8] */
 } exl2__merges_entry;
 
-/* Last bytes, a bit each, of the left sides of merges whose right side begins with a space: what is before a space
-   stays with it in a word when it ends in one of these, else nothing ever merges over the gap. */
+/* A bit for each byte with which the left side of some merge ends whose right side begins with a space. Text before a
+   space can merge across it only if it ends with one of these bytes; otherwise it may be cut there. */
 typedef struct exl2__merges_gaps {
     uint32_t kept[8];
 } exl2__merges_gaps;
@@ -36,19 +36,19 @@ typedef struct exl2__merges_reader {
     exl2__ctx *c;
     const exl2__json *j;
     const exl2__pieces *pieces;
-    char *buffer; /* room for two strings of the file and 16 bytes; eight before it may be read */
+    char *buffer; /* room for two strings of the file and 16 bytes; the 8 bytes before it are readable */
     exl2__bpe *out;
     exl2__merges_gaps *gaps;
-    uint32_t rank, guess; /* of the next one: its rank, and perhaps its id */
+    uint32_t rank, guess; /* rank of the next merge, and a guess of its result's id */
     uint32_t count;
     exl2__merges_entry waiting[EXL2__MERGES_WAITING];
 } exl2__merges_reader;
 
-/* A merge of the file, "a b" or ["a", "b"], to *e; the bytes of a long one to r->buffer. */
+/* Reads a merge of the file, "a b" or ["a", "b"], into *e. The bytes of a long merge go to r->buffer. */
 static inline exl2_result exl2__merges_load(exl2__merges_reader *r, uint32_t token, exl2__merges_entry *e)
 {
     const exl2__json_token *t = &r->j->tokens[token];
-    char *raw = r->buffer + 8; /* behind what loading the left side may write */
+    char *raw = r->buffer + 8; /* loading the left side may overwrite the 8 bytes before */
     const char *left = NULL, *right = NULL;
     size_t left_bytes = 0, bytes = 0;
     if (t->kind == EXL2__JSON_STRING) {
@@ -80,7 +80,8 @@ static inline exl2_result exl2__merges_load(exl2__merges_reader *r, uint32_t tok
     return EXL2_OK;
 }
 
-/* exl2__pieces_hash and exl2__pieces_is for text before whose end eight bytes may be read: faster, as lengths vary. */
+/* exl2__pieces_hash and exl2__pieces_is for text of which the eight bytes before its end are readable, even if it is
+   shorter. They are faster when lengths vary. */
 static inline uint64_t exl2__merges_hash(const char *text, size_t bytes)
 {
     size_t tail = bytes & 7;
@@ -95,7 +96,8 @@ static inline bool exl2__merges_is(const exl2__pieces *p, uint32_t id, const cha
                           : exl2__eight_same(piece, text, bytes));
 }
 
-/* Id of the piece that reads so; files list merges by what they make, so it often is `guess` or the id after it. */
+/* Id of the piece with this text. Files list merges in the order of their results, so that it often is `guess` or the
+   id after `guess`. */
 static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *text, size_t bytes, uint32_t guess)
 {
     for (uint32_t id = guess; id < p->count && id <= guess + 1; id++) {
@@ -106,7 +108,7 @@ static inline uint32_t exl2__merges_result(const exl2__pieces *p, const char *te
     return exl2__pieces_find(p, text, bytes);
 }
 
-/* Id of a side, which is text[0 .. bytes). */
+/* Id of the side (0 left, 1 right) with the text text[0 .. bytes). */
 static inline uint32_t exl2__merges_side(const exl2__pieces *p, const exl2__merges_entry *e, int side, const char *text,
                                          size_t bytes)
 {
@@ -135,8 +137,8 @@ static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges
     return EXL2_OK;
 }
 
-/* Adds those that wait. What each step reads was asked for in the one before: else the memory's delay is most of the
-   time that reading takes. */
+/* Adds the waiting merges to the table, in four loops: each prefetches what the next one reads. Otherwise most of the
+   reading time would be memory latency. */
 EXL2__HOT
 static exl2_result exl2__merges_flush(exl2__merges_reader *r)
 {
@@ -170,7 +172,7 @@ static exl2_result exl2__merges_flush(exl2__merges_reader *r)
 }
 
 /* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
-   file and 16 bytes, and eight before it may be read. */
+   file and 16 bytes, and the 8 bytes before it are readable. */
 EXL2__HOT
 static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
                                      const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
@@ -189,7 +191,7 @@ static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const ex
     *gaps = (exl2__merges_gaps){ { 0 } };
     while (exl2__json_walk_next(&walk)) {
         if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
-            continue; /* a line of the text file that the list was made from */
+            continue; /* the first line of merges.txt, from which the list was made */
         }
         exl2__merges_entry *e = &r.waiting[r.count];
         EXL2__TRY(exl2__merges_load(&r, 1, e));

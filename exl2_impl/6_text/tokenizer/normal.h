@@ -1,7 +1,7 @@
-/* normal.h: the normalizer of tokenizer.json: steps that rewrite text before words are made of it.
-   takes: valid UTF-8, and a mark per byte for what comes from messages.
+/* normal.h: the normalizer of tokenizer.json: steps that rewrite text before it is cut into words.
+   takes: valid UTF-8, and a mark for each byte that comes from a message.
    gives: exl2__normal_rules, exl2__normal_text, exl2__normal_allowance, exl2__normal_run, exl2__normal_free.
-   owns:  the rewritten text, until exl2__normal_free; memory that was lent for it is used first. */
+   owns:  the rewritten text, until exl2__normal_free. Memory that the caller lends for it is used first. */
 #ifndef EXL2__NORMAL_H
 #define EXL2__NORMAL_H
 
@@ -12,29 +12,29 @@
 #include "regex_parse.h"
 
 #define EXL2__NORMAL_STEPS_MAX 8
-#define EXL2__NORMAL_NFC_GROWTH 3 /* bytes that normal forms make of one at most: U+0390, U+1D160 */
-#define EXL2__NORMAL_NFKC_GROWTH 11 /* the same of KD and KC: U+FDFA */
+#define EXL2__NORMAL_NFC_GROWTH 3 /* NFC and NFD: most output bytes per input byte (U+0390, U+1D160) */
+#define EXL2__NORMAL_NFKC_GROWTH 11 /* the same for NFKC and NFKD (U+FDFA) */
 
 /* A Replace can multiply a text, and each of eight steps multiplies the result of the step before. So the result of
-   every step is limited to 16 times the text. Real normalizers stay below: NFKC, with U+2581 for each space, makes 13
-   bytes of one at most. */
+   every step is limited to 16 times the text. Real normalizers stay below: NFKC, with U+2581 for each space, makes at
+   most 13 bytes of one. */
 #define EXL2__NORMAL_TIMES 16
 #define EXL2__NORMAL_EXTRA 4096
 #define EXL2__NORMAL_BYTES_MAX ((1u << 30) - 1) /* regex.h cannot search longer texts */
 
 typedef enum exl2__normal_kind {
-    EXL2__NORMAL_PREPEND, /* `by` before text that is not empty */
-    EXL2__NORMAL_REPLACE, /* `text`, or every match of `regex`, by `by` */
-    EXL2__NORMAL_LOWER,   /* capitals by small letters */
+    EXL2__NORMAL_PREPEND, /* puts `by` before text that is not empty */
+    EXL2__NORMAL_REPLACE, /* replaces `text`, or every match of `regex`, by `by` */
+    EXL2__NORMAL_LOWER,   /* upper case to lower case */
     EXL2__NORMAL_NFC,
     EXL2__NORMAL_NFD,
-    EXL2__NORMAL_STRIP    /* white space at the ends */
+    EXL2__NORMAL_STRIP    /* removes white space at the ends */
 } exl2__normal_kind;
 
 typedef struct exl2__normal_step {
     exl2__normal_kind kind;
-    bool left, right;           /* STRIP */
-    bool compatible;            /* NFC is NFKC, NFD is NFKD */
+    bool left, right;           /* STRIP: at which ends */
+    bool compatible;            /* NFC means NFKC, NFD means NFKD */
     const char *text, *by;
     uint32_t text_bytes, by_bytes;
     exl2__regex *regex;
@@ -47,10 +47,10 @@ typedef struct exl2__normal_rules {
     exl2__nfc nfc;
 } exl2__normal_rules;
 
-/* Zeroed: nothing. */
+/* A buffer for rewritten text. Zeroed: no memory. */
 typedef struct exl2__normal_text {
     char *text;
-    uint8_t *marks; /* a bit per byte behind the text; all text of a character that comes from a marked one */
+    uint8_t *marks; /* bit per byte, stored after the text; text made from a marked character is marked */
     size_t cap, used;
     bool lent;      /* the memory is not freed */
 } exl2__normal_text;
@@ -68,13 +68,13 @@ static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
     *t = (exl2__normal_text){ 0 };
 }
 
-/* Memory that is lent for texts of up to `cap` bytes. */
+/* A buffer for texts of up to `cap` bytes in the caller's memory, exl2__normal_bytes(cap) of it. */
 static inline exl2__normal_text exl2__normal_lend(char *memory, size_t cap)
 {
     return (exl2__normal_text){ memory, NULL, memory ? cap : 0, 0, memory != NULL };
 }
 
-/* Room for `cap` bytes; what was there is lost. */
+/* Makes room for `cap` bytes; the old text is lost. */
 static inline exl2_result exl2__normal_reserve(exl2__ctx *c, exl2__normal_text *t, size_t cap)
 {
     if (cap > t->cap) {
@@ -90,14 +90,14 @@ static inline exl2_result exl2__normal_reserve(exl2__ctx *c, exl2__normal_text *
     return EXL2_OK;
 }
 
-/* The limit for texts that have `bytes` bytes together. The constant is there for Prepend before a short text. */
+/* The limit for texts that have `bytes` bytes together. The constant allows for Prepend before a short text. */
 static inline uint64_t exl2__normal_allowance(uint64_t bytes)
 {
     uint64_t allowed = bytes * EXL2__NORMAL_TIMES + EXL2__NORMAL_EXTRA;
     return allowed < EXL2__NORMAL_BYTES_MAX ? allowed : EXL2__NORMAL_BYTES_MAX;
 }
 
-/* Text that does not fit is only counted. */
+/* Appends. Text that does not fit is only counted. */
 EXL2__NOINLINE
 static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
 {
@@ -113,7 +113,7 @@ static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t byte
     }
 }
 
-/* Text on its way through the steps; bit marks_at of `marks` is that of text[0]. */
+/* Text between two steps. Bit marks_at of `marks` belongs to text[0]. */
 typedef struct exl2__normal_view {
     const char *text;
     size_t bytes;
@@ -127,7 +127,7 @@ static inline bool exl2__normal_marked(const exl2__normal_view *v, size_t at)
     return v->marks && (v->marks[bit >> 3] >> (bit & 7) & 1);
 }
 
-/* Cuts white space off, without a copy. */
+/* Removes white space at the ends, without a copy. */
 static inline void exl2__normal_strip(const exl2__normal_step *s, exl2__normal_view *v)
 {
     uint32_t code;
@@ -150,7 +150,7 @@ static inline void exl2__normal_strip(const exl2__normal_step *s, exl2__normal_v
     }
 }
 
-/* Bytes of what is to be replaced at `at`, or 0. */
+/* Length of the match at `at` that is to be replaced, or 0. */
 static inline size_t exl2__normal_hit(const exl2__normal_step *s, const exl2__normal_view *v, size_t at)
 {
     if (s->regex) {
@@ -172,7 +172,7 @@ static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_
         uint32_t code;
         size_t hit = exl2__normal_hit(s, v, at);
         size_t length = hit ? hit : exl2__unicode_next(v->text + at, v->bytes - at, &code);
-        bool marked = false; /* what stands for a match with a marked byte is marked */
+        bool marked = false; /* the replacement of a match with a marked byte is marked */
         for (size_t i = at; i < at + length; i++) {
             marked = marked || exl2__normal_marked(v, i);
         }
@@ -193,7 +193,7 @@ static inline void exl2__normal_lower(const exl2__normal_view *v, exl2__normal_t
     }
 }
 
-/* One stretch in normal form, into `out`. `codes`: room for twice EXL2__NFC_PER_BYTE code points for each byte. */
+/* Appends the normal form of one stretch. `codes` has room for 2 * EXL2__NFC_PER_BYTE code points per byte of text. */
 static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
                                  uint32_t *codes, exl2__normal_text *out)
 {
@@ -211,7 +211,7 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
     }
 }
 
-/* All text in normal form. */
+/* Appends the normal form of the whole text. */
 EXL2__COLD
 static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
                                      exl2__normal_text *out)
@@ -243,7 +243,8 @@ static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool comp
     return EXL2_OK;
 }
 
-/* The most bytes that the step can make of *v. For Replace they are counted, up to the first above `most`. */
+/* The most bytes that the step can make of *v. For Replace they are counted; counting stops once they are more than
+   `most`. */
 static inline uint64_t exl2__normal_growth(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most)
 {
     exl2__normal_text count = { 0 };
@@ -260,9 +261,9 @@ static inline uint64_t exl2__normal_growth(const exl2__normal_step *s, const exl
     }
 }
 
-/* Runs all steps over *v, which then views its own text or one of the two buffers. *allowed, of exl2__normal_allowance,
-   is how many bytes a step may still make. The largest result of a step is subtracted from it, so that one allowance
-   can serve many texts. FORMAT when it does not suffice. */
+/* Runs all steps over *v, which then points into its own text or one of the two buffers. *allowed, at first from
+   exl2__normal_allowance, is how many bytes a step may still produce. The size of the largest step's result is
+   subtracted from it, so that many texts can share one allowance. Fails with FORMAT when the allowance is exceeded. */
 EXL2__COLD
 static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
                                     exl2__normal_view *v, uint64_t *allowed)
@@ -283,7 +284,7 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
             continue;
         }
         uint64_t room = exl2__normal_growth(s, v, *allowed);
-        room = room < *allowed ? room : *allowed; /* put only counts what does not fit */
+        room = room < *allowed ? room : *allowed; /* exl2__normal_put only counts what does not fit */
         EXL2__TRY(exl2__normal_reserve(c, out, (size_t)room + 1));
         if (form) {
             EXL2__TRY(exl2__normal_form(c, &nfc, s->kind == EXL2__NORMAL_NFC, v, out));

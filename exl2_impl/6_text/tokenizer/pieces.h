@@ -1,7 +1,8 @@
-/* pieces.h: the bytes of every token id, and the way back from bytes to ids.
-   takes: token strings of tokenizer.json: each character stands for one byte, or U+2581 stands for a space.
+/* pieces.h: the bytes of every token id, and a hash table that finds ids by bytes.
+   takes: token strings of tokenizer.json, in which each character stands for one byte (ByteLevel), or U+2581 stands for
+          a space (SentencePiece).
    gives: exl2__pieces, exl2__pieces_load, exl2__pieces_text, exl2__pieces_add, exl2__pieces_find.
-   owns:  nothing; the arrays come from the caller's arenas. */
+   owns:  nothing; the arrays lie in the caller's arenas. */
 #ifndef EXL2__PIECES_H
 #define EXL2__PIECES_H
 
@@ -12,28 +13,28 @@
 
 typedef enum exl2__pieces_flag {
     EXL2__PIECES_USED = 1,    /* the id has a piece */
-    EXL2__PIECES_BYTES = 2,   /* of the model's vocabulary, and merging can reach it */
+    EXL2__PIECES_BYTES = 2,   /* the piece is in model.vocab, and merging can produce it */
     EXL2__PIECES_SPECIAL = 4,
     EXL2__PIECES_PLANNED = 8, /* an added token's content may become the id's piece */
-    EXL2__PIECES_RAW = 16     /* <0xE2>: one byte, joined with those of its neighbours */
+    EXL2__PIECES_RAW = 16     /* a token such as <0xE2>: one byte, which may be a part of a character */
 } exl2__pieces_flag;
 
 #define EXL2__PIECES_MARK "\xE2\x96\x81" /* U+2581, the space of SentencePiece */
 
 typedef struct exl2__pieces {
-    char *text;          /* all pieces, in order of id; eight bytes before them may be read */
+    char *text;          /* all pieces, in order of id; the 8 bytes before them are readable */
     uint32_t *starts;    /* [count + 1] piece i is text[starts[i] .. starts[i + 1]) */
     uint8_t *flags;      /* [count] exl2__pieces_flag */
-    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 below 9 bits of the hash; 0 = empty.
-                            NULL: no way back */
+    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 in the low 23 bits, above 9 bits of the
+                            hash; 0 = empty. NULL: ids cannot be found by bytes */
     uint32_t count, mask, longest;
-    uint64_t probes;     /* steps that adding took beyond the first slot */
-    bool marked;         /* U+2581 is a space, as which it is kept and found; else characters stand for bytes */
-    bool raw_bytes;      /* marked: the decoder makes bytes of <0xHH> */
+    uint64_t probes;     /* slots that adding tried beyond the first ones */
+    bool marked;         /* U+2581 is a space, and is stored as one; else characters stand for bytes */
+    bool raw_bytes;      /* if `marked`: the decoder turns <0xHH> into a byte */
 } exl2__pieces;
 
-/* GPT-2's byte map, backwards: the byte that a character stands for, or UINT32_MAX. 'A' is 0x41, U+0120 is ' ',
-   U+010A is '\n', U+00E9 is 0xE9 alone. */
+/* The inverse of GPT-2's byte map: the byte for which a character stands, or UINT32_MAX. 'A' stands for 0x41, U+0120
+   for ' ', U+010A for '\n', U+00E9 for the single byte 0xE9. */
 static inline uint32_t exl2__pieces_byte(uint32_t code)
 {
     if ((code >= 0x21 && code <= 0x7E) || (code >= 0xA1 && code <= 0xFF && code != 0xAD)) {
@@ -46,9 +47,9 @@ static inline uint32_t exl2__pieces_byte(uint32_t code)
     return n <= 0x42 ? n - 0x21 + 0x7F : n == 0x43 ? 0xAD : UINT32_MAX;
 }
 
-/* Copies a token string as the bytes it stands for, perhaps to where it is, and returns how many; *unmapped becomes
-   true if a character is not in the byte map, and the text is copied as it is: so ByteLevel decodes, "<a b>" (with a
-   space) too. */
+/* Copies a token string as the bytes for which it stands, and returns their number; out may be text. If a character is
+   not in the byte map, such as the space in "<a b>", the text is copied unchanged, as the ByteLevel decoder does, and
+   *unmapped becomes true. */
 EXL2__NOINLINE
 static size_t exl2__pieces_unmap(char *out, const char *text, size_t bytes, bool *unmapped)
 {
@@ -84,8 +85,8 @@ static int exl2__pieces_raw(const char *text, size_t bytes)
     return high && low ? (int)(high - digits) << 4 | (int)(low - digits) : -1;
 }
 
-/* Copies text with a space for each U+2581, perhaps to where it is; returns the size. *spaced becomes true if it
-   has a real space. */
+/* Copies text with a space for each U+2581, and returns the size; out may be text. *spaced becomes true if the text
+   contains a real space. */
 EXL2__NOINLINE
 static size_t exl2__pieces_unmark(char *out, const char *text, size_t bytes, bool *spaced)
 {
@@ -99,15 +100,16 @@ static size_t exl2__pieces_unmark(char *out, const char *text, size_t bytes, boo
     return used;
 }
 
-/* Most token strings, as a word: at most eight bytes, a space at most in front (there as U+2581 or U+0120), and nothing
-   that means another byte. Returns how many bytes *word has then, or 0: another kind of string. */
+/* Decodes the most frequent kind of token string, all in one 64-bit word: at most eight bytes, of which the first
+   character may be a space (written as U+2581 or U+0120) and all others stand for themselves. Returns the number of
+   bytes that *word then has, or 0 for any other string. */
 static inline size_t exl2__pieces_load_short(const exl2__pieces *p, uint64_t *word, size_t bytes)
 {
     uint32_t lead = p->marked ? ((*word & 0xFFFFFF) == 0x8196E2) * 3u : ((*word & 0xFFFF) == 0xA0C4) * 2u;
     uint64_t rest = *word >> 8 * lead, other;
     if (p->marked) {
         other = exl2__eight_is(rest, 0xE2) | exl2__eight_is(rest, ' ');
-    } else { /* below U+0021, but for the zeros behind the string, or above U+007E */
+    } else { /* bytes of the string (not the zeros after it) below 0x21 or above 0x7E */
         uint64_t used = UINT64_MAX >> (64 - 8 * bytes) >> 8 * lead;
         other = (((rest - EXL2__EIGHT(0x21u)) | rest) & EXL2__EIGHT(0x80u) & used) | exl2__eight_is(rest, 0x7F);
     }
@@ -115,10 +117,10 @@ static inline size_t exl2__pieces_load_short(const exl2__pieces *p, uint64_t *wo
     return other ? 0 : bytes - lead + (lead > 0);
 }
 
-/* Copies a token string as the bytes it decodes to, perhaps to where it is, and returns how many. *kind:
-   EXL2__PIECES_BYTES when merging can reach such a token (no real space, as text has none left when it comes to
-   merging), EXL2__PIECES_RAW for the byte of a <0xHH> that the decoder knows, else 0. Of `text` eight bytes may be read
-   that end where it does, to `out` eight may be written. */
+/* Copies a token string as the bytes to which it decodes, and returns their number; out may be text. *kind becomes
+   EXL2__PIECES_BYTES when merging can produce the token (a string with a real space cannot be: text that is merged has
+   none left), EXL2__PIECES_RAW for the byte of a <0xHH> that the decoder replaces, else 0. The eight bytes
+   before the end of `text` are readable, even if it is shorter; eight bytes at `out` are writable. */
 EXL2__HOT
 static size_t exl2__pieces_load(const exl2__pieces *p, char *out, const char *text, size_t bytes, uint8_t *kind)
 {
@@ -155,7 +157,7 @@ static inline const char *exl2__pieces_text(const exl2__pieces *p, uint32_t id, 
     return p->text + p->starts[id];
 }
 
-/* Room for the way back; with a dry arena it only counts. */
+/* Allocates the hash table for `entries` pieces; with a dry arena it only counts bytes. */
 static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, uint32_t entries)
 {
     uint64_t slots = 16;
@@ -170,7 +172,7 @@ static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, 
 #define EXL2__PIECES_ID(slot) (((slot) & 0x7FFFFFu) - 1)
 #define EXL2__PIECES_TAG(hash) ((uint32_t)((hash) >> 55) << 23)
 
-/* tail: the last bytes % 8 bytes, as exl2__eight_load makes it. */
+/* The hash of text. `tail`: its last bytes % 8 bytes, as exl2__eight_load gives them. */
 static inline uint64_t exl2__pieces_mix(const char *text, size_t bytes, uint64_t tail)
 {
     uint64_t h = bytes;
@@ -188,14 +190,14 @@ static inline uint64_t exl2__pieces_hash(const char *text, size_t bytes)
     return exl2__pieces_mix(text, bytes, exl2__eight_load(text + (bytes & ~(size_t)7), bytes & 7));
 }
 
-/* Does the piece of an id below `count` read so? */
+/* Is text[0 .. bytes) the piece of this id? The id is below `count`. */
 static inline bool exl2__pieces_is(const exl2__pieces *p, uint32_t id, const char *text, size_t bytes)
 {
     uint32_t start = p->starts[id];
     return p->starts[id + 1] - start == bytes && exl2__eight_same(p->text + start, text, bytes);
 }
 
-/* The slot of the BYTES piece that reads so, or the empty one where it belongs. */
+/* The slot of the BYTES piece with this text, or the empty slot where it belongs. */
 EXL2__HOT
 static uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
                                   uint64_t *probes)
@@ -209,7 +211,7 @@ static uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_
     return at;
 }
 
-/* Id of the first piece with this hash as far as the slots tell, or EXL2__PIECES_NONE. */
+/* Id of the first piece whose slot has the same 9 bits of the hash, or EXL2__PIECES_NONE. The text is not compared. */
 static inline uint32_t exl2__pieces_likely(const exl2__pieces *p, uint64_t hash)
 {
     uint32_t at = (uint32_t)hash & p->mask, tag = EXL2__PIECES_TAG(hash), slot;
@@ -219,8 +221,8 @@ static inline uint32_t exl2__pieces_likely(const exl2__pieces *p, uint64_t hash)
     return slot ? EXL2__PIECES_ID(slot) : EXL2__PIECES_NONE;
 }
 
-/* Makes a piece findable, whose bytes have this exl2__pieces_hash. false: its text is taken, or the texts of the file
-   were made to collide in the table. */
+/* Adds a piece to the table; `hash` is the exl2__pieces_hash of its bytes. false: another piece has the same text, or
+   the file's texts are crafted to collide in the table. */
 static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id, uint64_t hash)
 {
     const char *text = p->text + p->starts[id];
@@ -231,7 +233,7 @@ static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id, uint64_t hash)
     return !taken && p->probes <= 16u * (uint64_t)p->mask + 4096;
 }
 
-/* Id of the BYTES piece that reads so and has this exl2__pieces_hash, or EXL2__PIECES_NONE. */
+/* Id of the BYTES piece with this text, or EXL2__PIECES_NONE. `hash` is the text's exl2__pieces_hash. */
 static inline uint32_t exl2__pieces_at(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash)
 {
     uint64_t probes = 0;

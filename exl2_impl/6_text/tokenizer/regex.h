@@ -1,33 +1,35 @@
-/* regex.h: regular expressions of tokenizer.json over text: leftmost match, ordered alternatives, in linear time.
+/* regex.h: matches the regular expressions of tokenizer.json in linear time, with ordered alternatives as in Perl.
    takes: valid UTF-8, a program that regex_parse.h made.
    gives: exl2__regex, exl2__regex_layout, exl2__regex_finish, exl2__regex_begin, exl2__regex_match.
-   owns:  nothing; program and work space come from the caller. A program is for one text at a time. */
+   owns:  nothing; program and work space lie in the caller's memory. A program works on one text at a time. */
 #ifndef EXL2__REGEX_H
 #define EXL2__REGEX_H
 
 #include "../../0_base/arena.h"
 #include "../unicode/unicode.h"
 
-/* A match is a way through the program to MATCH. From which instructions such a way goes on at a place in the text
-   follows from the place behind it: so the text is read backwards, and the sets of these instructions are kept. A walk
-   forward then never has to try: at a SPLIT it takes the first way that is in the set. Kept are the sets of a block of
-   1024 bytes, those at every 1024th byte of a block of 2^20, and so once more; what is missing is made from these. */
+/* A match is a path through the program to MATCH. For each position of the text there is a set of instructions from
+   which such a path exists; it follows from the set of the next position. So the text is read backwards first, and the
+   sets are stored. Matching forward then never backtracks: at a SPLIT it takes the first branch that is in the set.
+   Sets are stored on three levels: of all positions of a block of 2^10 bytes, of every 2^10th position of a block of
+   2^20 bytes, and of every 2^20th position of a block of 2^30 bytes. A block that is needed again is recomputed from
+   the set at its end, which the next level has. */
 #define EXL2__REGEX_CODE_MAX 256
 #define EXL2__REGEX_SETS_MAX 128
 #define EXL2__REGEX_RANGES_MAX 512
 #define EXL2__REGEX_SHIFT 10  /* sets in a block: 2^10 */
 #define EXL2__REGEX_LEVELS 3  /* texts are below 2^30 bytes (EXL2__NORMAL_BYTES_MAX) */
-#define EXL2__REGEX_SEEN 1024 /* steps that are remembered */
+#define EXL2__REGEX_SEEN 1024 /* backward steps in the cache */
 #define EXL2__REGEX_WORDS_MAX (EXL2__REGEX_CODE_MAX / 64)
 
 typedef enum exl2__regex_op {
     EXL2__REGEX_MATCH,
-    EXL2__REGEX_SET,       /* one character of set `a`, then the next instruction */
-    EXL2__REGEX_SPLIT,     /* goes on at + a, else at + b */
-    EXL2__REGEX_JUMP,      /* goes on at + a */
-    EXL2__REGEX_LOOK,      /* goes on at + b if there is a match from + a, or if `not` there is none */
-    EXL2__REGEX_LINE,      /* at the beginning of a line, goes on at + a */
-    EXL2__REGEX_LINE_END
+    EXL2__REGEX_SET,       /* one character of set `a`, then continues with the next instruction */
+    EXL2__REGEX_SPLIT,     /* continues at + a or, if there is no match from there, at + b */
+    EXL2__REGEX_JUMP,      /* continues at + a */
+    EXL2__REGEX_LOOK,      /* lookahead: continues at + b if there is a match from + a or, if `not`, there is none */
+    EXL2__REGEX_LINE,      /* at the beginning of a line, continues at + a */
+    EXL2__REGEX_LINE_END   /* at the end of a line, continues at + a */
 } exl2__regex_op;
 
 typedef struct exl2__regex_code {
@@ -36,7 +38,8 @@ typedef struct exl2__regex_code {
     int16_t a, b;
 } exl2__regex_code;
 
-/* Characters below 256 as bits; beyond them: of one of the classes or ranges, or if `not` of none. */
+/* Characters below 256 are bits. Others are in the set if they are in one of the classes or ranges; `not` inverts
+   that. */
 typedef struct exl2__regex_set {
     uint32_t latin[8];
     uint16_t kinds, first, count; /* ranges[first .. first + count) */
@@ -47,16 +50,16 @@ typedef struct exl2__regex {
     const exl2__regex_code *code;
     const exl2__regex_set *sets;
     const uint32_t (*ranges)[2];  /* first and last character */
-    uint8_t *order;               /* [order_count] instructions without a character, each behind those it needs */
-    uint64_t *latin;              /* [256][words] SET instructions that take the character */
+    uint8_t *order;               /* [order_count] instructions that read no character, each after those it leads to */
+    uint64_t *latin;              /* [256][words] SET instructions that accept the character */
     uint64_t *kept[EXL2__REGEX_LEVELS]; /* [1024][words] */
-    uint64_t *seen;               /* [EXL2__REGEX_SEEN][1 + 2 words] character + 1, set behind it, set before it */
-    bool lines;                   /* there is a LINE: a step then depends on more than these */
+    uint64_t *seen;               /* [EXL2__REGEX_SEEN][1 + 2 words] character + 1, set after it, set before it */
+    bool lines;                   /* there is a LINE: a step then depends on more text, so `seen` is not used */
     uint64_t matches[EXL2__REGEX_WORDS_MAX]; /* the MATCH instructions */
     uint32_t count, order_count, words;
-    const char *text;             /* of exl2__regex_begin */
+    const char *text;             /* as given to exl2__regex_begin */
     size_t bytes;
-    size_t block[EXL2__REGEX_LEVELS]; /* which one is kept; SIZE_MAX: none */
+    size_t block[EXL2__REGEX_LEVELS]; /* index of the block that `kept` has; SIZE_MAX: none */
 } exl2__regex;
 
 static inline bool exl2__regex_has(const uint64_t *set, uint32_t at)
@@ -76,7 +79,7 @@ static inline bool exl2__regex_in_set(const exl2__regex *r, const exl2__regex_se
     return in != s->not;
 }
 
-/* *out: the SET instructions that take the character. */
+/* *out: the SET instructions that accept the character. */
 EXL2__COLD
 static void exl2__regex_takes(const exl2__regex *r, uint32_t code, uint64_t *out)
 {
@@ -91,7 +94,7 @@ static void exl2__regex_takes(const exl2__regex *r, uint32_t code, uint64_t *out
 
 /* ---- making ---- */
 
-/* Memory behind a program of r->count instructions; with a dry arena it only counts. */
+/* Allocates the tables of a program of r->count instructions; with a dry arena it only counts bytes. */
 EXL2__COLD
 static void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
 {
@@ -104,7 +107,7 @@ static void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
     }
 }
 
-/* Are what instruction `at` needs at the same place all in `done`? */
+/* Are all instructions to which `at` leads at the same position in `done`? */
 static inline bool exl2__regex_ready(const exl2__regex *r, const uint64_t *done, uint32_t at)
 {
     const exl2__regex_code *code = &r->code[at];
@@ -113,7 +116,7 @@ static inline bool exl2__regex_ready(const exl2__regex *r, const uint64_t *done,
            (!two || exl2__regex_has(done, (uint32_t)((int32_t)at + code->b)));
 }
 
-/* Fills what exl2__regex_layout made room for. No instruction leads back to itself without a character. */
+/* Fills the tables. In no program does an instruction lead back to itself without reading a character. */
 EXL2__COLD
 static void exl2__regex_finish(exl2__regex *r)
 {
@@ -144,7 +147,7 @@ static void exl2__regex_finish(exl2__regex *r)
 
 /* ---- backwards ---- */
 
-/* Adds the instructions without a character to the set of place `at`. */
+/* Adds the instructions that read no character to the set of position `at`. */
 static inline void exl2__regex_close(const exl2__regex *r, size_t at, uint64_t *set)
 {
     for (uint32_t i = 0; i < r->order_count; i++) {
@@ -171,7 +174,7 @@ static inline void exl2__regex_close(const exl2__regex *r, size_t at, uint64_t *
     }
 }
 
-/* From the set behind the character at `at` to the one before it. */
+/* Turns the set after the character at `at` into the set before it. */
 EXL2__NOINLINE
 static void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, uint64_t *set)
 {
@@ -182,14 +185,14 @@ static void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, 
     } else {
         exl2__regex_takes(r, code, own);
     }
-    for (uint32_t w = 0; w < r->words; w++) { /* a SET goes on at the instruction behind it */
+    for (uint32_t w = 0; w < r->words; w++) { /* a SET leads to the instruction after it */
         uint64_t next = set[w] >> 1 | (w + 1 < r->words ? set[w + 1] << 63 : 0);
         set[w] = (takes[w] & next) | r->matches[w];
     }
     exl2__regex_close(r, at, set);
 }
 
-/* The same, remembered: text has few characters, and few sets come up between them. */
+/* The same with a cache: texts use few different characters, and few different sets occur between them. */
 static inline void exl2__regex_step(exl2__regex *r, size_t at, uint64_t *set)
 {
     uint32_t code;
@@ -214,20 +217,21 @@ static inline void exl2__regex_step(exl2__regex *r, size_t at, uint64_t *set)
     }
 }
 
-/* Which block of the level the place lies in. */
+/* Index of the level's block that contains the position. */
 static inline size_t exl2__regex_block_of(size_t at, uint32_t level)
 {
     return at >> EXL2__REGEX_SHIFT * (level + 1);
 }
 
-/* Where that block ends, which is a place of the next level. */
+/* Where that block ends; the next level has the set of this position. */
 static inline size_t exl2__regex_block_end(size_t at, uint32_t level)
 {
     return (exl2__regex_block_of(at, level) + 1) << EXL2__REGEX_SHIFT * (level + 1);
 }
 
-/* Computes the level's block in which `at` lies, from its end to its beginning. The set at its end is known: it is that
-   of the text's end, or one of the next level's current block. A place inside a character has the set of the next. */
+/* Computes the level's block that contains `at`, from its end to its beginning. The set at its end is known: it is the
+   set at the end of the text, or a set of the next level's current block. A position inside a character has the set of
+   the next character. */
 EXL2__NOINLINE
 static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
 {
@@ -247,7 +251,7 @@ static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
             end++;
         }
     }
-    for (size_t behind = end, before;; behind = before) { /* the set is that of all places from `low` to `behind` */
+    for (size_t behind = end, before;; behind = before) { /* `set` holds for all positions from `low` to `behind` */
         before = behind > begin ? exl2__unicode_before(r->text, behind) : 0;
         size_t low = behind > begin && before >= begin ? before + 1 : begin;
         for (size_t place = low; place <= behind && place < stop; place++) {
@@ -264,8 +268,8 @@ static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
     r->block[level] = exl2__regex_block_of(at, level);
 }
 
-/* The set at `at`, or at the next character if `at` is inside of one. A block needs the set at its end, so the levels
-   are gone up to one that has it, and filled on the way down. */
+/* The set at `at`, or at the next character if `at` lies inside one. To fill a block, the set at its end must be known.
+   The first loop goes up to a level that has it; the second fills the blocks on the way down. */
 EXL2__NOINLINE
 static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at)
 {
@@ -286,7 +290,7 @@ static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at)
 
 /* ---- forward ---- */
 
-/* A text to look for matches in. */
+/* Sets the text to be matched. */
 static inline void exl2__regex_begin(exl2__regex *r, const char *text, size_t bytes)
 {
     r->text = text;
@@ -296,7 +300,7 @@ static inline void exl2__regex_begin(exl2__regex *r, const char *text, size_t by
     }
 }
 
-/* End of the match at p, or p when there is none; no match is empty. p is in the text, and not its end. */
+/* End of the match at p, or p when there is none; no match is empty. p lies in the text, before its end. */
 EXL2__NOINLINE
 static const char *exl2__regex_match(exl2__regex *r, const char *p)
 {

@@ -1,23 +1,24 @@
-/* regex_parse.h: a regular expression in the syntax of Oniguruma (Ruby's) -> a program; others are refused by name.
+/* regex_parse.h: compiles a regular expression in Oniguruma's syntax (Ruby's) to a program. Syntax that is not
+   supported is rejected, with a name for the message.
    takes: the untrusted text of a pattern, in valid UTF-8.
    gives: exl2__regex_parser, exl2__regex_parse, exl2__regex_copy.
-   owns:  nothing; the parser is plain data of some kilobytes. */
+   owns:  nothing; the parser is plain data of a few kilobytes. */
 #ifndef EXL2__REGEX_PARSE_H
 #define EXL2__REGEX_PARSE_H
 
 #include "../../0_base/json/json_scan.h"
 #include "regex.h"
 
-#define EXL2__REGEX_DEPTH_MAX 16 /* groups in groups, classes in classes */
+#define EXL2__REGEX_DEPTH_MAX 16 /* nested groups; also nested classes */
 #define EXL2__REGEX_REPEAT_MAX 255
 
 /* Grammar: . [...] \s \d \w \p{Lu} \x41 ^ $ (...) (?:...) (?i:...) (?=...) (?!...) | ? * + {2,3}, lazy ones with ?, and
-   ?+ *+ ++ behind a single character. Jumps are relative, so that a stretch of code can be moved and copied. */
+   possessive ?+ *+ ++ after a single character. Jumps are relative, so that instructions can be moved and copied. */
 typedef struct exl2__regex_parser {
     const char *at, *end;
-    const char *refused;    /* the first thing that we lack, for a message; NULL: nothing yet */
+    const char *refused;    /* the first unsupported construct, for a message; NULL: none yet */
     uint32_t count, set_count, range_count, depth;
-    bool fold, in_class;    /* (?i), [...] */
+    bool fold, in_class;    /* inside (?i), inside [...] */
     exl2__regex_code code[EXL2__REGEX_CODE_MAX];
     exl2__regex_set sets[EXL2__REGEX_SETS_MAX];
     uint32_t ranges[EXL2__REGEX_RANGES_MAX][2];
@@ -32,7 +33,7 @@ static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
     return false;
 }
 
-/* Goes behind `text` if that comes next. */
+/* Skips `text` if it comes next. */
 EXL2__COLD
 static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 {
@@ -42,7 +43,7 @@ static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
     return there;
 }
 
-/* An instruction in front of those from `place` on. */
+/* Inserts an instruction before those from `place` on. */
 EXL2__COLD
 static bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
 {
@@ -72,7 +73,7 @@ static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uin
         uint32_t letter = code | 32;
         if (p->fold && letter >= 'a' && letter <= 'z') {
             s->latin[code >> 5 ^ 1] |= 1u << (code & 31);
-            if (letter == 's' || letter == 'k') { /* U+017F and U+212A fold to them */
+            if (letter == 's' || letter == 'k') { /* U+017F folds to s, U+212A to k */
                 uint32_t other = letter == 's' ? 0x17F : 0x212A;
                 p->fold = false;
                 bool fine = exl2__regex_add_range(p, s, other, other);
@@ -104,7 +105,7 @@ static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
     s->kinds = (uint16_t)(s->kinds | (not ? ~kinds : kinds));
 }
 
-/* \p{Lu}, \p{^L} or \P{L} behind \p. */
+/* Reads a property after \p: {Lu} or {^L}. `not`: after \P. */
 EXL2__COLD
 static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool not)
 {
@@ -136,7 +137,7 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
     return exl2__regex_refuse(p, "a property in \\p{...} unknown to us");
 }
 
-/* Hexadecimal digits, at most `most` (0..8). */
+/* Reads at most `most` (0..8) hexadecimal digits. */
 EXL2__COLD
 static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 {
@@ -150,7 +151,8 @@ static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
     return digits > 0 && *out < 0x110000;
 }
 
-/* Behind a backslash: *code, or a class that joins the set (*code = UINT32_MAX). */
+/* Reads an escape after its backslash: either a character into *code, or a class into the set; *code is then
+   UINT32_MAX. */
 EXL2__COLD
 static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
@@ -168,7 +170,7 @@ static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32
     } else if (c == 'w' || c == 'W') {
         uint32_t kinds = EXL2__UNICODE_WORD & ~EXL2__UNICODE_WORD_OTHER;
         exl2__regex_add_kinds(s, kinds, c == 'W');
-        if (!p->in_class) { /* there, of U+0080 to U+00FF, numerals such as U+00B2 count too */
+        if (!p->in_class) { /* outside [...], numerals from U+0080 to U+00FF, such as U+00B2, count too */
             exl2__regex_set more = { { 0 }, 0, 0, 0, false };
             exl2__regex_add_kinds(&more, kinds | EXL2__UNICODE_NUMERAL, c == 'W');
             memcpy(s->latin, more.latin, sizeof s->latin);
@@ -186,7 +188,7 @@ static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32
     return fine || exl2__regex_refuse(p, "an escape unknown to us");
 }
 
-/* A character as it is written, or an escape. */
+/* Reads a literal character or an escape. */
 static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
     if (exl2__regex_eat(p, "\\")) {
@@ -196,7 +198,7 @@ static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set 
     return true;
 }
 
-/* Behind a '[': the characters of a class join the set. */
+/* Reads a class after its '[', and adds its characters to the set. */
 EXL2__COLD
 static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 {
@@ -231,7 +233,7 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 
 /* ---- items ---- */
 
-/* One character: [...], an escape, '.', or itself. */
+/* Reads an item for one character: [...], an escape, '.' or a literal. */
 EXL2__COLD
 static bool exl2__regex_single(exl2__regex_parser *p)
 {
@@ -243,7 +245,7 @@ static bool exl2__regex_single(exl2__regex_parser *p)
     *s = (exl2__regex_set){ { 0 }, 0, (uint16_t)p->range_count, 0, false };
     bool fine = true;
     if (exl2__regex_eat(p, "[")) {
-        p->depth = 0; /* of classes, here */
+        p->depth = 0; /* counts nested classes until the class ends */
         p->in_class = true;
         fine = exl2__regex_class(p, s);
         p->in_class = false;
@@ -257,7 +259,7 @@ static bool exl2__regex_single(exl2__regex_parser *p)
     return fine && exl2__regex_emit(p, EXL2__REGEX_SET, (int32_t)p->set_count++, 0);
 }
 
-/* Behind a '('. */
+/* Reads a group after its '('. */
 EXL2__COLD
 static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 {
@@ -290,7 +292,7 @@ static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
     return true;
 }
 
-/* {2}, {2,}, {,3} or {2,3}; anything else is no repetition, and stays. */
+/* Reads {2}, {2,}, {,3} or {2,3}. Anything else is no repetition: returns false and reads nothing. */
 EXL2__COLD
 static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
 {
@@ -315,7 +317,7 @@ static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t 
     return true;
 }
 
-/* Makes a repetition of the code from `place` on. */
+/* Turns the code from `place` on into a repetition of it. */
 EXL2__COLD
 static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t least, uint32_t most, bool lazy)
 {
@@ -350,14 +352,15 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
     return true;
 }
 
-/* What follows a greedy repetition that gives nothing back, of one character: no more of it. */
+/* Makes the greedy repetition of one character possessive: a lookahead after it demands that the character does not
+   follow once more. */
 EXL2__COLD
 static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
 {
     if (one.op != EXL2__REGEX_SET) {
         return exl2__regex_refuse(p, "?+, *+ or ++ behind more than a character");
     }
-    if (option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, 4, 0)) { /* taken: there may be more */
+    if (option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, 4, 0)) { /* taken: one more may follow */
         return false;
     }
     p->code[place].b = option ? 3 : p->code[place].b;
@@ -369,7 +372,7 @@ static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__reg
     return fine;
 }
 
-/* The quantifiers behind an item. */
+/* Reads the quantifiers after an item. */
 EXL2__COLD
 static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
 {
@@ -419,7 +422,8 @@ static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
     return fine && exl2__regex_quantifiers(p, place, empty);
 }
 
-/* Alternatives up to ')' or the end. Each but the last becomes SPLIT, itself, JUMP to the end. */
+/* Reads alternatives up to ')' or the end. Each but the last becomes SPLIT, its code, and a JUMP to the end. *empty:
+   one of them can match the empty text. */
 EXL2__COLD
 static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 {
@@ -452,7 +456,7 @@ static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
     return true;
 }
 
-/* Makes the program of `text`, which *p then has. false: p->refused says why. */
+/* Compiles `text`; *p then has the program. false: p->refused says why. */
 EXL2__COLD
 static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
 {
@@ -472,7 +476,7 @@ static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t by
     return exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0);
 }
 
-/* The program in memory of the arena; NULL: the arena is dry and only counts. */
+/* A copy of the program in the arena. NULL: the arena is dry, and only bytes were counted. */
 EXL2__COLD
 static exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
 {

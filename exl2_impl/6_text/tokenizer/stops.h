@@ -1,5 +1,5 @@
-/* stops.h: finds stop strings in text that comes piece by piece, and says what of it can be shown already.
-   takes: stop strings, the text that has not been released.
+/* stops.h: finds stop strings in text that arrives in pieces, and says how much of it can be released.
+   takes: stop strings, the text that has not been released yet.
    gives: exl2__stops, exl2__stops_bytes, exl2__stops_make, exl2__stops_match.
    owns:  nothing; the strings are copied into the caller's memory. */
 #ifndef EXL2__STOPS_H
@@ -10,14 +10,14 @@
 /* Zeroed: no stop strings. */
 typedef struct exl2__stops_string {
     const char *text;
-    const uint32_t *borders; /* [bytes] of each beginning of text: the longest shorter beginning that also ends it */
+    const uint32_t *borders; /* [bytes] for each prefix of text: its longest shorter prefix that also ends it (KMP) */
     uint32_t bytes;
 } exl2__stops_string;
 
 typedef struct exl2__stops {
     exl2__stops_string *strings;
     uint32_t count;
-    bool fold; /* ASCII letters are the same in either case; set before exl2__stops_make */
+    bool fold; /* ignore the case of ASCII letters; set before exl2__stops_make */
 } exl2__stops;
 
 static inline char exl2__stops_byte(const exl2__stops *stops, char byte)
@@ -31,7 +31,7 @@ static inline size_t exl2__stops_bytes(uint32_t count, size_t total)
     return count * sizeof(exl2__stops_string) + total * (sizeof(uint32_t) + 1);
 }
 
-/* How long a beginning of s ends the text, once `byte` comes behind a text that `matched` bytes of s ended. */
+/* Length of the longest prefix of s with which the text ends once `byte` is appended. `matched`: that length before. */
 static inline uint32_t exl2__stops_advance(const exl2__stops_string *s, uint32_t matched, char byte)
 {
     while (matched > 0 && s->text[matched] != byte) {
@@ -40,7 +40,7 @@ static inline uint32_t exl2__stops_advance(const exl2__stops_string *s, uint32_t
     return matched + (s->text[matched] == byte);
 }
 
-/* `memory`: exl2__stops_bytes, aligned to 8. Empty strings never match; each is below 4 GiB. */
+/* `memory` has exl2__stops_bytes, aligned to 8. Empty strings never match. Each string is shorter than 4 GiB. */
 static inline void exl2__stops_make(exl2__stops *stops, const char *const *strings, uint32_t count, void *memory)
 {
     stops->strings = (exl2__stops_string *)memory;
@@ -65,11 +65,12 @@ static inline void exl2__stops_make(exl2__stops *stops, const char *const *strin
     }
 }
 
-/* `text`: what has come and was not released, in whole code points.
-   true: a stop string is complete; it begins at *stop_at, and the text before that is the end of the output. The string
-   that is complete first counts, of those the longest: so it does not matter how the text was cut into pieces.
-   false: text[0 .. *settled) can be released, since no stop string begins in it; the rest must be given again, with
-   more behind it. */
+/* `text`: the text that has arrived and was not released, in whole code points.
+   true: the text contains a stop string. It begins at *stop_at, and the output ends there. If there are several, the
+   one that ends first counts and, among those, the longest; so the result does not depend on the pieces in which the
+   text arrived.
+   false: text[0 .. *settled) can be released, since no stop string begins in it. The rest must be given again, together
+   with the text that follows. */
 static inline bool exl2__stops_match(const exl2__stops *stops, const char *text, size_t bytes, size_t *settled,
                                      size_t *stop_at)
 {
@@ -86,7 +87,7 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
             }
             size_t start = at + 1 - matched;
             *stop_at = at + 1 < end || start < *stop_at ? start : *stop_at;
-            end = at + 1; /* others count only if they are complete here or before */
+            end = at + 1; /* other strings count only if they end here or before */
             found = true;
             break;
         }

@@ -1,7 +1,7 @@
 /* stream.h: token ids -> text in whole code points, one id at a time or all at once.
    takes: ids, an open exl2__vocab.
    gives: exl2__stream with _make, _push, _flush, _pending, _room; exl2__stream_decode.
-   owns:  nothing; exl2__stream is plain data, a copy of it is a checkpoint. */
+   owns:  nothing; exl2__stream is plain data, and a copy of it is a checkpoint. */
 #ifndef EXL2__STREAM_H
 #define EXL2__STREAM_H
 
@@ -9,20 +9,20 @@
 
 /* Zeroed: the start of a text, special tokens left out. */
 typedef struct exl2__stream {
-    bool show_special;  /* else they give no bytes, and those on both sides of one join */
-    bool begun;         /* text came before: no space is taken off */
-    bool single;        /* what is held are raw bytes: each that is wrong is a U+FFFD */
-    uint8_t stripped;   /* spaces that were taken off */
+    bool show_special;  /* else special tokens give no bytes, and bytes before and after one can form a character */
+    bool begun;         /* not at the beginning of the text: no space is stripped */
+    bool single;        /* the held bytes are from raw-byte tokens: each invalid one becomes a U+FFFD */
+    uint8_t stripped;   /* number of spaces stripped */
     uint8_t held_bytes;
     char held[4];       /* the beginning of a code point: up to 3 bytes */
 } exl2__stream;
 
 typedef struct exl2__stream_out {
     char *data;
-    size_t cap, used;   /* used goes on beyond cap */
+    size_t cap, used;   /* used continues to grow beyond cap */
 } exl2__stream_out;
 
-/* `begun`: text of other ids comes before, a prompt's for instance. */
+/* `begun`: other text comes before, such as a prompt's. */
 static inline void exl2__stream_make(exl2__stream *s, bool show_special, bool begun)
 {
     *s = (exl2__stream){ show_special, begun, false, 0, 0, { 0 } };
@@ -34,7 +34,7 @@ static inline uint32_t exl2__stream_pending(const exl2__stream *s)
     return s->held_bytes;
 }
 
-/* Bytes that one push can give at most: all of a piece and of what was held as U+FFFD. Flush needs 9. */
+/* The most bytes that one push can write: a U+FFFD for each byte of a piece and each held byte. A flush can write 9. */
 static inline size_t exl2__stream_room(const exl2__vocab *v)
 {
     return 3 * ((size_t)v->piece_bytes_max + 3);
@@ -50,7 +50,7 @@ static void exl2__stream_write(exl2__stream_out *out, const char *text, size_t b
     }
 }
 
-/* Text that is settled, less the spaces that the decoder takes off the beginning. */
+/* Writes whole code points, without the spaces that the decoder strips at the beginning of the text. */
 static inline void exl2__stream_settle(exl2__stream *s, const exl2__vocab *v, exl2__stream_out *out, const char *text,
                                        size_t bytes)
 {
@@ -61,7 +61,7 @@ static inline void exl2__stream_settle(exl2__stream *s, const exl2__vocab *v, ex
     exl2__stream_write(out, text, bytes);
 }
 
-/* What is held cannot become whole: U+FFFD for all of it, or for each byte. */
+/* The first `bytes` held bytes cannot become a code point: writes one U+FFFD for them or, if `single`, one for each. */
 static inline void exl2__stream_give_up(exl2__stream *s, uint32_t bytes, exl2__stream_out *out)
 {
     for (uint32_t i = 0; i < (s->single ? bytes : bytes > 0); i++) {
@@ -72,7 +72,7 @@ static inline void exl2__stream_give_up(exl2__stream *s, uint32_t bytes, exl2__s
     memmove(s->held, s->held + bytes, s->held_bytes);
 }
 
-/* One byte more. A byte that cannot follow what is held ends that, and begins anew. */
+/* Adds a byte. If it cannot continue the held bytes, these are given up, and the byte begins a new code point. */
 static inline void exl2__stream_byte(exl2__stream *s, const exl2__vocab *v, char byte, exl2__stream_out *out)
 {
     s->held[s->held_bytes++] = byte;
@@ -91,7 +91,7 @@ static inline void exl2__stream_byte(exl2__stream *s, const exl2__vocab *v, char
     }
 }
 
-/* The token's bytes, NULL when it gives none; *raw: it is a raw byte. */
+/* The token's bytes, or NULL when it gives none. *raw: the token is a raw byte such as <0xE2>. */
 static inline const char *exl2__stream_piece(const exl2__stream *s, const exl2__vocab *v, exl2_token id, size_t *bytes,
                                              bool *raw)
 {
@@ -121,8 +121,9 @@ static inline void exl2__stream_token(exl2__stream *s, const exl2__vocab *v, exl
     }
 }
 
-/* Adds a token; writes what is now settled, in whole code points, and returns its bytes. cap: exl2__stream_room, else
-   bytes beyond cap are lost and the result is above cap. Ids without a piece give nothing. */
+/* Adds a token, writes the code points that are now complete, and returns their bytes. `cap` must be at least
+   exl2__stream_room; else bytes beyond it are lost, and the result may be above it. Ids without a piece give
+   nothing. */
 static inline size_t exl2__stream_push(exl2__stream *s, const exl2__vocab *v, exl2_token id, char *out, size_t cap)
 {
     exl2__stream_out sink = { out, cap, 0 };
@@ -130,7 +131,7 @@ static inline size_t exl2__stream_push(exl2__stream *s, const exl2__vocab *v, ex
     return sink.used;
 }
 
-/* The end of the text: the beginning of a code point that is still held is one U+FFFD, or one for each raw byte. */
+/* Ends the text. The beginning of a code point that is still held becomes one U+FFFD, or one for each raw byte. */
 static inline size_t exl2__stream_flush(exl2__stream *s, char *out, size_t cap)
 {
     exl2__stream_out sink = { out, cap, 0 };
@@ -138,7 +139,7 @@ static inline size_t exl2__stream_flush(exl2__stream *s, char *out, size_t cap)
     return sink.used;
 }
 
-/* Behind ids[at], a raw byte: the first token that ends the run of raw bytes. *valid: the run is UTF-8 as a whole. */
+/* Index of the first token after the run of raw bytes that begins at ids[at]. *valid: the whole run is valid UTF-8. */
 static inline size_t exl2__stream_run(const exl2__stream *s, const exl2__vocab *v, const exl2_token *ids, size_t at,
                                       size_t n, bool *valid)
 {
@@ -163,9 +164,10 @@ static inline size_t exl2__stream_run(const exl2__stream *s, const exl2__vocab *
     return at;
 }
 
-/* Text of the ids, in valid UTF-8, up to cap bytes of it; *need: all of them. No NUL is added. A run of raw bytes that
-   is not valid as a whole is a U+FFFD for each byte, as in the library, where a stream has to settle each code point by
-   itself. EXL2_ERR_TOO_SMALL when cap is below *need (the error record stays as it is). */
+/* Writes the text of the ids in valid UTF-8, at most `cap` bytes, and its full size to *need. No NUL is added. If a run
+   of raw bytes is not valid as a whole, each of its bytes becomes a U+FFFD, as in the library; a stream cannot look
+   ahead and decides for each code point. EXL2_ERR_TOO_SMALL when cap is below *need (the error record stays as it
+   is). */
 static inline exl2_result exl2__stream_decode(const exl2__vocab *v, const exl2_token *ids, size_t n, bool skip_special,
                                        char *out, size_t cap, size_t *need)
 {

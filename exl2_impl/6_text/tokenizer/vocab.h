@@ -11,36 +11,36 @@
 #include "normal.h"
 #include "words.h"
 
-#define EXL2__VOCAB_STRIP_FIRST 255 /* strip: all spaces that the first token begins with (Metaspace) */
-#define EXL2__VOCAB_WORD_BYTES 4096 /* longer words are merged in memory of their own */
+#define EXL2__VOCAB_STRIP_FIRST 255 /* strip: all spaces with which the first token begins (Metaspace) */
+#define EXL2__VOCAB_WORD_BYTES 4096 /* for longer words, work space is allocated */
 
 #define EXL2__VOCAB_PREFIX_MAX 4
-#define EXL2__VOCAB_NORMAL_BYTES 16384 /* text that the normalizer makes longer takes memory of its own */
+#define EXL2__VOCAB_NORMAL_BYTES 16384 /* for longer normalized text, memory is allocated */
 
-/* Zeroed: no tokenizer. Encoding uses `work` and the programs of patterns, so one thread at a time. */
+/* Zeroed: no tokenizer. Encoding writes to `work` and to the regex programs: one thread at a time. */
 typedef struct exl2__vocab {
     bool present;
     uint64_t bytes;                 /* size of the block */
-    uint32_t id_count;              /* ids are below; some may have no piece */
-    uint32_t piece_bytes_max;       /* of the longest piece */
-    exl2_token bos, eos, unk, pad;  /* of tokenizer_config.json; -1 = none. bos: of the post-processor if it has one */
-    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what comes before raw text, mostly bos */
+    uint32_t id_count;              /* all ids are below it; some may have no piece */
+    uint32_t piece_bytes_max;       /* size of the longest piece */
+    exl2_token bos, eos, unk, pad;  /* from tokenizer_config.json (bos: the post-processor's comes first); -1 = none */
+    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* tokens put before raw text, mostly bos */
     uint32_t prefix_count;
-    int8_t add_bos;                 /* as the files say: 1 or 0; -1: they do not */
-    const char *bos_text, *eos_text, *unk_text, *pad_text; /* of tokenizer_config.json, for templates; NULL = none */
+    int8_t add_bos;                 /* 1 or 0 as the files say; -1: they do not say */
+    const char *bos_text, *eos_text, *unk_text, *pad_text; /* from tokenizer_config.json, for templates; NULL = none */
 
     exl2__normal_rules normal;
     exl2__words_rules words;
     exl2__pieces pieces;
     exl2__bpe bpe;
     exl2__added added;
-    uint32_t byte_ids[256];         /* first symbols; EXL2__PIECES_NONE: unk_id stands in */
-    uint32_t raw_ids[256];          /* <0xHH>, for characters that have no token; EXL2__PIECES_NONE: unk_id */
-    uint32_t unk_id;                /* of the model; EXL2__PIECES_NONE: such bytes vanish */
+    uint32_t byte_ids[256];         /* token of each single byte; EXL2__PIECES_NONE: unk_id is used */
+    uint32_t raw_ids[256];          /* token <0xHH> of each byte or EXL2__PIECES_NONE, for characters without a token */
+    uint32_t unk_id;                /* model.unk_token; EXL2__PIECES_NONE: text without a token is dropped */
     bool ignore_merges, fuse_unk, byte_fallback;
-    uint8_t strip;                  /* spaces that decoding takes off the beginning, or EXL2__VOCAB_STRIP_FIRST */
-    char *rewritten[2];             /* exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES); NULL: there is no normalizer */
-    void *work;                     /* exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES) */
+    uint8_t strip;                  /* spaces that decoding strips at the beginning, or EXL2__VOCAB_STRIP_FIRST */
+    char *rewritten[2];             /* [exl2__normal_bytes(EXL2__VOCAB_NORMAL_BYTES)]; NULL: there is no normalizer */
+    void *work;                     /* [exl2__bpe_work_bytes(EXL2__VOCAB_WORD_BYTES)] */
     exl2__arena memory;
 } exl2__vocab;
 
@@ -52,8 +52,9 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
     return text;
 }
 
-/* config.json comes in: its `bos` (-1 = none) is preferred to that of tokenizer_config.json, and comes before raw text
-   where the files leave that open and it is `wanted`. */
+/* Decides on BOS once config.json is known. Its `bos` (-1 = none) replaces that of tokenizer_config.json. It is put
+   before raw text if the files say so, or if they leave it open and it is `wanted`. A prefix from the post-processor
+   stays as it is. */
 EXL2__COLD
 static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted)
 {
@@ -66,7 +67,7 @@ static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted)
     }
 }
 
-/* Writes what comes before raw text, up to `cap` tokens of it; returns how many there are. */
+/* Writes the tokens that come before raw text, at most `cap` of them, and returns their full number. */
 static inline uint32_t exl2__vocab_prefix(const exl2__vocab *v, uint32_t flags, exl2_token *out, size_t cap)
 {
     uint32_t count = flags & EXL2_TEXT_NO_BOS ? 0 : v->prefix_count;
@@ -80,7 +81,7 @@ static inline uint32_t exl2__vocab_prefix(const exl2__vocab *v, uint32_t flags, 
 static inline exl2_token exl2__vocab_token(const exl2__vocab *v, const char *content, size_t bytes)
 {
     const exl2__added_token *token = exl2__added_find(&v->added, content, bytes);
-    for (uint32_t i = v->added.raw_count; !token && i < v->added.count; i++) { /* normalized: may read otherwise */
+    for (uint32_t i = v->added.raw_count; !token && i < v->added.count; i++) { /* if normalized differs */
         size_t other_bytes;
         const char *other = exl2__pieces_text(&v->pieces, v->added.tokens[i].id, &other_bytes);
         token = other_bytes == bytes && memcmp(other, content, bytes) == 0 ? &v->added.tokens[i] : NULL;
@@ -88,7 +89,7 @@ static inline exl2_token exl2__vocab_token(const exl2__vocab *v, const char *con
     return token ? (exl2_token)token->id : -1;
 }
 
-/* Zeroed, half-made and closed ones are fine. */
+/* Accepts zeroed, partly opened and closed ones. */
 static void exl2__vocab_close(exl2__ctx *c, exl2__vocab *v)
 {
     exl2__arena_close(c, &v->memory);

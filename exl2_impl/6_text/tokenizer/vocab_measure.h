@@ -1,7 +1,7 @@
-/* vocab_measure.h: tokenizer.json, first pass: what its tokenizer takes, and room for it.
+/* vocab_measure.h: the first pass over tokenizer.json: computes how much memory the tokenizer needs, and lays it out.
    takes: the parsed files.
    gives: exl2__vocab_reader, exl2__vocab_open_scratch, exl2__vocab_measure, exl2__vocab_layout.
-   owns:  nothing; vocab_read.h closes what the reader has. */
+   owns:  nothing; vocab_read.h frees what the reader holds. */
 #ifndef EXL2__VOCAB_MEASURE_H
 #define EXL2__VOCAB_MEASURE_H
 
@@ -14,8 +14,8 @@
 #define EXL2__VOCAB_FILE_MAX ((uint64_t)1 << 28)
 
 typedef struct exl2__vocab_entry {
-    uint32_t begin, end; /* of its string in the file */
-    uint32_t id, bytes;  /* decoded */
+    uint32_t begin, end; /* place of its string in the file */
+    uint32_t id, bytes;  /* bytes of the decoded string */
     uint8_t kind;
     bool escaped;
 } exl2__vocab_entry;
@@ -24,19 +24,19 @@ typedef struct exl2__vocab_reader {
     exl2__ctx *c;
     exl2__vocab *v;
     exl2__blob file, config_file;
-    exl2__json j, config; /* config.tokens NULL: no such file */
+    exl2__json j, config; /* config.tokens NULL: there is no tokenizer_config.json */
     exl2__vocab_rules rules;
     exl2__arena scratch;
-    char *buffer;         /* room for any two strings of the files, unescaped, and 16 bytes; 8 before it may be read */
-    exl2__vocab_entry *entries; /* [vocab_count] of model.vocab, in scratch */
-    exl2__arena pool;     /* strings of the rules, in the block */
-    exl2__merges_gaps *gaps; /* in the block */
+    char *buffer;         /* room for two unescaped strings of the files and 16 bytes; 8 bytes before it are readable */
+    exl2__vocab_entry *entries; /* [vocab_count] entries of model.vocab, in scratch */
+    exl2__arena pool;     /* strings and programs of the rules, in the tokenizer's block */
+    exl2__merges_gaps *gaps; /* in the tokenizer's block */
     exl2__normal_text normal[2];
-    uint64_t normal_allowed; /* bytes that the normalizer may still make of added tokens */
-    bool keep_slots;      /* encoding finds pieces by their bytes too */
+    uint64_t normal_allowed; /* bytes that the normalizer may still produce from added tokens */
+    bool keep_slots;      /* encoding, too, looks up pieces by their bytes */
     uint32_t vocab_count, added_count;
-    uint32_t normalized_count; /* of the added tokens */
-    uint64_t text_bytes;  /* pieces, then contents of added tokens, then named texts */
+    uint32_t normalized_count; /* number of added tokens with normalized = true */
+    uint64_t text_bytes;  /* size of all pieces, contents of added tokens, and texts of named tokens, in this order */
     uint32_t text_used;
 } exl2__vocab_reader;
 
@@ -49,7 +49,7 @@ static inline exl2_result exl2__vocab_read_id(exl2__vocab_reader *r, const exl2_
     return EXL2_OK;
 }
 
-/* A string of tokenizer.json as the bytes that it stands for, in r->buffer. */
+/* Decodes a token string of the file into r->buffer, and returns the number of bytes. */
 static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__json *j, uint32_t token, uint8_t *kind)
 {
     size_t bytes;
@@ -57,8 +57,8 @@ static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__j
     return exl2__pieces_load(&r->v->pieces, r->buffer, text, bytes, kind);
 }
 
-/* What text has to read for the added token to be found in it, in *out: its content, or what the normalizer makes of
-   that. r->buffer has the content. */
+/* *out: the text by which the added token is found, which is its content or, if the token says so, its normalized
+   content. r->buffer has the content. */
 static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_token *token, exl2__normal_view *out)
 {
     *out = (exl2__normal_view){ r->buffer, token->bytes, NULL, 0 };
@@ -71,7 +71,7 @@ static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_
                       "supported", out->bytes, token->id, EXL2__ADDED_BYTES_MAX);
 }
 
-/* The next entry of added_tokens after *item (0 at first) that has a content; *item 0 at the end. */
+/* Reads the next entry of added_tokens after *item (0 at first) whose content is not empty. *item is 0 at the end. */
 EXL2__COLD
 static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
                                           uint32_t *content)
@@ -102,7 +102,7 @@ static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item,
                               out->id, bytes, EXL2__ADDED_BYTES_MAX);
         }
         out->bytes = (uint32_t)bytes;
-        if (bytes) { /* the library ignores empty ones */
+        if (bytes) { /* the library ignores tokens with empty content */
             return EXL2_OK;
         }
     }
@@ -110,7 +110,7 @@ static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item,
 
 /* ---- sizes ---- */
 
-/* Of all strings, those of containers that stayed unread included. */
+/* Size of the longest string, including those in the containers that are not parsed. */
 static inline size_t exl2__vocab_longest_string(const exl2__json *j)
 {
     size_t longest = exl2__max32(j->flat[0].longest, j->flat[1].longest);
@@ -121,7 +121,7 @@ static inline size_t exl2__vocab_longest_string(const exl2__json *j)
     return longest;
 }
 
-/* With a dry arena it only counts. */
+/* Unpacks the Unicode tables if a step needs them; with a dry arena it only counts bytes. */
 static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *arena)
 {
     if (r->rules.normal.needs_nfc) {
@@ -129,14 +129,15 @@ static inline void exl2__vocab_make_nfc(exl2__vocab_reader *r, exl2__arena *aren
     }
 }
 
-/* Room for what the rules point to. */
+/* Allocates the memory for strings and programs to which the rules point. */
 static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *arena)
 {
     exl2__arena pool = { (uint8_t *)exl2__arena_alloc(arena, r->rules.pool_bytes), r->rules.pool_bytes, 0, arena->tag };
     return pool;
 }
 
-/* Scratch for reading: the string buffer, and the way from bytes to ids unless encoding needs it too. */
+/* Allocates memory that is needed only while reading: the string buffer, the entries of model.vocab, and the hash table
+   of pieces unless encoding needs it, too. */
 static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
 {
     size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
@@ -205,8 +206,8 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
-/* A normalizer that does no more than to make U+2581 of spaces, and perhaps put one in front, is none: words take both
-   for the same, and can have a space in front. Where added tokens are looked for in normalized text it stays. */
+/* Drops a normalizer that only replaces spaces by U+2581 and perhaps prepends one: words.h treats both characters
+   alike, and can add a space itself. The normalizer stays if added tokens are searched for in normalized text. */
 EXL2__COLD
 static void exl2__vocab_simplify(exl2__vocab_reader *r)
 {
@@ -225,7 +226,7 @@ static void exl2__vocab_simplify(exl2__vocab_reader *r)
     }
 }
 
-/* With a dry arena it only counts. */
+/* Allocates the tokenizer's arrays; with a dry arena it only counts bytes. */
 EXL2__COLD
 static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
 {
@@ -233,7 +234,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     v->pieces.count = v->id_count;
     v->pieces.starts = (uint32_t *)exl2__arena_alloc_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
     v->pieces.flags = (uint8_t *)exl2__arena_alloc_zeroed(arena, v->id_count);
-    exl2__arena_alloc(arena, 8); /* short pieces are read as the eight bytes that end with them */
+    exl2__arena_alloc(arena, 8); /* a short piece is read as the eight bytes before its end */
     v->pieces.text = (char *)exl2__arena_alloc(arena, r->text_bytes);
     if (r->keep_slots) {
         exl2__pieces_make_slots(&v->pieces, arena, r->vocab_count);

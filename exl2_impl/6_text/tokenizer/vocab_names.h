@@ -1,4 +1,5 @@
-/* vocab_names.h: tokenizer_config.json: which tokens have a part to play, and whether BOS comes before raw text.
+/* vocab_names.h: reads tokenizer_config.json: the texts of BOS, EOS, UNK and PAD, and whether BOS comes before raw
+   text.
    takes: the parsed file, or none.
    gives: exl2__vocab_names_role and readers of one value each.
    owns:  nothing. */
@@ -10,7 +11,7 @@
 
 #define EXL2__VOCAB_NAMES_FILE "tokenizer_config.json"
 
-/* What templates see of the file, under the names below. */
+/* The tokens that templates can use, under the names in exl2__vocab_names_key. */
 typedef enum exl2__vocab_names_role {
     EXL2__VOCAB_NAMES_BOS,
     EXL2__VOCAB_NAMES_EOS,
@@ -25,13 +26,13 @@ static inline const char *exl2__vocab_names_key(exl2__vocab_names_role role)
     return keys[role];
 }
 
-/* Value of a key of the file; 0 = none. A zeroed `config` is a file that is not there. */
+/* Value of a key of the file; 0 = none. A zeroed `config` stands for a missing file. */
 static inline uint32_t exl2__vocab_names_get(const exl2__json *config, const char *key)
 {
     return config->tokens ? exl2__json_get(config, 0, key) : 0;
 }
 
-/* The string token with a role's text, which the file gives as "<s>" or {"content": "<s>", ...}; 0 = none. */
+/* JSON string with the text of a role; 0 = none. The file has "<s>" or {"content": "<s>", ...}. */
 static inline uint32_t exl2__vocab_names_text(const exl2__json *config, exl2__vocab_names_role role)
 {
     uint32_t token = exl2__vocab_names_get(config, exl2__vocab_names_key(role));
@@ -41,7 +42,7 @@ static inline uint32_t exl2__vocab_names_text(const exl2__json *config, exl2__vo
     return token && config->tokens[token].kind == EXL2__JSON_STRING ? token : 0;
 }
 
-/* 1 or 0 as the file says, -1 if it does not. */
+/* 1 or 0 as the file says, or -1 if it does not say. */
 static inline int32_t exl2__vocab_names_flag(const exl2__json *config, const char *key)
 {
     bool value;
@@ -49,7 +50,7 @@ static inline int32_t exl2__vocab_names_flag(const exl2__json *config, const cha
     return token && exl2__json_bool(config, token, &value) ? value : -1;
 }
 
-/* *id_count: at least 1 + the largest id of added_tokens_decoder, whose keys are decimal numbers below ids_max. */
+/* Raises *id_count to 1 + the largest id of added_tokens_decoder. Its keys must be decimal numbers below ids_max. */
 static exl2_result exl2__vocab_names_ids(exl2__ctx *c, const exl2__json *config, uint32_t ids_max, uint32_t *id_count)
 {
     uint32_t ids = exl2__vocab_names_get(config, "added_tokens_decoder");

@@ -1,7 +1,7 @@
-/* vocab_read.h: tokenizer.json -> a tokenizer in memory.
-   takes: a model folder with tokenizer.json, and tokenizer_config.json if there is one.
+/* vocab_read.h: reads tokenizer.json and tokenizer_config.json into memory.
+   takes: a model folder; both files may be missing.
    gives: exl2__vocab_open.
-   owns:  what reading needs besides the tokenizer's block, until open returns. */
+   owns:  scratch memory and file contents while exl2__vocab_open runs. */
 #ifndef EXL2__VOCAB_READ_H
 #define EXL2__VOCAB_READ_H
 
@@ -9,7 +9,7 @@
 
 /* ---- contents ---- */
 
-/* The length of every piece goes to starts[id + 1], then becomes an offset. */
+/* Writes the length of every piece to starts[id + 1], then turns the lengths into offsets. */
 EXL2__HOT
 static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
 {
@@ -54,7 +54,7 @@ static inline exl2_result exl2__vocab_add_piece(exl2__vocab_reader *r, uint32_t 
                       "made to collide", id);
 }
 
-#define EXL2__VOCAB_WAITING 16 /* pieces whose slots are on their way into the cache */
+#define EXL2__VOCAB_WAITING 16 /* pieces that wait while their slots are prefetched */
 
 EXL2__HOT
 static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
@@ -99,8 +99,8 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
-/* What the file says of encoding and decoding; and where U+2581 is a space, text is cut before each one that no merge
-   crosses, which changes nothing but the time. */
+/* Copies the rules. Where U+2581 is a space, a step is added that cuts text before each space that no merge crosses:
+   the result is the same, but short words merge faster. */
 static void exl2__vocab_fill_rules(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
@@ -118,7 +118,7 @@ static void exl2__vocab_fill_rules(exl2__vocab_reader *r)
     }
 }
 
-/* Copies text behind the texts that are there; returns its offset. */
+/* Appends text to the block of texts, and returns its offset. */
 static inline uint32_t exl2__vocab_keep_text(exl2__vocab_reader *r, const char *text, size_t bytes)
 {
     uint32_t at = r->text_used;
@@ -127,7 +127,8 @@ static inline uint32_t exl2__vocab_keep_text(exl2__vocab_reader *r, const char *
     return at;
 }
 
-/* Where an added token's content is in the vocabulary, its id there counts, as in the library. */
+/* Finds or creates the piece of an added token. If model.vocab has its content, the id from there counts, as in the
+   library. */
 static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_token *token, uint32_t content)
 {
     exl2__pieces *p = &r->v->pieces;
@@ -179,7 +180,7 @@ static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
-/* Id of the token whose string is in r->buffer, or EXL2__PIECES_NONE. Changes the buffer. */
+/* Id of the token whose string is in r->buffer, or EXL2__PIECES_NONE. Overwrites the buffer. */
 EXL2__COLD
 static uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
 {
@@ -210,7 +211,8 @@ static void exl2__vocab_fill_names(exl2__vocab_reader *r)
     }
 }
 
-/* tokenizer_config.json decides whether anything comes before raw text, else the post-processor by having it. */
+/* tokenizer_config.json decides whether tokens come before raw text. If it does not say, they do so if the
+   post-processor has any. */
 static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
@@ -305,15 +307,15 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     EXL2__TRY(exl2__vocab_fill_bos(r));
     EXL2__TRY(exl2__vocab_fill_unk(r));
     if (!r->keep_slots) {
-        v->pieces.slots = NULL; /* in scratch */
+        v->pieces.slots = NULL; /* lies in scratch */
     }
     v->piece_bytes_max = v->pieces.longest;
     v->present = true;
     return EXL2_OK;
 }
 
-/* Reads the tokenizer of the model folder `dir`. No tokenizer.json: EXL2_OK and out->present is false. A component that
-   we do not have is EXL2_ERR_UNSUPPORTED with its name. On failure *out is zeroed. */
+/* Reads the tokenizer of the model folder `dir`. Without a tokenizer.json the result is EXL2_OK, and out->present is
+   false. An unsupported component is EXL2_ERR_UNSUPPORTED; the message names it. On failure *out is zeroed. */
 static exl2_result exl2__vocab_open(exl2__ctx *c, const char *dir, exl2__vocab *out)
 {
     exl2__vocab_reader r = { 0 };

@@ -1,4 +1,4 @@
-/* vocab_rules.h: what post_processor and model of tokenizer.json ask for; those we do not have are refused by name.
+/* vocab_rules.h: reads post_processor and model of tokenizer.json, and rejects unsupported components by their names.
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules_read.
    owns:  nothing. */
@@ -19,7 +19,7 @@ static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_
     return EXL2_OK;
 }
 
-/* The special token of a template that comes before the text. */
+/* Adds the ids of a special token that a template puts before the text. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
 {
@@ -38,7 +38,7 @@ static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, u
     return EXL2_OK;
 }
 
-/* Tokens before Sequence A, mostly BOS; those behind it belong to add_eos_token and are not ours to add. */
+/* Adds the tokens before Sequence A, mostly BOS. Tokens after it are those of add_eos_token, which is ignored. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
@@ -68,7 +68,7 @@ static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint
         return EXL2_OK;
     }
     if (exl2__vocab_rules_is_type(r, processor, "BertProcessing") ||
-        exl2__vocab_rules_is_type(r, processor, "RobertaProcessing")) { /* "cls": ["<s>", 1] before the text */
+        exl2__vocab_rules_is_type(r, processor, "RobertaProcessing")) { /* "cls": ["<s>", 1] comes before the text */
         uint32_t cls = exl2__json_get(r->j, processor, "cls"), name = cls ? exl2__json_first(r->j, cls) : 0, id;
         uint32_t number = name && r->j->tokens[cls].count == 2 ? exl2__json_next(r->j, cls, name) : 0;
         if (number == 0) {
@@ -91,7 +91,7 @@ static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r,
 
 /* ---- model ---- */
 
-/* Values that change how merging works and must be absent, null, false, 0 or "". */
+/* Rejects options that change how merging works, unless they are absent, null, false, 0 or "". */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
 {
@@ -138,8 +138,8 @@ static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t
     return EXL2_OK;
 }
 
-/* Reads every component; truncation and padding do not concern an engine. Ids are below EXL2__VOCAB_RULES_IDS_MAX.
-   pool: room for out->pool_bytes, or a dry arena to learn how many. */
+/* Reads all components but truncation and padding, which an engine does not use. Ids are below
+   EXL2__VOCAB_RULES_IDS_MAX. `pool` has room for out->pool_bytes, or is a dry arena that counts them. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__arena *pool, exl2__vocab_rules *out)
 {

@@ -1,4 +1,5 @@
-/* vocab_steps.h: normalizer, pre_tokenizer and decoder of tokenizer.json -> steps; others are refused by name.
+/* vocab_steps.h: reads normalizer, pre_tokenizer and decoder of tokenizer.json into steps, and rejects unsupported ones
+   by their names.
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules, its reader, small readers of values, and readers of the three.
    owns:  nothing. */
@@ -10,21 +11,21 @@
 #include "vocab.h"
 
 #define EXL2__VOCAB_RULES_FILE "tokenizer.json"
-#define EXL2__VOCAB_RULES_IDS_MAX (1u << 22) /* ids are below; the largest vocabulary we know has 262,208 */
+#define EXL2__VOCAB_RULES_IDS_MAX (1u << 22) /* all ids are below it; the largest known vocabulary has 262,208 */
 
 typedef struct exl2__vocab_rules {
     exl2__normal_rules normal;
     exl2__words_rules words;
-    uint64_t pool_bytes; /* of the strings and programs that these point to */
+    uint64_t pool_bytes; /* size of the strings and programs to which `normal` and `words` point */
     bool byte_level;     /* characters of the vocabulary stand for bytes; else U+2581 stands for a space */
-    bool raw_bytes;      /* the decoder makes bytes of <0xHH> */
-    uint8_t strip;       /* spaces that the decoder takes off the beginning; EXL2__VOCAB_STRIP_FIRST: as said there */
-    bool byte_fallback;  /* characters without a token become <0xHH> */
-    bool ignore_merges;  /* a word that is a token is that token, whatever the merges say */
+    bool raw_bytes;      /* the decoder turns <0xHH> into a byte */
+    uint8_t strip;       /* spaces that the decoder strips at the beginning, or EXL2__VOCAB_STRIP_FIRST */
+    bool byte_fallback;  /* a character without a token becomes a <0xHH> per byte */
+    bool ignore_merges;  /* a word that is a token as a whole is encoded as it, without merging */
     bool fuse_unk;
-    uint32_t unk_token;  /* JSON token of model.unk_token; 0 = none: bytes that have no token vanish */
+    uint32_t unk_token;  /* JSON token of model.unk_token; 0 = none: text without a token is dropped */
     uint32_t vocab, merges, added; /* JSON tokens of model.vocab, model.merges, added_tokens (0 = none) */
-    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* what the post-processor puts before the text */
+    exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* tokens that the post-processor puts before the text */
     uint32_t prefix_count;
 } exl2__vocab_rules;
 
@@ -32,17 +33,17 @@ typedef struct exl2__vocab_rules_reader {
     exl2__ctx *c;
     const exl2__json *j;
     exl2__vocab_rules *out;
-    exl2__arena *pool; /* for strings and programs; dry: they are only counted */
-    uint32_t depth;  /* of a Sequence in a Sequence */
-    bool spaceless;  /* U+2581 stands in for every space by now */
-    bool fused;      /* the decoder has joined the pieces */
-    bool spaces;     /* ... and has made spaces of U+2581 */
-    bool cut;        /* the pre-tokenizer has come to ByteLevel or Metaspace */
+    exl2__arena *pool; /* memory for strings and programs; if dry, they are only counted */
+    uint32_t depth;  /* nesting of Sequences */
+    bool spaceless;  /* a step has replaced every space by U+2581 */
+    bool fused;      /* the decoder has joined the pieces (Fuse) */
+    bool spaces;     /* the decoder has replaced U+2581 by spaces */
+    bool cut;        /* the pre-tokenizer has had ByteLevel or Metaspace, which must be its last step */
 } exl2__vocab_rules_reader;
 
 /* ---- messages ---- */
 
-/* `token`: the component or value that we do not have; 0 = null. */
+/* `token`: the component or value that is not supported; 0 = null. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
 {
@@ -72,13 +73,13 @@ static inline bool exl2__vocab_rules_is_type(const exl2__vocab_rules_reader *r, 
     return token && exl2__json_is(r->j, exl2__json_get(r->j, token, "type"), type);
 }
 
-/* As exl2__json_get, and 0 for a member of something that is not there. */
+/* As exl2__json_get; 0 if `object` is 0. */
 static inline uint32_t exl2__vocab_rules_get(const exl2__vocab_rules_reader *r, uint32_t object, const char *key)
 {
     return object ? exl2__json_get(r->j, object, key) : 0;
 }
 
-/* Absent: `otherwise`. */
+/* Reads a boolean, or `otherwise` if it is absent. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
                                                  bool otherwise, bool *out)
@@ -91,7 +92,7 @@ static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uin
     return EXL2_OK;
 }
 
-/* An id, checked against the limit. */
+/* Reads an id, and checks it against the limit. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                                uint32_t *out)
@@ -110,7 +111,7 @@ static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const
     return EXL2_OK;
 }
 
-/* A string for a step, in the pool; "" when the value is none. */
+/* Copies a string for a step to the pool; "" if `token` is 0. */
 EXL2__COLD
 static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
 {
@@ -122,7 +123,7 @@ static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t 
     return at;
 }
 
-/* The program of a pattern, in the pool. */
+/* Compiles a pattern to a program in the pool. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
                                            size_t bytes, exl2__regex **out)
@@ -137,7 +138,7 @@ static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const ch
     return EXL2_OK;
 }
 
-/* The same of the string `token`, which is there. */
+/* The same for the JSON string `token`, which must not be 0. */
 EXL2__COLD
 static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                              exl2__regex **out)
@@ -166,7 +167,7 @@ static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, ui
 
 typedef exl2_result (*exl2__vocab_steps_read)(exl2__vocab_rules_reader *r, uint32_t token);
 
-/* Reads the component, or each of a Sequence, which lists them under `key`. */
+/* Reads the component or, if it is a Sequence, each component of its list `key`. */
 EXL2__COLD
 static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                           const char *key, exl2__vocab_steps_read read)
@@ -282,7 +283,7 @@ static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t
     uint32_t string = exl2__vocab_rules_get(r, pattern, "String");
     if (string && !exl2__json_is(r->j, string, "")) {
         if (r->spaceless && exl2__json_is(r->j, string, " ")) {
-            return EXL2_OK; /* there is none */
+            return EXL2_OK; /* the text has no space left */
         }
         s->kind = EXL2__WORDS_STRING;
         s->text = exl2__vocab_rules_text(r, string, &s->value);
@@ -352,7 +353,7 @@ static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, 
         if (s->value == 0) {
             return exl2__vocab_rules_malformed(r, "pre_tokenizer.delimiter", "a character");
         }
-    } else if (type == 7) { /* what is no match goes */
+    } else if (type == 7) { /* text between matches is removed */
         s->kind = EXL2__WORDS_REGEX;
         s->invert = true;
         EXL2__TRY(exl2__vocab_rules_regex(r, "pre_tokenizer", words, sizeof words - 1, &s->regex));
@@ -392,7 +393,7 @@ static exl2_result exl2__vocab_steps_decoder(exl2__vocab_rules_reader *r, uint32
     return fine ? EXL2_OK : exl2__vocab_rules_refuse(r, "decoder", token);
 }
 
-/* All three. */
+/* Reads all three components. */
 EXL2__COLD
 static exl2_result exl2__vocab_steps_all(exl2__vocab_rules_reader *r)
 {

@@ -1,5 +1,5 @@
-/* words.h: cuts text into the words that byte-pair merging works on; hand-written scanners in place of the published
-   regular expressions of tokenizer.json (leftmost match, ordered alternatives, as Oniguruma runs them).
+/* words.h: cuts text into the words that byte-pair merging works on. Regular expressions of widely used tokenizer.json
+   files have hand-written scanners, which find the same matches as Oniguruma; regex.h runs all others.
    takes: valid UTF-8, the rules that vocab_rules.h read.
    gives: exl2__words_rules, exl2__words, exl2__words_of, exl2__words_next.
    owns:  nothing; words point into the text. */
@@ -11,18 +11,18 @@
 /* What a step looks for. */
 typedef enum exl2__words_kind {
     EXL2__WORDS_GPT2,        /* GPT-2's pattern */
-    EXL2__WORDS_CL100K,      /* one of the patterns below; `value`: digits in a word */
-    EXL2__WORDS_CASED,       /* tekken; `value`: digits in a word, 16 more for o200k's contractions */
-    EXL2__WORDS_SPACED,      /* \s?X+ with X of the classes `value` */
-    EXL2__WORDS_EASTERN,     /* a run of Chinese, Japanese or Korean, in the wide sense of DeepSeek */
+    EXL2__WORDS_CL100K,      /* the cl100k patterns below; `value`: most digits in a word */
+    EXL2__WORDS_CASED,       /* tekken and o200k; `value`: most digits in a word, plus 16 for o200k's contractions */
+    EXL2__WORDS_SPACED,      /* \s?X+, where X is the set of classes `value` */
+    EXL2__WORDS_EASTERN,     /* DeepSeek's wide range of Chinese, Japanese and Korean characters, one or more */
     EXL2__WORDS_NEWLINE,     /* \r or \n */
-    EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: and signs of ASCII */
+    EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: or an ASCII symbol */
     EXL2__WORDS_STRING,      /* text[0 .. value) */
-    EXL2__WORDS_REGEX,       /* `regex` */
-    EXL2__WORDS_MARKS        /* text before a space or U+2581, unless the byte before the gap is in `kept` */
+    EXL2__WORDS_REGEX,       /* a match of `regex` */
+    EXL2__WORDS_MARKS        /* text up to the next space or U+2581 that does not follow a byte in `kept` */
 } exl2__words_kind;
 
-/* What becomes of matches and of the gaps between them. */
+/* What becomes of the matches, as the tokenizers library calls it. A gap is the text between two matches. */
 typedef enum exl2__words_behavior {
     EXL2__WORDS_ISOLATED,
     EXL2__WORDS_REMOVED,
@@ -34,30 +34,30 @@ typedef enum exl2__words_behavior {
 typedef struct exl2__words_step {
     exl2__words_kind kind;
     exl2__words_behavior behavior;
-    bool invert;           /* gaps are matches, and matches gaps */
+    bool invert;           /* matches and gaps change their roles */
     uint32_t value;
     const char *text;
     exl2__regex *regex;
-    const uint32_t *kept;  /* MARKS: a bit per byte; NULL: none */
+    const uint32_t *kept;  /* MARKS: bit per byte; NULL: no bytes */
 } exl2__words_step;
 
-/* When a space that is not in the text comes before a piece that does not begin with one. */
+/* When to add a space before a piece; a piece that begins with a space gets one only with PREFIX_TWICE. */
 typedef enum exl2__words_prefix {
     EXL2__WORDS_NO_PREFIX,
     EXL2__WORDS_PREFIX,        /* always (ByteLevel) */
-    EXL2__WORDS_PREFIX_TWICE,  /* before one that begins with a space, too (Prepend) */
+    EXL2__WORDS_PREFIX_TWICE,  /* always, even before a space (Prepend) */
     EXL2__WORDS_PREFIX_MARK,   /* always (Metaspace): U+2581 counts as a space */
     EXL2__WORDS_PREFIX_FIRST   /* before the first piece of the whole text only (Metaspace) */
 } exl2__words_prefix;
 
 #define EXL2__WORDS_STEPS_MAX 12
 
-/* The pre-tokenizer: each step cuts the pieces of the one before; those of the last are words. */
+/* The pre-tokenizer. Each step cuts the pieces of the step before it; the pieces of the last step are words. */
 typedef struct exl2__words_rules {
     exl2__words_step steps[EXL2__WORDS_STEPS_MAX];
     uint32_t count;
     exl2__words_prefix prefix;
-    uint32_t prefix_step;      /* the prefix comes before this step's pieces are cut; may be `count` */
+    uint32_t prefix_step;      /* the prefix is added to the pieces that this step is about to cut; may be `count` */
 } exl2__words_rules;
 
 #define EXL2__WORDS_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -69,7 +69,7 @@ typedef struct exl2__words_rules {
     EXL2__WORDS_CASED_HEAD "+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" behind "|"
 #define EXL2__WORDS_CASED_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" EXL2__WORDS_TAIL
 
-/* Regular expressions of published files that we scan by hand. */
+/* The regular expressions that have a hand-written scanner. */
 static const struct exl2__words_pattern {
     const char *text;
     exl2__words_kind kind;
@@ -109,8 +109,9 @@ static const char *exl2__words_run(const char *p, const char *end, uint32_t mask
     return p;
 }
 
-/* \s+(?!\S)|\s+ at whitespace: all of it at the end of the text, else all but its last character, which the next word
-   may want; a single one as it is. `lead`: a space that is not in the text comes before p. */
+/* End of a match of \s+(?!\S)|\s+ at white space: at the end of the text it is all of the white space; elsewhere it is
+   all but the last character, which may begin the next word. A single character is a match. `lead`: an added space
+   comes before p. */
 static inline const char *exl2__words_space_end(const char *p, const char *end, bool lead)
 {
     const char *e = exl2__words_run(p, end, EXL2__UNICODE_SPACE);
@@ -121,7 +122,7 @@ static inline const char *exl2__words_space_end(const char *p, const char *end, 
     return last == p && !lead ? e : last;
 }
 
-/* Bytes of 's 't 're 've 'm 'll 'd at p, or 0. any_case also takes capitals and U+017F, which folds to s. */
+/* Length of 's 't 're 've 'm 'll 'd at p, or 0. any_case: accepts capitals, too, and U+017F, which folds to s. */
 static inline uint32_t exl2__words_contraction(const char *p, const char *end, bool any_case)
 {
     if (end - p < 2 || p[0] != '\'') {
@@ -158,7 +159,7 @@ static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
     return exl2__words_space_end(p, end, lead);
 }
 
-/* \p{N}{1,digits_max}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at what is no letter; slash: [\r\n/]* */
+/* \p{N}{1,digits_max}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ where no letter is; slash: [\r\n/]* */
 static const char *exl2__words_rest(const char *p, const char *end, uint32_t digits_max, bool slash)
 {
     uint32_t bytes;
@@ -179,7 +180,7 @@ static const char *exl2__words_rest(const char *p, const char *end, uint32_t dig
         }
         return signs;
     }
-    /* \s*[\r\n]+ ends behind the last newline of the whitespace */
+    /* \s*[\r\n]+ ends after the last newline of the white space */
     const char *spaces = exl2__words_run(p, end, EXL2__UNICODE_SPACE);
     for (const char *s = spaces; s > p; s--) {
         if (s[-1] == '\r' || s[-1] == '\n') {
@@ -206,7 +207,8 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
     return exl2__words_rest(p, end, digits_max, false);
 }
 
-/* The letters at q of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+ or, `upper`, of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; q: none. */
+/* End of a match of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+ at q or, if `upper`, of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; q: no
+   match. */
 static const char *exl2__words_case(const char *q, const char *end, bool upper)
 {
     const uint32_t lower = EXL2__UNICODE_LOWER | EXL2__UNICODE_MODIFIER | EXL2__UNICODE_CASELESS | EXL2__UNICODE_MARK;
@@ -216,7 +218,7 @@ static const char *exl2__words_case(const char *q, const char *end, bool upper)
         return e > q ? exl2__words_run(e, end, lower) : q;
     }
     const char *more = exl2__words_run(e, end, lower);
-    while (more == e && e > q) { /* the first part gives back what the second can have */
+    while (more == e && e > q) { /* backtracks: the second part needs a character of the first */
         const char *last = q + exl2__unicode_before(q, (size_t)(e - q));
         if (exl2__words_class(last, end, &bytes) & lower) {
             return last + bytes;
@@ -226,12 +228,12 @@ static const char *exl2__words_case(const char *q, const char *end, bool upper)
     return more;
 }
 
-/* The patterns of tekken and, with contractions behind words, o200k. */
+/* The patterns of tekken and, with contractions after words, of o200k. */
 static inline const char *exl2__words_cased(const char *p, const char *end, uint32_t digits_max, bool contractions)
 {
     uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
     bool prefix = !(kind & (EXL2__UNICODE_LETTER | EXL2__UNICODE_NUMBERS)) && *p != '\r' && *p != '\n';
-    for (uint32_t i = 0; i < 4; i++) { /* lower with and without a prefix, then upper */
+    for (uint32_t i = 0; i < 4; i++) { /* alternative 1 with and without prefix, then 2 */
         const char *q = i & 1 ? p : p + bytes;
         const char *e = i & 1 || prefix ? exl2__words_case(q, end, i >= 2) : q;
         if (e > q) {
@@ -241,7 +243,7 @@ static inline const char *exl2__words_cased(const char *p, const char *end, uint
     return exl2__words_rest(p, end, digits_max, true);
 }
 
-/* \s?X+ where X is a class of the mask. */
+/* \s?X+, where X is the set of classes `mask`. */
 static inline const char *exl2__words_spaced(const char *p, const char *end, uint32_t mask)
 {
     uint32_t bytes, kind = exl2__words_class(p, end, &bytes);
@@ -264,13 +266,14 @@ static inline const char *exl2__words_eastern(const char *p, const char *end)
 
 /* ---- matches ---- */
 
-/* 1 or 3 bytes of a space or U+2581 at p, or 0. */
+/* Length of a space (1) or U+2581 (3) at p, or 0. */
 static inline uint32_t exl2__words_mark(const char *p, const char *end)
 {
     return *p == ' ' ? 1 : end - p >= 3 && memcmp(p, "\xE2\x96\x81", 3) == 0 ? 3 : 0;
 }
 
-/* End of a stretch that begins at p with or without a mark, and goes on to the next mark that is not kept. */
+/* End of the stretch that begins at p, with or without a mark (space or U+2581), and ends before the next mark that
+   does not follow a byte in `kept`. */
 static inline const char *exl2__words_marks(const uint32_t *kept, const char *p, const char *end)
 {
     uint32_t mark = exl2__words_mark(p, end);
@@ -317,7 +320,7 @@ static const char *exl2__words_match(const exl2__words_step *s, const char *p, c
     }
 }
 
-/* End of the match or gap that begins at p; *match: which of them. */
+/* End of the match or gap that begins at p. *match: it counts as a match. */
 static inline const char *exl2__words_stretch(const exl2__words_step *s, const char *p, const char *end,
                                               bool *match)
 {
@@ -333,8 +336,8 @@ static inline const char *exl2__words_stretch(const exl2__words_step *s, const c
     return p;
 }
 
-/* End of the piece that begins at p, which may be p when `lead`: then the space is a word of its own. *removed: it is
-   dropped. Each stretch is looked for at most twice. */
+/* End of the piece that begins at p. If `lead` it may be p: then the added space is a word by itself. *removed: the
+   piece is dropped. Each stretch is searched for at most twice. */
 static inline const char *exl2__words_piece(const exl2__words_step *s, const char *p, const char *end, bool lead,
                                             bool *removed)
 {
@@ -348,7 +351,8 @@ static inline const char *exl2__words_piece(const exl2__words_step *s, const cha
     while (s->behavior >= EXL2__WORDS_MERGED_WITH_PREVIOUS && e < end) {
         const char *more = exl2__words_stretch(s, e, end, &other);
         bool contiguous = s->behavior == EXL2__WORDS_CONTIGUOUS;
-        bool first = s->behavior == EXL2__WORDS_MERGED_WITH_NEXT; /* a gap that follows joins, else a match */
+        /* MERGED_WITH_NEXT: a match joins the gap after it. MERGED_WITH_PREVIOUS: a gap joins the match after it. */
+        bool first = s->behavior == EXL2__WORDS_MERGED_WITH_NEXT;
         if (contiguous ? other != match : match != first || other == first) {
             break;
         }
@@ -364,19 +368,19 @@ static inline const char *exl2__words_piece(const exl2__words_step *s, const cha
 
 typedef struct exl2__words {
     const exl2__words_rules *rules;
-    const char *at[EXL2__WORDS_STEPS_MAX + 1], *end[EXL2__WORDS_STEPS_MAX + 1]; /* what each step has left to cut */
+    const char *at[EXL2__WORDS_STEPS_MAX + 1], *end[EXL2__WORDS_STEPS_MAX + 1]; /* what each step still has to cut */
     uint32_t level;
-    bool lead;  /* the next word gets a space that is not in the text */
-    const char *first; /* the beginning of all text, NULL: it came before */
+    bool lead;  /* a space that is not in the text is added before the next word */
+    const char *first; /* the beginning of the whole text; NULL: it lies before this part */
 } exl2__words;
 
 typedef struct exl2__word {
     const char *text;
     size_t bytes;
-    bool lead;  /* ' ' comes before text; bytes may then be 0 */
+    bool lead;  /* a space is added before the text; bytes may then be 0 */
 } exl2__word;
 
-/* A piece for step `level`; level = rules->count: a word. */
+/* Passes a piece on to step `level`; level = rules->count: the piece is a word. */
 static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *p, const char *end)
 {
     w->level = level;
@@ -392,7 +396,7 @@ static inline void exl2__words_push(exl2__words *w, uint32_t level, const char *
     }
 }
 
-/* `first`: the text is the beginning of all. Zeroes of `bytes` give no words. */
+/* Begins to cut text. `first`: the text is the beginning of the whole text. An empty text has no words. */
 static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const char *text, size_t bytes, bool first)
 {
     exl2__words w;
@@ -403,7 +407,7 @@ static inline exl2__words exl2__words_of(const exl2__words_rules *rules, const c
     return w;
 }
 
-/* false behind the last word. */
+/* The next word; false after the last one. */
 static inline bool exl2__words_next(exl2__words *w, exl2__word *out)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* lower.h: small letters for capitals, a code point at a time.
+/* lower.h: converts code points to lower case, one at a time.
    takes: code points.
    gives: exl2__lower, exl2__lower_next, exl2__lower_holds, EXL2__LOWER_GROWTH.
    owns:  nothing. */
@@ -7,12 +7,13 @@
 
 #include "../../0_base/bytes.h"
 
-#define EXL2__LOWER_GROWTH 2 /* bytes that it makes of one at most: U+023A */
+#define EXL2__LOWER_GROWTH 2 /* most output bytes per input byte (U+023A) */
 
-/* Generated from Lowercase of tokenizers 0.23.3, which looks at each code point for itself (a sigma at the end of a
-   word is U+03C3). For each run of code points that all move as far: begin - begin of the run before;
-   2 (length - 1), odd when every other code point is in it; twice the way, odd when it leads down. 7 bits a byte, low
-   first, 128 when more follow. ASCII and U+0130 are left out. */
+/* Generated from Lowercase of tokenizers 0.23.3, which converts each code point independently (so a sigma at the end of
+   a word becomes U+03C3). A run is a sequence of code points with the same distance to their lower-case forms. It has
+   three numbers: its begin minus the previous run's begin; 2 (length - 1), plus 1 when only every other code point
+   belongs to it; twice the distance, plus 1 when the lower-case form has the lower number. A number has 7 bits per
+   byte, low bits first; 128 is set when more bytes follow. ASCII and U+0130 are left out. */
 static const uint8_t exl2__lower_runs[] = {
     192, 1, 44, 64, 24, 12, 64, 40, 47, 2, 50, 5, 2, 7, 15, 2, 17, 45, 2, 46, 0, 243, 1, 1, 5, 2, 8, 0, 164, 3, 1, 3,
     2, 4, 0, 156, 3, 1, 0, 2, 2, 2, 154, 3, 2, 0, 2, 3, 0, 158, 1, 1, 0, 148, 3, 1, 0, 150, 3, 1, 0, 2, 2, 0, 154, 3,
@@ -38,13 +39,13 @@ static const uint8_t exl2__lower_runs[] = {
     1, 62, 64, 96, 48, 54, 224, 244, 1, 66, 68
 };
 
-/* A run: code points from `begin` on, every `step`-th, of which the last is `length` away, move by `way`. */
+/* A run: every `step`-th code point of begin .. begin + length is converted by adding `way`, modulo 2^32. */
 typedef struct exl2__lower_run {
     const uint8_t *at;
     uint32_t begin, length, step, way;
 } exl2__lower_run;
 
-/* The next run; the first of a zeroed one. False: there is none. */
+/* Reads the next run; a zeroed *r gives the first. false: there are no more. */
 EXL2__COLD
 static bool exl2__lower_next(exl2__lower_run *r)
 {
@@ -65,7 +66,7 @@ static inline bool exl2__lower_holds(const exl2__lower_run *r, uint32_t code)
     return code - r->begin <= r->length && (code - r->begin) % r->step == 0;
 }
 
-/* The small letter, or `code` itself. U+0130 becomes two: 'i', and *more U+0307; else *more is 0. */
+/* The lower-case form, or `code` itself. U+0130 becomes two code points: 'i', and U+0307 in *more; else *more is 0. */
 EXL2__COLD
 static uint32_t exl2__lower(uint32_t code, uint32_t *more)
 {

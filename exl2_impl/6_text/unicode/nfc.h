@@ -1,7 +1,7 @@
-/* nfc.h: Unicode normal forms D and C, and KD and KC, of one stretch of text at a time.
+/* nfc.h: the Unicode normal forms NFD, NFC, NFKD and NFKC of one stretch of text at a time.
    takes: code points in an array, or valid UTF-8 to cut into stretches.
    gives: exl2__nfc, exl2__nfc_make, exl2__nfc_stretch, exl2__nfc_decompose, exl2__nfc_order, exl2__nfc_compose.
-   owns:  nothing; the tables come from the caller's arena, unpacked. */
+   owns:  nothing; the unpacked tables lie in the caller's arena. */
 #ifndef EXL2__NFC_H
 #define EXL2__NFC_H
 
@@ -11,21 +11,21 @@
 #include "nfkc.h"
 #include "unicode.h"
 
-#define EXL2__NFC_SLOTS 4096      /* more than twice the pairs */
-#define EXL2__NFC_BLOCKS 1536     /* of 128 code points; what lies beyond stands for itself */
-#define EXL2__NFC_LONGEST EXL2__NFKC_LONGEST /* code points that one becomes; at most 4 where there is no nfkc */
-#define EXL2__NFC_PER_BYTE 6      /* the same for each byte of it in UTF-8 */
+#define EXL2__NFC_SLOTS 4096      /* more than twice the number of pairs */
+#define EXL2__NFC_BLOCKS 1536     /* blocks of 128 code points; code points beyond them do not change */
+#define EXL2__NFC_LONGEST EXL2__NFKC_LONGEST /* most code points that one becomes; 4 without compatibility mappings */
+#define EXL2__NFC_PER_BYTE 6      /* most code points per UTF-8 byte of the original */
 
 typedef struct exl2__nfc_pair {
-    uint32_t code, first, second; /* second 0: none */
+    uint32_t code, first, second; /* code decomposes into first and second; second 0: into first only */
 } exl2__nfc_pair;
 
 typedef struct exl2__nfc {
     exl2__nfc_pair *pairs;        /* [EXL2__NFC_PAIRS] in order of code */
-    uint16_t *slots;              /* [EXL2__NFC_SLOTS] pair + 1, found by (first, second) */
-    uint32_t *classes;            /* [EXL2__NFC_RUNS][2] begin; length << 8 | combining class */
-    exl2__nfkc compatible;        /* used too if it is there */
-    uint8_t *touched;             /* bit per block: it has code points that do not stand for themselves */
+    uint16_t *slots;              /* [EXL2__NFC_SLOTS] hash table by (first, second): pair + 1 */
+    uint32_t *classes;            /* [EXL2__NFC_RUNS][2] begin of a run; length << 8 | combining class */
+    exl2__nfkc compatible;        /* used, too, if its codes are not NULL */
+    uint8_t *touched;             /* bit per block: normalization may change or move some of its code points */
 } exl2__nfc;
 
 static inline uint32_t exl2__nfc_hash(uint32_t first, uint32_t second)
@@ -38,7 +38,7 @@ static inline void exl2__nfc_touch(exl2__nfc *n, uint32_t code)
     n->touched[code >> 10] = (uint8_t)(n->touched[code >> 10] | 1u << (code >> 7 & 7));
 }
 
-/* Unpacks; with a dry arena it only counts. `compatible`: for KD and KC, too. */
+/* Unpacks the tables; with a dry arena it only counts bytes. `compatible`: for NFKD and NFKC, too. */
 EXL2__COLD
 static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
 {
@@ -98,7 +98,7 @@ static inline bool exl2__nfc_touched(const exl2__nfc *n, uint32_t code)
     return code < EXL2__NFC_BLOCKS * 128 && (n->touched[code >> 10] >> (code >> 7 & 7) & 1);
 }
 
-/* Combining class; 0 for most. */
+/* Canonical combining class; 0 for most code points. */
 EXL2__NOINLINE
 static uint32_t exl2__nfc_class(const exl2__nfc *n, uint32_t code)
 {
@@ -114,7 +114,7 @@ static uint32_t exl2__nfc_class(const exl2__nfc *n, uint32_t code)
     return low && code - n->classes[2 * low - 2] < n->classes[2 * low - 1] >> 8 ? n->classes[2 * low - 1] & 255 : 0;
 }
 
-/* The pair that `code` becomes, or NULL. */
+/* The pair into which `code` decomposes, or NULL. */
 EXL2__NOINLINE
 static const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
 {
@@ -130,7 +130,7 @@ static const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
     return low < EXL2__NFC_PAIRS && n->pairs[low].code == code ? &n->pairs[low] : NULL;
 }
 
-/* Writes what `code` becomes, at most EXL2__NFC_LONGEST; returns how many. */
+/* Writes the full decomposition of `code`, at most EXL2__NFC_LONGEST code points; returns their number. */
 EXL2__NOINLINE
 static uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t *out)
 {
@@ -143,7 +143,7 @@ static uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t 
     }
     for (const exl2__nfc_pair *p; (p = exl2__nfc_find(n, code)) != NULL && tails < 3;) {
         if (p->second) {
-            tail[tails++] = p->second; /* never becomes anything else */
+            tail[tails++] = p->second; /* a second one never decomposes further */
         }
         code = p->first;
     }
@@ -159,7 +159,7 @@ static uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t 
     return count;
 }
 
-/* What two code points become together, or 0. */
+/* The composition of two code points, or 0. */
 static inline uint32_t exl2__nfc_together(const exl2__nfc *n, uint32_t first, uint32_t second)
 {
     if (first - 0x1100 < 19 && second - 0x1161 < 21) {
@@ -178,7 +178,7 @@ static inline uint32_t exl2__nfc_together(const exl2__nfc *n, uint32_t first, ui
     return 0;
 }
 
-/* Can what `code` becomes neither move nor join what is before it? Then text may be cut before it. */
+/* May text be cut before `code`? Yes, if its decomposition can neither move before nor compose with preceding text. */
 EXL2__NOINLINE
 static bool exl2__nfc_begins(const exl2__nfc *n, uint32_t code)
 {
@@ -198,7 +198,7 @@ static bool exl2__nfc_begins(const exl2__nfc *n, uint32_t code)
     return true;
 }
 
-/* Bytes of the stretch at the beginning of text: up to where it may be cut. *plain: it is as it should be. */
+/* Size of the first stretch of text, which ends where text may be cut. *plain: the stretch is normalized already. */
 static inline size_t exl2__nfc_stretch(const exl2__nfc *n, const char *text, size_t bytes, bool *plain)
 {
     uint32_t code;
@@ -211,7 +211,7 @@ static inline size_t exl2__nfc_stretch(const exl2__nfc *n, const char *text, siz
             break;
         }
     }
-    if (*plain && at < bytes && !exl2__nfc_begins(n, code)) { /* the last one belongs to what follows */
+    if (*plain && at < bytes && !exl2__nfc_begins(n, code)) { /* the last one may compose with the next */
         size_t last = exl2__unicode_before(text, at);
         *plain = last > 0;
         for (at = last > 0 ? last : at; last == 0 && at < bytes; at += length) {
@@ -224,7 +224,8 @@ static inline size_t exl2__nfc_stretch(const exl2__nfc *n, const char *text, siz
     return at;
 }
 
-/* Sorts each run of code points with a class by it, keeping the order of equal ones; `other` has room for as many. */
+/* Sorts each run of code points with non-zero combining classes by class; the sort is stable. `other` has room for
+   `count` code points. */
 static void exl2__nfc_order(const exl2__nfc *n, uint32_t *codes, size_t count, uint32_t *other)
 {
     for (size_t begin = 0, end; begin < count; begin = end + (end == begin)) {
@@ -244,11 +245,11 @@ static void exl2__nfc_order(const exl2__nfc *n, uint32_t *codes, size_t count, u
     }
 }
 
-/* Joins what can be joined, in place; returns how many code points are left. */
+/* Composes in place, and returns the new number of code points. */
 static size_t exl2__nfc_compose(const exl2__nfc *n, uint32_t *codes, size_t count)
 {
     size_t starter = SIZE_MAX, used = 0;
-    uint32_t before = 0; /* class of the one before, behind the starter; 0: the starter itself is before */
+    uint32_t before = 0; /* combining class of the last code point kept after the starter; 0: there is none */
     for (size_t i = 0; i < count; i++) {
         uint32_t class = exl2__nfc_class(n, codes[i]), joined = 0;
         bool next = starter != SIZE_MAX && used == starter + 1;

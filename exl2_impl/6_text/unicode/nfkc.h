@@ -1,20 +1,20 @@
-/* nfkc.h: compatibility decompositions: what normal forms KD and KC make of a code point beyond D and C.
+/* nfkc.h: compatibility decompositions, which NFKD and NFKC use in addition to those of NFD and NFC.
    takes: code points.
    gives: exl2__nfkc, exl2__nfkc_make, exl2__nfkc_find.
-   owns:  nothing; the tables come from the caller's arena, unpacked. */
+   owns:  nothing; the unpacked tables lie in the caller's arena. */
 #ifndef EXL2__NFKC_H
 #define EXL2__NFKC_H
 
 #include "../../0_base/arena.h"
 #include "nfkc_table.h"
 
-#define EXL2__NFKC_LONGEST 18 /* code points that one becomes: U+FDFA */
+#define EXL2__NFKC_LONGEST 18 /* most code points that one becomes (U+FDFA) */
 
-/* codes NULL: there is none. */
+/* codes NULL: not used. */
 typedef struct exl2__nfkc {
-    uint32_t *codes;   /* [EXL2__NFKC_COUNT] in order */
+    uint32_t *codes;   /* [EXL2__NFKC_COUNT] code points that decompose, in order */
     uint32_t *text;    /* [EXL2__NFKC_TEXT] */
-    uint16_t *starts;  /* [EXL2__NFKC_COUNT + 1] code i becomes text[starts[i] .. starts[i + 1]) */
+    uint16_t *starts;  /* [EXL2__NFKC_COUNT + 1] codes[i] becomes text[starts[i] .. starts[i + 1]) */
 } exl2__nfkc;
 
 static inline uint32_t exl2__nfkc_bit(uint32_t *at)
@@ -44,7 +44,7 @@ static uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
     return value & 1 ? ~(value >> 1) : value >> 1; /* two's complement */
 }
 
-/* Unpacks; with a dry arena it only counts. */
+/* Unpacks the table; with a dry arena it only counts bytes. The format is described in nfkc_table.h. */
 EXL2__COLD
 static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 {
@@ -73,7 +73,7 @@ static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
     n->starts[EXL2__NFKC_COUNT] = (uint16_t)used;
 }
 
-/* What the code point becomes, *count code points, or NULL. */
+/* The decomposition of a code point, which has *count code points, or NULL. */
 EXL2__COLD
 static const uint32_t *exl2__nfkc_find(const exl2__nfkc *n, uint32_t code, uint32_t *count)
 {

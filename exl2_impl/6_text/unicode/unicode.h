@@ -1,6 +1,6 @@
-/* unicode.h: UTF-8 code points, one at a time, and the character classes that splitting text into words needs.
+/* unicode.h: decodes UTF-8 one code point at a time, and gives the character classes by which text is split into words.
    takes: untrusted bytes, code points.
-   gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class and masks over it.
+   gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class, and masks of classes.
    owns:  nothing. */
 #ifndef EXL2__UNICODE_H
 #define EXL2__UNICODE_H
@@ -10,10 +10,10 @@
 /* ---- UTF-8 ---- */
 
 #define EXL2__UNICODE_BAD 0x110000u /* bytes that can never become a code point */
-#define EXL2__UNICODE_CUT 0x110001u /* the beginning of a code point, then the end of the data */
-#define EXL2__UNICODE_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD, what stands for BAD, and for CUT at the end of a text */
+#define EXL2__UNICODE_CUT 0x110001u /* the data ends within a code point */
+#define EXL2__UNICODE_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD replaces BAD and, at the end of a text, CUT */
 
-/* exl2__unicode_next of what is not ASCII. */
+/* exl2__unicode_next for bytes that are not ASCII. */
 EXL2__NOINLINE
 static uint32_t exl2__unicode_long(const char *text, size_t bytes, uint32_t *code)
 {
@@ -25,7 +25,7 @@ static uint32_t exl2__unicode_long(const char *text, size_t bytes, uint32_t *cod
     }
     uint32_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     uint32_t value = lead & (0x7Fu >> length);
-    /* the second byte's limits shut out overlong forms, surrogates and values above U+10FFFF */
+    /* the limits of the second byte exclude overlong forms, surrogates and values above U+10FFFF */
     uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     for (uint32_t i = 1; i < length; i++) {
@@ -76,7 +76,8 @@ static inline size_t exl2__unicode_before(const char *text, size_t at)
 
 /* ---- classes ---- */
 
-/* Each of the first 16 a bit, so that sets of classes are masks: general categories, split where \w needs it. */
+/* The first 16 are single bits, so that a mask is a set of classes. They are general categories, split where \w
+   contains only a part of one. The last four are such masks. */
 typedef enum exl2__unicode_kind {
     EXL2__UNICODE_OTHER = 1,             /* controls, unassigned */
     EXL2__UNICODE_WORD_OTHER = 1 << 1,   /* U+200C, U+200D */
@@ -88,10 +89,10 @@ typedef enum exl2__unicode_kind {
     EXL2__UNICODE_MARK = 1 << 7,         /* \p{M} */
     EXL2__UNICODE_DIGIT = 1 << 8,        /* \p{Nd} */
     EXL2__UNICODE_LETTER_NUMBER = 1 << 9, /* \p{N} that is also \w: U+2167 */
-    EXL2__UNICODE_NUMERAL = 1 << 10,     /* \p{N} that is not: U+00BD, U+00B2 */
-    EXL2__UNICODE_PUNCTUATION = 1 << 11, /* \p{P} but the next */
+    EXL2__UNICODE_NUMERAL = 1 << 10,     /* \p{N} that is not \w: U+00BD, U+00B2 */
+    EXL2__UNICODE_PUNCTUATION = 1 << 11, /* \p{P} without \p{Pc} */
     EXL2__UNICODE_CONNECTOR = 1 << 12,   /* \p{Pc}: '_' */
-    EXL2__UNICODE_SYMBOL = 1 << 13,      /* \p{S} but the next */
+    EXL2__UNICODE_SYMBOL = 1 << 13,      /* \p{S} without the next */
     EXL2__UNICODE_WORD_SYMBOL = 1 << 14, /* \p{S} that is also \w: U+24B6 */
     EXL2__UNICODE_SPACE = 1 << 15,       /* \s */
     EXL2__UNICODE_LETTER = 0x7C,         /* \p{L} */
