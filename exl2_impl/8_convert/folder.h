@@ -1,5 +1,6 @@
-/* folder.h: an output folder that appears whole or not at all: written as OUT.unfinished beside it, renamed at the end.
-   takes: the path of the folder to make.
+/* folder.h: an output folder that appears complete or not at all. It is written as OUT.unfinished next to OUT, and
+   renamed at the end.
+   takes: the path of the folder to create.
    gives: exl2__folder, exl2__folder_begin, exl2__folder_commit, exl2__folder_abandon.
    owns:  OUT.unfinished on disk, from begin until commit or abandon. */
 #ifndef EXL2__FOLDER_H
@@ -8,13 +9,13 @@
 #include "../0_base/platform.h"
 #include "../1_load/file.h"
 
-#define EXL2__FOLDER_TAIL ".unfinished/output-00000-of-00000.safetensors" /* the longest text put behind OUT */
+#define EXL2__FOLDER_TAIL ".unfinished/output-00000-of-00000.safetensors" /* the longest text appended to OUT */
 
 typedef struct exl2__folder {
-    char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* "": not begun */
+    char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* work_path "": not begun, or ended */
 } exl2__folder;
 
-/* What a run of ours can have left behind; nothing else is ever deleted. */
+/* Can an import have written a file of this name? No other file is ever deleted. */
 static bool exl2__folder_is_ours(const char *name)
 {
     static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json",
@@ -28,7 +29,7 @@ static bool exl2__folder_is_ours(const char *name)
     return strncmp(name, "output", 6) == 0 && bytes >= 6 + end && strcmp(name + bytes - end, ".safetensors") == 0;
 }
 
-/* What in `dir` is not of an import: another name, a folder, a link. false: nothing is. */
+/* Finds an entry of `dir` that no import can have written: another name, a folder or a link. false: there is none. */
 static bool exl2__folder_foreign(const char *dir, char name[EXL2__FILE_NAME_MAX])
 {
     char path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
@@ -41,7 +42,7 @@ static bool exl2__folder_foreign(const char *dir, char name[EXL2__FILE_NAME_MAX]
     return false;
 }
 
-/* Removes `dir`, which a run of ours has made; false: it is still there. */
+/* Removes `dir`, which an import has created. false: it could not be removed. */
 static bool exl2__folder_remove(const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
@@ -55,7 +56,8 @@ static bool exl2__folder_remove(const char *dir)
     return exl2__platform_remove_dir(dir);
 }
 
-/* Takes away what a killed run left at `path`. Anything else there is refused before a file is deleted. */
+/* Removes the unfinished folder of an import that was killed. If anything else is at `path`, it fails before it deletes
+   a file. */
 static exl2_result exl2__folder_clear(exl2__ctx *c, const char *path)
 {
     char name[EXL2__FILE_NAME_MAX];
@@ -68,14 +70,16 @@ static exl2_result exl2__folder_clear(exl2__ctx *c, const char *path)
     return exl2__folder_remove(path) ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: cannot be removed", path);
 }
 
-/* A folder could take this name: it is free, or that of an empty folder. Known before hours of work, not after. */
+/* Can a folder be created at `path`? It may be free or an empty folder. This is checked before hours of work, not
+   after. */
 static bool exl2__folder_is_free(const char *path)
 {
     return exl2__platform_make_dir(path) ? exl2__platform_remove_dir(path)
                                          : exl2__platform_remove_dir(path) && exl2__platform_make_dir(path);
 }
 
-/* Makes OUT.unfinished, empty; takes away what a killed run left there. OUT must not exist, or be empty. */
+/* Creates an empty OUT.unfinished. What a killed import has left there is removed. OUT must not exist, or be an empty
+   folder. */
 static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
 {
     char name[EXL2__FILE_NAME_MAX];
@@ -94,7 +98,7 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
                           name);
     }
     char work_path[EXL2__FILE_PATH_MAX];
-    memcpy(f->final_path, out_dir, bytes); /* as it is: %.*s would leave out the beginning of a code point at its end */
+    memcpy(f->final_path, out_dir, bytes); /* memcpy, because %.*s would drop a cut code point at the end */
     exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
     if (!exl2__folder_is_free(f->final_path)) {
         return exl2__fail(c, EXL2_ERR_IO,
@@ -112,10 +116,10 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     return EXL2_OK;
 }
 
-/* OUT.unfinished becomes OUT. */
+/* Renames OUT.unfinished to OUT. */
 static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 {
-    exl2__platform_remove_dir(f->final_path); /* an empty one; Windows does not rename over it */
+    exl2__platform_remove_dir(f->final_path); /* if it is empty; Windows cannot rename over it */
     if (!exl2__platform_rename(f->work_path, f->final_path)) {
         return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be renamed to %s", f->work_path, f->final_path);
     }

@@ -1,5 +1,5 @@
-/* pack.h: codes and scale codes -> the words of an EXL2 file (exl2-format 4.1 to 4.6).
-   takes: the row layout, codes of a group, levels of its columns.
+/* pack.h: packs codes and scale levels into the words of an EXL2 file.
+   takes: the bit widths of the rows, the codes of a group, the levels of its columns.
    gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale.
    owns:  nothing. */
 #ifndef EXL2__PACK_H
@@ -9,9 +9,9 @@
 #include "../0_base/result.h"
 #include "../1_load/exl2_matrix.h"
 
-#define EXL2__PACK_UNIT 32u /* rows of a group and columns of a matrix come in multiples of this */
+#define EXL2__PACK_UNIT 32u /* rows of a group and columns of a matrix are multiples of this */
 
-/* `rows` packed rows at `bits`, cut into groups of `size`. */
+/* `rows` packed rows with `bits` bits per code, cut into groups of `size` rows. */
 typedef struct exl2__pack_band {
     uint32_t bits, rows, size;
 } exl2__pack_band;
@@ -21,9 +21,9 @@ static inline bool exl2__pack_bits_valid(uint32_t bits)
     return bits >= 2 && bits <= 8 && bits != 7;
 }
 
-/* The groups of a matrix of `in` rows (4.2): bands in order, bits descending, only the last group of all short.
-   groups may be NULL, to learn *group_count and *words (rows of q_weight); else it holds *group_count.
-   name: the layer, for messages. */
+/* Lays out the groups of a matrix of `in` rows: the bands follow each other with descending bits, and only the very
+   last group may be shorter than its band's size. `groups` is NULL to compute only *group_count and *words (rows of
+   q_weight); else it has room for *group_count. `name`: the layer, for messages. */
 static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands,
                                      uint32_t band_count, exl2__group *groups, uint32_t *group_count, uint32_t *words)
 {
@@ -61,8 +61,9 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
     return EXL2_OK;
 }
 
-/* codes [rows, stride] -> words [rows * bits / 32, word_stride], the first `columns` of each. Every column is one bit
-   stream, first row in the lowest bits (4.4): 3 bits, codes 3 2 1 0 7 ...: word 0 = 3 | 2 << 3 | 1 << 6 | 0 << 9 ... */
+/* Packs codes [rows, stride] into words [rows * bits / 32, word_stride], of each row the first `columns`. A column is a
+   bit stream that begins with its first row in the lowest bits. With 3 bits, the codes 3 2 1 0 ... give
+   word 0 = 3 | 2 << 3 | 1 << 6 | 0 << 9 ... */
 static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t columns, size_t stride, uint32_t bits,
                              uint32_t *words, size_t word_stride)
 {
@@ -73,7 +74,7 @@ static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t colum
         uint32_t first = w * 32 / bits, last = (w * 32 + 31) / bits; /* rows with bits in this word */
         for (uint32_t row = first; row <= last; row++) {
             const uint8_t *in = codes + row * stride;
-            /* negative: the low bits are in the word above */
+            /* negative: the code's low bits are in the previous word */
             int32_t shift = (int32_t)(row * bits) - (int32_t)(w * 32);
             if (shift >= 0) {
                 for (uint32_t n = 0; n < columns; n++) {
@@ -88,7 +89,7 @@ static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t colum
     }
 }
 
-/* levels [columns] 1..16 -> q_scale words [columns / 8]; stored is level - 1 (4.5). */
+/* Packs levels [columns], 1..16, into q_scale words [columns / 8], which store level - 1 in 4 bits. */
 static void exl2__pack_levels(const uint8_t *levels, uint32_t columns, uint32_t *words)
 {
     for (uint32_t n = 0; n < columns; n += 8) {
@@ -100,7 +101,7 @@ static void exl2__pack_levels(const uint8_t *levels, uint32_t columns, uint32_t 
     }
 }
 
-/* The step that a decoder uses for a column of that level (4.5): fp16(level^2 * fp16(q_scale_max / 256)). */
+/* The step with which a decoder multiplies the codes of a column: fp16(level^2 * fp16(q_scale_max / 256)). */
 static inline float exl2__pack_scale(uint16_t scale_max, uint32_t level)
 {
     float unit = exl2__f16_to_f32(exl2__f32_to_f16(exl2__f16_to_f32(scale_max) * (1.0f / 256)));

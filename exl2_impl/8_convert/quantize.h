@@ -1,7 +1,7 @@
-/* quantize.h: numbers -> group scale, column levels and codes, with the least squared error that the format's scale
-   arithmetic allows (exl2-format 4.5, 4.6).
-   takes: strips: some rows of 16 columns, [rows, 16] float, finite, at most EXL2__QUANTIZE_MAX in size.
-   gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: the steps of one group, in this order.
+/* quantize.h: quantizes the weights of a group. It searches for the group scale and the column levels with the least
+   squared error, computed with the fp16 arithmetic of the decoder, and then makes the codes.
+   takes: strips: rows of 16 columns, [rows, 16] float, finite, of absolute value at most EXL2__QUANTIZE_MAX.
+   gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: called for a group in this order.
    owns:  nothing. */
 #ifndef EXL2__QUANTIZE_H
 #define EXL2__QUANTIZE_H
@@ -9,15 +9,15 @@
 #include "pack.h"
 
 #define EXL2__QUANTIZE_LANES 16u   /* columns of a strip; inner loops of this fixed length vectorize */
-#define EXL2__QUANTIZE_TRIES 16u   /* group scales that are tried */
-#define EXL2__QUANTIZE_MAX 32752.0f /* half the largest fp16: no code times its step can become infinite */
+#define EXL2__QUANTIZE_TRIES 16u   /* number of group scales that are tried */
+#define EXL2__QUANTIZE_MAX 32752.0f /* half the largest fp16, so that no code times its step is infinite */
 
-/* What is worth trying, by width. The scale of the widest column is its peak / (2^(bits - 1) - 1/2), where nothing is
-   clipped; few bits gain from smaller steps that clip the peak. Found on normal and real weights: past these ends the
-   best error no longer falls. */
+/* The search range for a bit width. With the step peak / (2^(bits - 1) - 1/2) a column is not clipped. At small widths,
+   a smaller step that clips the peak has less error. The limits were found on normally distributed and real weights:
+   beyond them the least error no longer falls. */
 typedef struct exl2__quantize_range {
-    float lowest, highest; /* factors on that scale */
-    float clip;            /* a column's step is at least this part of its own unclipped one */
+    float lowest, highest; /* group scales to try, as factors of the step that clips no column */
+    float clip;            /* a column's step is at least this fraction of the step that does not clip it */
 } exl2__quantize_range;
 
 static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits)
@@ -29,16 +29,17 @@ static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits)
     return ranges[bits];
 }
 
-/* Step at which a column of that peak is not clipped. */
+/* The smallest step with which a column of this peak is not clipped. */
 static inline float exl2__quantize_wide_step(float peak, uint32_t bits)
 {
     return peak / ((float)(1u << (bits - 1)) - 0.5f);
 }
 
-/* peaks [16]: largest size in each column of the strip. A NaN or infinity anywhere makes its peak infinite. */
+/* peaks [16]: largest absolute value in each column of the strip. A NaN or infinity makes its column's peak
+   infinite. */
 static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks)
 {
-    int32_t most[EXL2__QUANTIZE_LANES] = { 0 }; /* bit patterns of sizes are ordered like the sizes */
+    int32_t most[EXL2__QUANTIZE_LANES] = { 0 }; /* floats without a sign are ordered like their bits */
     for (uint32_t r = 0; r < rows; r++) {
         int32_t bits[EXL2__QUANTIZE_LANES];
         memcpy(bits, strip + (size_t)r * EXL2__QUANTIZE_LANES, sizeof bits);
@@ -52,20 +53,20 @@ static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks
     }
 }
 
-/* tries [EXL2__QUANTIZE_TRIES] f16: values of q_scale_max worth trying for a group whose largest size is `peak`.
-   Never 0, also for a group of zeros: readers warn of 0. */
+/* tries [EXL2__QUANTIZE_TRIES] f16: values of q_scale_max to try for a group whose largest absolute value is `peak`.
+   They are never 0, even for a group of zeros, because readers warn of 0. */
 static void exl2__quantize_tries(float peak, uint32_t bits, uint16_t *tries)
 {
     exl2__quantize_range range = exl2__quantize_range_of(bits);
     for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
         float factor = range.lowest + (range.highest - range.lowest) * (float)i / (float)(EXL2__QUANTIZE_TRIES - 1);
         float scale = exl2__quantize_wide_step(peak, bits) * factor;
-        float least = 256.0f / (float)(1u << 24); /* below it, q_scale_max / 256 could be 0 in fp16 */
+        float least = 256.0f / (float)(1u << 24); /* below this, q_scale_max / 256 could be 0 in fp16 */
         tries[i] = exl2__f32_to_f16(scale > least ? scale : least);
     }
 }
 
-/* steps [17]: decoder's step at level 1..16 of a group; not 0 for a scale_max from exl2__quantize_tries. */
+/* steps [17]: the decoder's step at levels 1..16; not 0 if scale_max is from exl2__quantize_tries. */
 static inline void exl2__quantize_steps(uint16_t scale_max, float *steps)
 {
     steps[0] = 0;
@@ -96,7 +97,7 @@ static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const
     for (uint32_t r = 0; r < rows; r++) {
         const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-            float code = x[k] * inverse[k] + (zero + 0.5f); /* cut below: rounds to nearest */
+            float code = x[k] * inverse[k] + (zero + 0.5f); /* + 1/2 and truncation round to nearest */
             code = code > 0.0f ? code : 0.0f;
             code = code < top ? code : top;
             float error = ((float)(int32_t)code - zero) * steps[k] - x[k];
@@ -106,7 +107,7 @@ static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const
     memcpy(errors, sum, sizeof sum);
 }
 
-/* Best level of each column under the group scale with `steps` [17], and what squared error it leaves. */
+/* levels [16]: the best level of each column with these steps [17]. least [16]: its squared error. */
 static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
                                        const float *steps, uint8_t *levels, float *least)
 {
@@ -133,7 +134,7 @@ static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const 
     }
 }
 
-/* errors [EXL2__QUANTIZE_TRIES]: adds what each try leaves in these columns of the group. */
+/* errors [EXL2__QUANTIZE_TRIES]: adds the squared error that each try leaves in these columns. */
 static void exl2__quantize_errors(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
                                   const uint16_t *tries, double *errors)
 {
@@ -148,7 +149,7 @@ static void exl2__quantize_errors(const float *strip, uint32_t rows, const float
     }
 }
 
-/* The try with the least error; ties to the first. */
+/* The try with the least error, the first of equal ones. */
 static inline uint16_t exl2__quantize_pick(const uint16_t *tries, const double *errors)
 {
     uint32_t best = 0;
@@ -158,7 +159,7 @@ static inline uint16_t exl2__quantize_pick(const uint16_t *tries, const double *
     return tries[best];
 }
 
-/* levels [16], 1..16: the best ones under the chosen q_scale_max. */
+/* levels [16]: the best levels, 1..16, with the chosen q_scale_max. */
 static void exl2__quantize_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
                                   uint16_t scale_max, uint8_t *levels)
 {
@@ -167,7 +168,7 @@ static void exl2__quantize_levels(const float *strip, uint32_t rows, const float
     exl2__quantize_best_levels(strip, rows, peaks, bits, steps, levels, least);
 }
 
-/* codes [rows, stride], 16 of each row: the nearest representable number, stored as code + 2^(bits - 1). */
+/* codes [rows, stride], the first 16 of each row: the nearest code, stored as code + 2^(bits - 1). */
 static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits,
                                  uint16_t scale_max, uint8_t *codes, size_t stride)
 {

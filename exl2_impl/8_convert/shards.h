@@ -1,6 +1,6 @@
-/* shards.h: safetensors files of a known list of tensors, whose bytes may then come in any order.
-   takes: names, types, shapes; then the bytes of each tensor, piece by piece.
-   gives: exl2__shards: add all tensors, then open, write, close.
+/* shards.h: writes safetensors files. The list of tensors is given first; their bytes may then be written in any order.
+   takes: names, types and shapes; then the bytes of each tensor, in pieces.
+   gives: exl2__shards with _begin, _add, _open, _write, _finish and _close, called in this order.
    owns:  the list and the open files, until exl2__shards_close. */
 #ifndef EXL2__SHARDS_H
 #define EXL2__SHARDS_H
@@ -9,7 +9,7 @@
 #include "../1_load/file.h"
 #include "write.h"
 
-#define EXL2__SHARDS_BYTES ((uint64_t)4 << 30) /* of tensor data a file; one larger tensor gets a file of its own */
+#define EXL2__SHARDS_BYTES ((uint64_t)4 << 30) /* tensor data per file; a larger tensor gets a file for itself */
 #define EXL2__SHARDS_NAME_MAX 96
 
 typedef enum exl2__shards_type { EXL2__SHARDS_I32, EXL2__SHARDS_F16, EXL2__SHARDS_I16 } exl2__shards_type;
@@ -19,7 +19,7 @@ typedef struct exl2__shards_entry {
     exl2__shards_type type;
     uint32_t rank, shard;
     uint64_t dims[2];
-    uint64_t offset, bytes, written; /* offset: in the data of its shard */
+    uint64_t offset, bytes, written; /* offset: relative to the data of its shard */
 } exl2__shards_entry;
 
 typedef struct exl2__shards_file {
@@ -37,7 +37,7 @@ typedef struct exl2__shards {
     uint64_t shard_bytes;
 } exl2__shards;
 
-/* Room for `capacity` tensors. */
+/* Allocates a list of up to `capacity` tensors. */
 static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t capacity, uint64_t shard_bytes)
 {
     *s = (exl2__shards){ 0 };
@@ -50,8 +50,8 @@ static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t ca
     return EXL2_OK;
 }
 
-/* Lists a tensor [dim0] (rank 1) or [dim0, dim1]; its number, in the order of these calls, is what write takes. The
-   name is prefix and suffix together. */
+/* Adds a tensor [dim0] (rank 1) or [dim0, dim1] (rank 2) to the list. exl2__shards_write identifies it by its number,
+   in the order of these calls. Its name is prefix and suffix together. */
 static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__shards_type type,
                              uint32_t rank, uint64_t dim0, uint64_t dim1)
 {
@@ -65,7 +65,8 @@ static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *su
     entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * (type == EXL2__SHARDS_I32 ? 4 : 2);
 }
 
-/* Shares the tensors out in the order of listing; in a file the 4-byte types come first, so that all are aligned. */
+/* Distributes the tensors to the files in the order of the list. Within a file the 4-byte types come first, so that all
+   tensors are aligned. */
 static void exl2__shards_place(exl2__shards *s)
 {
     uint64_t in_shard = 0;
@@ -115,7 +116,7 @@ static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2
     exl2__write_format(w, "}");
 }
 
-/* Length of the header's text, and the file from its length word to the padding behind it. */
+/* Writes a file's header: the length word, the JSON text and spaces up to a multiple of 8 bytes. */
 static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
 {
     exl2__shards_file *f = &s->files[shard];
@@ -132,12 +133,13 @@ static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
     exl2__write_raw(&w, "       ", padded - bytes);
     f->data_start = sizeof length + padded;
     exl2__write_flush(&w);
-    f->file = w.file; /* stays open for the data */
+    f->file = w.file; /* the file stays open for the data */
     w.file = NULL;
     return exl2__write_close(&w);
 }
 
-/* After the last add: places all, makes the files in `dir` and writes their headers. */
+/* To be called after the last exl2__shards_add: places all tensors, creates the files in `dir` and writes their
+   headers. */
 static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
 {
     exl2__shards_place(s);
@@ -165,7 +167,8 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
     return EXL2_OK;
 }
 
-/* Bytes [at, at + bytes) of tensor `number`; every byte of every tensor exactly once, in any order. */
+/* Writes bytes [at, at + bytes) of tensor `number`. Each byte of each tensor must be written exactly once, in any
+   order. */
 static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t at, const void *data, uint64_t bytes)
 {
     exl2__shards_entry *entry = &s->entries[number];
@@ -179,7 +182,7 @@ static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t
     return EXL2_OK;
 }
 
-/* Closes the files and frees all; accepts zeroed and half-open ones. */
+/* Closes the files and frees the memory; accepts zeroed and partly opened ones. */
 static void exl2__shards_close(exl2__shards *s)
 {
     for (uint32_t i = 0; s->files && i < s->file_count; i++) {
@@ -194,7 +197,8 @@ static void exl2__shards_close(exl2__shards *s)
     *s = (exl2__shards){ 0 };
 }
 
-/* The files are whole and on their way to the disk, or a failure; exl2__shards_close is still to be called. */
+/* Fails if a tensor is incomplete or a file cannot be written to its end. exl2__shards_close must be called all the
+   same. */
 static exl2_result exl2__shards_finish(exl2__shards *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {

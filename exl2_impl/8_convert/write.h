@@ -1,5 +1,5 @@
-/* write.h: text files, JSON above all, written through a buffer. The first failure sticks and shows at the end, so that
-   callers read like the file they write.
+/* write.h: writes text files, mostly JSON, through a buffer. The first failure is kept and returned by
+   exl2__write_close, so that callers need no checks in between.
    takes: a path, pieces of text.
    gives: exl2__write, exl2__write_open, exl2__write_close; _raw, _format, _quoted, _float.
    owns:  the buffer and the open file, until exl2__write_close. */
@@ -16,11 +16,11 @@
 
 typedef struct exl2__write {
     exl2__ctx *ctx;
-    const char *path; /* the caller's; for messages */
-    const char *from; /* where quoted text comes from, if known; for messages */
-    void *file;       /* NULL: only counts */
+    const char *path; /* the caller's string; for messages */
+    const char *from; /* file from which quoted text comes, or NULL; for messages */
+    void *file;       /* NULL: bytes are only counted */
     char *buffer;
-    uint64_t offset;  /* of the buffer in the file */
+    uint64_t offset;  /* offset of the buffer's first byte in the file */
     uint32_t used;
     exl2_result result;
 } exl2__write;
@@ -65,7 +65,7 @@ static void exl2__write_raw(exl2__write *w, const char *text, uint64_t bytes)
     }
 }
 
-/* At most 1,023 bytes a call; verbs of exl2__format. */
+/* At most 1,023 bytes per call. The conversions are those of exl2__format. */
 EXL2__PRINTF(2, 3)
 static void exl2__write_format(exl2__write *w, const char *format, ...)
 {
@@ -77,7 +77,7 @@ static void exl2__write_format(exl2__write *w, const char *format, ...)
     exl2__write_raw(w, text, bytes);
 }
 
-/* A JSON string, quotes included. Text that is not UTF-8 is a failure that names `what`. */
+/* Writes a JSON string with its quotes. Text that is not valid UTF-8 is an error; the message names `what`. */
 static void exl2__write_quoted(exl2__write *w, const char *what, const char *text, uint64_t bytes)
 {
     exl2__write_raw(w, "\"", 1);
@@ -110,7 +110,8 @@ static void exl2__write_quoted_z(exl2__write *w, const char *text)
     exl2__write_quoted(w, text, text, strlen(text));
 }
 
-/* The decimal with the fewest digits that reads back as this float, finite and not negative: 1e-05, 100000.0. */
+/* Writes the decimal number with the fewest digits that reads back as `value`, such as 1e-05 or 100000.0. `value` is
+   finite and not negative. */
 static void exl2__write_float(exl2__write *w, float value)
 {
     uint64_t digits = 0;
@@ -145,7 +146,7 @@ static void exl2__write_float(exl2__write *w, float value)
     }
 }
 
-/* Ends the file; the first failure of all, if any. Accepts zeroed ones. */
+/* Ends the file, and returns the first failure of all calls, if any. Accepts a zeroed *w. */
 static exl2_result exl2__write_close(exl2__write *w)
 {
     exl2_result result = EXL2_OK;

@@ -11,7 +11,7 @@
 
 /* Generated from Lowercase of tokenizers 0.23.3, which converts each code point independently (so a sigma at the end of
    a word becomes U+03C3). A run is a sequence of code points with the same distance to their lower-case forms. It has
-   three numbers: its begin minus the previous run's begin; 2 (length - 1), plus 1 when only every other code point
+   three numbers: its begin minus the previous run's begin; 2 (count - 1), plus 1 when only every other code point
    belongs to it; twice the distance, plus 1 when the lower-case form has the lower number. A number has 7 bits per
    byte, low bits first; 128 is set when more bytes follow. ASCII and U+0130 are left out. */
 static const uint8_t exl2__lower_runs[] = {

@@ -1,7 +1,7 @@
-/* gguf.h: a GGUF file, versions 2 and 3 -> its keys and tensors, every number checked against the file.
-   takes: a path, through the context's files hook.
-   gives: exl2__gguf_open, _close, _key and _get_* for typed reads of keys, _tensor_find, _read.
-   owns:  the header block, the two tables, the open file, until exl2__gguf_close. */
+/* gguf.h: opens a GGUF file, version 2 or 3, and gives its keys and tensors. All offsets and sizes are checked.
+   takes: a path, which is opened by the context's file functions.
+   gives: exl2__gguf_open, _close, _key; _get_* to read keys of a type; _tensor_find, _read.
+   owns:  the header, the two tables and the open file, until exl2__gguf_close. */
 #ifndef EXL2__GGUF_H
 #define EXL2__GGUF_H
 
@@ -24,7 +24,7 @@ static exl2_result exl2__gguf_wrong_kind(const exl2__gguf *g, const exl2__gguf_p
                       EXL2__GGUF_NAME(pair->name), exl2__gguf_kind_name(pair->kind), wanted);
 }
 
-/* Any integer type, as long as its value fits. An absent key leaves *value as it is. */
+/* Reads an integer of any type, up to INT32_MAX. If the key is absent, *value does not change. */
 static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uint32_t *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
@@ -34,7 +34,7 @@ static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uin
     uint64_t wide = 0;
     switch (pair->kind) {
     case EXL2__GGUF_U8: wide = pair->data[0]; break;
-    case EXL2__GGUF_I8: wide = (uint64_t)(int8_t)pair->data[0]; break; /* a negative one becomes too large */
+    case EXL2__GGUF_I8: wide = (uint64_t)(int8_t)pair->data[0]; break; /* a negative value becomes too large */
     case EXL2__GGUF_U16: wide = exl2__load16(pair->data); break;
     case EXL2__GGUF_I16: wide = (uint64_t)(int16_t)exl2__load16(pair->data); break;
     case EXL2__GGUF_U32: wide = exl2__load32(pair->data); break;
@@ -50,7 +50,7 @@ static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uin
     return EXL2_OK;
 }
 
-/* An absent key leaves *value as it is. */
+/* Reads f32 or f64. If the key is absent, *value does not change. */
 static exl2_result exl2__gguf_get_f32(const exl2__gguf *g, const char *name, float *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
@@ -73,7 +73,7 @@ static exl2_result exl2__gguf_get_f32(const exl2__gguf *g, const char *name, flo
     return EXL2_OK;
 }
 
-/* An absent key leaves *value as it is. */
+/* If the key is absent, *value does not change. */
 static exl2_result exl2__gguf_get_bool(const exl2__gguf *g, const char *name, bool *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
@@ -90,7 +90,7 @@ static inline exl2__gguf_text exl2__gguf_string_at(const uint8_t *data)
     return text;
 }
 
-/* An absent key leaves *value as it is. */
+/* If the key is absent, *value does not change. */
 static exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, exl2__gguf_text *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
@@ -101,7 +101,7 @@ static exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, ex
     return EXL2_OK;
 }
 
-/* *out: NULL when the key is absent; else an array of that kind. */
+/* *out: an array with items of this kind, or NULL if the key is absent. */
 static exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, exl2__gguf_kind item_kind,
                                         const exl2__gguf_pair **out)
 {
@@ -135,7 +135,8 @@ static void exl2__gguf_swap(void *tensors, uint32_t a, uint32_t b)
     t[b] = kept;
 }
 
-/* Offsets become file offsets, tensors come in file order; data inside the file, aligned, without overlap. */
+/* Turns offsets into file offsets, sorts the tensors by offset, and checks that their data is aligned, lies within the
+   file and does not overlap. */
 static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes)
 {
     uint32_t alignment = 32;
@@ -173,14 +174,14 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
     return EXL2_OK;
 }
 
-/* `bytes` bytes of the file from `offset` on. */
+/* Reads `bytes` bytes of the file from `offset` on. */
 static exl2_result exl2__gguf_read(const exl2__gguf *g, uint64_t offset, void *out, uint64_t bytes)
 {
     return exl2__file_read_at(g->ctx, g->path, g->file, offset, out, bytes);
 }
 
-/* Reads the header in blocks that double until it is whole, so that a small header costs little and a large one is
-   parsed at most twice over. */
+/* Reads the beginning of the file, at first 1 MiB and then twice as much each time, until it contains the header. So a
+   small header costs little, and a large one about twice as much as one read of it. */
 static exl2_result exl2__gguf_read_header(exl2__gguf *g)
 {
     for (uint64_t bytes = 1u << 20;; bytes *= 2) {
@@ -204,7 +205,7 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
     }
 }
 
-/* Frees all; accepts zeroed and half-open ones. */
+/* Closes the file and frees the memory; accepts zeroed and partly opened ones. */
 static void exl2__gguf_close(exl2__gguf *g)
 {
     if (g->file) {
@@ -217,7 +218,7 @@ static void exl2__gguf_close(exl2__gguf *g)
     *g = (exl2__gguf){ 0 };
 }
 
-/* Opens and checks; on failure *g is closed. `path` must outlive *g, and *g must not move. */
+/* Opens and checks a file; on failure *g is closed. `path` must outlive *g, and *g must not be moved. */
 static exl2_result exl2__gguf_open(exl2__ctx *c, const char *path, exl2__gguf *g)
 {
     *g = (exl2__gguf){ 0 };

@@ -1,14 +1,15 @@
-/* gguf_header.h: the part of a GGUF file before its tensor data, as stored: names, values, shapes.
-   takes: the first bytes of the file; when they are too few, the caller comes again with more.
+/* gguf_header.h: parses the part of a GGUF file before its tensor data: keys with their values, tensors with their
+   shapes.
+   takes: the first bytes of the file; if they are too few, the caller repeats the call with more.
    gives: exl2__gguf and its parts, exl2__gguf_parse.
-   owns:  nothing; tables come from the arena of the exl2__gguf. */
+   owns:  nothing; the tables lie in the arena of the exl2__gguf. */
 #ifndef EXL2__GGUF_HEADER_H
 #define EXL2__GGUF_HEADER_H
 
 #include "../../0_base/hash.h"
 #include "gguf_types.h"
 
-#define EXL2__GGUF_HEADER_MAX (256u << 20) /* bytes before the tensor data; a vocabulary of 256k takes 15 MB */
+#define EXL2__GGUF_HEADER_MAX (256u << 20) /* bytes before the tensor data; a vocabulary of 256k needs 15 MB */
 #define EXL2__GGUF_KEYS_MAX 4096u
 #define EXL2__GGUF_TENSORS_MAX 8192u
 #define EXL2__GGUF_NAME_MAX 127u /* bytes of a key or tensor name */
@@ -31,15 +32,15 @@ typedef enum exl2__gguf_kind {
     EXL2__GGUF_KINDS
 } exl2__gguf_kind;
 
-typedef struct exl2__gguf_text { /* a view into the header; no NUL behind it */
+typedef struct exl2__gguf_text { /* a view into the header, without a NUL at its end */
     const char *data;
     uint64_t bytes;
 } exl2__gguf_text;
 
 typedef struct exl2__gguf_pair {
     exl2__gguf_text name;
-    exl2__gguf_kind kind, item_kind; /* item_kind: of an array */
-    uint64_t count;                  /* items of an array, else 1 */
+    exl2__gguf_kind kind, item_kind; /* item_kind: kind of an array's items, else `kind` */
+    uint64_t count;                  /* number of items of an array, else 1 */
     const uint8_t *data;             /* first item; a string is a u64 length and its bytes */
 } exl2__gguf_pair;
 
@@ -48,18 +49,18 @@ typedef struct exl2__gguf_tensor {
     const exl2__gguf_type *type;
     uint32_t dim_count;
     uint64_t dims[EXL2__GGUF_DIMS_MAX]; /* dims[0] is contiguous: a matrix is [out = dims[1], in = dims[0]] */
-    uint64_t offset, bytes;             /* offset: in the file */
-    bool used;                          /* set by an importer, so that it can name what it did not understand */
+    uint64_t offset, bytes;             /* offset: from the beginning of the file */
+    bool used;                          /* set by the importer, which rejects files with unused tensors */
 } exl2__gguf_tensor;
 
 typedef struct exl2__gguf {
     exl2__ctx *ctx;
-    const char *path; /* the caller's; for messages */
+    const char *path; /* the caller's string; for messages */
     void *file;
     uint64_t file_bytes;
     exl2__arena header, tables;
     exl2__gguf_pair *pairs;     /* [pair_count] */
-    exl2__gguf_tensor *tensors; /* [tensor_count], in file order of their data */
+    exl2__gguf_tensor *tensors; /* [tensor_count], sorted by offset */
     uint32_t version, pair_count, tensor_count;
     exl2__strtab pair_names, tensor_names;
 } exl2__gguf;
@@ -71,23 +72,23 @@ static inline const char *exl2__gguf_kind_name(uint32_t kind)
     return kind < EXL2__GGUF_KINDS ? names[kind] : "unknown";
 }
 
-/* Bytes of one value; 0 for strings and arrays. */
+/* Size of one value in bytes; 0 for strings and arrays. */
 static inline uint32_t exl2__gguf_kind_bytes(uint32_t kind)
 {
     static const uint8_t bytes[EXL2__GGUF_KINDS] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
     return bytes[kind];
 }
 
-/* ---- parsing: a cursor over the part of the header read so far ---- */
+/* ---- parsing: a cursor over the part of the header that has been read ---- */
 
 typedef struct exl2__gguf_cursor {
     exl2__gguf *g;
     const uint8_t *data;
     uint64_t at, bytes;
-    bool dry; /* ran past `bytes` */
+    bool dry; /* more than `bytes` was needed; set once, it stays set */
 } exl2__gguf_cursor;
 
-/* `bytes` bytes, or NULL and dry. */
+/* The next `bytes` bytes; if there are not enough, NULL, and k->dry is set. */
 static const uint8_t *exl2__gguf_take(exl2__gguf_cursor *k, uint64_t bytes)
 {
     if (k->dry || bytes > k->bytes - k->at) {
@@ -117,7 +118,7 @@ static exl2__gguf_text exl2__gguf_take_text(exl2__gguf_cursor *k)
     return text;
 }
 
-/* A key or tensor name: printable ASCII without spaces, so that messages may quote it. */
+/* Reads the name of a key or tensor. It must be printable ASCII without spaces, so that messages can quote it. */
 static exl2_result exl2__gguf_take_name(exl2__gguf_cursor *k, const char *what, uint32_t index, exl2__gguf_text *out)
 {
     *out = exl2__gguf_take_text(k);
@@ -140,12 +141,12 @@ static exl2_result exl2__gguf_take_name(exl2__gguf_cursor *k, const char *what, 
 
 #define EXL2__GGUF_NAME(text) (int)(text).bytes, (text).data /* for "%.*s" */
 
-/* Steps over the items of one pair. */
+/* Skips the items of one pair. */
 static void exl2__gguf_skip_items(exl2__gguf_cursor *k, exl2__gguf_kind kind, uint64_t count)
 {
     if (kind != EXL2__GGUF_STRING) {
         uint64_t bytes;
-        exl2__mul64(count, exl2__gguf_kind_bytes(kind), &bytes); /* an overflow is UINT64_MAX, more than any file */
+        exl2__mul64(count, exl2__gguf_kind_bytes(kind), &bytes); /* overflow: UINT64_MAX, larger than any file */
         exl2__gguf_take(k, bytes);
         return;
     }
@@ -186,7 +187,7 @@ static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, e
     return EXL2_OK;
 }
 
-/* Name, dimensions and type; the offset is still relative to the data region. */
+/* Reads name, dimensions, type and offset; the offset is still relative to the tensor data. */
 static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_tensor *t)
 {
     exl2__gguf *g = k->g;
@@ -212,7 +213,7 @@ static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index,
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s has the unknown GGML type %u", g->path,
                           EXL2__GGUF_NAME(t->name), type_id);
     }
-    if (!fits || items > UINT64_MAX / 1024) { /* 1024: more than the bytes of any block */
+    if (!fits || items > UINT64_MAX / 1024) { /* no block has 1024 bytes */
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has the impossible shape %llu x %llu x %llu x %llu",
                           g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0],
                           (unsigned long long)t->dims[1], (unsigned long long)t->dims[2],
@@ -227,7 +228,7 @@ static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index,
     return EXL2_OK;
 }
 
-/* Magic, version and counts; opens the tables. Twenty-four bytes, so a dry cursor is a file that is too short. */
+/* Reads magic, version and counts. They are 24 bytes, so if the cursor is dry, the file itself is too short. */
 static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;
@@ -284,7 +285,7 @@ static void exl2__gguf_lay_tables(exl2__gguf *g, exl2__arena *a)
     g->pair_names.owner = g->tensor_names.owner = g;
 }
 
-/* Enters `name` as entry `index`; refuses a second one of that name. */
+/* Enters `name` as entry `index`; rejects a name that occurs twice. */
 static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name,
                                     uint32_t index)
 {
@@ -299,7 +300,7 @@ static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const ch
     return EXL2_OK;
 }
 
-/* Keys and tensors of a header of which `k` holds the beginning. k->dry afterwards: it held too little. */
+/* Parses keys and tensors. `k` has the beginning of the file; if k->dry is set afterwards, that was too little. */
 static exl2_result exl2__gguf_parse(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;

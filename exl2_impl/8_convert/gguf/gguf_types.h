@@ -1,4 +1,4 @@
-/* gguf_types.h: the tensor types of GGUF: what a block weighs and what its numbers are.
+/* gguf_types.h: the tensor types of GGUF: the size of a block, and how its numbers are decoded.
    takes: stored blocks.
    gives: exl2__gguf_types_find, exl2__gguf_types_read.
    owns:  nothing. */
@@ -8,8 +8,8 @@
 #include "../../0_base/bytes.h"
 #include "../../0_base/half.h"
 
-/* Every product below is exact in float (at most 24 bits), so a compiler that contracts or reorders it gives the
-   same value. A block holds 32 or 256 numbers; in the packed ones, position i of a half and i of the other half
+/* Every product below is exact in float (at most 24 bits), so compilers that contract or reorder it get the same value.
+   A block of a quantized type has 32 or 256 numbers. In those with 16 bytes of 4-bit codes, the numbers i and 16 + i
    share a byte. */
 
 static void exl2__gguf_types_f32(const uint8_t *p, float *out)
@@ -82,8 +82,8 @@ static void exl2__gguf_types_q8_0(const uint8_t *p, float *out)
     }
 }
 
-/* 16 bytes of (scale, min) nibbles, 64 bytes of 2-bit codes, f16 d, f16 dmin; a scale for every 16 numbers. Codes:
-   byte 32 h + i holds the numbers 128 h + i, + 32, + 64, + 96, low bits first. */
+/* 16 bytes, each a scale (low nibble) and a min (high nibble) for 16 numbers; 64 bytes of 2-bit codes; f16 d; f16 dmin.
+   Byte 32 h + i of the codes holds the numbers 128 h + i, + 32, + 64 and + 96, low bits first. */
 static void exl2__gguf_types_q2_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p + 80)), dmin = exl2__f16_to_f32(exl2__load16(p + 82));
@@ -93,8 +93,9 @@ static void exl2__gguf_types_q2_k(const uint8_t *p, float *out)
     }
 }
 
-/* 32 bytes of third bits (set: no -4), 64 bytes of 2-bit codes as in Q2_K, 12 bytes of 6-bit scales, f16 d. Scale s:
-   low nibble s / 8 of byte s % 8, and two bits at 2 (s / 4) of byte 8 + s % 4. */
+/* 32 bytes of third bits (if the bit is not set, 4 is subtracted), 64 bytes of 2-bit codes as in Q2_K, 12 bytes of
+   6-bit scales, f16 d. Scale s has its low 4 bits in nibble s / 8 of byte s % 8, its high 2 bits at bit 2 (s / 4) of
+   byte 8 + s % 4. */
 static void exl2__gguf_types_q3_k(const uint8_t *p, float *out)
 {
     const uint8_t *scales = p + 96;
@@ -108,7 +109,7 @@ static void exl2__gguf_types_q3_k(const uint8_t *p, float *out)
     }
 }
 
-/* 6-bit scale and min of run s (of 8) in the 12 bytes that Q4_K and Q5_K share. */
+/* 6-bit scale and min of run s (0..7) of 32 numbers, from the 12 bytes of scales in Q4_K and Q5_K. */
 static inline void exl2__gguf_types_k_scale(const uint8_t *scales, int s, int *scale, int *min)
 {
     if (s < 4) {
@@ -120,7 +121,8 @@ static inline void exl2__gguf_types_k_scale(const uint8_t *scales, int s, int *s
     }
 }
 
-/* f16 d, f16 dmin, 12 bytes of scales, 128 bytes: byte 32 h + i holds the numbers 64 h + i (low) and 64 h + 32 + i. */
+/* f16 d, f16 dmin, 12 bytes of scales, 128 bytes of codes. Byte 32 h + i of the codes holds the numbers 64 h + i (low
+   nibble) and 64 h + 32 + i. */
 static void exl2__gguf_types_q4_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), dmin = exl2__f16_to_f32(exl2__load16(p + 2));
@@ -134,7 +136,7 @@ static void exl2__gguf_types_q4_k(const uint8_t *p, float *out)
     }
 }
 
-/* As Q4_K, with 32 bytes of fifth bits (bit s of byte i) between scales and nibbles. */
+/* As Q4_K, with 32 bytes of fifth bits (run s: bit s of byte i) between the scales and the codes. */
 static void exl2__gguf_types_q5_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), dmin = exl2__f16_to_f32(exl2__load16(p + 2));
@@ -149,8 +151,8 @@ static void exl2__gguf_types_q5_k(const uint8_t *p, float *out)
     }
 }
 
-/* 128 bytes of low nibbles (byte 64 h + i: the numbers 128 h + i and 128 h + 64 + i), 64 bytes of high bit pairs as the
-   codes of Q2_K, 16 signed scales, f16 d. */
+/* 128 bytes with the low 4 bits of the codes (byte 64 h + i: the numbers 128 h + i and 128 h + 64 + i), 64 bytes with
+   the high 2 bits, ordered as the codes of Q2_K, 16 signed scales, f16 d. */
 static void exl2__gguf_types_q6_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p + 208));
@@ -177,7 +179,7 @@ static void exl2__gguf_types_iq4_nl(const uint8_t *p, float *out)
     }
 }
 
-/* f16 d, u16 with two high bits a scale, 4 bytes of low nibbles, 8 runs of 16 bytes as in IQ4_NL. */
+/* f16 d, u16 with the high 2 bits of 8 scales, 4 bytes with their low 4 bits, 8 runs of 16 bytes as in IQ4_NL. */
 static void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
@@ -195,12 +197,12 @@ static void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
 
 typedef struct exl2__gguf_type {
     uint32_t id;           /* ggml_type, as stored */
-    uint32_t items, bytes; /* of a block */
+    uint32_t items, bytes; /* numbers and bytes of a block */
     const char *name;
-    void (*read)(const uint8_t *block, float *out); /* NULL: known by name, not readable here */
+    void (*read)(const uint8_t *block, float *out); /* NULL: not supported; the name is for messages */
 } exl2__gguf_type;
 
-#define EXL2__GGUF_TYPES_ITEMS_MAX 256u /* of a block of any type */
+#define EXL2__GGUF_TYPES_ITEMS_MAX 256u /* numbers in the largest block */
 
 /* NULL: no such type. */
 static const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
@@ -246,7 +248,7 @@ static const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
     return NULL;
 }
 
-/* `items` numbers, a multiple of the block, from stored blocks. */
+/* Decodes `items` numbers, a multiple of the type's block, from stored blocks. */
 static void exl2__gguf_types_read(const exl2__gguf_type *type, const uint8_t *blocks, uint64_t items, float *out)
 {
     for (uint64_t done = 0; done < items; done += type->items) {

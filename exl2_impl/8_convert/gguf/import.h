@@ -1,7 +1,7 @@
-/* import.h: a GGUF file -> a folder with an EXL2 model, whole or not at all. The public entry point.
+/* import.h: imports a GGUF file into a folder with an EXL2 model, which is created completely or not at all.
    takes: exl2_import_desc.
-   gives: exl2_import_gguf; exl2__import_gguf, the same on a given context, for tests.
-   owns:  everything until it returns. */
+   gives: exl2_import_gguf; exl2__import_gguf, which does the same with a given context, for tests.
+   owns:  all files and memory of an import, until it returns. */
 #ifndef EXL2__IMPORT_H
 #define EXL2__IMPORT_H
 
@@ -13,7 +13,7 @@
 #error "EXL2_CONVERT reads and writes files: it cannot be used with EXL2_NO_FILES"
 #endif
 
-/* All that an import holds, so that one place frees it. */
+/* All that an import holds, freed in one place. */
 typedef struct exl2__import {
     exl2__gguf gguf;
     exl2__import_config config;
@@ -79,7 +79,7 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d)
     c.files = exl2__platform_files();
     c.parallel = d->parallel;
     exl2_result result = exl2__import_gguf(&c, d);
-    if (!d->_start_canary && !d->_end_canary && d->error) { /* else the pointer is garbage, too */
+    if (!d->_start_canary && !d->_end_canary && d->error) { /* else d->error may be garbage, too */
         *d->error = c.error;
     }
     return result;

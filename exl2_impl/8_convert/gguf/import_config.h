@@ -1,4 +1,4 @@
-/* import_config.h: the llama.* keys of a GGUF file -> config.json and generation_config.json of an EXL2 folder.
+/* import_config.h: reads the llama.* keys of a GGUF file, and writes config.json and generation_config.json.
    takes: an open GGUF file.
    gives: exl2__import_config, exl2__import_config_read, exl2__import_config_write.
    owns:  nothing. */
@@ -15,7 +15,7 @@ typedef struct exl2__import_config {
     float norm_eps;
     exl2__rope rope;
     bool tied, attention_bias, mlp_bias;
-    uint32_t bits, group, head_bits; /* of the folder to make */
+    uint32_t bits, group, head_bits; /* settings of the import */
 } exl2__import_config;
 
 /* ---- reading ---- */
@@ -25,7 +25,7 @@ static inline bool exl2__import_config_is(exl2__gguf_text text, const char *want
     return text.bytes == strlen(wanted) && memcmp(text.data, wanted, strlen(wanted)) == 0;
 }
 
-/* A hostile name may hold anything: it is quoted only when it is a short plain word. */
+/* The text for a message. Untrusted text is quoted only if it is a short word of printable ASCII. */
 static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
 {
     bool plain = text.bytes > 0 && text.bytes < 32;
@@ -36,7 +36,8 @@ static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
     return text.bytes == 0 ? "missing" : out;
 }
 
-/* Keys that change what the model computes, in ways this importer does not follow: absent or neutral, or refused. */
+/* Rejects keys that change what the model computes in unsupported ways, unless they are absent or have the neutral
+   value. */
 static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
 {
     static const struct {
@@ -73,7 +74,7 @@ static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
     return EXL2_OK;
 }
 
-/* A required size in [least, most], a multiple of `unit`. */
+/* Reads a size in [least, most] that is a multiple of `unit`. It is required unless *value has a default, not 0. */
 static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key, uint32_t least, uint32_t most,
                                             uint32_t unit, uint32_t *value)
 {
@@ -117,8 +118,9 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     return EXL2_OK;
 }
 
-/* GGUF keeps the scaling of Llama 3 as a table of divisors, rope_freqs.weight, one a frequency; finds the numbers that
-   it was made from. Low and high factor are 1 and 4 in every Llama 3.x, the original context is mostly 8,192. */
+/* GGUF stores the RoPE scaling of Llama 3 as a table, rope_freqs.weight, with one divisor per frequency. This finds the
+   parameters from which the table was computed. The low and high factors are 1 and 4 in every Llama 3.x; the original
+   context is mostly 8,192. */
 static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tensor *table, exl2__import_config *m)
 {
     uint8_t bytes[512 * 4];
@@ -158,7 +160,7 @@ static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *
     exl2__gguf_text kind = { "none", 4 };
     float theta = 10000, factor = 1;
     EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.freq_base", &theta));
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &factor)); /* older files */
+    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &factor)); /* key of older files */
     EXL2__TRY(exl2__gguf_get_text(g, "llama.rope.scaling.type", &kind));
     if (exl2__import_config_is(kind, "linear")) {
         EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &factor));
@@ -181,7 +183,7 @@ static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *
     return table ? exl2__import_config_rope_table(g, table, m) : EXL2_OK;
 }
 
-/* Everything but the biases, which exl2__import_plan_make finds. */
+/* Reads all but attention_bias and mlp_bias, which exl2__import_plan_make finds out. */
 static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text arch = { NULL, 0 };
@@ -214,7 +216,7 @@ static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *
 
 /* ---- writing ---- */
 
-/* Token ids of tokenizer.ggml.*, -1 where the file has none. */
+/* Token ids from tokenizer.ggml.*; -1 if the file has none. */
 typedef struct exl2__import_ids {
     int32_t bos, eos, eot, eom, unk, pad;
 } exl2__import_ids;
@@ -247,7 +249,7 @@ static exl2_result exl2__import_config_ids(const exl2__gguf *g, uint32_t vocab, 
     return exl2__import_config_id(g, "tokenizer.ggml.padding_token_id", vocab, &ids->pad);
 }
 
-/* ,\n    "name": id (or nothing); the end tokens are a list when there are several. */
+/* Writes ,\n    "name": id for each id that is not -1. If there are several end tokens, they are a list. */
 static void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids *ids)
 {
     int32_t ends[3] = { ids->eos, ids->eot, ids->eom };
@@ -322,7 +324,7 @@ static void exl2__import_config_write_model(exl2__write *w, const exl2__import_c
     exl2__write_format(w, ",\n            \"dataset\": \"(none)\"\n        }\n    }\n}\n");
 }
 
-/* config.json and generation_config.json in `dir`. */
+/* Writes config.json and generation_config.json to `dir`. */
 static exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m,
                                              const exl2__import_ids *ids)
 {

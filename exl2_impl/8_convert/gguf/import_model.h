@@ -1,21 +1,23 @@
-/* import_model.h: does what a plan says: tensors of GGUF -> output*.safetensors of an EXL2 folder, one slab at a time.
+/* import_model.h: carries out a plan: reads GGUF tensors, quantizes them one slab of rows at a time, and writes the
+   output*.safetensors of an EXL2 folder.
    takes: a plan, the output folder, progress and parallel hooks.
    gives: exl2__import_model_run.
-   owns:  while it runs: scratch for one tensor as stored and one slab of numbers, the output files. */
+   owns:  scratch for one stored tensor and one slab of numbers, and the output files, until exl2__import_model_run
+          returns. */
 #ifndef EXL2__IMPORT_MODEL_H
 #define EXL2__IMPORT_MODEL_H
 
 #include "import_plan.h"
 #include "../quantize.h"
 
-#define EXL2__IMPORT_SLAB_ROWS 256u /* input features of a slab: a multiple of every group and every GGUF block */
-#define EXL2__IMPORT_CHUNK 256u     /* columns of a task */
-#define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* at most, of a slab */
+#define EXL2__IMPORT_SLAB_ROWS 256u /* rows (input features) of a slab: a multiple of all group and block sizes */
+#define EXL2__IMPORT_CHUNK 256u     /* columns (output features) per task */
+#define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* most groups of a slab */
 
-/* `stored`: of the widest matrix. */
+/* In the sizes below, `stored` is that of the widest matrix, and `chunks` follows from it. */
 typedef struct exl2__import_scratch {
-    uint64_t piece;        /* numbers of an embedding or norm at a time */
-    uint8_t *raw;          /* a matrix as stored, or such a piece */
+    uint64_t piece;        /* most numbers of an embedding or norm that are converted at once */
+    uint8_t *raw;          /* a stored matrix, or `piece` stored numbers */
     float *slab;           /* [stored / 16][SLAB_ROWS][16] */
     float *peaks;          /* [GROUPS][stored] */
     double *errors;        /* [GROUPS][chunks][TRIES] */
@@ -24,27 +26,27 @@ typedef struct exl2__import_scratch {
     uint32_t *words;       /* [SLAB_ROWS / 4][stored] */
     uint32_t *scales;      /* [GROUPS][stored / 8] */
     exl2__group *groups;   /* [most groups of a matrix] */
-    uint16_t *scale_max;   /* the same */
-    uint16_t *group_words; /* the same, in pairs */
-    uint32_t *inverse;     /* [most inputs] */
+    uint16_t *scale_max;   /* [most groups of a matrix] q_scale_max */
+    uint16_t *group_words; /* [most groups of a matrix][2] q_groups */
+    uint32_t *inverse;     /* [most inputs of a matrix] q_invperm */
 } exl2__import_scratch;
 
 typedef struct exl2__import_model {
     exl2__import_plan *plan;
-    exl2__gguf *g; /* of the plan */
+    exl2__gguf *g; /* plan->g */
     const exl2_import_desc *desc;
     exl2__arena memory;
     exl2__import_scratch scratch;
     exl2__shards shards;
     uint64_t shard_bytes;
-    uint64_t numbers_done; /* of plan->numbers */
+    uint64_t numbers_done; /* out of plan->numbers */
 } exl2__import_model;
 
-/* What the tasks of one slab share. */
+/* Data that the tasks of one slab share. */
 typedef struct exl2__import_slab {
     const exl2__import_matrix *matrix;
     const exl2__import_scratch *scratch;
-    const exl2__group *groups; /* [group_count] of this slab */
+    const exl2__group *groups; /* [group_count] groups of this slab */
     uint32_t row, rows, group_count, chunks;
     uint16_t tries[EXL2__IMPORT_GROUPS][EXL2__QUANTIZE_TRIES];
     uint16_t scale_max[EXL2__IMPORT_GROUPS];
@@ -64,7 +66,7 @@ static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a
         in = exl2__max64(in, x->in);
         groups = exl2__max64(groups, x->group_count);
     }
-    s->piece = exl2__min64(stored * EXL2__IMPORT_SLAB_ROWS / 2, 1u << 20); /* what `codes` holds as f16 */
+    s->piece = exl2__min64(stored * EXL2__IMPORT_SLAB_ROWS / 2, 1u << 20); /* as many f16 as `codes` has room for */
     raw = exl2__max64(raw, s->piece * sizeof(float));
     uint64_t chunks = exl2__div_up(stored, EXL2__IMPORT_CHUNK);
     s->raw = (uint8_t *)exl2__arena_alloc(a, raw);
@@ -81,7 +83,7 @@ static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a
     s->inverse = (uint32_t *)exl2__arena_alloc(a, in * sizeof *s->inverse);
 }
 
-/* Counts `numbers` as done and tells the host. */
+/* Counts `numbers` as done, and reports the progress to the application, which may cancel. */
 static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t numbers, const char *what)
 {
     const exl2_import_desc *d = m->desc;
@@ -104,7 +106,7 @@ static void exl2__import_model_tasks(const exl2__ctx *c, uint32_t count, void (*
     }
 }
 
-/* Columns of chunk i: [*begin, *end). */
+/* Chunk i has the columns [*begin, *end). */
 static inline void exl2__import_model_chunk(const exl2__import_slab *b, uint32_t i, uint32_t *begin, uint32_t *end)
 {
     *begin = i * EXL2__IMPORT_CHUNK;
@@ -116,8 +118,8 @@ static inline float *exl2__import_model_strip(const exl2__import_slab *b, uint32
     return b->scratch->slab + (size_t)column * EXL2__IMPORT_SLAB_ROWS;
 }
 
-/* GGUF row of output feature n. GGUF rotates neighbours (2i, 2i + 1) of a head, EXL2's Llama rotates
-   (i, i + dim / 2): with heads of 8, feature 1 of a head is GGUF's 2, feature 4 is GGUF's 1. */
+/* The GGUF row of output feature n. GGUF's RoPE rotates the pairs (2 i, 2 i + 1) of a head, EXL2's Llama the pairs
+   (i, i + dim / 2). With a head size of 8, feature 1 of a head is row 2 in GGUF, feature 4 is row 1. */
 static inline uint32_t exl2__import_model_source_row(const exl2__import_matrix *x, uint32_t n)
 {
     if (x->pair_dim == 0) {
@@ -127,7 +129,7 @@ static inline uint32_t exl2__import_model_source_row(const exl2__import_matrix *
     return n - in_head + in_head % half * 2 + in_head / half;
 }
 
-/* Task: the numbers of one chunk of columns, and their peaks by group. Padding columns are zeros. */
+/* Task: decodes the numbers of one chunk of columns, and finds their peaks per group. Padding columns are zeros. */
 static void exl2__import_model_load_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
@@ -157,7 +159,7 @@ static void exl2__import_model_load_task(void *arg, uint32_t index)
     }
 }
 
-/* Task: what each try of the scale of one group costs in one chunk. */
+/* Task: computes the squared error of each scale to try for one group in one chunk. */
 static void exl2__import_model_search_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
@@ -173,7 +175,7 @@ static void exl2__import_model_search_task(void *arg, uint32_t index)
     }
 }
 
-/* Task: levels, codes and words of one group in one chunk. */
+/* Task: makes levels, codes and words of one group in one chunk. */
 static void exl2__import_model_pack_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
@@ -196,7 +198,7 @@ static void exl2__import_model_pack_task(void *arg, uint32_t index)
 
 /* ---- one tensor ---- */
 
-/* Scale candidates of each group of the slab; refuses what fp16 cannot hold. */
+/* Chooses the scales to try for each group of the slab; rejects numbers that are not finite or too large for fp16. */
 static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__import_slab *b)
 {
     const exl2__import_matrix *x = b->matrix;
@@ -219,7 +221,7 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
 static void exl2__import_model_slab_pick(exl2__import_slab *b)
 {
     for (uint32_t g = 0; g < b->group_count; g++) {
-        /* in the order of chunks, so that threads do not change the result */
+        /* summed in the order of chunks, so that the result does not depend on the threads */
         double sums[EXL2__QUANTIZE_TRIES] = { 0 };
         for (uint32_t i = 0; i < b->chunks; i++) {
             const double *errors = b->scratch->errors + ((size_t)g * b->chunks + i) * EXL2__QUANTIZE_TRIES;
@@ -231,7 +233,7 @@ static void exl2__import_model_slab_pick(exl2__import_slab *b)
     }
 }
 
-/* Quantizes and writes the groups of one slab; their q_scale_max go to scratch. */
+/* Quantizes and writes the groups of one slab. Their q_scale_max stay in scratch. */
 static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x,
                                                uint32_t first_group, uint32_t group_count)
 {
@@ -258,7 +260,7 @@ static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2
     return exl2__import_model_progress(m, (uint64_t)b.rows * x->stored, x->name);
 }
 
-/* [count] numbers to f16; `first` is the index of the first one in its tensor, for the message. */
+/* Converts numbers [count] to f16. `first`: index of the first one in its tensor, for the message. */
 static exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t,
                                              const float *numbers, uint64_t count, uint64_t first, uint16_t *halves)
 {
@@ -273,7 +275,7 @@ static exl2_result exl2__import_model_halves(const exl2__import_model *m, const 
     return EXL2_OK;
 }
 
-/* Embedding or norm: read, convert and written piece by piece. */
+/* Reads, converts and writes an embedding or norm in pieces. */
 static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl2__import_plain *p)
 {
     const exl2__gguf_tensor *t = p->tensor;
@@ -292,7 +294,7 @@ static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl
     return EXL2_OK;
 }
 
-/* [out] numbers in the order of the output features; zeros where the layer has none of its own. */
+/* Writes a bias in the order of the output features; zeros if the file has no bias for this layer. */
 static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2__import_matrix *x)
 {
     const exl2__import_scratch *s = &m->scratch;
@@ -325,7 +327,7 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
         s->group_words[2 * i + 1] = (uint16_t)s->groups[i].word;
     }
     for (uint32_t i = 0; i < x->in; i++) {
-        s->inverse[i] = i; /* rows stay in their order: nothing here knows which inputs matter most */
+        s->inverse[i] = i; /* rows keep their order, as it is not known which inputs matter most */
     }
     EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 2, 0, s->scale_max, (uint64_t)group_count * 2));
     EXL2__TRY(exl2__shards_write(&m->shards, x->entry + 3, 0, s->group_words, (uint64_t)group_count * 4));
@@ -350,7 +352,8 @@ static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char 
     return exl2__shards_finish(&m->shards);
 }
 
-/* Makes every tensor of the plan, in files in `dir` of at most shard_bytes of data each. */
+/* Writes all tensors of the plan to files in `dir`, each with at most shard_bytes of data unless one tensor is
+   larger. */
 static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir,
                                           uint64_t shard_bytes)
 {

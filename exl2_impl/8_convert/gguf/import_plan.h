@@ -1,5 +1,5 @@
-/* import_plan.h: what an import will do: which tensor of GGUF becomes which of EXL2, with every shape checked.
-   takes: an open GGUF file and its sizes.
+/* import_plan.h: plans an import: finds the GGUF tensor for each EXL2 tensor, and checks all shapes.
+   takes: an open GGUF file, the model's config.
    gives: exl2__import_plan, exl2__import_plan_make, exl2__import_plan_list, exl2__import_plan_close.
    owns:  the list of tensors, until exl2__import_plan_close. */
 #ifndef EXL2__IMPORT_PLAN_H
@@ -8,19 +8,19 @@
 #include "import_config.h"
 #include "../shards.h"
 
-/* One linear layer. GGUF has it as [out, in], which is what a column-wise quantizer reads anyway. */
+/* One linear layer. GGUF stores it as [out, in], the order in which a quantizer of columns reads it. */
 typedef struct exl2__import_matrix {
     char name[EXL2__SHARDS_NAME_MAX]; /* "model.layers.0.self_attn.q_proj" */
-    exl2__gguf_tensor *weight, *bias; /* bias: NULL with has_bias: zeros */
-    uint32_t in, out, stored;         /* stored: out rounded up to 32 */
-    uint32_t pair_dim;                /* not 0: undo the row order of RoPE pairs, heads of this size */
+    exl2__gguf_tensor *weight, *bias; /* bias NULL with has_bias: the bias is zeros */
+    uint32_t in, out, stored;         /* stored: `out` rounded up to a multiple of 32 */
+    uint32_t pair_dim;                /* not 0: head size; rows are permuted back from GGUF's RoPE order */
     uint32_t bits, group;
     uint32_t group_count, words;
     bool has_bias;
     uint32_t entry;                   /* number of its first tensor in the output */
 } exl2__import_matrix;
 
-typedef struct exl2__import_plain { /* embedding and norms, kept in f16 */
+typedef struct exl2__import_plain { /* embedding or norm, stored as f16 */
     exl2__gguf_tensor *tensor;
     uint32_t entry;
 } exl2__import_plain;
@@ -30,12 +30,12 @@ typedef struct exl2__import_plan {
     exl2__import_config *config;
     exl2__arena list;
     exl2__import_matrix *matrices; /* [matrix_count] */
-    exl2__import_plain *plains;    /* [plain_count] embedding, final norm, then two a layer */
+    exl2__import_plain *plains;    /* [plain_count] embedding, final norm, then two per layer */
     uint32_t matrix_count, plain_count;
-    uint64_t numbers;              /* that go through the import, padding included */
+    uint64_t numbers;              /* numbers to be processed, including padding; for progress */
 } exl2__import_plan;
 
-/* The tensor of that name with that shape; *out stays NULL when it is absent and optional. dim1 0: a vector. */
+/* Finds a tensor, and checks shape and type. *out is NULL if it is absent and optional. dim1 0: a vector. */
 static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint32_t dim0, uint32_t dim1,
                                           exl2__gguf_tensor **out)
 {
@@ -125,7 +125,7 @@ static exl2_result exl2__import_plan_add_layer(exl2__import_plan *p, uint32_t la
     return exl2__import_plan_add_plain(p, from, f->hidden, 0);
 }
 
-/* attention_bias and mlp_bias of config.json stand for all layers at once: one bias anywhere turns them on. */
+/* attention_bias and mlp_bias of config.json apply to all layers, so one bias in any layer sets them. */
 static void exl2__import_plan_find_biases(exl2__import_plan *p)
 {
     static const char *const names[7] = {
@@ -140,7 +140,7 @@ static void exl2__import_plan_find_biases(exl2__import_plan *p)
     }
 }
 
-/* Finds every tensor, fills the list and the biases of the config. *p is to be closed, also after a failure. */
+/* Finds every tensor, and fills the list and the bias flags of the config. *p must be closed, even after a failure. */
 static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *config, exl2__import_plan *p)
 {
     *p = (exl2__import_plan){ 0 };
@@ -172,7 +172,7 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     return EXL2_OK;
 }
 
-/* Lists the tensors of the output in *s, in the order in which they will be made. *s is to be closed, also after a
+/* Adds the output tensors to *s, in the order in which they will be written. *s must be closed, even after a
    failure. */
 static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_bytes, exl2__shards *s)
 {

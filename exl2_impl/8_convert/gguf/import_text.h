@@ -1,4 +1,5 @@
-/* import_text.h: the tokenizer.* keys of a GGUF file -> tokenizer.json and tokenizer_config.json (byte-level BPE).
+/* import_text.h: reads the tokenizer.* keys of a GGUF file, and writes tokenizer.json and tokenizer_config.json. Only
+   byte-level BPE is supported.
    takes: an open GGUF file.
    gives: exl2__import_text, exl2__import_text_read, exl2__import_text_write, exl2__import_text_close.
    owns:  the token table, until exl2__import_text_close. */
@@ -7,16 +8,16 @@
 
 #include "import_config.h"
 
-#define EXL2__IMPORT_TEXT_MERGE_MAX 1024u /* bytes of both halves of a merge */
+#define EXL2__IMPORT_TEXT_MERGE_MAX 1024u /* bytes of the longest merge, both sides and the space */
 
-/* How text is cut into words before merging; GGUF keeps only a name for it. */
+/* How text is cut into words before merging. GGUF stores only a name for this. */
 typedef struct exl2__import_text_family {
     const char *pre; /* tokenizer.ggml.pre */
-    bool nfc, digits, add_bos, ignore_merges; /* digits: each one is a word; add_bos: where the file does not say */
-    const char *regex; /* NULL: ByteLevel's own, that of GPT-2 */
+    bool nfc, digits, add_bos, ignore_merges; /* digits: each is a word; add_bos: the default */
+    const char *regex; /* NULL: ByteLevel's default, which is GPT-2's */
 } exl2__import_text_family;
 
-/* Llama 3's pattern; `digits` is how many digits make a word. */
+/* Llama 3's pattern. `digits` is the regex quantifier for the digits of a word. */
 #define EXL2__IMPORT_TEXT_CL100K(digits)                                       \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" digits \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -26,7 +27,7 @@ typedef struct exl2__import_text {
     const exl2__import_text_family *family; /* NULL: the file has no tokenizer */
     exl2__arena memory;
     exl2__gguf_text *tokens; /* [count] */
-    const uint8_t *types;    /* [count] i32, or NULL: all normal */
+    const uint8_t *types;    /* [count] i32; NULL: all are NORMAL */
     uint32_t count;
     const exl2__gguf_pair *merges;
     exl2__strtab names;
@@ -107,7 +108,8 @@ static void exl2__import_text_lay(exl2__import_text *t, exl2__arena *a)
     t->names.owner = t;
 }
 
-/* Enters every token that is in use; two of one text are refused, since a vocabulary maps text to one id. */
+/* Enters every token that is not UNUSED. Two tokens with the same text are rejected, since a vocabulary maps a text to
+   one id. */
 static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__gguf_pair *tokens)
 {
     const uint8_t *at = tokens->data;
@@ -160,7 +162,8 @@ static exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t 
     return exl2__import_config_ids(g, t->count, &t->ids);
 }
 
-/* *t is to be closed, also after a failure, and must not move. vocab: rows of the embedding. */
+/* Reads and checks the tokenizer. *t must be closed, even after a failure, and must not be moved. vocab: rows of the
+   embedding. */
 static exl2_result exl2__import_text_read(exl2__gguf *g, uint32_t vocab, exl2__import_text *t)
 {
     *t = (exl2__import_text){ 0 };
@@ -195,7 +198,7 @@ static inline void exl2__import_text_quote(exl2__write *w, const exl2__import_te
     exl2__write_quoted(w, "a token of tokenizer.ggml.tokens", t->tokens[id].data, t->tokens[id].bytes);
 }
 
-/* The object that both files hold for a token outside the merges; `id` inside it only in tokenizer.json. */
+/* Writes the object that describes an added token in both files. Only in tokenizer.json it has an id. */
 static void exl2__import_text_write_added(exl2__write *w, const exl2__import_text *t, uint32_t id, bool with_id)
 {
     bool special = exl2__import_text_type_of(t, id) != EXL2__IMPORT_TEXT_USER;
@@ -228,7 +231,7 @@ static void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_
     exl2__write_format(w, "%s,\n", sequence ? "]}" : "");
 }
 
-/* {"SpecialToken": ...}, {"Sequence": A}: BOS in front of a text, as the post-processor spells it. */
+/* Writes {"SpecialToken": ...}, {"Sequence": A}: the post-processor's items for BOS before a text. */
 static void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__import_text *t)
 {
     exl2__write_format(w, "{\"SpecialToken\": {\"id\": ");
@@ -236,7 +239,7 @@ static void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__im
     exl2__write_format(w, ", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}");
 }
 
-/* BOS in front of raw text, for readers that follow the post-processor. */
+/* Writes the post-processor that puts BOS before raw text, if the file asks for it. */
 static void exl2__import_text_write_template(exl2__write *w, const exl2__import_text *t)
 {
     exl2__write_format(w, "  \"post_processor\": ");
@@ -258,7 +261,7 @@ static void exl2__import_text_write_template(exl2__write *w, const exl2__import_
     exl2__write_format(w, "]}}},\n");
 }
 
-/* Merge i is "a b"; the vocabulary must hold a, b and ab. */
+/* Checks and writes merge i, which is "a b"; the vocabulary must contain a, b and ab. */
 static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__import_text *t, uint64_t i,
                                                  exl2__gguf_text merge)
 {
@@ -371,7 +374,7 @@ static void exl2__import_text_write_config(exl2__write *w, const exl2__import_te
     exl2__write_format(w, "\n  }\n}\n");
 }
 
-/* tokenizer.json and tokenizer_config.json in `dir`; nothing when the GGUF file has no tokenizer. */
+/* Writes tokenizer.json and tokenizer_config.json to `dir`; nothing if the GGUF file has no tokenizer. */
 static exl2_result exl2__import_text_write(exl2__ctx *c, const char *dir, const exl2__import_text *t, uint32_t context)
 {
     char path[EXL2__FILE_PATH_MAX];
