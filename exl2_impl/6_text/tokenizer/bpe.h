@@ -17,8 +17,8 @@ typedef struct exl2__bpe_merge {
 
 typedef struct exl2__bpe {
     exl2__bpe_merge *merges; /* [merge_count] */
-    uint32_t *slots;         /* [mask + 1] open addressing, at most half full. The bits of `mask` hold rank + 1, the
-                                bits above are those of the hash; 0 = empty */
+    uint32_t *slots;         /* [mask + 1] open addressing, at most half full: rank + 1 in the bits of `mask`, bits of
+                                the hash above them; 0 = empty */
     uint32_t merge_count, mask;
     uint64_t probes;         /* slots that adding tried beyond the first ones */
 } exl2__bpe;
@@ -83,8 +83,8 @@ typedef struct exl2__bpe_symbol {
 } exl2__bpe_symbol;
 
 /* Work space: n symbols, and a heap of pairs with the key rank << 32 | position: the lowest rank comes first and, among
-   equal ranks, the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges
-   removes one pair and adds two. */
+   equal ranks, the leftmost pair. n - 1 pairs enter the heap at the start; each of at most n - 1 merges removes one
+   pair and adds two. */
 static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
 {
     return symbols * (sizeof(exl2__bpe_symbol) + 2 * sizeof(uint64_t));

@@ -19,15 +19,15 @@ typedef struct exl2__merges_entry {
     const char *text;      /* left, then right */
     size_t left, both;     /* bytes of the left side, and of both */
     uint64_t hashes[2];    /* hash of each side */
-    uint32_t likely[2];    /* id of each side, judged by its hash only */
+    uint32_t likely[2];    /* likely id of each side, judged by its hash only */
     uint32_t begin, end;   /* its place in the file */
     exl2__bpe_merge merge;
     bool reachable;        /* false: merging can never produce one of the sides */
     char own[8 + EXL2__MERGES_SHORT + 8]; /* text that waits begins at own[8] */
 } exl2__merges_entry;
 
-/* A bit for each byte with which the left side of some merge ends whose right side begins with a space. Text before a
-   space can merge across it only if it ends with one of these bytes; otherwise it may be cut there. */
+/* Bit b is set if some merge has a left side that ends with byte b and a right side that begins with a space. Only
+   after such a byte can text merge across a space; after any other byte it may be cut there. */
 typedef struct exl2__merges_gaps {
     uint32_t kept[8];
 } exl2__merges_gaps;
@@ -137,8 +137,8 @@ static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges
     return EXL2_OK;
 }
 
-/* Adds the waiting merges to the table, in four loops: each prefetches what the next one reads. Otherwise most of the
-   reading time would be memory latency. */
+/* Adds the waiting merges to the table, in five loops: the first four prefetch what the next one reads. Otherwise most
+   of the time would be memory latency. */
 EXL2__HOT
 static exl2_result exl2__merges_flush(exl2__merges_reader *r)
 {

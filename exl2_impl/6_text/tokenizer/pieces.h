@@ -25,8 +25,8 @@ typedef struct exl2__pieces {
     char *text;          /* all pieces, in order of id; the 8 bytes before them are readable */
     uint32_t *starts;    /* [count + 1] piece i is text[starts[i] .. starts[i + 1]) */
     uint8_t *flags;      /* [count] exl2__pieces_flag */
-    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 in the low 23 bits, above 9 bits of the
-                            hash; 0 = empty. NULL: ids cannot be found by bytes */
+    uint32_t *slots;     /* [mask + 1] open addressing over BYTES pieces: id + 1 in the low 23 bits, above them
+                            9 bits of the hash; 0 = empty. NULL: ids cannot be found by bytes */
     uint32_t count, mask, longest;
     uint64_t probes;     /* slots that adding tried beyond the first ones */
     bool marked;         /* U+2581 is a space, and is stored as one; else characters stand for bytes */
@@ -118,9 +118,10 @@ static inline size_t exl2__pieces_load_short(const exl2__pieces *p, uint64_t *wo
 }
 
 /* Copies a token string as the bytes to which it decodes, and returns their number; out may be text. *kind becomes
-   EXL2__PIECES_BYTES when merging can produce the token (a string with a real space cannot be: text that is merged has
-   none left), EXL2__PIECES_RAW for the byte of a <0xHH> that the decoder replaces, else 0. The eight bytes
-   before the end of `text` are readable, even if it is shorter; eight bytes at `out` are writable. */
+   EXL2__PIECES_RAW for a <0xHH> that the decoder replaces by a byte, EXL2__PIECES_BYTES for a token that merging can
+   produce, else 0. Merging cannot produce a string with a real space, because text has no spaces left when it is
+   merged. The eight bytes before the end of `text` are readable, even if it is shorter; eight bytes at `out` are
+   writable. */
 EXL2__HOT
 static size_t exl2__pieces_load(const exl2__pieces *p, char *out, const char *text, size_t bytes, uint8_t *kind)
 {

@@ -9,7 +9,7 @@
 #include "../../0_base/json/json_scan.h"
 #include "regex.h"
 
-#define EXL2__REGEX_DEPTH_MAX 16 /* nested groups; also nested classes */
+#define EXL2__REGEX_DEPTH_MAX 16 /* levels of nested groups, and of nested classes */
 #define EXL2__REGEX_REPEAT_MAX 255
 
 /* Grammar: . [...] \s \d \w \p{Lu} \x41 ^ $ (...) (?:...) (?i:...) (?=...) (?!...) | ? * + {2,3}, lazy ones with ?, and

@@ -21,7 +21,7 @@ typedef struct exl2__vocab_rules {
     bool raw_bytes;      /* the decoder turns <0xHH> into a byte */
     uint8_t strip;       /* spaces that the decoder strips at the beginning, or EXL2__VOCAB_STRIP_FIRST */
     bool byte_fallback;  /* a character without a token becomes a <0xHH> per byte */
-    bool ignore_merges;  /* a word that is a token as a whole is encoded as it, without merging */
+    bool ignore_merges;  /* a word that is a token is encoded as that token, without merging */
     bool fuse_unk;
     uint32_t unk_token;  /* JSON token of model.unk_token; 0 = none: text without a token is dropped */
     uint32_t vocab, merges, added; /* JSON tokens of model.vocab, model.merges, added_tokens (0 = none) */
