@@ -1,16 +1,20 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
-   This comment is the manual: what it is; build it; five lines; the frame loop; what it does not do; switches; one
-   part for each section of the declarations below; errors and what to do; licence (at the end of the file).
+   This comment is the manual: what it is; build it; five lines; the frame loop; a thread of its own; recipes; what it
+   does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
+   end of the file). Details of a struct or a function stand beside its declaration.
 
    WHAT IT IS
 
    An engine for language models in the EXL2 format of ExLlamaV2 (2 to 8 bits a weight, mixed within a matrix). It reads
-   a model folder as Hugging Face hosts it, keeps the weights packed in memory, and writes text through a callback. It
-   is made for programs that have something else to do: all work happens inside exl2_step, within a budget of
-   microseconds; many sessions share one model and the pages of their common past; nothing is allocated while it runs;
-   every failure is a code and one sentence. There are no globals, threads, environment variables, signals or output of
-   its own, and it never ends the process.
+   a model folder as Hugging Face hosts it, keeps the weights packed in memory, and delivers text through a callback.
+
+   It is made for programs that have something else to do. All work happens inside exl2_step, within a budget of
+   microseconds. Many sessions share one model and the KV pages of their common prefix. A model that is ready runs
+   without allocating (section 5 lists the exceptions). Every failure is an error code and a message of one sentence.
+
+   The engine has no globals, threads, environment variables, signals or output of its own, and it never ends the
+   process.
 
    BUILD IT
 
@@ -20,11 +24,14 @@
        #include "exl2.h"
 
    Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
-   C++11. Link nothing but the C library (and -lm, -ldl where they are apart). Optimize that file (-O2): SIMD code is
-   chosen at run time, so no -m flags are needed; -ffast-math is safe. No CUDA header, library or compiler is needed to
-   build or to start: the driver is looked for when an engine opens. With Meson:
-   subproject('exl2').get_variable('exl2_dep'). Whoever compiles the source tree by hand gives it exl2_kernels.inc,
-   which exl2_impl/tools/embed.c makes of kernels_src, or EXL2_NO_CUDA.
+   C++11. Link only the C library (and -lm, -ldl where they are separate libraries).
+
+   Compile that file with optimization (-O2). SIMD code is chosen at run time, so no -m flags are needed; -ffast-math
+   is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
+   when it opens.
+
+   With Meson: subproject('exl2').get_variable('exl2_dep'). If you build the source tree without Meson, first generate
+   exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA.
 
    FIVE LINES
 
@@ -40,8 +47,8 @@
        exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say });
        exl2_close(e);
 
-   demo/hello.c is the same with its errors handled. Every desc may be zeroed: 0 is the default, and the comment beside
-   a field says which.
+   demo/hello.c is the same program with error handling. Every desc may be zeroed: 0 is the default, and the comment
+   beside a field says what the default is.
 
    THE FRAME LOOP
 
@@ -55,14 +62,18 @@
                                            .on_event = speak, .user = npc_data }, &job);
        exl2_job_cancel(e, job);                              // the player walks away: any thread, at once
 
-   A budget is kept by cutting a forward pass into units (some columns of a product, some rows of a prompt), whose cost
-   the engine learns on the machine; a step ends before a unit that would not fit, but runs at least one. Words arrive
-   in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures it, demo/npc.c is a whole game.
+   To keep a budget, the engine cuts a forward pass into units (some columns of a matrix product, some rows of a
+   prompt) and learns the cost of each on the machine. A step ends before a unit that would not fit, but runs at least
+   one.
+
+   Words arrive in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures frame times;
+   demo/npc.c is a whole game.
 
    A THREAD OF ITS OWN
 
-   A program that wants the engine beside its main thread, and not inside its frames, lets one thread own it. Only that
-   thread calls what is tagged [E]; requests and copies of events lie in lists under one lock (here pthread's):
+   A program may also run the engine beside its main thread instead of inside its frames. Then one thread owns the
+   engine, and only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one
+   lock (a pthread mutex here):
 
        while (!list.quit) {                                  // the engine's thread, which holds list.lock here
            while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
@@ -77,28 +88,111 @@
            list.news = false;
        }
 
-   The main thread adds a request, whose job has no on_event, sets list.news and signals list.more; each frame it takes
-   the notes. exl2_job_cancel, exl2_job_pause, exl2_job_get and exl2_stats it may call itself; after the first two it
-   sets list.news, too. tests/engine/own_thread.c is this as a program.
+   The main thread adds a request (a job without on_event), sets list.news and signals list.more; each frame it collects
+   the notes. It may call exl2_job_cancel, exl2_job_pause, exl2_job_get and exl2_stats itself; after the first two it
+   also sets list.news. tests/engine/own_thread.c is this loop as a program.
+
+   RECIPES
+
+   Stream to a UI. Show a JSON reply while the model still writes it. The job has a JSON grammar, as in the third
+   recipe; its `user` points to a zeroed `reply`:
+
+       typedef struct reply { char json[4096], shown[1024]; size_t bytes; } reply;
+
+       static exl2_flow speak(void *user, const exl2_event *event)
+       {
+           reply *r = user;
+           size_t need;
+           if (event->kind != EXL2_EVENT_TEXT) return EXL2_CONTINUE;
+           if (event->bytes > sizeof r->json - r->bytes) return EXL2_STOP_JOB;
+           memcpy(r->json + r->bytes, event->text, event->bytes);
+           r->bytes += event->bytes;
+           exl2_json_text(r->json, r->bytes, "/say", r->shown, sizeof r->shown, &need, NULL);
+           ui_show(r->shown);                                // the words so far, unescaped
+           return EXL2_CONTINUE;
+       }
+
+   Many NPCs on one world. Prefill the world once, then fork a session for each character. The forks share the world's
+   KV pages, and one pass computes all characters together:
+
+       exl2_session world, npc[NPCS];
+       exl2_session_open(e, m, &world);
+       exl2_generate(e, &(exl2_job_desc){ .session = world, .prompt.text = lore, .prefill_only = true });
+       for (int i = 0; i < NPCS; i++) {
+           exl2_session_fork(e, world, &npc[i]);
+           exl2_job_start(e, &(exl2_job_desc){ .session = npc[i], .prompt.text = line[i],
+                                               .on_event = speak, .user = &replies[i] }, NULL);
+       }
+       exl2_step(e, &(exl2_step_desc){ .cpu_us = 2000 });    // each frame, until each job's DONE
+
+   A JSON action. The reply is valid JSON, and the action is one of three:
+
+       static const char schema[] =
+           "{\"type\":\"object\",\"required\":[\"say\",\"act\"],\"properties\":{"
+           "\"say\":{\"type\":\"string\",\"maxLength\":200},"
+           "\"act\":{\"enum\":[\"none\",\"give\",\"leave\"]}}}";
+       exl2_grammar g;
+       exl2_grammar_make(e, &(exl2_grammar_desc){ .model = m, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema }, &g);
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .prompt = { .messages = turns, .message_count = n },
+                                           .grammar = g, .on_event = speak, .user = &answer }, &job);
+       exl2_grammar_close(e, g);                             // the job keeps what it needs
+
+   Ship kernels. Players have no NVRTC. Compile once on your machine, `exl2 kernels build --arch 75,80,86,89,90,100,120
+   data/kernels`, ship the folder, and read it:
+
+       static size_t load_kernel(void *user, const char *key, void *dst, size_t cap)
+       {
+           char path[512];
+           snprintf(path, sizeof path, "%s/%s", (const char *)user, key);
+           FILE *file = fopen(path, "rb");
+           if (!file) return 0;                              // not in the folder
+           long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : 0;
+           rewind(file);
+           if (bytes < 0 || ((size_t)bytes <= cap && fread(dst, 1, (size_t)bytes, file) != (size_t)bytes)) bytes = 0;
+           fclose(file);
+           return (size_t)bytes;
+       }
+
+       exl2_open(&(exl2_engine_desc){ .kernel_cache = { .load = load_kernel, .user = "data/kernels" } }, &e);
+
+   Replay. The same seed gives the same words (section 9 says within which limits). Keep the seed that a job used:
+
+       static exl2_flow keep_seed(void *user, const exl2_event *event)
+       {
+           if (event->kind == EXL2_EVENT_DONE) *(uint64_t *)user = event->stats.seed;
+           return EXL2_CONTINUE;
+       }
+
+       uint64_t seed = 0;
+       exl2_job_desc d = { .model = m, .prompt.text = scene, .on_event = keep_seed, .user = &seed };
+       exl2_generate(e, &d);                                 // seed 0: the engine chooses one; DONE reports it
+       d.sampler.seed = seed;                                // from the saved game
+       exl2_generate(e, &d);                                 // the same words again
 
    WHAT IT DOES NOT DO
 
-   Of GPUs it uses NVIDIA's, one for an engine: compute capability 7.5 (RTX 20) or higher, with a driver of CUDA 12.0
-   or newer. Of architectures it knows Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in
-   config.json, llama3 RoPE scaling included); others are refused by name. It reads BPE tokenizers
-   (tokenizer.json), and chat templates as far as their constructs are known; what it does not know it refuses by name,
-   and the rest of the model goes on working. No training, no server, no downloads, no GGUF at run time (import it to
-   EXL2 once: section 12), no LoRA, images or speculative decoding. SIMD needs x86-64 with AVX2 or AVX-512 and
-   gcc or clang; other processors and compilers run plain C with the same meaning, slower.
+   GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
+
+   Architectures: Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in config.json, llama3 RoPE
+   scaling included). Any other architecture is rejected, and the message names it.
+
+   Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
+   template with something unsupported is rejected, and the message names it; the rest of the model goes on working.
+
+   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
+   speculative decoding.
+
+   SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang. Other CPUs and compilers run plain C, which gives the same
+   results more slowly.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
-       EXL2_IMPLEMENTATION   this file holds the engine
+       EXL2_IMPLEMENTATION   this file contains the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
        EXL2_API              your own linkage, such as __declspec(dllexport)
        EXL2_CONVERT          with section 12, which makes models; uses stdio
        EXL2_NO_CUDA          without GPUs, and without the sources of kernels
-       EXL2_KERNEL_DIR       folder of kernel sources, read at run time in place of those built in (to work on kernels)
+       EXL2_KERNEL_DIR       folder of kernel sources, read at run time instead of the built-in ones (for kernel work)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
        EXL2_NO_SIMD          the reference path alone
        EXL2_NO_AVX512        AVX2 at most
@@ -106,255 +200,261 @@
 
    1. BASIC TYPES
 
-   exl2_engine is the one object that you hold by pointer. Models, sessions and jobs are handles: numbers of 64 bits
-   that may be copied, stored and outlive what they name; an engine uses none twice. A call with the handle of something
-   that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A sentence writes the two halves of a
-   handle, slot and generation, as 3.17. Results: negative is failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not.
-   exl2_result_name gives a result's name, exl2_last_error the sentence of the newest failure on that engine: file, key
-   or tensor, what was expected, what was found. Nothing is written anywhere unless you set a logger.
+   exl2_engine is the one object that you hold by pointer. Models, sessions, jobs and grammars are handles: 64-bit ids
+   that may be copied, stored, and kept longer than their objects. An engine never uses an id twice. A call with the
+   handle of an object that has ended gives EXL2_ERR_STALE and touches nothing. 0 is no handle. A message writes the two
+   halves of a handle, slot and generation, as 3.17.
+
+   Results: a negative result is a failure; EXL2_OK, EXL2_PENDING and EXL2_IDLE are not. exl2_result_name gives the name
+   of a result. exl2_last_error gives the message of the most recent error on that engine: file, key or tensor, what was
+   expected, what was found. Nothing is written anywhere unless you set a logger.
 
    2. HOST HOOKS
 
-   A zeroed hook struct means the default. Hooks are called on the thread that called the engine (exl2_parallel's tasks
-   aside), never at the same time from two threads for one engine, and must not call back into the engine.
-   Allocator: every byte comes through it, with a tag; it may refuse. Blocks are few and large: weights, cache, scratch.
-   device_alloc_fn and device_free_fn do the same for memory of the GPU (addresses are the driver's, aligned to 256
-   bytes; the device's context is current). Left out, the driver is asked.
-   Files: paths are the model's path, '/', a file name. `list` names the files of a folder, from index 0 until false.
-   `read` may be asked for any range. With these four a model can lie in a game's archive.
-   Logger: whole sentences, from warnings on unless max_level says otherwise; exl2_log_id says what a line is about.
+   A zeroed hook struct means the default. Hooks are called on the thread that called the engine (the tasks of
+   exl2_parallel excepted), never from two threads at the same time for one engine. A hook must not call the engine.
+
+   Allocator: every byte of host memory comes through it, with a tag, and it may fail. Blocks are few and large:
+   weights, cache, scratch. device_alloc_fn and device_free_fn do the same for GPU memory: addresses are the driver's,
+   aligned to 256 bytes, and the device's context is current during the call. Without them the driver allocates.
+
+   Files: four functions, with which a model can lie in a game's archive. A path is the model's path, '/', a file name.
+   `list` names the files of a folder, from index 0 until it gives false. `read` may be asked for any range.
+
+   Logger: whole sentences, by default warnings and errors (max_level); exl2_log_id says what a line is about.
+
    Zones: begin and end nest.
-   Kernel cache: section 11.
-   Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, side by side or not, and returns when all
-   have returned. Results do not depend on how: the same bits with 1 thread and with 16. demo/common/pool.c is one.
+
+   Kernel cache: see section 11.
+
+   Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, in parallel or not, and returns when all
+   have returned. Results do not depend on that: the bits are the same with 1 thread and with 16. demo/common/pool.c is
+   an example.
 
    3. DEVICES AND THE ENGINE
 
-   exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads.
-   exl2_open_versioned is what exl2_open calls, so that a header and an implementation of different releases are told
-   apart (exl2_version). When opening fails there is no engine to ask: give open_error for the sentence. host_bytes_max
-   is a hard cap: a load that would pass it fails with EXL2_ERR_BUDGET before it begins, and a default cache shrinks to
-   fit. exl2_close ends everything and frees all; jobs get their DONE first, while every handle still answers.
+   exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads. exl2_open
+   calls exl2_open_versioned, which detects a header and an implementation of different releases (exl2_version). When
+   opening fails there is no engine for exl2_last_error: set open_error to receive the message.
+
+   host_bytes_max is a hard cap: a load that would exceed it fails with EXL2_ERR_BUDGET before it begins, and a default
+   cache shrinks to fit. device_bytes_max is the same for GPU memory.
+
+   exl2_close ends everything and frees all memory; jobs get their DONE first, while all handles are still valid.
    exl2_interrupt ends a call that waits (exl2_model_load, exl2_generate ...) from another thread or a signal handler.
 
-   Where models run is settled at exl2_open. EXL2_BACKEND_AUTO takes the best GPU that serves, else the processor, and
-   then says why in one warning: no driver, one that is too old, no device, a compute capability below 7.5, or neither a
-   kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA takes a GPU or fails; EXL2_BACKEND_CPU looks
-   for none. exl2_engine_get says which it is, with the limits in use. exl2_devices lists the GPUs, with the reason
-   where one does not serve. exl2_device_desc names one: by its place in that list, by UUID, by the LUID of the adapter
-   that renders, or by a CUDA context of yours. Otherwise the device's primary context is used. It is current only
-   inside of calls, and its streams give way to rendering. Where graphics shares the GPU's context, set shared_bytes_max
-   to 49152. device_bytes_max is to the GPU's memory what host_bytes_max is to the host's. exl2_device_probe measures
-   what that memory gives: the bound of tokens a second.
+   exl2_open decides where models run. EXL2_BACKEND_AUTO uses the best supported GPU. If there is none it uses the CPU,
+   and one warning says why: no driver, a driver that is too old, no device, a compute capability below 7.5, or neither
+   a kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA uses a GPU or fails. EXL2_BACKEND_CPU
+   looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
+
+   exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
+   index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a
+   context of yours the engine uses the device's primary context.
+
+   The context is current only inside calls, and the engine's streams have a lower priority than rendering. Where
+   graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
+   memory, which bounds the tokens per second.
+
    A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good: jobs
-   end with EXL2_ERR_DEVICE_LOST, and so does whatever needs the device from then on. Histories stay readable: keep what
-   exl2_session_tokens gives, close the engine, open another, and prefill them. The GPU may need a new process for that;
-   EXL2_BACKEND_CPU does not.
+   end with EXL2_ERR_DEVICE_LOST, and so does every later call that needs the device. Histories stay readable: save what
+   exl2_session_tokens gives, close the engine, open another, and prefill them. To use the GPU again may need a new
+   process; EXL2_BACKEND_CPU does not.
 
    4. EVENTS
 
-   What happens is told by events: to the on_event of the job or model, during exl2_step, or, where on_event is NULL,
-   through exl2_next_event. (Blocking calls without on_event drop theirs.) Either way the event has the `user` pointer
-   of its job or model, so that a host that pulls knows at once whose event it is.
+   The application hears of everything through events. An event goes to the on_event of its job or model during
+   exl2_step; where on_event is NULL it waits for exl2_next_event. (Blocking calls without on_event discard their
+   events.) Either way the event has the `user` pointer of its job or model.
+
        LOAD      progress of a model; the last one has result EXL2_OK or the failure.
        PREFILL   progress of a job's prompt, once a pass; with score_prompt its tokens' log-probabilities instead.
-       TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown, nor text
-                 in which one might still begin: that waits until it is settled.
+       TEXT      new text, whole code points, with the tokens that made it. A stop string is never shown. Text in which
+                 a stop string might begin waits until that is settled.
        DONE      the job has ended: why (stop), result, statistics. Exactly one for each job that was started.
-   on_event answers EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
-   EXL2_PAUSE_JOB. A callback may start, cancel, fork and close: at DONE the session is free already, so the next job
-   can be started there. It may not step or wait (EXL2_ERR_STATE). If nobody pulls, the queue fills: a job whose events
-   find no room stands still until there is some, the others go on, and no event is lost. A DONE waits outside the
-   queue, even where its model was closed; exl2_close ends the queue with all that is in it.
+
+   on_event returns EXL2_CONTINUE, EXL2_STOP_JOB (the job ends after this text, with stop CALLBACK and EXL2_OK) or
+   EXL2_PAUSE_JOB. A callback may start, cancel, fork and close. At DONE the session is already free, so the next job
+   can start there. A callback may not step or wait (EXL2_ERR_STATE).
+
+   If nobody calls exl2_next_event, the queue fills. A job whose events find no room stops until there is room; other
+   jobs continue, and no event is lost. A DONE waits outside the queue, even when its model was closed. exl2_close
+   discards the queue and all events in it.
 
    5. STEPPING
 
-   exl2_step delivers, admits jobs, runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING when it did
-   part of one (or of a load), EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole pass, for programs
-   without frames. On a GPU a step queues work and looks for what has ended; gpu_us says how much of the device's time
-   it may queue, in ranges of layers whose time is learnt. Without gpu_us a pass is queued whole, and where nobody waits
-   the one behind it too, before its tokens are known; with gpu_us a sequence gets at most one token a step. `wait` lets
-   a step sleep until the device has finished a pass, or two that decode in less than 4 ms each: being woken is most of
-   what a token costs the processor: for programs without frames. One pass takes rows of all active jobs: a token of
-   each that decodes and a piece of each prompt, so eight speakers cost far less than eight times one. While somebody
-   decodes, prompts are cut into small pieces beside. exl2_stats: memory, KV pages, jobs, tokens, the slowest step. Once
-   a model is ready `allocations` stands still, but for conversations that render to more than 256 KiB or bring a
-   template_text or special_tokens, for jobs with guidance, and for a moment where a text is not valid UTF-8, has a
-   word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer rewrites first (Qwen: what is not
-   in normal form C).
+   exl2_step delivers events, admits jobs and runs passes. It returns EXL2_OK when a forward pass ended, EXL2_PENDING
+   when it did part of a pass (or of a load), and EXL2_IDLE when there is nothing to do. With cpu_us 0 it runs one whole
+   pass, for programs without frames.
+
+   One pass has rows of all active jobs: one token of each job that decodes and a piece of each prompt, so eight
+   speakers cost far less than eight times one. While any job decodes, prompts are cut into small pieces that run beside
+   it.
+
+   On a GPU a step queues work and collects finished work. gpu_us says how much GPU time it may queue, in ranges of
+   layers whose time the engine learns; with gpu_us a sequence gets at most one token a step. Without gpu_us a whole
+   pass is queued. If no other job is waiting, the next pass is queued as well, before the first one's tokens are known.
+
+   With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
+   because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
+
+   exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
+   constant, with these exceptions: conversations that render to more than 256 KiB or that bring a template_text or
+   special_tokens; jobs with guidance; and, for a moment, a text that is not valid UTF-8, has a word of more than 4 KiB,
+   or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
-   run on the same stack and need theirs beside it. That is for gcc -O2 (measured: 45 KiB); without optimization a call
-   needs at most 80 KiB (measured: 64 KiB).
+   run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
+   call needs at most 80 KiB (measured: 64 KiB).
 
    6. MODELS
 
-   A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
-   tokenizer_config.json (the chat template; or chat_template.jinja), generation_config.json. Without a tokenizer the
-   model still loads: jobs take ids.
-   exl2_model_measure reads headers (for a GPU group tables, too) and says what loading will take: weight_bytes +
-   cache_bytes + scratch_bytes is the peak, while loading and after; device_bytes of it lie on the GPU. exl2_model_open
-   begins a load that exl2_step carries on, 1 MiB of weights at a time (reading the tokenizer is one slice: about a
-   millisecond for 1,000 tokens of vocabulary; so is compiling one module of kernels, up to a second, where the cache
-   has none); exl2_model_load does both and waits. exl2_model_state says whether the model is ready, exl2_model_get
-   gives the same figures later. exl2_model_close ends its jobs and sessions. While their DONE events are told, the
-   model accepts no new ones (EXL2_ERR_STATE).
-   text_only opens the tokenizer and the template alone.
+   exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
+   cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
+
+   exl2_model_open begins a load that exl2_step continues, 1 MiB of weights at a time. Two parts of a load cannot be
+   cut: reading the tokenizer (about a millisecond for 1,000 tokens of vocabulary), and compiling one module of kernels
+   that is not in the cache (up to a second). exl2_model_load opens the model and waits until it is ready.
+
+   exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
+   exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
+   jobs or sessions (EXL2_ERR_STATE).
+
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
-   a session. A job reserves pages for its prompt and max_tokens when it becomes active; a job that finds too few waits
-   for others to end; one that can never fit fails at its start with the number that it would need.
+   a session. A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free
+   pages waits for other jobs to end. A job that can never fit fails at its start, and the message says how much it
+   would need.
 
    7. TEXT
 
-   exl2_tokenize and exl2_detokenize are the model's tokenizer, to the id and to the byte. Special tokens written in a
-   text ("<|im_end|>") become those tokens, unless EXL2_TEXT_PLAIN says that they are plain text: use it for whatever a
-   player types into a raw prompt. In `messages` this is done for you: text of a message, of tools, documents and
-   variables can never become a special token, nor an added token that stands in the template (Qwen's <tool_call>),
-   whatever the template does to it. Only an assistant's message may: it is what the model has said, so let no player
-   write one.
-   BOS comes before raw text where tokenizer_config.json says so (add_bos_token); where it does not say, if the
-   post-processor of tokenizer.json does it; else if the model has one (config.json, tokenizer_config.json), unless it
-   stands in the chat template, where it opens turns. A text_only model has no architecture: the last rule adds none.
-   EXL2_TEXT_NO_BOS leaves it out. A prompt that begins with BOS gets no second one (exl2_tokenize gives it two, as the
-   tokenizers library does), nor one that continues a session. Conversations have the BOS that their template writes.
-   exl2_chat_render shows what the chat template makes of messages. All three tell in *need how much room the answer
-   takes, also when it did not fit (EXL2_ERR_TOO_SMALL); with NULL for the buffer that is all they do (EXL2_OK).
-   exl2_json_text reads JSON while it is being written: collect the TEXT events of a job with a JSON grammar, and after
-   each one ask for what a player should see already, such as "/say"; show what is new behind what is shown. It reads
-   the text from its beginning, one to four microseconds for a kilobyte, allocates nothing and needs no engine.
-   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox): if, for, set, macro, call,
-   filter, with, raw, break, continue; all filters, tests and methods of texts, lists and dicts that published
-   templates use; namespace, range, dict, raise_exception, strftime_now. What is beyond is refused with line and
-   column: where it stands, or, for methods and functions, when it runs. exl2_chat_desc brings tools, documents and
-   variables, chooses among the model's templates or brings another. Each call with template_text parses it anew, in
-   memory that is freed before the call returns: for every turn of a game give the template to the model's folder, as
-   chat_template.jinja, instead. A template is not trusted: source (512 KiB),
-   nesting (64), macros in each other (32), work and memory (64 MiB) have limits, and each ends with an error.
+   exl2_tokenize and exl2_detokenize are the model's tokenizer, exact to the id and to the byte. Special tokens written
+   in a text ("<|im_end|>") become those tokens, unless EXL2_TEXT_PLAIN says that they are plain text: use it for
+   anything that a player types into a raw prompt.
+
+   In `messages` this is done for you. The text of a message, of tools, documents and variables can never become a
+   special token, nor an added token that stands in the template (Qwen's <tool_call>), whatever the template does to it.
+   Only an assistant's message may, because it is the model's own output: let no player write one.
+
+   Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
+   their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
+   Jinja that it runs.
+
+   These three functions set *need to the room that the answer needs, also when the answer did not fit
+   (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
+
+   exl2_json_text reads one value of JSON that is still being written: collect the TEXT events of a job with a JSON
+   grammar, ask after each for what a player should see, such as "/say", and show what is new (first recipe). It reads
+   the JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no
+   engine.
 
    8. SESSIONS
 
-   A session is a history of tokens and the KV pages for it. exl2_session_open makes an empty one. Jobs add to it, one
-   at a time. exl2_session_fork copies it in no time: pages are shared and copied when one side writes; let a world be
-   prefilled once and fork a session for each character. exl2_session_rewind cuts it back, exl2_session_tokens reads it,
-   exl2_session_get counts it, exl2_session_close ends it. After a job the history holds its prompt and the tokens that
-   were delivered: the end token included, those of a cut stop string not; after a cancel, what was heard.
+   A session is a history of tokens and their KV pages. exl2_session_open makes an empty one. Jobs append to it, one job
+   at a time.
+
+   exl2_session_fork copies a session at once: both share the pages, and a page is copied when one side writes to it.
+   Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back,
+   exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
+
+   After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
+   a cut stop string are not. After a cancel it holds what was delivered before.
 
    9. SAMPLING AND GRAMMARS
 
-   A token is drawn so: grammar and allow; penalties (repeat, presence, frequency), bias and ban, DRY; temperature and
-   smoothing; top-k, top-p, top-a, min-p, tail-free, typical, mirostat; dynamic temperature, or the temperature if it
-   comes last; XTC; the draw, skewed or not. Each step sees what the one before it left, as shares of 1, and leaves one
-   token at least. In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off;
-   exl2_sampler_resolve shows what a desc comes to. Presets: MODEL (what generation_config.json says, over BALANCED),
-   BALANCED, NEUTRAL, GREEDY; what they do not name is off in all of them. Lists are ids; those of a job, its biases and
-   its stops share 8 KiB.
-   A GPU draws with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. With anything
-   else the row's logits are copied to the host and drawn from there, some 0.2 ms a token, counted in cpu_sampled: the
-   same token. DRY and mirostat look at each token before the next one is begun, so the GPU does not run ahead.
-   The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
-   integers: the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a session
-   that was forked, rewound or paused. From the same logits a GPU draws the same token as the processor; its logits
-   differ from the processor's in the last digits, and those of a prompt with the company that it is read in: 17 rows of
-   a pass and more are computed another way than fewer.
+   In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off. exl2_sampler_resolve shows the
+   settings that a desc results in. Presets: MODEL (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL,
+   GREEDY; in all of them the settings that they do not name are off. Above exl2_sampler_desc stands the order in which
+   the filters are applied.
 
-   A grammar says what a job's text can be, byte by byte, whatever the tokens: exl2_grammar_make compiles it, the job's
-   desc names it. Before a token is drawn all others are taken away, so nothing but a whole, valid text can come out, at
-   any temperature; and early enough before max_tokens only those stay that lead to its end. Where the text may end, the
-   model's end tokens and the job's stop tokens may come; where nothing can follow, the job ends with EXL2_STOP_GRAMMAR.
-   (Stop strings cut it wherever they come, and a cancelled job's text is a part.) A schema of a few hundred bytes
-   compiles in about a millisecond, so make one of the game as it is each turn, and close it after exl2_job_start: the
-   people who are present as an enum, what they hold as an enum; what is not listed cannot be chosen. Put what a player
-   waits for, the words, first; members come in the schema's order. The first grammar of a model makes a table of its
-   tokens, 0.4 ms and 50 KB for 1,000; exl2_model_desc.grammars does it while loading. exl2_grammar_close lets go of it
-   after its last job. On a GPU the layers of the next pass run ahead; only drawing waits for the mask, made meanwhile.
-   JSON schema, any draft from 4 on: type (also several; without it, the types that the keywords are about), nullable,
-   enum, const, properties (in this order; those not in `required` may be left out), additionalProperties (absent: none,
-   but anything where there are no properties), patternProperties, propertyNames, minProperties, maxProperties (up to
-   256), items, prefixItems (absent items: none behind them), additionalItems, minItems, maxItems, uniqueItems,
-   minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format, minimum, maximum,
-   exclusiveMinimum, exclusiveMaximum, multipleOf (integers up to 1,000), anyOf, oneOf, allOf, not, and $ref to a path,
-   $anchor or $id of the same document. unevaluatedProperties, dependencies and dependentRequired where the schema
-   decides them. Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference,
-   uri-template, json-pointer, regex, and the idn- and iri- forms. Every text fits the schema; not every text that fits
-   it can come: keys in the schema's order, some texts of a format, some hundred characters where a pattern has a length
-   too, numbers of at most 15 digits (multiples of more than 16: six) and without exponent in a range, and with
-   uniqueItems constants (up to six in any order, more in the schema's), or strings and integers that begin with
-   different characters, in ascending order. What `not` and the other branches of oneOf say is kept by the first
-   condition that can be failed: an object leaves a member out, or its value is another constant.
-   What cannot be enforced so is UNSUPPORTED by name and place: if with then or else, contains, dependentSchemas,
-   $dynamicRef, a $ref to another document, a branch that cannot be kept apart. Annotations, unknown keywords (x-...,
-   discriminator, contentEncoding) and unknown formats mean nothing, unless `strict` is set: then they are refused, but
-   for title, description, default, examples, $schema, $id, id, $comment, $anchor, $vocabulary, deprecated, readOnly,
-   writeOnly, $defs, definitions. A name one letter away from that of a keyword is always refused. One space may follow
-   ':' and ','.
-   Regular expressions: what JavaScript and Python agree on, but look-around, references, \b, and ^ $ inside. EBNF, as
-   llama.cpp has it: name ::= "text" [class] (a | b)* {2,5} # comment; no left recursion.
-   enum, choices and alternatives may have thousands of values. A grammar may be ambiguous: all readings of the text so
-   far are kept, 4,096 of them or as many as the grammar has steps, if those are more. A token after which there would
-   be more is not allowed; a job that can neither end nor go on without one ends with BUDGET.
+   A GPU samples with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. For any
+   other setting the row's logits are copied to host memory and the CPU samples: some 0.2 ms a token, counted in
+   cpu_sampled, and the same token. DRY and mirostat need each token before the next one begins, so with them the GPU
+   does not run ahead.
+
+   The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
+   integers. So the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a
+   session that was forked, rewound or paused. From the same logits a GPU samples the same token as the CPU. A GPU's
+   logits differ from the CPU's in the last digits, and its prompt logits depend slightly on batch size: passes of 17 or
+   more rows are computed in another way than passes with fewer.
+
+   A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
+   job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
+   whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
+   the text stay allowed.
+
+   Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
+   job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
+   incomplete.)
+
+   A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
+   close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed
+   cannot be chosen. Members come in the schema's order, so put the words that a player waits for first.
+
+   The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
+   exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last
+   job. On a GPU the layers of the next pass run ahead; only sampling waits for the mask, which is made meanwhile. Above
+   exl2_grammar_kind stands what each kind supports.
 
    10. JOBS
 
-   exl2_job_start queues a generation, on a session or (with .model) on one of its own that ends with it. The prompt is
-   text or ids to append, or messages: the whole conversation, every time; what the session already holds of it is kept
-   and only the rest computed, so the host keeps turns and the engine keeps the cache. max_tokens 0 is 512, or what is
-   left of the context. prefill_only fills the cache and ends. score_prompt gives each prompt token's log-probability,
-   the likeliest alternatives and the logsumexp. priority: higher first, ties in order of start. exl2_generate starts
-   and steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next token, exl2_job_pause holds
-   it with its pages, exl2_job_get looks: these three from any thread. Everything in the desc is copied.
-   exl2_job_measure counts before a start: tokens of the prompt, those that the session has already, how many may come,
-   and the pages for them; so a host can cut a conversation that is too long, or close a session before it has to wait.
-   ban_strings must not come, ASCII letters in either case: text in which one might begin waits, whole tokens of it;
-   when one is complete the history is taken back to the token in which it begins, and another one is drawn there. After
-   64 tokens that all lead to one (256 rewinds in all) it is shown and counted. With heal_prompt the prompt's last token
-   may become a longer one that begins as it does, so that a prompt may end within a word; the text that comes goes on
-   behind the prompt's, the new token is in the history in place of the old one, and does not count. It takes two
-   tokens, and not a marker. on_logits sees the logits before anything else does and may edit them. None of ban_strings
-   and heal_prompt goes with a grammar. guidance draws from s log p + (1 - s) log n, where p are the prompt's
-   probabilities and n those of a negative prompt, which goes on with the same tokens in a session of its own: away from
-   it above 1, towards it below. That takes two jobs' places, two sequences of a pass, the memory of a row of logits,
-   allocated at the start, and the host draws. Log-probabilities and alternatives are of what guidance and on_logits
-   leave.
+   exl2_job_start queues one generation, on a session or (with .model) on a session of its own that ends with the job.
+   Everything in the desc is copied.
+
+   The prompt is text or ids to append, or messages: the whole conversation, every time. What the session already holds
+   of the conversation is kept and only the rest is computed, so the application keeps turns and the engine keeps the
+   cache. max_tokens 0 is 512, or what is left of the context. prefill_only fills the cache and ends. score_prompt gives
+   each prompt token's log-probability, the likeliest alternatives and the logsumexp.
+
+   exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
+   token, exl2_job_pause stops it while it keeps its pages, exl2_job_get reports its state: these three from any thread.
+
+   exl2_job_measure counts before a start: the tokens of the prompt, those that the session already has, how many new
+   ones may come, and the pages for them. So an application can shorten a conversation that is too long, or close a
+   session, before it has to wait.
+
+   Above exl2_job_desc stands how ban_strings, heal_prompt, on_logits and guidance work.
 
    11. KERNELS
 
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
-   it for the GPU at hand while a model loads: some seconds at the first start, and at every start without a cache.
-   exl2_kernel_cache keeps the results, for a GPU 17 entries of 1 MB in all. An entry's key is a file name of letters,
+   it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
+
+   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all. An entry's key is a file name of letters,
    digits, '-' and '_' with the module, the architecture and a hash of all that the entry depends on: another release of
-   exl2.h asks for other keys. Entries are checked; a damaged one, and one that the driver refuses, is made anew and
-   stored over. demo/common/kernel_folder.c keeps them in a folder.
-   Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the architectures that it is
-   given into such a cache, on a machine without a GPU; so does `exl2 kernels build --arch 75,80,86,89,90,100,120
-   FOLDER`. Ship the folder and let kernel_cache.load read it. 75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100
-   and H200, 100: B200, 120: RTX 50. Where a GPU's own entries are missing, those of a lower minor number serve (86 on
-   8.9; but 90 on 9.0 alone), and without those EXL2_ERR_NO_COMPILER says which one is.
+   exl2.h asks for other keys. Entries are checked. An entry that is damaged or that the driver rejects is compiled
+   again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
+
+   Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the given architectures into such
+   a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
+   let kernel_cache.load read it. Where a GPU's own entries are missing, those of a lower minor number are used (86 on
+   8.9; but 90 on 9.0 alone). Without those the call fails with EXL2_ERR_NO_COMPILER, and the message names the missing
+   entry.
 
    12. MAKING MODELS (EXL2_CONVERT)
 
-   exl2_import_gguf makes an EXL2 folder of a GGUF file (v2, v3; Llama architecture; F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
-   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS) by rounding to nearest. It is for tools: it allocates with malloc and waits for disks.
+   exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
+   It is for tools: it allocates with malloc and waits for disks.
 
-   ERRORS AND WHAT TO DO (the sentence names the file, tensor or number)
+   ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
        EXL2_ERR_ARG           an argument is wrong: a bug in the call
        EXL2_ERR_STATE         not now: the session is busy, the model is loading, a callback asked to wait
-       EXL2_ERR_STALE         the handle's object ended before: forget the handle
+       EXL2_ERR_STALE         the handle's object has ended: forget the handle
        EXL2_ERR_TOO_SMALL     call again with *need
-       EXL2_ERR_MEMORY        the allocator refused: free something, or load a smaller model or cache
-       EXL2_ERR_DEVICE_MEMORY the GPU is full, or device_alloc_fn refused: as EXL2_ERR_MEMORY
+       EXL2_ERR_MEMORY        the allocator failed: free something, or load a smaller model or cache
+       EXL2_ERR_DEVICE_MEMORY the GPU is full, or device_alloc_fn failed: as EXL2_ERR_MEMORY
        EXL2_ERR_BUDGET        over a cap of yours (host_bytes_max, cache.tokens, max_jobs ...): raise it or ask for less
        EXL2_ERR_CONTEXT_FULL  prompt and max_tokens exceed context_max: shorten, rewind, or open with more
        EXL2_ERR_IO            a file is missing or cannot be read: check the path
        EXL2_ERR_FORMAT        a file is damaged or not what it says: download it again
-       EXL2_ERR_UNSUPPORTED   a good file with something that is not built: the sentence names it
-       EXL2_ERR_NO_DEVICE     no driver or GPU that serves: update the driver, or use the CPU backend
-       EXL2_ERR_NO_COMPILER   a kernel is not in the cache, and NVRTC is not there: ship kernels (section 11)
-       EXL2_ERR_COMPILE       NVRTC or the driver refuses a kernel: the log has all that it said
-       EXL2_ERR_DEVICE_LOST   the GPU's context is dead: keep the histories, close, open again
+       EXL2_ERR_UNSUPPORTED   a good file with something that is not implemented: the message names it
+       EXL2_ERR_NO_DEVICE     no supported driver or GPU: update the driver, or use the CPU backend
+       EXL2_ERR_NO_COMPILER   a kernel is not in the cache, and NVRTC is not available: ship kernels (section 11)
+       EXL2_ERR_COMPILE       NVRTC or the driver rejects a kernel: the log has all of its output
+       EXL2_ERR_DEVICE_LOST   the GPU's context is lost: save the histories, close, open again
        EXL2_ERR_CANCELLED     you asked for it: exl2_interrupt, exl2_job_cancel, progress
        EXL2_ERR_VERSION       header and implementation are of different releases: rebuild both
-       EXL2_ERR_INTERNAL      a defect of ours: please report the sentence
+       EXL2_ERR_INTERNAL      a defect of ours: please report the message
 
    LICENCE
 
@@ -393,25 +493,25 @@ typedef int32_t exl2_token;                                 /* index into the mo
 typedef enum exl2_result {
     EXL2_OK = 0,
     EXL2_PENDING = 1,            /* work is in flight; step again */
-    EXL2_IDLE = 2,               /* nothing can advance until the host does something */
+    EXL2_IDLE = 2,               /* nothing can advance until the application does something */
     EXL2_ERR_ARG = -1,           /* an argument is wrong */
     EXL2_ERR_STATE = -2,         /* not allowed now */
     EXL2_ERR_STALE = -3,         /* the handle's object has ended */
-    EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much it takes */
-    EXL2_ERR_MEMORY = -5,        /* the host allocator refused, or the driver: pinned memory */
-    EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook refused */
+    EXL2_ERR_TOO_SMALL = -4,     /* the buffer is too small; *need says how much is needed */
+    EXL2_ERR_MEMORY = -5,        /* host memory: the allocator failed, or the driver (pinned memory) */
+    EXL2_ERR_DEVICE_MEMORY = -6, /* the device has no more memory, or the hook failed */
     EXL2_ERR_BUDGET = -7,        /* over a cap that you set */
     EXL2_ERR_CONTEXT_FULL = -8,  /* the session is at its limit */
     EXL2_ERR_IO = -9,            /* a file is missing or a read failed */
     EXL2_ERR_FORMAT = -10,       /* a file is malformed */
     EXL2_ERR_UNSUPPORTED = -11,  /* well formed, but not implemented here */
-    EXL2_ERR_NO_DEVICE = -12,    /* no GPU or driver that serves */
+    EXL2_ERR_NO_DEVICE = -12,    /* no supported GPU or driver */
     EXL2_ERR_NO_COMPILER = -13,  /* no NVRTC, and the kernel is not in the cache */
     EXL2_ERR_COMPILE = -14,      /* a kernel does not compile or load */
-    EXL2_ERR_DEVICE_LOST = -15,  /* the device's context is dead */
+    EXL2_ERR_DEVICE_LOST = -15,  /* the device's context is lost */
     EXL2_ERR_CANCELLED = -16,    /* exl2_interrupt, a cancelled job, or a callback that said stop */
     EXL2_ERR_VERSION = -17,      /* header and implementation differ */
-    EXL2_ERR_INTERNAL = -18      /* a defect of ours; please report the text */
+    EXL2_ERR_INTERNAL = -18      /* a defect of ours; please report the message */
 } exl2_result;
 
 /* Every struct named exl2_..._desc begins with _start_canary and ends with _end_canary. Both must be 0: a call that
@@ -423,19 +523,19 @@ typedef struct exl2_error {
     char text[248];  /* one UTF-8 sentence: what, where, what to do */
 } exl2_error;
 
-/* ---- 2. host hooks: a zeroed hook struct means the default named at its right ------------------------------- */
+/* ---- 2. host hooks: a zeroed hook struct means the default named beside it --------------------------------- */
 
 typedef enum exl2_mem { EXL2_MEM_GENERAL, EXL2_MEM_WEIGHTS, EXL2_MEM_KV, EXL2_MEM_SCRATCH, EXL2_MEM_STAGING } exl2_mem;
 
-typedef struct exl2_allocator { /* malloc and free; the driver's allocator. Set both of a pair, or neither */
-    void *(*alloc_fn)(void *user, size_t bytes, size_t align, exl2_mem tag); /* NULL = refused; align: a power of 2 */
-    void (*free_fn)(void *user, void *ptr, size_t bytes, exl2_mem tag);      /* _fn: hosts define free() macros */
-    uint64_t (*device_alloc_fn)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* address; 0 = refused */
+typedef struct exl2_allocator { /* default: malloc, free and the driver's. Set both functions of a pair, or neither */
+    void *(*alloc_fn)(void *user, size_t bytes, size_t align, exl2_mem tag); /* NULL = failed; align: a power of 2 */
+    void (*free_fn)(void *user, void *ptr, size_t bytes, exl2_mem tag);      /* _fn: free may be a macro */
+    uint64_t (*device_alloc_fn)(void *user, uint32_t device, uint64_t bytes, exl2_mem tag); /* address; 0 = failed */
     void (*device_free_fn)(void *user, uint32_t device, uint64_t address, uint64_t bytes, exl2_mem tag);
     void *user;
 } exl2_allocator;
 
-typedef struct exl2_files { /* plain files; replace it to read from a game archive. Paths are UTF-8, '/' inside */
+typedef struct exl2_files { /* default: plain files; replace them to read an archive. Paths are UTF-8 with '/' */
     void *(*open)(void *user, const char *path, uint64_t *bytes);                            /* NULL = not found */
     bool (*list)(void *user, const char *dir, uint32_t index, char *name, size_t cap);       /* false = no more files */
     int64_t (*read)(void *user, void *file, uint64_t offset, void *dst, size_t bytes);       /* bytes read, or -1 */
@@ -443,7 +543,7 @@ typedef struct exl2_files { /* plain files; replace it to read from a game archi
     void *user;
 } exl2_files;
 
-typedef struct exl2_kernel_cache { /* none: kernels are compiled in every run; either function may be NULL */
+typedef struct exl2_kernel_cache { /* default: none, kernels are compiled in every run; either may be NULL */
     size_t (*load)(void *user, const char *key, void *dst, size_t cap); /* the entry's size; copied if cap holds it */
     void (*store)(void *user, const char *key, const void *data, size_t bytes); /* load gives 0 for a miss */
     void *user;
@@ -453,12 +553,12 @@ typedef enum exl2_log_level { EXL2_LOG_ERROR = 1, EXL2_LOG_WARN, EXL2_LOG_INFO, 
 
 typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay as they are, new ones come last */
     EXL2_LOG_ID_FAILED = 1,             /* ERROR: a call or a job failed; only these lines have a code < 0 */
-    EXL2_LOG_ID_COMPILER_OUTPUT,        /* ERROR, WARN: what NVRTC or the driver says of a kernel, line by line */
+    EXL2_LOG_ID_COMPILER_OUTPUT,        /* ERROR, WARN: output of NVRTC or the driver for a kernel, line by line */
     EXL2_LOG_ID_CPU_FALLBACK,           /* WARN: EXL2_BACKEND_AUTO uses the CPU; the text says why */
-    EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED,   /* WARN: an entry of the kernel cache is damaged, and not used */
+    EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED,   /* WARN: an entry of the kernel cache is damaged and not used */
     EXL2_LOG_ID_KERNEL_ENTRY_REJECTED,  /* WARN: the driver rejects an entry of the kernel cache; compiled again */
     EXL2_LOG_ID_KERNEL_BUILT,           /* INFO: exl2_kernels_build has stored a module */
-    EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,    /* WARN: context_max is more than the model was made for */
+    EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,    /* WARN: context_max is larger than the model was trained for */
     EXL2_LOG_ID_SHARD_MISSING,          /* WARN: a set of .safetensors files has a gap */
     EXL2_LOG_ID_ZERO_SCALES,            /* WARN: groups of a matrix have the scale 0 */
     EXL2_LOG_ID_TOKEN_ID_IGNORED,       /* WARN: a configured token id lies outside the vocabulary */
@@ -467,23 +567,23 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT      /* WARN: the model folder has more chat templates than are read */
 } exl2_log_id;
 
-typedef struct exl2_logger { /* silent */
-    /* code: EXL2_OK but for failures. text: one line, UTF-8; it lives until the function returns. */
+typedef struct exl2_logger { /* default: silent */
+    /* code: EXL2_OK except for failures. text: one line, UTF-8; valid until the function returns. */
     void (*line)(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text);
     void *user;
     exl2_log_level max_level; /* 0 = EXL2_LOG_WARN */
 } exl2_logger;
 
-typedef struct exl2_zones { /* none; for Tracy, Superluminal, RAD Telemetry */
+typedef struct exl2_zones { /* default: none; for Tracy, Superluminal, RAD Telemetry */
     void (*begin)(void *user, const char *name);
     void (*end)(void *user);
     void *user;
 } exl2_zones;
 
-typedef struct exl2_parallel { /* serial; lets CPU work run on the host's job system */
+typedef struct exl2_parallel { /* default: serial. Lets CPU work run on the application's job system */
     /* Returns when all tasks are done. */
     void (*run)(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
-    uint32_t width; /* tasks that can really run side by side */
+    uint32_t width; /* tasks that can really run in parallel */
     void *user;
 } exl2_parallel;
 
@@ -495,44 +595,44 @@ typedef enum exl2_pick {
     EXL2_PICK_BEST,              /* the one with the fastest memory */
     EXL2_PICK_INDEX,
     EXL2_PICK_UUID,
-    EXL2_PICK_LUID,              /* Windows: of the D3D or Vulkan adapter */
+    EXL2_PICK_LUID,              /* Windows: LUID of the D3D or Vulkan adapter */
     EXL2_PICK_CONTEXT
 } exl2_pick;
 
 typedef struct exl2_device_desc {
     uint32_t _start_canary;
     exl2_pick pick;
-    uint32_t index;              /* PICK_INDEX: as exl2_devices counts */
+    uint32_t index;              /* PICK_INDEX: index in the list of exl2_devices */
     uint8_t uuid[16], luid[8];   /* PICK_UUID, PICK_LUID */
     void *cuda_context;          /* PICK_CONTEXT: your CUcontext, which must outlive the engine */
-    uint32_t shared_bytes_max;   /* shared memory that a kernel may use; 0 = what the device has; at least 49152 */
-    int32_t stream_priority;     /* as CUDA has it; 0 = the lowest, so that rendering goes first */
+    uint32_t shared_bytes_max;   /* bytes of shared memory a kernel may use; 0 = all the device has; at least 49152 */
+    int32_t stream_priority;     /* CUDA's stream priority; 0 = the lowest, so that rendering goes first */
     uint32_t _end_canary;
 } exl2_device_desc;
 
 typedef struct exl2_device_info {
     char name[64];
-    uint8_t uuid[16], luid[8];   /* luid: zeros but on Windows */
-    uint64_t bytes_total;        /* memory; how much of it is free only a context can tell */
+    uint8_t uuid[16], luid[8];   /* luid: zeros except on Windows */
+    uint64_t bytes_total;        /* bytes of memory; free memory is known only with a context */
     uint32_t index, arch;        /* arch: 89 = compute capability 8.9 */
     bool usable;
-    char why_not[120];           /* one sentence when not usable, else "" */
+    char why_not[120];           /* message when not usable, else "" */
 } exl2_device_info;
 
-typedef struct exl2_device_speed { /* of the engine's GPU */
-    uint32_t index;              /* as exl2_devices counts */
-    uint64_t read_bytes_s;       /* bytes a second that a kernel reads which does nothing else */
-    uint64_t copy_bytes_s;       /* bytes a second that are copied, those read and those written together */
+typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
+    uint32_t index;              /* index in the list of exl2_devices */
+    uint64_t read_bytes_s;       /* bytes a second that a kernel reads when it does nothing else */
+    uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
 } exl2_device_speed;
 
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
-    exl2_backend backend;    /* AUTO: a GPU that serves, else the CPU */
+    exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
     const exl2_device_desc *devices; /* NULL = the best one */
     uint32_t device_count;   /* 0 or 1 */
     uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
-    const char *nvrtc_path;  /* of the kernel compiler, UTF-8; NULL = system search */
+    const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL = system search */
     exl2_allocator allocator;
     exl2_files files;
     exl2_kernel_cache kernel_cache;
@@ -543,7 +643,7 @@ typedef struct exl2_engine_desc {
     uint32_t _end_canary;
 } exl2_engine_desc;
 
-typedef struct exl2_engine_info { /* what exl2_open settled; nothing in it changes until exl2_close */
+typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
     exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
     uint32_t max_models, max_sessions, max_jobs, max_events;
@@ -560,22 +660,22 @@ typedef struct exl2_engine_info { /* what exl2_open settled; nothing in it chang
 EXL2_API uint32_t exl2_version(void);
 /* [A nb] "EXL2_ERR_IO" and so on; a static string. */
 EXL2_API const char *exl2_result_name(exl2_result r);
-/* [A wait] What exl2_open calls. EXL2_ERR_VERSION when header and implementation are of different releases. */
+/* [A wait] What exl2_open calls. VERSION when header and implementation are of different releases. */
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
-/* [A wait] The GPUs of this machine: the first `cap` of them to out, all of them counted; 0 without a driver. Makes no
-   context. */
+/* [A wait] The GPUs of this machine: out gets the first `cap` of them, *count the number of all; 0 without a
+   driver. Makes no context. */
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
-/* [E wait] Measures the memory of the engine's GPU, the yardstick of tokens a second; for tools. It takes milliseconds,
-   once its kernels are there, and half of the GPU's free memory for that time, at most 4 GiB. NO_DEVICE when models run
-   on the CPU; as exl2_model_load, what a GPU may fail with. */
+/* [E wait] Measures the memory bandwidth of the engine's GPU, which bounds the tokens per second; for tools. It needs
+   milliseconds once its kernels are ready, and meanwhile half of the GPU's free memory, at most 4 GiB. NO_DEVICE when
+   models run on the CPU; GPU errors as exl2_model_load. */
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out);
-/* [E wait] Ends all jobs, which get their DONE, and frees all. NULL is fine. */
+/* [E wait] Ends all jobs, which get their DONE, and frees all memory. NULL is allowed. */
 EXL2_API void exl2_close(exl2_engine *e);
-/* [A nb] The backend, the GPU and the limits that the engine uses: the desc's, or the defaults. */
+/* [A nb] The backend, the GPU and the limits in use: the desc's, or the defaults. */
 EXL2_API void exl2_engine_get(const exl2_engine *e, exl2_engine_info *out);
-/* [A nb] A copy of the engine's newest failure; code EXL2_OK when there was none. */
+/* [A nb] A copy of the engine's most recent error; code EXL2_OK when there was none. */
 EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
-/* [A nb] The call that waits now, if there is one, returns EXL2_ERR_CANCELLED soon. From signal handlers too. */
+/* [A nb] Makes the call that waits now, if any, return CANCELLED soon. Also from signal handlers. */
 EXL2_API void exl2_interrupt(exl2_engine *e);
 /* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then; with
    EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. */
@@ -599,22 +699,22 @@ typedef enum exl2_stop {
     EXL2_STOP_STRING,    /* one of the job's stop strings */
     EXL2_STOP_TOKEN,     /* one of the job's stop tokens */
     EXL2_STOP_LENGTH,    /* max_tokens, or a finished prefill_only job */
-    EXL2_STOP_GRAMMAR,   /* the text is whole, and nothing may follow it */
+    EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
     EXL2_STOP_ERROR
 } exl2_stop;
 
 typedef struct exl2_job_stats {
-    uint32_t prompt_tokens, reused_tokens, new_tokens; /* reused: of the prompt, already in the session's KV cache */
-    uint64_t seed;                                     /* the one that was used */
-    uint64_t queued_ns, prefill_ns, decode_ns;         /* host clock */
-    uint32_t bans_avoided, bans_shown;                 /* ban_strings: taken back; shown, where nothing else came */
+    uint32_t prompt_tokens, reused_tokens, new_tokens; /* reused: prompt tokens that were already cached */
+    uint64_t seed;                                     /* the seed that was used */
+    uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
+    uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
 } exl2_job_stats;
 
 typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natural log of the raw softmax */
 
-/* Members that a kind of event sets, besides kind and user; all others are 0 or NULL.
+/* Members that each kind of event sets, besides kind and user; the other members are 0 or NULL.
 
                                         LOAD       PREFILL           TEXT        DONE
        model                            yes        yes               yes         yes
@@ -628,15 +728,15 @@ typedef struct exl2_alt { exl2_token token; float logprob; } exl2_alt; /* natura
        stop, stats                      -          -                 -           yes
 
    score_prompt: where the job's desc sets it. *: where the job's desc sets alts_per_token. */
-typedef struct exl2_event { /* every pointer lives until the callback returns, or until the next exl2_next_event */
+typedef struct exl2_event { /* pointers are valid until the callback returns, or until the next exl2_next_event */
     exl2_event_kind kind;
     exl2_model model;
     exl2_session session;
     exl2_job job;
-    void *user;               /* of the job's desc; LOAD: of the model's */
+    void *user;               /* from the job's desc; LOAD: from the model's */
     const char *text;         /* TEXT: whole UTF-8 code points, NUL after them */
     size_t bytes;
-    const exl2_alt *tokens;   /* TEXT: what made the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
+    const exl2_alt *tokens;   /* TEXT: tokens of the text; PREFILL with score_prompt: prompt tokens from the 2nd on */
     uint32_t token_count;
     const exl2_alt *alts;     /* [token_count, alts_per_token] the likeliest tokens; NULL if the job asks for none */
     uint32_t alts_per_token;
@@ -644,85 +744,88 @@ typedef struct exl2_event { /* every pointer lives until the callback returns, o
     float progress;           /* LOAD, PREFILL: 0..1 */
     exl2_stop stop;           /* DONE */
     exl2_result result;       /* DONE; LOAD: PENDING before the last one */
-    const char *error;        /* the sentence for result < 0, else NULL */
+    const char *error;        /* message for result < 0, else NULL */
     exl2_job_stats stats;     /* DONE */
 } exl2_event;
 
 typedef enum exl2_flow { EXL2_CONTINUE, EXL2_STOP_JOB, EXL2_PAUSE_JOB } exl2_flow;
 typedef exl2_flow (*exl2_event_fn)(void *user, const exl2_event *event);
 
-/* ---- 5. stepping: all work happens in here ------------------------------------------------------------------ */
+/* ---- 5. stepping: all work happens here --------------------------------------------------------------------- */
 
 typedef struct exl2_step_desc {
     uint32_t _start_canary;
-    uint32_t cpu_us; /* return after about this long; 0 = one forward pass */
-    uint32_t gpu_us; /* queue about this much device time; 0 = one forward pass. The CPU backend does not look at it */
-    bool wait;       /* may sleep until the device has finished something */
+    uint32_t cpu_us; /* microseconds until it returns, roughly; 0 = one forward pass */
+    uint32_t gpu_us; /* microseconds of GPU time to queue, roughly; 0 = one forward pass. Ignored on the CPU */
+    bool wait;       /* may sleep until the GPU has finished a pass */
     uint32_t _end_canary;
 } exl2_step_desc;
 
 typedef struct exl2_engine_stats {
-    uint64_t host_bytes, host_peak;                       /* through the allocator hook, now and at most */
+    uint64_t host_bytes, host_peak;                       /* bytes through the allocator hook: now, maximum */
     uint64_t device_bytes, device_peak;                   /* the same on the GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
-    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, over all models; shared: by 2 sessions */
+    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; shared: by 2 sessions or more */
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
-    uint64_t cpu_sampled;                                 /* of them, sampled on the CPU for a model on a GPU */
+    uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
 
 /* [E nb] Advances all loads and jobs. EXL2_OK: a pass ended. EXL2_PENDING: part of one was done. EXL2_IDLE: there is
-   nothing to do. A job's failure is told by its DONE; STATE (inside a callback) is the only error. NULL: one pass. */
+   nothing to do. A job reports its failure in its DONE; STATE (inside a callback) is the only error. NULL: one pass. */
 EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);
 /* [E nb] The oldest event of jobs and models without on_event; false when there is none. */
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
-/* [A nb] As of the end of the last call that changed them. */
+/* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
 typedef struct exl2_cache_desc {
     uint32_t _start_canary;
-    uint64_t tokens; /* pool size over all sessions; 0 = 4 x context_max, less if a cap says so; rounded up to 64 */
+    uint64_t tokens; /* pool size for all sessions; 0 = 4 x context_max, less under a cap; rounded up to 64 */
     uint32_t _end_canary;
 } exl2_cache_desc;
 
+/* A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
+   tokenizer_config.json (with the chat template; or chat_template.jinja) and generation_config.json. Without a
+   tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
-    const char *path;          /* directory with config.json, tokenizer.json, *.safetensors */
+    const char *path;          /* the model folder, UTF-8 */
     exl2_cache_desc cache;
     uint32_t context_max;      /* tokens per session; 0 = the model's own, at most 8192 */
     bool text_only;            /* tokenizer and template files only: no weights, no jobs */
     uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
-    bool grammars;             /* make what grammars need of the vocabulary now, not with the first grammar */
+    bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
 } exl2_model_desc;
 
-typedef struct exl2_model_info { /* facts; nothing in it changes once the headers are read */
+typedef struct exl2_model_info { /* constant once the headers are read */
     char arch[32];             /* "LlamaForCausalLM" */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     float bits_per_weight;     /* over all matrices, scales and permutations included */
-    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading adds their sum */
-    uint64_t device_bytes;     /* of the sum: on the GPU; 0 = the model runs on the CPU */
+    uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
+    uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
-    uint64_t pass_bytes;       /* as stored in files: weights that a forward pass reads, all but the embedding's rows */
+    uint64_t pass_bytes;       /* weights that a forward pass reads, as stored in files, without the embedding */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;
 
-/* [E wait] Reads headers (for a GPU group tables, too) and says what the model is and what loading it would take. The
-   default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still be over. IO, FORMAT,
-   UNSUPPORTED for its files. */
+/* [E wait] Reads headers (for a GPU also group tables); gives the model's facts and the memory that loading needs.
+   The default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still exceed the cap. IO,
+   FORMAT, UNSUPPORTED for the files. */
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out);
-/* [E nb] Begins a load that exl2_step carries on; failures come with the last LOAD event. BUDGET: max_models. */
+/* [E nb] Begins a load that exl2_step continues; failures come with the last LOAD event. BUDGET: max_models. */
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E wait] exl2_model_open, then steps until the model is ready or has failed: as exl2_model_measure, and BUDGET when
-   it does not fit under a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
+/* [E wait] exl2_model_open, then steps until the model is ready or has failed. Errors as exl2_model_measure, and BUDGET
+   when the model exceeds a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
    closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
 /* [E nb] PENDING while the model loads, OK when it is ready, else why it failed, with the message for exl2_last_error.
@@ -733,58 +836,78 @@ EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_inf
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
-/* ---- 7. text: usable while a model loads, as soon as its tokenizer is there ---------------------------------- */
+/* ---- 7. text: usable while a model loads, once its tokenizer is ready ---------------------------------------- */
 
 typedef struct exl2_message {
-    const char *role, *text;   /* "system", "user", "assistant", "tool"; text NULL: the template sees none */
-    const char *name;          /* of the speaker or the tool; NULL, here and below: the template sees nothing */
-    const char *reasoning;     /* `reasoning_content`, that some templates call `thinking` */
+    const char *role, *text;   /* "system", "user", "assistant", "tool"; text NULL: undefined for the template */
+    const char *name;          /* name of the speaker or the tool; NULL, here and below: undefined for the template */
+    const char *reasoning;     /* `reasoning_content`, which some templates call `thinking` */
     const char *tool_calls;    /* JSON array of {"id", "type", "function": {"name", "arguments": {..}}} */
     const char *tool_call_id;  /* the call that this "tool" message answers */
-    const char *fields;        /* JSON object: any other key, or content in parts; wins over all of the above. With it,
-                                  text and role may be NULL and mean nothing */
+    const char *fields;        /* JSON object: any other key, or content in parts; overrides all members above. With
+                                  it, text and role may be NULL, which then has no meaning */
 } exl2_message;
 
+/* How a chat template renders messages. Each call with template_text parses it again, in memory that is freed before
+   the call returns. For every turn of a game, put the template into the model's folder instead, as chat_template.jinja.
+
+   Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox). Supported are:
+     statements   if, for, set, macro, call, filter, with, raw, break, continue
+     filters, tests and methods of strings, lists and dicts: all that published templates use
+     functions    namespace, range, dict, raise_exception, strftime_now
+   Anything else is rejected with line and column: methods and functions when they run, the rest where it stands.
+
+   A template is not trusted. Its source (512 KiB), nesting (64), macros inside each other (32), work and memory (64
+   MiB) have limits, and exceeding one is an error. */
 typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, the clock */
     uint32_t _start_canary;
     const char *template_text; /* a Jinja template instead of the model's; NULL = the model's */
     const char *template_name; /* one of the model's; NULL: "tool_use" with tools, if there is one, else "default" */
     const char *tools, *documents; /* JSON arrays for the template; NULL = none */
     const char *variables;     /* JSON object: more variables, such as {"enable_thinking": false} */
-    const char *special_tokens; /* JSON object instead of the model's bos_token, eos_token, unk_token, pad_token; those
-                                  that are not in it are undefined. The one text that may hold markers */
+    const char *special_tokens; /* JSON object instead of the model's bos_token, eos_token, unk_token, pad_token; keys
+                                  that it lacks are undefined. The only text here that may contain markers */
     const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
     uint32_t _end_canary;
 } exl2_chat_desc;
 
+/* BOS comes before raw text
+     - where tokenizer_config.json says so (add_bos_token);
+     - where it does not say: if the post-processor of tokenizer.json adds one;
+     - else if the model has one (config.json, tokenizer_config.json), unless it stands in the chat template, which then
+       opens turns with it. For text_only models config.json is not read, so this last rule does not apply.
+   A job's prompt that begins with BOS gets no second one (exl2_tokenize adds one, as the tokenizers library does), nor
+   does a prompt that continues a session. */
 typedef enum exl2_text_flags {
-    EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not put the model's BOS in front where it wants one */
+    EXL2_TEXT_NO_BOS = 1,      /* tokenize: do not add BOS before the text */
     EXL2_TEXT_PLAIN = 2,       /* tokenize: markers such as <|end|> are plain text */
     EXL2_TEXT_SKIP_MARKERS = 4 /* detokenize: leave special tokens out */
 } exl2_text_flags;
 
-/* [E nb] Text -> ids. *need: how many there are. out may be NULL with cap 0, to learn that: OK. Bytes that are no UTF-8
-   are read as U+FFFD. TOO_SMALL when cap is less; STATE when the model has no tokenizer, or has not read it yet; FORMAT
-   when its normalizer makes more than 16 times as many bytes of the text (no published one does). */
+/* [E nb] Text -> ids. *need: their number. To get only that, pass NULL for out and 0 for cap (OK). Invalid UTF-8 is
+   read as U+FFFD. TOO_SMALL when cap is less than *need; STATE when the model has no tokenizer, or has not read it yet;
+   FORMAT when its normalizer makes the text more than 16 times as long (no published one does). */
 EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model m, const char *text, size_t bytes, uint32_t flags,
                                    exl2_token *out, size_t cap, size_t *need);
-/* [E nb] Ids -> UTF-8, with a NUL behind it that *need does not count. Bytes that are no UTF-8 become U+FFFD. Errors as
+/* [E nb] Ids -> UTF-8, followed by a NUL that *need does not count. Invalid UTF-8 becomes U+FFFD. Errors as
    exl2_tokenize. */
 EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model m, const exl2_token *t, size_t n, uint32_t flags,
                                      char *out, size_t cap, size_t *need);
 /* [E nb] What the chat template makes of the messages; out, cap, *need as exl2_detokenize. UNSUPPORTED for a template
-   with something unknown, named with line and column; FORMAT for one that is broken; ARG for what the template itself
-   refuses, JSON that is none, a template_name that the model does not have; BUDGET when it takes too much. */
+   with something unsupported, named with line and column; FORMAT for a malformed template; ARG for messages that the
+   template itself rejects, invalid JSON, or a template_name that the model does not have; BUDGET when rendering exceeds
+   a limit. */
 EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_message *msgs, size_t n,
                                       const exl2_chat_desc *d, char *out, size_t cap, size_t *need);
-/* [A nb] One value out of JSON that is still being written and may end anywhere. path is a JSON Pointer (RFC 6901):
-   "/say", "/action/target", "/lines/0"; "" is all of it. Of a string: its text so far, unescaped; of another value: its
-   JSON so far. Always whole code points; what is cut (an escape, a surrogate pair, UTF-8) is left out until it is
-   complete, and a surrogate alone is U+FFFD. So what more JSON gives always begins with what less gave. *need: bytes, 0
-   while the value has not begun; out gets a NUL behind them, and may be NULL with cap 0. *whole, which may be NULL: the
-   value has ended. Of a name that comes twice in an object, the first counts. ARG: path is no JSON Pointer. FORMAT: no
-   JSON begins so, or it nests deeper than 256 levels; the value is what came before. TOO_SMALL: out has what fits. */
+/* [A nb] Reads one value from JSON that is still being written and may end anywhere. path is a JSON Pointer (RFC 6901):
+   "/say", "/action/target", "/lines/0"; "" is the whole text. A string gives its text so far, unescaped; another value
+   gives its JSON so far. The output is always whole code points: an escape, a surrogate pair or a UTF-8 sequence that
+   is cut is left out until it is complete, and a lone surrogate is U+FFFD. So the output for longer JSON always begins
+   with the output for shorter JSON. If a name occurs twice in an object, the first one counts.
+   *need: bytes of the output, 0 before the value begins. out gets them and a NUL, and may be NULL with cap 0. *whole
+   (may be NULL): the value has ended. ARG: path is no JSON Pointer. FORMAT: the text is no beginning of JSON, or nests
+   deeper than 256 levels; out has the value as it was before the error. TOO_SMALL: out has what fits. */
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
 
@@ -793,20 +916,20 @@ EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *
 typedef struct exl2_session_info {
     exl2_model model;
     exl2_job busy_with;        /* 0 = free */
-    uint32_t tokens, tokens_cached, context_max; /* history; how many of them have K and V */
+    uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
     uint32_t pages, pages_shared;
 } exl2_session_info;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);
-/* [E nb] Another session with the same history; pages are shared until one side writes. Of a busy one: what was
-   delivered so far. */
+/* [E nb] Another session with the same history; pages are shared until one side writes. A fork of a busy session has
+   what was delivered so far. */
 EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);
-/* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: there are fewer. */
+/* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: the history is shorter. */
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
-/* [E nb] Its size now. */
+/* [E nb] The size of its history, and whether it is busy. */
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session s, exl2_session_info *out);
-/* [E nb] The history's ids; *need: how many. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
+/* [E nb] The history's ids; *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
 EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
                                          size_t *need);
 /* [E nb] The handle is stale at once; a job that is using the session is cancelled. */
@@ -823,63 +946,107 @@ typedef enum exl2_preset {
 
 typedef struct exl2_bias { exl2_token token; float add; } exl2_bias; /* added to the logit; -INFINITY bans */
 
-#define EXL2_OFF (-1000)       /* turns one filter off; 0 keeps the preset's value */
+#define EXL2_OFF (-1000)       /* turns one setting off; 0 keeps the preset's value */
 
+/* A token is sampled in this order:
+     1. grammar and allow
+     2. penalties (repeat, presence, frequency), bias and ban, DRY
+     3. temperature and smoothing
+     4. top-k, top-p, top-a, min-p, tail-free, typical, mirostat
+     5. dynamic temperature, or the temperature with temperature_last
+     6. XTC
+     7. the choice by a random number, skewed or not
+   Each filter sees the probabilities that the filter before it left, scaled to a sum of 1, and leaves at least one
+   token. Lists are token ids. A job's lists, biases and stops share 8 KiB. */
 typedef struct exl2_sampler_desc {
     uint32_t _start_canary;
     exl2_preset preset;
-    bool greedy;               /* the likeliest token, as with EXL2_PRESET_GREEDY; `preset` is then not looked at */
-    uint64_t seed;             /* 0 = drawn; the one used is in exl2_job_stats */
-    int32_t top_k;             /* keep the k likeliest */
+    bool greedy;               /* the likeliest token, as with EXL2_PRESET_GREEDY; `preset` is then ignored */
+    uint64_t seed;             /* 0 = a random seed; exl2_job_stats has the seed that was used */
+    int32_t top_k;             /* keep the k likeliest tokens */
     float temperature;         /* logits are divided by it; 0 = the preset's (for temperature 0 set greedy) */
-    float top_p;               /* keep the likeliest that together reach this probability */
-    float min_p;               /* keep those at least this share of the likeliest */
-    float top_a;               /* keep those at least this times the square of the likeliest's probability */
-    float tail_free;           /* cut where the curve of probabilities has made this share of its bends */
-    float typical;             /* keep those whose surprise is nearest to the mean, up to this probability */
-    float smoothing;           /* logits fall by this times the square of their distance to the top */
-    float skew;                /* below 0: draws lean to likely tokens; above: to unlikely ones */
-    bool temperature_last;     /* behind the filters, in place of before them */
-    float dynamic_min, dynamic_max; /* temperature behind the filters, by the entropy; on if max > min */
-    float dynamic_exponent;    /* 1 */
-    float repeat_penalty;      /* logits of tokens seen: divided by it if positive, else multiplied */
-    float frequency_penalty;   /* subtracted for each time seen */
-    float presence_penalty;    /* subtracted if seen */
-    int32_t penalty_range;     /* tokens looked back; -1 = all */
-    int32_t penalty_decay;     /* tokens behind the range over which penalties fade */
-    float dry_multiplier;      /* DRY: what a token pays that goes on with an earlier text of dry_allowed tokens; */
-    float dry_base;            /* 1.75: times this for each token more */
-    int32_t dry_allowed;       /* 2 */
-    int32_t dry_range;         /* tokens looked back; -1 = all */
-    int32_t dry_match_max;     /* 20: longer matches count as so many tokens */
-    const char *const *dry_breakers; /* tokens with such a text break matches; none given: . , ! ? < > [ ] ( ) { } " */
+    float top_p;               /* keep the likeliest tokens that together reach this probability */
+    float min_p;               /* keep tokens with at least this fraction of the highest probability */
+    float top_a;               /* keep tokens with at least this times the square of the highest probability */
+    float tail_free;           /* keep tokens until this share of the summed second differences of the sorted
+                                  probabilities (tail-free sampling) */
+    float typical;             /* keep tokens whose surprise is nearest to the mean, up to this probability */
+    float smoothing;           /* subtract from each logit this times the square of its distance to the top */
+    float skew;                /* below 0: favours likely tokens; above 0: favours unlikely ones */
+    bool temperature_last;     /* apply the temperature after the filters instead of before them */
+    float dynamic_min, dynamic_max; /* temperature after the filters, by the entropy; on if max > min */
+    float dynamic_exponent;    /* default 1 */
+    float repeat_penalty;      /* logits of tokens in the range: divided by it if positive, else multiplied */
+    float frequency_penalty;   /* subtracted from the logit for each occurrence in the range */
+    float presence_penalty;    /* subtracted from the logit if the token occurs in the range */
+    int32_t penalty_range;     /* newest tokens of the history that count; -1 = all */
+    int32_t penalty_decay;     /* tokens before the range over which penalties fade */
+    float dry_multiplier;      /* DRY: penalty of a token that extends a repetition of dry_allowed tokens */
+    float dry_base;            /* default 1.75: factor of the penalty for each further repeated token */
+    int32_t dry_allowed;       /* default 2 */
+    int32_t dry_range;         /* newest tokens of the history that count; -1 = all */
+    int32_t dry_match_max;     /* default 20: longer repetitions count as that many tokens */
+    const char *const *dry_breakers; /* tokens with these texts end a repetition; 0 given: . , ! ? < > [ ] ( ) { } " */
     uint32_t dry_breaker_count;      /* newline and tab, and added tokens */
-    float xtc_probability;     /* how often all tokens of at least xtc_threshold go but the least likely of them */
-    float xtc_threshold;       /* 0.1 */
-    const exl2_token *xtc_keep; /* which never go; none given: those with a newline, and added tokens */
+    float xtc_probability;     /* XTC: chance that all tokens of at least xtc_threshold except the least likely
+                                  of them are removed */
+    float xtc_threshold;       /* default 0.1 */
+    const exl2_token *xtc_keep; /* never removed; none given: tokens with a newline, and added tokens */
     uint32_t xtc_keep_count;
-    float mirostat_tau;        /* mirostat 2: the surprise to steer to, in bits */
-    float mirostat_eta;        /* 0.1: how fast */
+    float mirostat_tau;        /* mirostat 2: the target surprise, in bits */
+    float mirostat_eta;        /* default 0.1: learning rate */
     const exl2_bias *bias;
     uint32_t bias_count;
-    const exl2_token *allow;   /* nothing but these */
+    const exl2_token *allow;   /* only these tokens can be sampled */
     uint32_t allow_count;      /* 0 = all */
-    const exl2_token *ban;     /* never these */
+    const exl2_token *ban;     /* these tokens are never sampled */
     uint32_t ban_count;
     uint32_t _end_canary;
 } exl2_sampler_desc;
 
-/* [E nb] What a job with these settings would use: no number is 0, presets are resolved. ARG: out of range. */
+/* [E nb] The settings that a job would use: presets are resolved, and no number is 0. ARG: out of range. */
 EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 
+/* JSON_SCHEMA: any draft from 4 on. One space may follow ':' and ','. Keywords:
+     any type    type (also several; without it, the types that the other keywords are about), nullable, enum, const
+     objects     properties (in this order; those not in `required` may be left out), required, additionalProperties
+                 (absent: none, but anything where there are no properties), patternProperties, propertyNames,
+                 minProperties, maxProperties (up to 256)
+     arrays      items, prefixItems (absent items: none after them), additionalItems, minItems, maxItems, uniqueItems
+     strings     minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format
+     numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (integers up to 1,000)
+     schemas     anyOf, oneOf, allOf, not, and $ref to a path, $anchor or $id of the same document
+     where the schema decides them: unevaluatedProperties, dependencies, dependentRequired
+   Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, uri-template,
+   json-pointer, regex, and the idn- and iri- forms.
+
+   Every text that a job writes fits the schema, but not every text that fits can be written. Keys come in the schema's
+   order. Some texts of a format are left out. A string with both a pattern and a length has some hundred characters at
+   most. Numbers have at most 15 digits (multiples of more than 16: six), and no exponent in a range. Items under
+   uniqueItems are constants (up to six in any order, more in the schema's order), or strings and integers that begin
+   with different characters, in ascending order. What `not` and the other branches of oneOf demand is met through the
+   first condition that can be failed: an object leaves a member out, or its value is another constant.
+
+   What cannot be enforced in this way is UNSUPPORTED, named with its place: if with then or else, contains,
+   dependentSchemas, $dynamicRef, a $ref to another document, branches that cannot be kept apart.
+   Annotations, unknown keywords (x-..., discriminator, contentEncoding) and unknown formats are ignored. With `strict`
+   they are rejected, except title, description, default, examples, $schema, $id, id, $comment, $anchor, $vocabulary,
+   deprecated, readOnly, writeOnly, $defs, definitions. A name one letter away from a keyword's is always rejected.
+
+   REGEX: what JavaScript and Python agree on, without look-around, back references, \b, and ^ $ inside the expression.
+   EBNF as llama.cpp has it: name ::= "text" [class] (a | b)* {2,5} # comment; without left recursion.
+
+   enum, choices and alternatives may have thousands of values. A grammar may be ambiguous: all parses of the text so
+   far are kept, up to 4,096, or up to the number of the grammar's steps if that is higher. A token that would lead to
+   more is not allowed. A job that can neither end nor continue without such a token ends with BUDGET. */
 typedef enum exl2_grammar_kind {
-    EXL2_GRAMMAR_JSON,         /* any JSON value; source is not looked at */
+    EXL2_GRAMMAR_JSON,         /* any JSON value; source is ignored */
     EXL2_GRAMMAR_JSON_SCHEMA,
-    EXL2_GRAMMAR_REGEX,        /* the whole text matches */
-    EXL2_GRAMMAR_EBNF,         /* GBNF, name ::= ...: the rule root, or else the first */
+    EXL2_GRAMMAR_REGEX,        /* the whole text matches the expression */
+    EXL2_GRAMMAR_EBNF,         /* GBNF, name ::= ...; the start is the rule root, or else the first rule */
     EXL2_GRAMMAR_CHOICES,      /* one of the lines of source */
-    EXL2_GRAMMAR_CUSTOM        /* asks allow before each token */
+    EXL2_GRAMMAR_CUSTOM        /* calls `allow` before each token */
 } exl2_grammar_kind;
 
 typedef struct exl2_grammar_desc {
@@ -888,28 +1055,29 @@ typedef struct exl2_grammar_desc {
     exl2_grammar_kind kind;
     const char *source;
     size_t source_bytes;       /* 0 = NUL-terminated */
-    uint32_t cache_bytes;      /* of states and masks, allocated now and never in a step; 0 = 4 MiB */
-    bool strict;               /* JSON_SCHEMA: UNSUPPORTED for each keyword and format that would be passed over */
-    /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may come after the n that the job has said; all
-       are 0 before. false: the text ends here. */
+    uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB */
+    bool strict;               /* JSON_SCHEMA: UNSUPPORTED for a keyword or format that would be ignored */
+    /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may follow the n tokens `said` by the job; all
+       bits are 0 before. false: the text ends here. */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
     uint32_t _end_canary;
 } exl2_grammar_desc;
 
 /* [E nb] Compiles a grammar, for any number of jobs of its model. FORMAT, UNSUPPORTED with line and column of the
-   source; STATE while the tokenizer is not there; BUDGET: too large, its shortest text is too long, its texts can begin
-   in too many ways, or max_sessions grammars are open. */
+   source; STATE while the tokenizer is not ready; BUDGET: the grammar is too large, its shortest text is too long, its
+   texts can begin in too many ways, or max_sessions grammars are open. */
 EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out);
 /* [E nb] The handle is stale at once; the grammar is freed after its last job. */
 EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
 
 /* ---- 10. jobs: one generation --------------------------------------------------------------------------------- */
 
-/* The logits as the model gives them, on the host; what it leaves there is sampled, and log-probabilities are of it. */
+/* Gets the model's logits in host memory before anything else does, and may edit them. The edited logits are sampled,
+   and log-probabilities come from them. */
 typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
 
-typedef struct exl2_prompt { /* text, ids or messages; none of them = go on with what the session holds */
+typedef struct exl2_prompt { /* text, ids or messages; none of them = continue the session's history */
     const char *text;          /* appended to the session; UTF-8 */
     size_t text_bytes;         /* 0 = NUL-terminated */
     const exl2_token *tokens;  /* ids, appended to the session */
@@ -919,36 +1087,53 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = go on with
     uint32_t flags;            /* exl2_text_flags for text */
 } exl2_prompt;
 
+/* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
+   waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
+   a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
+   string is shown and counted.
+
+   heal_prompt: a prompt may end within a word. Its last token may become a longer one that begins as it does; new text
+   continues after the prompt's. The new token replaces the old one in the history and does not count as a new token. It
+   needs a history of two tokens at least, and a last one that is no marker.
+
+   Neither ban_strings nor heal_prompt can be used with a grammar.
+
+   guidance: tokens are sampled from s log p + (1 - s) log n, where s is the guidance, p are the prompt's probabilities
+   and n those of a negative prompt, which continues with the same tokens in a session of its own. Above 1 the text
+   moves away from the negative prompt, below 1 towards it. Guidance costs two of max_jobs, two sequences of a pass, and
+   memory for a row of logits, allocated at the start; the CPU samples.
+
+   Log-probabilities and alternatives come from the logits after guidance and on_logits. */
 typedef struct exl2_job_desc {
     uint32_t _start_canary;
-    exl2_model model;          /* one-shot: on a session of its own */
-    exl2_session session;      /* or go on with this one; it is busy until DONE */
+    exl2_model model;          /* one-shot: the job gets a session of its own */
+    exl2_session session;      /* or continue this session, which is busy until DONE */
     exl2_prompt prompt;
-    exl2_chat_desc chat;       /* how messages are rendered, of both prompts */
-    uint32_t max_tokens;       /* 0 = 512; pages for the prompt and max_tokens are reserved */
-    uint32_t min_tokens;       /* no end or stop token comes before */
-    bool prefill_only;         /* ends when the prompt is in the cache */
+    exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
+    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are reserved */
+    uint32_t min_tokens;       /* no end token or stop token before this many */
+    bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
     bool show_markers;         /* special tokens appear in the text */
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_sampler_desc sampler;
-    exl2_grammar grammar;      /* what the text must be; id 0 = anything */
-    const char *const *stop_strings; /* end the text */
+    exl2_grammar grammar;      /* what the text may be; id 0 = anything */
+    const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
-    const char *const *ban_strings; /* must not be in the text */
+    const char *const *ban_strings; /* strings that must not be in the text */
     uint32_t ban_string_count;
-    const exl2_token *stop_tokens; /* end the text */
+    const exl2_token *stop_tokens; /* tokens that end the text */
     uint32_t stop_token_count;
-    uint32_t alts_per_token;   /* at most EXL2_ALTS_MAX */
+    uint32_t alts_per_token;   /* likeliest tokens in events; at most EXL2_ALTS_MAX */
     float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
-    exl2_session negative_session; /* goes on with the same tokens, busy until DONE; 0 = one of the job's own */
+    exl2_session negative_session; /* gets the same tokens, busy until DONE; 0 = a session of the job's own */
     exl2_prompt negative_prompt;
     int32_t priority;          /* higher first; ties in order of start */
-    exl2_logits_fn on_logits;  /* before each draw */
-    exl2_event_fn on_event;    /* NULL: exl2_next_event */
+    exl2_logits_fn on_logits;  /* called before each token is sampled */
+    exl2_event_fn on_event;    /* NULL: events wait for exl2_next_event */
     void *user;
     uint32_t _end_canary;
-} exl2_job_desc;               /* copied in full: nothing must outlive exl2_job_start */
+} exl2_job_desc;               /* copied in full: no pointer in it is used after exl2_job_start */
 
 #define EXL2_ALTS_MAX 64
 
@@ -960,33 +1145,36 @@ typedef struct exl2_job_info {
     exl2_job_stats stats;
 } exl2_job_info;
 
-typedef struct exl2_job_size { /* what a job would need, as its session and the cache are now */
+typedef struct exl2_job_size { /* what a job would need in the present state of its session and the cache */
     uint32_t prompt_tokens, reused_tokens; /* as in exl2_job_stats */
-    uint32_t max_tokens;       /* new tokens that may come at most */
-    uint32_t context_tokens, context_max; /* of the history once all of them have come; of a session */
-    uint32_t pages_needed, pages_free; /* it waits while pages_needed is more; of 64 tokens, with guidance of both */
+    uint32_t max_tokens;       /* largest number of new tokens */
+    uint32_t context_tokens, context_max; /* the history with all new tokens; the session's limit */
+    uint32_t pages_needed, pages_free; /* of 64 tokens, with guidance for both sequences; a job waits while
+                                          pages_needed is more than pages_free */
 } exl2_job_size;
 
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
-   session; CONTEXT_FULL, BUDGET when it can never fit, or no text of its grammar into max_tokens; from the chat
-   template as exl2_chat_render. After a failure nothing has changed. out may be NULL. */
+   session; CONTEXT_FULL, BUDGET when the job can never fit, or no text of its grammar fits into max_tokens; errors of
+   the chat template as exl2_chat_render. After a failure nothing has changed. out may be NULL. */
 EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out);
-/* [E nb] What exl2_job_start would answer for this desc now, and what the job would need; starts nothing and changes
-   nothing. With CONTEXT_FULL and BUDGET *out still says what is known: a prompt's tokens, and the context for them. */
+/* [E nb] What exl2_job_start would return for this desc now, and what the job would need; starts and changes nothing.
+   With CONTEXT_FULL and BUDGET *out still has what is known: the prompt's tokens, and the context for them. */
 EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out);
-/* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs go on meanwhile. STATE, with its handle:
-   another job has the place in the batch or the KV pages, is paused or waits for exl2_next_event, and nothing else
-   moves. BUDGET: idle sessions have the pages. A job that is paused itself waits for another thread, or a callback. */
+/* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs continue meanwhile. STATE: another
+   job, named by its handle, has the place in the batch or the KV pages but is paused or waits for exl2_next_event, and
+   nothing else can advance. BUDGET: idle sessions have the pages. If this job itself is paused, the call waits until
+   another thread or a callback resumes it. */
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
-/* [A nb] DONE follows in the next step, with what was delivered so far in the history. */
+/* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
-/* [A nb] How far it is. */
+/* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
-/* [A nb] true: it takes no part in passes and keeps its pages; one that is queued stays there. false: it goes on. */
+/* [A nb] true: the job joins no pass and keeps its pages; a queued job stays queued. false: the job continues. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
 /* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */
 
+/* Architectures: 75 = RTX 20, 80 = A100, 86 = RTX 30, 89 = RTX 40, 90 = H100 and H200, 100 = B200, 120 = RTX 50. */
 typedef struct exl2_kernel_build_desc {
     uint32_t _start_canary;
     const uint32_t *archs;     /* 89 = compute capability 8.9 */
@@ -994,18 +1182,21 @@ typedef struct exl2_kernel_build_desc {
     const char *nvrtc_path;    /* NULL = system search; UTF-8 */
     exl2_kernel_cache into;    /* only store is called */
     exl2_allocator allocator;
-    exl2_logger log;           /* INFO: one line a module */
-    exl2_parallel parallel;    /* modules are compiled side by side */
+    exl2_logger log;           /* INFO: one line per module */
+    exl2_parallel parallel;    /* compiles modules in parallel */
     exl2_error *error;         /* optional: filled when it fails */
     uint32_t _end_canary;
 } exl2_kernel_build_desc;
 
-/* [A wait] Compiles every kernel for every one of the architectures; needs no GPU and no engine. NO_COMPILER, COMPILE;
-   UNSUPPORTED for an architecture that this NVRTC has no machine code for. What was stored before a failure is good. */
+/* [A wait] Compiles every kernel for each of the architectures; needs no GPU and no engine. NO_COMPILER, COMPILE;
+   UNSUPPORTED for an architecture that this NVRTC cannot compile machine code for. Entries that were stored before a
+   failure are good. */
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
 
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
+/* File: GGUF v2 or v3 of the Llama architecture, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K..Q6_K
+   IQ4_NL IQ4_XS. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;
     const char *gguf_path, *out_dir;
@@ -1017,8 +1208,8 @@ typedef struct exl2_import_desc {
     uint32_t _end_canary;
 } exl2_import_desc;
 
-/* [A wait] GGUF -> an EXL2 folder out_dir, which must not exist or be empty. Nothing half-made is left behind. IO,
-   FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
+/* [A wait] GGUF -> an EXL2 folder out_dir, which must not exist or must be empty. A failure leaves no partial folder.
+   IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 #endif
 
