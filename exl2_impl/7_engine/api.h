@@ -1,6 +1,7 @@
-/* api.h: the public functions of engine, events and text: check arguments, resolve handles, call inward; nothing else.
-   takes: calls from the host.
-   gives: section 2 to 7 of exl2.h.
+/* api.h: the public functions of engine, events, models and text. They check arguments, resolve handles and call the
+   functions of this folder; nothing else.
+   takes: calls from the application.
+   gives: the functions of sections 3 to 7 and 11 of exl2.h.
    owns:  the engine's block. */
 #ifndef EXL2__API_H
 #define EXL2__API_H
@@ -10,7 +11,7 @@
 
 /* ---- checks that every call makes ---- */
 
-/* A call that may wait, or that frees what a callback is looking at, is refused inside callbacks. */
+/* Rejects, inside callbacks, a call that may wait or that frees objects which a callback is using. */
 static inline exl2_result exl2__api_outside(exl2_engine *e, const char *call)
 {
     if (!e) {
@@ -30,7 +31,7 @@ static inline exl2_result exl2__api_argument(exl2_engine *e, bool holds, const c
     return holds ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s: %s", call, what);
 }
 
-/* For queries that change nothing but a lock. */
+/* For getters: they change nothing but a lock. */
 static inline exl2_engine *exl2__api_mutable(const exl2_engine *e)
 {
     return (exl2_engine *)(uintptr_t)e;
@@ -63,7 +64,7 @@ EXL2_API uint32_t exl2_version(void)
 
 EXL2_API const char *exl2_result_name(exl2_result r)
 {
-    static const char *const names[] = { /* from the last error on */
+    static const char *const names[] = { /* from EXL2_ERR_INTERNAL up */
         "EXL2_ERR_INTERNAL", "EXL2_ERR_VERSION", "EXL2_ERR_CANCELLED", "EXL2_ERR_DEVICE_LOST", "EXL2_ERR_COMPILE",
         "EXL2_ERR_NO_COMPILER", "EXL2_ERR_NO_DEVICE", "EXL2_ERR_UNSUPPORTED", "EXL2_ERR_FORMAT", "EXL2_ERR_IO",
         "EXL2_ERR_CONTEXT_FULL", "EXL2_ERR_BUDGET", "EXL2_ERR_DEVICE_MEMORY", "EXL2_ERR_MEMORY", "EXL2_ERR_TOO_SMALL",
@@ -90,7 +91,7 @@ static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given
     return EXL2_OK;
 }
 
-/* The hooks of a desc with the defaults where it left them zero. */
+/* Gives the context the hooks of a desc, with defaults for hooks that are zero. */
 static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 {
     c->files = d->files;
@@ -150,7 +151,7 @@ static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_d
     return EXL2_OK;
 }
 
-/* Lays out the engine's block; run dry it measures. Returns the engine, NULL when dry. */
+/* Lays out the engine's block. Returns the engine, or NULL in a dry run, which only counts bytes. */
 static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc *d)
 {
     exl2_engine dry = { 0 };
@@ -211,7 +212,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     }
     if (r < 0) {
         bool readable = header_version == EXL2_VERSION && !d->_start_canary && !d->_end_canary;
-        if (readable && d->open_error) { /* else the pointer is garbage, too */
+        if (readable && d->open_error) { /* otherwise this pointer may be garbage, too */
             *d->open_error = ctx.error;
         }
         if (out) {
@@ -410,7 +411,7 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
         exl2__objects_publish(e);
         out->id = 0;
     }
-    if (failed) { /* its last LOAD event may have been heard by a callback whose own calls failed since */
+    if (failed) { /* a callback that got the last LOAD event may have made calls that failed since */
         exl2__lock(&e->ctx.error_lock);
         e->ctx.error = error;
         exl2__unlock(&e->ctx.error_lock);
@@ -458,7 +459,7 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 
 /* ---- text ---- */
 
-/* The model, if its tokenizer is there already. */
+/* The model, if its tokenizer is loaded. */
 static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
     *out = exl2__objects_model(e, handle);
@@ -489,7 +490,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
         return r;
     }
     *need += bos;
-    if (*need > cap && out) { /* without out it is the size that is asked for */
+    if (*need > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
     }
     return EXL2_OK;
@@ -497,7 +498,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
 
 static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const char *out, size_t cap)
 {
-    if (bytes >= cap && out) { /* without out it is the size that is asked for */
+    if (bytes >= cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu",
                           bytes, cap);
     }

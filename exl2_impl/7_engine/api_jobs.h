@@ -1,6 +1,7 @@
-/* api_jobs.h: the public functions of sessions, sampling and jobs: check, resolve handles, call inward; nothing else.
-   takes: calls from the host.
-   gives: section 8 to 10 of exl2.h.
+/* api_jobs.h: the public functions of sessions, sampling, grammars and jobs. They check arguments, resolve handles and
+   call the functions of this folder; nothing else.
+   takes: calls from the application.
+   gives: the functions of sections 8 to 10 of exl2.h.
    owns:  nothing. */
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
@@ -9,7 +10,7 @@
 
 /* ---- sessions ---- */
 
-/* A session that no job is using. */
+/* The session of a handle; with must_be_free, one that no job is using. */
 static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool must_be_free, exl2__session **out)
 {
     *out = exl2__objects_session(e, handle);
@@ -106,7 +107,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
     uint32_t tokens = exl2__objects_settled(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
-    if (tokens > cap && out) { /* without out it is the size that is asked for */
+    if (tokens > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens,
                           cap);
     }
@@ -248,7 +249,7 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     return e->watched_result;
 }
 
-/* Sets a job's flag for the next step; any thread. */
+/* Sets or clears a job's flag, which the next step reads; from any thread. */
 static exl2_result exl2__api_flag(exl2_engine *e, exl2_job handle, bool cancel, bool value)
 {
     EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
@@ -257,7 +258,7 @@ static exl2_result exl2__api_flag(exl2_engine *e, exl2_job handle, bool cancel, 
     if (job) {
         *(cancel ? &job->cancel : &job->pause) = value ? handle.id : 0;
         if (!cancel) {
-            job->published.state = value ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until the next step knows better */
+            job->published.state = value ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until the next step sets it */
         }
     }
     exl2__unlock(&e->lock);

@@ -1,6 +1,6 @@
-/* events.h: a byte ring for events that the host pulls. An event lies in it with everything it points to.
+/* events.h: a byte ring for events that wait for exl2_next_event. A record holds an event and all that it points to.
    takes: events; memory for the ring.
-   gives: exl2__events_push, exl2__events_pull; room that is reserved before there are events for it.
+   gives: exl2__events_push, exl2__events_pull; exl2__events_reserve, which reserves room for events of a later pass.
    owns:  nothing; the ring is part of the engine's block. */
 #ifndef EXL2__EVENTS_H
 #define EXL2__EVENTS_H
@@ -9,14 +9,14 @@
 
 #define EXL2__EVENT_BYTES 256u     /* ring bytes per event of max_events */
 #define EXL2__EVENTS_MIN 65536u    /* ring bytes at least: room for one event of the largest kind */
-#define EXL2__EVENT_TOKENS_MAX 16u /* prompt tokens of one event */
+#define EXL2__EVENT_TOKENS_MAX 16u /* prompt tokens of one event at most */
 
 /* Records are 8-byte aligned and never wrap; a record of kind 0 fills the end of the ring. */
 typedef struct exl2__events {
     uint8_t *ring;
     uint32_t size, head, used; /* head: oldest record; used: bytes from there */
-    uint32_t lent;             /* bytes of the record that the host is reading */
-    uint32_t reserved;         /* bytes for the scores of passes that are under way */
+    uint32_t lent;             /* bytes of the record that the application is reading */
+    uint32_t reserved;         /* bytes reserved for the scores of passes in flight */
 } exl2__events;
 
 typedef struct exl2__event_record {
@@ -40,15 +40,16 @@ static inline uint32_t exl2__events_size(const exl2_event *event)
     return (uint32_t)exl2__align_up(bytes, 8);
 }
 
-/* What `rows` scored rows of a pass with so many alternatives make of events, at most: one for each group of rows whose
-   logits exist at a time, in which their first and their last may share a group with other rows. */
+/* Upper bound of the ring bytes for the events of `rows` scored rows of a pass, with `alts` alternatives each. Each
+   group of rows whose logits exist at the same time makes one event. The first and the last row may lie in groups that
+   they share with other jobs' rows, hence the + 2. */
 static inline uint64_t exl2__events_scores_bytes(uint64_t rows, uint32_t alts)
 {
     uint64_t row = sizeof(exl2_alt) * (1 + (uint64_t)alts) + sizeof(float), head = sizeof(exl2__event_record) + 8;
     return rows ? rows * row + (rows / EXL2__EVENT_TOKENS_MAX + 2) * head : 0;
 }
 
-/* Kept beside what is reserved: where the ring wraps, less than one event stays empty at its end. */
+/* Bytes kept free beside the reserved ones: where the ring wraps, less than one event's bytes stay empty at its end. */
 static inline uint64_t exl2__events_spare(void)
 {
     return exl2__events_scores_bytes(EXL2__EVENT_TOKENS_MAX, EXL2_ALTS_MAX);
@@ -112,17 +113,17 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     return true;
 }
 
-/* An empty ring begins at its start again, so that it has room for the largest event in one piece. */
+/* When the ring becomes empty, head returns to 0, so that the largest event fits in one piece. */
 static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
 {
     q->used -= bytes;
     q->head = q->used ? (uint32_t)(((uint64_t)q->head + bytes) % q->size) : 0;
 }
 
-/* ---- scores: room for all that a pass will say, before it begins ---- */
+/* ---- scores: room for all events of a pass, reserved before it begins ---- */
 
-/* Reserves room for the events of as many scored rows as it holds, at most `rows`; gives their number. *mine: bytes of
-   the owner, 0 before. */
+/* Reserves room for the events of at most `rows` scored rows; returns the number of rows that the ring has room for.
+   *mine: the owner's reserved bytes, 0 before the call. */
 static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
 {
     uint64_t taken = (uint64_t)q->used + q->reserved + exl2__events_spare();
@@ -135,7 +136,7 @@ static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint
     return rows;
 }
 
-/* The owner will have fewer rows than that. */
+/* Reduces the owner's reservation to `rows` rows. */
 static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
 {
     uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *mine);
@@ -143,11 +144,11 @@ static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uin
     *mine = bytes;
 }
 
-/* An event that room was reserved for. */
+/* Adds an event for which room was reserved. */
 static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event *event, uint32_t *mine)
 {
     uint32_t bytes = exl2__min32(exl2__events_size(event), *mine), others = q->reserved - bytes;
-    q->reserved = 0; /* what the others have is beside it, and the spare for the end of the ring */
+    q->reserved = 0; /* so that the push may use the owner's bytes; the other owners' bytes and the spare remain free */
     bool pushed = exl2__events_push(q, event);
     EXL2__ASSERT(pushed);
     (void)pushed;
@@ -155,9 +156,9 @@ static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event 
     *mine -= bytes;
 }
 
-/* ---- the host's side ---- */
+/* ---- the application's side ---- */
 
-/* The oldest event; what it points to lives until the next call. */
+/* Removes the oldest event; its pointers are valid until the next call. */
 static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
 {
     exl2__events_drop(q, q->lent);

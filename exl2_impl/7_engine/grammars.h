@@ -1,13 +1,13 @@
-/* grammars.h: the grammars that the host has made, and how far each job's text has come in its own.
+/* grammars.h: the grammars that the application has made, and the state of each job's text in its grammar.
    takes: exl2_grammar_desc; a job and its history.
    gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _cost, _mask.
-   owns:  what is compiled: a grammar's blocks until it was closed and its last job has ended, a model's token table. */
+   owns:  a grammar's memory until it is closed and its last job has ended; a model's table of tokens. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
 
 #include "objects.h"
 
-/* ---- made and closed by the host ---- */
+/* ---- made and closed by the application ---- */
 
 EXL2__COLD
 static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
@@ -20,7 +20,7 @@ static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
     exl2__pool_free(&e->grammar_ids, (uint32_t)(g - e->grammars));
 }
 
-/* The grammar goes with its last job. */
+/* Frees the grammar now, or after its last job. */
 EXL2__COLD
 static void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
 {
@@ -30,7 +30,7 @@ static void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
     }
 }
 
-/* Of a model whose jobs have ended. */
+/* Frees all grammars of a model whose jobs have ended. */
 EXL2__COLD
 static void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
 {
@@ -62,7 +62,7 @@ static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const 
     return EXL2_OK;
 }
 
-/* The model has a tokenizer, unless the kind is CUSTOM. */
+/* The caller has checked that the model has a tokenizer, unless the kind is CUSTOM. */
 EXL2__COLD
 static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
 {
@@ -85,7 +85,7 @@ static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl
 
 /* ---- a job's text ---- */
 
-/* The job begins; max_tokens is known. */
+/* Gives a job that begins its grammar; job->max_tokens is set already. */
 EXL2__COLD
 static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
 {
@@ -110,7 +110,7 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
     return EXL2_OK;
 }
 
-/* The job has ended. */
+/* Releases the grammar of a job that has ended. */
 static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 {
     exl2__grammar_slot *g = job->grammar;
@@ -126,7 +126,7 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     }
 }
 
-/* Takes the place to the end of the history; from the start where that was cut since. */
+/* Advances the job's state to the end of its history; from the start again if the history was rewound. */
 static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
 {
     exl2__grammar_mask *mask = &job->grammar->made->mask;
@@ -152,8 +152,8 @@ static bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
     return exl2__vocab_piece(&m->vocab, token, &bytes, &special) && !special && bytes > 0;
 }
 
-/* A token came into the history. *stop: it is a stop token; one that has text stops only where the text may end with
-   it. *whole: nothing may follow it. */
+/* Follows a token that was appended to the history. *stop: in, whether it is a stop token; out, whether it stops the
+   text: one that has text does so only where the text may end with it. *whole: nothing may follow the token. */
 static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_token token, bool *stop, bool *whole)
 {
     *whole = false;
@@ -167,7 +167,7 @@ static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_to
     return EXL2_OK;
 }
 
-/* Those without text may come where the text may end. */
+/* Allows the tokens of the list that have no text; called where the text may end. */
 static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count, uint32_t *bits)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -201,7 +201,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
     return EXL2_OK;
 }
 
-/* What the job's next mask takes, about; the host's own: 0, as nobody knows. */
+/* Estimated cost of the job's next mask, in nodes. A CUSTOM grammar's cost is unknown: 0. */
 static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
 {
     if (!job->grammar || !job->grammar->made || exl2__grammars_follow(e, job) < 0) {
@@ -210,7 +210,7 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
     return exl2__grammar_mask_cost(&job->grammar->made->mask, &job->place);
 }
 
-/* Tokens that may come next, to out: [words of the vocabulary]. *over: the text ends here. */
+/* Sets the bits of the tokens that may come next; out: [words of the vocabulary]. *over: the text ends here. */
 static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
 {
     exl2__grammar_slot *g = job->grammar;
@@ -220,7 +220,7 @@ static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t 
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
     uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
-    exl2_token *said = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* the prompt was read */
+    exl2_token *said = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* free again */
     exl2_job handle = { job->id };
     exl2__table_read(s->table, &m->pages, s->prompt_end, count, said);
     memset(out, 0, (size_t)words * sizeof *out);

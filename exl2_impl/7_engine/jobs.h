@@ -1,5 +1,6 @@
-/* jobs.h: a running job's life: a token comes in, settled text goes out, one DONE ends it.
-   takes: results of a pass, flags that other threads set.
+/* jobs.h: a running job from its first result to its end: it accepts tokens, delivers text that cannot change any more,
+   and ends with one DONE.
+   takes: results of a pass; flags that other threads set.
    gives: exl2__jobs_accept, exl2__jobs_score, exl2__jobs_release, exl2__jobs_end, exl2__jobs_finish.
    owns:  nothing; held text and tokens lie in the job's block. */
 #ifndef EXL2__JOBS_H
@@ -9,19 +10,19 @@
 
 /* ---- delivery ---- */
 
-/* Its events wait in the ring until the host reads them. */
+/* Whether the job's events wait in the ring until the application reads them. */
 static inline bool exl2__jobs_is_pulled(const exl2__job *job)
 {
     return !job->on_event && !job->discard_events;
 }
 
-/* The next pass computes scores that would wait there, too. */
+/* Whether the next pass computes scores that would wait in the ring, too. */
 static inline bool exl2__jobs_waits_to_score(const exl2__job *job)
 {
     return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_pending(&job->sequence) > 1;
 }
 
-/* Hands the event to the callback, or puts it into the ring. false: the ring is full; nothing has happened. */
+/* Passes the event to the callback, or puts it into the ring. false: the ring is full; nothing has changed. */
 static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard,
                                       const exl2_event *event, exl2_flow *flow)
 {
@@ -46,7 +47,7 @@ static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job 
     return event;
 }
 
-/* What exl2_job_get shows; any thread may ask. */
+/* Updates what exl2_job_get shows to any thread. */
 static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
@@ -61,7 +62,7 @@ static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 
 /* ---- ending ---- */
 
-/* Decides how the job ends; the first decision stands. DONE follows once everything before it is delivered. */
+/* Decides how the job ends; a later decision is ignored. DONE follows once all earlier events are delivered. */
 static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result result, const char *text)
 {
     if (!job->ending) {
@@ -75,7 +76,7 @@ static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result re
     }
 }
 
-/* After a call that failed. */
+/* Ends the job with the error of a call that failed. */
 EXL2__COLD
 static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
 {
@@ -85,7 +86,7 @@ static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
     job->error.native = job->result == result ? error.native : 0;
 }
 
-/* After what the callback answered. */
+/* Applies what the callback returned. */
 static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flow)
 {
     if (flow == EXL2_STOP_JOB) {
@@ -97,7 +98,7 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
     }
 }
 
-/* Gives back the job's pages, session and slot. */
+/* Frees the job's pages, session and slot. The session's history keeps `delivered` new tokens. */
 EXL2__COLD
 static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
 {
@@ -140,9 +141,9 @@ static inline exl2_event exl2__jobs_done(const exl2__job *job, exl2_model model,
     return event;
 }
 
-/* Gives up everything that the job holds and tells the host. Before the callback runs the handle is stale and the
-   session is free, so that the host can start the next job from inside it. Where the ring has no room, the job's slot
-   keeps what DONE will say: that is owed whatever ends meanwhile, the model too. */
+/* Frees everything that the job holds and delivers DONE. Before the callback runs, the handle is stale and the session
+   is free, so that the callback can start the next job. Where the ring has no room, the job's slot keeps the contents
+   of DONE, which is delivered later even if the model is closed meanwhile. */
 static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
     uint64_t now = exl2__platform_ns();
@@ -153,7 +154,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     job->owed_session.id = e->sessions[job->session].id;
     exl2_event event = exl2__jobs_done(job, job->owed_model, job->owed_session);
     job->owes_done = exl2__jobs_is_pulled(job) && !exl2__events_push(&e->events, &event);
-    exl2_error error = job->error; /* the slot may be another job's when the callback runs */
+    exl2_error error = job->error; /* another job may use the slot when the callback runs */
     event.error = event.error ? error.text : NULL;
     exl2_event_fn on_event = job->on_event;
     void *user = job->user;
@@ -173,7 +174,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     }
 }
 
-/* DONE events that found no room, for which the host has made some by now. */
+/* Delivers DONE events that had found no room in the ring, as far as it has room now. */
 EXL2__COLD
 static void exl2__jobs_pay_done(exl2_engine *e)
 {
@@ -191,7 +192,7 @@ static void exl2__jobs_pay_done(exl2_engine *e)
 
 /* ---- text ---- */
 
-/* Delivers what is due as one TEXT event. false: the ring is full; try again in a later step. */
+/* Delivers the text that is due as one TEXT event. false: the ring is full; a later step tries again. */
 static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
 {
     if (!job->releasing) {
@@ -210,8 +211,8 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     event.token_count = job->release_count;
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
-    /* Counted before the callback runs, which may fork the session, ask for its tokens or for the job; undone if the
-       ring is full. */
+    /* Counted before the callback runs, because the callback may fork the session or query its tokens or the job.
+       Undone if the ring is full. */
     job->delivered += job->release_count;
     job->stats.new_tokens = job->delivered;
     exl2__jobs_publish(e, job);
@@ -235,7 +236,7 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     for (uint32_t i = 0; i < job->held_count; i++) {
         block->held[i].end -= job->release_bytes;
     }
-    if (job->held_count) { /* what was cut before it has been shown as U+FFFD: taking it back cannot change that */
+    if (job->held_count) { /* a code point cut before it was shown as U+FFFD, which a rewind cannot change */
         block->held[0].stream.held_bytes = 0;
     }
     job->releasing = false;
@@ -243,7 +244,7 @@ static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
     return true;
 }
 
-/* The first `bytes` of the held text, and the tokens that end inside them, are due. */
+/* Makes the first `bytes` of the held text, and the tokens that end in them, due for delivery. */
 static inline void exl2__jobs_due(exl2__job *job, size_t bytes)
 {
     uint32_t count = 0;
@@ -275,18 +276,19 @@ static inline bool exl2__jobs_is_eos(const exl2__model *m, exl2_token token)
     return false;
 }
 
-/* The next token to be drawn replaces the prompt's last one; the newest token has done so. */
+/* Whether the next sampled token replaces the prompt's last one (token healing). */
 static inline bool exl2__jobs_heals(const exl2__job *job)
 {
     return job->healed >= 0 && job->sequence.active && job->sequence.table->tokens == job->sequence.prompt_end;
 }
 
+/* Whether the newest token has replaced it. */
 static inline bool exl2__jobs_drew_healed(const exl2__job *job)
 {
     return job->healed >= 0 && job->sequence.table->tokens == job->sequence.prompt_end + 1;
 }
 
-/* Adds the token's text to what is held. */
+/* Adds the token and its text to the held ones. */
 static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__logit_result *result, bool flush)
 {
     exl2__job_block *block = job->block;
@@ -302,7 +304,7 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
             job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, block->hold + job->hold_bytes, room);
         }
     }
-    if (exl2__jobs_drew_healed(job)) { /* the prompt has said its beginning; nothing else is held */
+    if (exl2__jobs_drew_healed(job)) { /* the prompt has the beginning of its text; nothing else is held */
         size_t said;
         bool special;
         exl2__vocab_piece(&m->vocab, job->healed, &said, &special);
@@ -311,7 +313,7 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     }
     held->token.token = result->token;
     held->token.logprob = result->logprob;
-    held->end = job->hold_bytes + exl2__stream_pending(&job->stream); /* a cut code point is not there yet */
+    held->end = job->hold_bytes + exl2__stream_pending(&job->stream); /* an incomplete code point counts */
     uint32_t alts = job->sequence.alts;
     for (uint32_t i = 0; i < alts; i++) {
         exl2_alt none = { -1, 0 };
@@ -320,15 +322,15 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
     job->held_count++;
 }
 
-/* Without its last tokens; the one before them is computed again, for its logits. */
+/* Removes the last `tokens` tokens. The token before them is computed again, for its logits. */
 static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
 {
     t->tokens -= tokens;
     t->cached = exl2__min32(t->cached, t->tokens - 1);
 }
 
-/* Takes the history back to where the token begins that the banned text at `at` begins in: another one is drawn there.
-   false: too many were tried; the text has to stand. */
+/* Rewinds to the token that contains byte `at`, where the banned text starts, so that a different token is sampled
+   there. false: too many tokens were tried; the text stays. */
 EXL2__COLD
 static bool exl2__jobs_take_back(exl2__job *job, size_t at)
 {
@@ -361,9 +363,10 @@ static bool exl2__jobs_take_back(exl2__job *job, size_t at)
     return true;
 }
 
-/* Of the first `bytes` of the held text, those that whole tokens made: what is shown of one cannot be taken back. A
-   token that ends within a code point is whole with the one that ends it: which code point it is, or U+FFFD, the next
-   token decides, and another one in its place may decide differently. */
+/* Length of the text of whole tokens within the first `bytes` of the held text. Only whole tokens are shown, because a
+   token cannot be rewound once a part of it is shown. A token that ends within a code point is whole only together with
+   the token that completes it: the next token decides whether the bytes become that code point or U+FFFD, and after a
+   rewind another token may decide differently. */
 static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
 {
     const exl2__held_token *held = job->block->held;
@@ -375,8 +378,8 @@ static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
     return whole;
 }
 
-/* Of the first `bytes` of the held text, what can be shown although the tokens behind it may be taken back and others
-   come in their place: neither a stop string nor a banned one may begin at its end. */
+/* Length of the beginning of the held text, at most `bytes`, that can be shown even if the following tokens are rewound
+   and replaced: no stop string and no banned string may begin at its end. */
 static inline size_t exl2__jobs_kept(const exl2__job *job, size_t bytes)
 {
     for (;;) {
@@ -390,8 +393,8 @@ static inline size_t exl2__jobs_kept(const exl2__job *job, size_t bytes)
     }
 }
 
-/* One drawn token. The order is: banned texts, stop strings, end tokens, then the length; text that a stop string or a
-   banned one might still begin in stays held. */
+/* Accepts one sampled token. It checks banned strings, stop strings, end tokens, then the length. Text in which a stop
+   string or a banned string might begin stays held. */
 static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
 {
     exl2__model *m = &e->models[job->model];
@@ -438,7 +441,7 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     if (job->bans.count > 0) {
         settled = exl2__jobs_kept(job, exl2__min64(settled, ban_settled));
     }
-    if (job->held_count == job->held_max) { /* hundreds of tokens without text inside what might be a stop string */
+    if (job->held_count == job->held_max) { /* hundreds of tokens without text within a possible stop string */
         settled = job->hold_bytes;
     }
     if (stop || whole || full) {
@@ -449,7 +452,7 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     exl2__jobs_due(job, settled);
 }
 
-/* The grammar lets no further token come: what is held is due. */
+/* Ends the job when its grammar allows no further token: all held text is due. */
 EXL2__COLD
 static void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
 {
@@ -461,7 +464,7 @@ static void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
     exl2__jobs_end(job, EXL2_STOP_GRAMMAR, EXL2_OK, NULL);
 }
 
-/* Share of the prompt that is in the KV cache. */
+/* Fraction of the prompt that is in the KV cache. */
 static inline float exl2__jobs_progress(const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
@@ -469,7 +472,7 @@ static inline float exl2__jobs_progress(const exl2__job *job)
     return done <= begin || s->prompt_count == 0 ? 0 : (float)(done - begin) / (float)s->prompt_count;
 }
 
-/* How far the prompt is; told once a pass, and late rather than never when the ring is full. */
+/* Delivers the prompt's progress, once a pass; later if the ring is full. false: it is full. */
 static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
 {
     if (!job->progress_due) {
@@ -486,16 +489,17 @@ static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
     return true;
 }
 
-/* Tokens of the prompt that are in the cache when the job becomes active: `cached` of its session's, whose history then
-   ends at prompt_end. A token that is healed is the prompt's, and no longer there. */
+/* Number of prompt tokens that are already in the cache when the job becomes active. `cached` tokens of its session
+   are; the session's history then ends at prompt_end. A healed token counts as one of the prompt, but is not in that
+   history. */
 static inline uint32_t exl2__jobs_reused(const exl2__job *job, uint32_t cached, uint32_t prompt_end)
 {
     uint32_t begin = prompt_end + (job->healed >= 0) - job->stats.prompt_tokens;
     return cached > begin ? cached - begin : 0;
 }
 
-/* Log-probabilities of prompt tokens, at most EXL2__EVENT_TOKENS_MAX; results are one job's, in order of position. Room
-   in the ring was reserved when the pass began. */
+/* Delivers the log-probabilities of prompt tokens of one job, at most EXL2__EVENT_TOKENS_MAX, in order of position.
+   Room in the ring was reserved when the pass began. */
 static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__logit_result *results, uint32_t count)
 {
     exl2_alt tokens[EXL2__EVENT_TOKENS_MAX], alts[EXL2__EVENT_TOKENS_MAX * EXL2_ALTS_MAX];

@@ -1,6 +1,6 @@
 /* objects.h: the engine's objects and how a handle becomes one.
-   takes: handles from the host.
-   gives: exl2_engine, exl2__model, exl2__session, exl2__job; exl2__objects_* look-ups.
+   takes: handles from the application.
+   gives: exl2_engine, exl2__model, exl2__session, exl2__job; the functions exl2__objects_*, which look up handles.
    owns:  the engine's block (slots, event ring); each model owns its arenas. */
 #ifndef EXL2__OBJECTS_H
 #define EXL2__OBJECTS_H
@@ -20,11 +20,11 @@
 #include "events.h"
 
 #define EXL2__PATH_BYTES 1024
-#define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer ones is refused */
-#define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, stop tokens and biases */
+#define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer texts is rejected */
+#define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, banned strings, lists of tokens and biases */
 #define EXL2__JOB_STOP_BYTES_MAX 512     /* one stop string */
 #define EXL2__JOB_TAKEN_BACK_MAX 256     /* rewinds of banned texts without text delivered in between */
-#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that is not settled yet */
+#define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__FIRST_MASK_NS 4.0f         /* a guess; see exl2__model.mask_ns */
@@ -32,14 +32,15 @@
 
 typedef struct exl2__held_token {
     exl2_alt token;
-    uint32_t end;                /* bytes of held text up to which the token reaches */
-    float mu;                    /* of mirostat, before it; */
-    exl2__stream stream;         /* of text, before it */
+    uint32_t end;                /* where the token's text ends in the held text, in bytes */
+    float mu;                    /* mirostat's state before the token */
+    exl2__stream stream;         /* the decoder's state before the token */
 } exl2__held_token;
 
-/* A job's share of its model's scratch: what job_start copies and what waits to be delivered. */
+/* A job's part of its model's scratch memory: copies that exl2_job_start makes, and text and tokens that wait for
+   delivery. */
 typedef struct exl2__job_block {
-    uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; so typed, every block of an array is aligned for pointers */
+    uint64_t text[EXL2__JOB_TEXT_BYTES / 8]; /* bytes; the type aligns every block of an array for pointers */
     char hold[EXL2__JOB_HOLD_BYTES + 1];
     exl2__held_token held[EXL2__JOB_HELD_TOKENS];
     exl2_alt alts[EXL2__JOB_ALTS]; /* [held tokens, alts_per_token] */
@@ -48,21 +49,21 @@ typedef struct exl2__job_block {
 
 typedef struct exl2__model {
     uint64_t id;                 /* 0 = free slot */
-    exl2_result state;           /* PENDING, OK, or why not */
-    exl2_error error;            /* the sentence for state < 0 */
+    exl2_result state;           /* PENDING, OK, or the error */
+    exl2_error error;            /* the message for state < 0 */
     char path[EXL2__PATH_BYTES];
     exl2_model_desc desc;        /* path points to the copy */
     bool discard_events;         /* exl2_model_load without on_event */
-    bool closing;                /* it takes no jobs, sessions and grammars any more, as callbacks may still ask */
-    exl2__weights load;          /* config; while loading the tensor table and how far it is */
+    bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
+    exl2__weights load;          /* config; while loading also the tensor table and the position in it */
     bool measured;
-    exl2_result ended;           /* of loading: PENDING while it goes on; state follows once the host was told */
-    float reached, told;         /* progress of loading, and of it in LOAD events */
+    exl2_result ended;           /* result of loading, or PENDING; state follows once the event is delivered */
+    float reached, told;         /* progress of loading; progress in the newest LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;
     exl2__vocab vocab;
     exl2__template_set chats;
-    float mask_ns;               /* what a mask takes, for each node of exl2__grammar_mask_cost; learnt */
+    float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     const exl2__backend *backend;
     exl2__device *device;
@@ -71,9 +72,9 @@ typedef struct exl2__model {
     exl2__pages pages;
     exl2__batch batch;
     exl2__forward forward;
-    bool pass_settled;           /* the pass has written all its K and V, and the histories say so */
-    exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler; */
-    exl2__sequence no_sequence;  /* stands for the slots of other models' jobs */
+    bool pass_settled;           /* the pass has written all its K and V, and `cached` of its tables is updated */
+    exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
+    exl2__sequence no_sequence;  /* takes the place of other models' jobs in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
@@ -92,10 +93,10 @@ typedef struct exl2__grammar_slot {
     uint64_t id;
     uint32_t model;              /* slot */
     uint32_t users;              /* jobs */
-    bool closing;                /* freed when they have ended */
-    exl2__grammar *made;         /* NULL: CUSTOM, */
+    bool closing;                /* freed when its jobs have ended */
+    exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
-    void *user;                  /* which asks these */
+    void *user;
 } exl2__grammar_slot;
 
 typedef struct exl2__job exl2__job;
@@ -112,38 +113,38 @@ struct exl2__job {
     exl2_event_fn on_event;
     void *user;
     exl2__stream stream;
-    exl2__stops stops, bans;     /* bans: texts that are taken back */
-    uint32_t taken_back;         /* times since text was delivered */
-    exl2_token healed;           /* of the prompt, replaced by the first drawn token; -1 = none */
+    exl2__stops stops, bans;     /* bans: strings whose text is rewound */
+    uint32_t taken_back;         /* rewinds since text was delivered */
+    exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     exl2_logits_fn on_logits;
-    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; and back */
+    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; its owner */
     float guidance;
-    float *guide;                /* [vocab] logits of whichever of the two came first, until the other one comes */
-    bool guide_waits;
-    uint32_t guide_row;          /* of the leader, in the step */
+    float *guide;                /* [vocab] logits of the sequence whose row came first, until the other row comes */
+    bool guide_waits;            /* guide holds such logits */
+    uint32_t guide_row;          /* index of the leader's logit row in the step */
     exl2__stops breakers;        /* dry_breakers */
     const exl2_token *xtc_keep, *allow;
     uint32_t xtc_keep_count, allow_count;
-    const exl2__vocab *vocab;    /* of its model */
+    const exl2__vocab *vocab;    /* vocabulary of its model */
     const exl2_token *stop_tokens;
     uint32_t stop_token_count;
     uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
-    uint32_t held_max;           /* tokens that the block has room for */
-    uint32_t release_bytes, release_count; /* of them, what must be delivered before anything else; 0, 0 = nothing */
-    bool releasing, progress_due; /* a TEXT, a PREFILL event must go out before more work */
-    bool scores_due, scores_stand; /* its scores need room in the ring before the next pass begins; there was none */
-    bool owes_done;              /* it has ended, and its DONE has found no room; of what it was: */
+    uint32_t held_max;           /* largest number of held tokens */
+    uint32_t release_bytes, release_count; /* part that must be delivered before more work */
+    bool releasing, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
+    bool scores_due, scores_stand; /* due: needs ring room before the next pass; stand: none was free */
+    bool owes_done;              /* it has ended, but its DONE found no room in the ring; the DONE's handles: */
     exl2_model owed_model;
     exl2_session owed_session;
-    uint32_t reserved;           /* bytes of the ring for the scores of the pass */
+    uint32_t reserved;           /* bytes of the ring reserved for the scores of the pass */
     uint32_t delivered, max_tokens;
     exl2__grammar_slot *grammar; /* NULL = none */
-    exl2__grammar_mask_place place; /* where the text stands in it, */
-    uint32_t place_tokens;       /* after so many tokens */
+    exl2__grammar_mask_place place; /* state of the text in the grammar */
+    uint32_t place_tokens;       /* tokens of the text up to that state */
     exl2_job_stats stats;
     uint64_t start_ns, active_ns, first_ns;
     /* Under the engine's lock: */
-    uint64_t cancel, pause;      /* id of the job when asked for */
+    uint64_t cancel, pause;      /* id of the job when requested */
     exl2_job_info published;
 };
 
@@ -152,19 +153,19 @@ struct exl2_engine {
     exl2__arena block;           /* the engine itself lies at its start */
     uint32_t max_models, max_sessions, max_jobs;
     exl2_engine_info info;
-    exl2__hardware hardware;     /* what models run on */
+    exl2__hardware hardware;     /* the backend and its device */
     exl2__pool model_ids, session_ids, job_ids, grammar_ids;
     exl2__model *models;
     exl2__session *sessions;
     exl2__job *jobs;
     exl2__grammar_slot *grammars; /* [max_sessions] */
     exl2__events events;
-    uint64_t order;              /* of job starts */
-    uint32_t first_model;        /* which slot a step looks at first; it turns */
-    bool closing;                /* it takes no models any more */
-    uint32_t in_callback;        /* depth */
+    uint64_t order;              /* number of the next job start */
+    uint32_t first_model;        /* slot that a step begins with; it rotates */
+    bool closing;                /* new models are rejected */
+    uint32_t in_callback;        /* depth of nested callbacks */
     uint32_t interrupted;        /* atomic */
-    uint32_t waiting;            /* atomic: a wait call is going on */
+    uint32_t waiting;            /* atomic: a call that waits is running */
     uint64_t watched;            /* id of the job that exl2_generate waits for */
     exl2_result watched_result;
     exl2_error watched_error;
@@ -207,14 +208,15 @@ static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, 
                       "or never made", kind, EXL2__POOL_NAMED(id), kind);
 }
 
-/* Whatever would outlive the model's end is refused from its beginning on: callbacks at a DONE may still ask. */
+/* Rejects new objects of a model that is being closed: a callback at a DONE may still ask for one, and nothing would
+   end that object. */
 static inline exl2_result exl2__objects_open_for_more(exl2_engine *e, const exl2__model *m)
 {
     return m->closing || e->closing ? exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is being closed", m->path)
                                     : EXL2_OK;
 }
 
-/* Tokens of the history that nothing can take back: for a busy session what was delivered. */
+/* Tokens of the history that cannot be rewound any more: for a busy session those that were delivered. */
 static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__session *s)
 {
     exl2_job handle = { s->job };
@@ -226,7 +228,7 @@ static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__s
 
 /* ---- sessions ---- */
 
-/* An empty one of the model, or NULL when every slot is taken. */
+/* An empty session of the model, or NULL when every slot is in use. */
 static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__model *m)
 {
     uint64_t id = exl2__pool_alloc(&e->session_ids);
@@ -280,7 +282,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
     exl2__unlock(&e->lock);
 }
 
-/* After a call that allocates only now and then, or that has failed on its way. */
+/* After a call that allocates only sometimes, or that may have failed midway. */
 static inline void exl2__objects_publish_memory(exl2_engine *e)
 {
     const exl2__ctx *c = &e->ctx;
