@@ -232,7 +232,7 @@ EXL2_API void exl2_close(exl2_engine *e)
         return;
     }
     e->closing = true;
-    for (uint32_t i = 0; i < e->max_models; i++) { /* of all models before the first one is freed: a DONE may ask */
+    for (uint32_t i = 0; i < e->max_models; i++) { /* all jobs end first: a callback at DONE may ask for any model */
         exl2__loading_end_jobs(e, &e->models[i]);
     }
     for (uint32_t i = 0; i < e->max_models; i++) {

@@ -1,18 +1,19 @@
-/* drawing.h: what each row of the next pass may draw, and rows that the engine draws itself.
-   takes: jobs with rows in a pass; logits of a row that its backend does not draw.
+/* drawing.h: masks, which say what each row of the next pass may sample, and rows whose tokens the engine samples on
+   the CPU from fetched logits.
+   takes: jobs with rows in a pass; logits of a row that its backend does not sample.
    gives: exl2__drawing_plan, exl2__drawing_masks, exl2__drawing_row.
-   owns:  nothing; masks lie in the batch. */
+   owns:  nothing; the masks' memory is the batch's. */
 #ifndef EXL2__DRAWING_H
 #define EXL2__DRAWING_H
 
 #include "../2_graph/forward.h"
 #include "jobs.h"
 
-#define EXL2__DRAWING_COST_MIN 10000 /* of a mask that shows how long masks take */
+#define EXL2__DRAWING_COST_MIN 10000 /* least cost, in nodes, of a mask whose time is learned from */
 
 /* ---- masks ---- */
 
-/* Leaves of `bits` what is on the job's list. */
+/* Clears the bits of tokens that are not on the job's allow list. */
 EXL2__COLD
 static void exl2__drawing_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
 {
@@ -28,7 +29,8 @@ static void exl2__drawing_allow(const exl2__job *job, uint32_t *bits, uint32_t w
     }
 }
 
-/* Tokens that begin as the prompt's last one did, which the first drawn token replaces. */
+/* Sets the bits of tokens whose text begins with the text of the prompt's last token, which the first sampled token
+   replaces. */
 EXL2__COLD
 static void exl2__drawing_heal(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
 {
@@ -43,7 +45,8 @@ static void exl2__drawing_heal(const exl2__model *m, const exl2__job *job, uint3
     }
 }
 
-/* What may be drawn: of a healed token, by the grammar (*over: it lets nothing come), by the list. */
+/* The tokens that may be sampled: allowed by a healed token or the grammar (*over: it allows nothing), and by the allow
+   list. */
 EXL2__COLD
 static exl2_result exl2__drawing_mask(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
 {
@@ -62,8 +65,8 @@ static exl2_result exl2__drawing_mask(exl2_engine *e, exl2__model *m, exl2__job 
     return EXL2_OK;
 }
 
-/* Where the masks of a pass go: rows that draw have one if something is not allowed. They are filled in while the pass
-   is under way. */
+/* Assigns memory to the masks of a pass. A row that samples has a mask if a grammar, an allow list or a healed token
+   limits it. The masks are filled in while the pass runs. */
 static inline void exl2__drawing_plan(exl2_engine *e, exl2__model *m)
 {
     uint32_t *next = m->batch.masks;
@@ -79,7 +82,7 @@ static inline void exl2__drawing_plan(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Fills in a mask. A job whose text ends here, or that fails, ends, and its row is ignored. */
+/* Fills in a mask. If the job's text ends here, or the mask fails, the job ends, and its row is ignored. */
 static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
 {
     bool over;
@@ -92,7 +95,7 @@ static inline void exl2__drawing_fill(exl2_engine *e, exl2__model *m, exl2__job 
     }
 }
 
-/* Fills in the masks of the pass that are due. false: the deadline (0 = none) leaves some for later. */
+/* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
 static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -115,9 +118,10 @@ static inline bool exl2__drawing_masks(exl2_engine *e, exl2__model *m, uint64_t 
     return true;
 }
 
-/* ---- behind it ---- */
+/* ---- rows that the engine samples ---- */
 
-/* A row that the backend does not draw; false: the other row of the pair is not there yet, or it failed. */
+/* Samples a row that the backend does not sample. false: it failed; or, with guidance, the logits of the other row of
+   the pair have not arrived yet. */
 EXL2__COLD
 static bool exl2__drawing_row(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
 {

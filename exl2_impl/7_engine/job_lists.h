@@ -1,4 +1,4 @@
-/* job_lists.h: how a job chooses its tokens and where its text ends: sampler, stops, bans, copied into the job.
+/* job_lists.h: copies a job's sampler settings, stops and bans into the job.
    takes: exl2_job_desc.
    gives: exl2__job_lists_check_ids, exl2__job_lists_stops, exl2__job_lists_sampler.
    owns:  nothing; copies lie in the job's block. */
@@ -19,9 +19,9 @@ static exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *
     return EXL2_OK;
 }
 
-/* ---- what must be copied ---- */
+/* ---- copies of lists and strings ---- */
 
-/* A piece of the job's text memory, aligned for any id or float, or NULL. */
+/* Allocates from the job's text memory, aligned to 8 bytes. NULL: it is full. */
 static inline void *exl2__job_lists_take(exl2__job *job, uint32_t *used, size_t bytes)
 {
     uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
@@ -33,7 +33,7 @@ static inline void *exl2__job_lists_take(exl2__job *job, uint32_t *used, size_t 
     return memory;
 }
 
-/* A copy of ids that the vocabulary has. */
+/* Copies a list of ids and checks that the vocabulary has them. */
 EXL2__COLD
 static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
                                       uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
@@ -51,7 +51,7 @@ static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl
     return EXL2_OK;
 }
 
-/* Strings into the job's text memory; *longest grows to the longest. */
+/* Copies strings into the job's text memory. *longest grows to the bytes of the longest string. */
 EXL2__COLD
 static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
                                          const char *what, uint32_t *used, size_t *longest, exl2__stops *out)
@@ -81,7 +81,7 @@ static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const
     return EXL2_OK;
 }
 
-/* End tokens that a minimum length bans. */
+/* Lists the end and stop tokens, which min_tokens bans until that length. */
 EXL2__COLD
 static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                       uint32_t *used)
@@ -102,7 +102,7 @@ static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, ex
     return EXL2_OK;
 }
 
-/* Everything that ends a text, or may not be in it. */
+/* Copies everything that ends a text or is banned from it. */
 EXL2__COLD
 static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                        uint32_t *used)
@@ -122,7 +122,7 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
     if ((job->bans.count > 0 || job->healed >= 0) && d->grammar.id) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes a grammar, or ban_strings and heal_prompt");
     }
-    uint64_t held = longest + 8; /* tokens that may wait at a time, of a byte each */
+    uint64_t held = longest + 8; /* bound of the tokens that wait at the same time, of a byte each */
     job->held_max = EXL2__JOB_HELD_TOKENS;
     if (d->alts_per_token) {
         job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
@@ -136,7 +136,7 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
     return EXL2_OK;
 }
 
-/* ---- what penalties and XTC leave alone ---- */
+/* ---- tokens that DRY and XTC except ---- */
 
 static bool exl2__job_lists_in_list(const exl2_token *list, uint32_t count, exl2_token token)
 {
@@ -148,7 +148,7 @@ static bool exl2__job_lists_in_list(const exl2_token *list, uint32_t count, exl2
     return false;
 }
 
-/* Whether the token's text has one of these characters, or it is an added token. */
+/* Whether the token's text has one of the characters, or the token is an added token. */
 static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
 {
     size_t bytes;
@@ -182,7 +182,7 @@ static bool exl2__job_lists_keeps(const void *user, exl2_token token)
                                : exl2__job_lists_has_any(job->vocab, token, "\n");
 }
 
-/* What DRY and XTC ask about tokens. */
+/* Sets the callbacks by which DRY and XTC ask about tokens. */
 EXL2__COLD
 static exl2_result exl2__job_lists_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                          const exl2_sampler_desc *d, uint32_t *used)
@@ -223,7 +223,7 @@ static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m,
         EXL2__TRY(exl2__job_lists_check_ids(e, m, &bias[i].token, 1, "the token of a bias: number"));
     }
     EXL2__TRY(exl2__job_lists_check_ids(e, m, d->sampler.ban, resolved.ban_count, "banned token"));
-    for (uint32_t i = resolved.bias_count; i < biases; i++) { /* behind the others, so that nothing undoes it */
+    for (uint32_t i = resolved.bias_count; i < biases; i++) { /* after the biases, so that no bias undoes a ban */
         bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__minus_infinity() };
     }
     job->allow_count = resolved.allow_count;

@@ -1,7 +1,8 @@
-/* job_start.h: exl2_job_desc -> a queued job: its session, its prompt's ids, its sampler, its stops.
+/* job_start.h: makes a queued job from an exl2_job_desc: its session, its prompt's ids, its sampler, its stops.
    takes: a desc; everything in it is copied.
-   gives: exl2__job_start_job.
-   owns:  a temporary block for conversations that outgrow the model's own; a template that a conversation brings. */
+   gives: exl2__job_start_job, exl2__job_start_measure, exl2__job_start_render.
+   owns:  while a call lasts, a block for conversations that do not fit the model's block, and the conversation's own
+          template. */
 #ifndef EXL2__JOB_START_H
 #define EXL2__JOB_START_H
 
@@ -11,13 +12,13 @@
 
 /* ---- chat template ---- */
 
-/* A rendered conversation; `block` was allocated for it if the model's own was too small, `own` if the conversation
-   brought its template, `own_guard` if it brought special tokens. */
+/* A rendered conversation. `block` is allocated if the model's block was too small, `own` if the conversation has a
+   template of its own, `own_guard` if it has special_tokens. */
 typedef struct exl2__rendered {
     const char *text;
     size_t bytes;
     const uint8_t *from_message;
-    const uint32_t *guard; /* added tokens that count as special in marked bytes */
+    const uint32_t *guard; /* added tokens that bytes from messages must not form */
     uint32_t *own_guard;   /* for special_tokens of the conversation */
     uint64_t guard_bytes;
     void *block;
@@ -33,7 +34,7 @@ static inline void exl2__job_start_free(exl2_engine *e, exl2__rendered *r)
     *r = (exl2__rendered){ 0 };
 }
 
-/* The template of the desc's text, or that of the model that it means. */
+/* The template in the desc's template_text, or the model's template that the desc selects. */
 static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
                                            exl2__rendered *own, const exl2__template **out)
 {
@@ -55,7 +56,7 @@ static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, cons
     return EXL2_OK;
 }
 
-/* Into the model's block, or one that grows. */
+/* Renders into the model's block, or into a larger block that grows until the text fits. */
 static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
                                             void *block, exl2__rendered *out)
 {
@@ -82,7 +83,7 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
                                          const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
-    uint32_t steps = 0; /* over all blocks that are tried, so that their number does not matter */
+    uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
                                    m->vocab.unk_text, m->vocab.pad_text, &steps };
     const exl2__template *t;
@@ -110,8 +111,8 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
 
 /* ---- prompt ---- */
 
-/* Text -> ids into the job's prompt, which has room for context_max of them; out[0 .. begin) is what comes before, and
-   goes where the text begins with the same: never is BOS there twice. */
+/* Text -> ids in the job's prompt, which has room for context_max ids. out[0 .. begin) are ids before the text (BOS).
+   They are dropped if the text begins with the same ids, so that BOS never occurs twice. */
 static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
                                          const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
                                          uint32_t *count)
@@ -134,7 +135,7 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
     return EXL2_OK;
 }
 
-/* The history is kept as far as it equals the conversation; the last token is computed again for its logits. */
+/* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
 static void exl2__job_start_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
                                        exl2_token *prompt, uint32_t count)
 {
@@ -201,8 +202,8 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
     return EXL2_OK;
 }
 
-/* The last token of the prompt goes, and the first one to be drawn begins as it did: where it has text of its own, and
-   something is left to go on from. */
+/* Token healing: removes the last token of the prompt; the first sampled token will begin with that token's text. Only
+   if the token has text of its own and is not the only token of the history. */
 static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
@@ -216,14 +217,14 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     }
 }
 
-/* Sets how many tokens may come, and with it how long the history may grow. */
+/* Sets the largest number of new tokens, and with it the largest length of the history. */
 static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
     uint32_t context_max = m->info.context_max;
     uint64_t new_tokens = d->prefill_only ? 0 : d->max_tokens ? d->max_tokens : EXL2__DEFAULT_MAX_TOKENS;
-    if (!d->max_tokens && prompt_end < context_max) { /* the default takes what is left */
+    if (!d->max_tokens && prompt_end < context_max) { /* the default is limited to the rest of the context */
         new_tokens = exl2__min64(new_tokens, context_max - prompt_end);
     }
     s->tokens_end = (uint32_t)exl2__min64(prompt_end + new_tokens, UINT32_MAX);
@@ -274,7 +275,7 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     EXL2__TRY(exl2__job_start_length(e, m, job, d));
     EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
     EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
-    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last: it is undone by _leave */
+    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last, as _leave undoes it */
     exl2__stream_make(&job->stream, d->show_markers, true);
     job->show_markers = d->show_markers;
     job->on_event = d->on_event;
@@ -284,7 +285,8 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     return EXL2_OK;
 }
 
-/* The session and the model that a desc names, free and ready; *session NULL: one of the job's own. */
+/* The session and the model that a desc names, if the session is free and the model ready. *session NULL: the job gets
+   a session of its own. */
 EXL2__COLD
 static exl2_result exl2__job_start_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
                                         exl2__model **model)
@@ -322,8 +324,8 @@ static exl2_result exl2__job_start_place(exl2_engine *e, const exl2_job_desc *d,
     return EXL2_OK;
 }
 
-/* A job that is filled in, and not live yet; its session knows it as job `of`, 0: as itself. On failure nothing has
-   changed, but *out, if it was set, says how far the job came: its slot is free, and nothing was written over it. */
+/* Fills in a job, which is not live yet. Its session is busy with job `of`, or with this job if `of` is 0. On failure
+   nothing has changed; *out, if it was set, still points to the job's figures in a slot that is free again. */
 EXL2__COLD
 static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
                                       exl2__job **out)
@@ -416,7 +418,8 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     return EXL2_OK;
 }
 
-/* Job and twin (NULL: without guidance), filled in, and not live yet. On failure as exl2__job_start_one. */
+/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. On failure as
+   exl2__job_start_one. */
 EXL2__COLD
 static exl2_result exl2__job_start_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
                                        exl2__job **twin)
@@ -441,7 +444,7 @@ static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, b
 {
     exl2__job *job = NULL, *twin = NULL;
     EXL2__TRY(exl2__job_start_both(e, d, discard_events, &job, &twin));
-    exl2__lock(&e->lock); /* another thread may look at any slot: its handle may be a guess */
+    exl2__lock(&e->lock); /* another thread may read any slot, even through a guessed handle */
     if (twin) {
         twin->sequence.live = true;
     }
@@ -453,18 +456,18 @@ static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, b
     return EXL2_OK;
 }
 
-/* ---- what a job would need ---- */
+/* ---- measure ---- */
 
-/* Of the prompt, what is in the cache already: counted as when the job becomes active. */
+/* Number of prompt tokens in the cache already, counted as when the job becomes active. */
 static inline uint32_t exl2__job_start_reused(const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t cached = exl2__min32(s->table->cached, s->keep);
-    cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token once more, for its logits */
+    cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token again, for its logits */
     return exl2__jobs_reused(job, cached, s->keep + s->prompt_count);
 }
 
-/* Starts the job as far as it can be undone, and undoes it. */
+/* Makes the job without setting it live, reads its figures, and undoes it. */
 EXL2__COLD
 static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {

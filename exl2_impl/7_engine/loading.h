@@ -1,4 +1,4 @@
-/* loading.h: a model's way from a folder to ready, in slices that a frame can bear, and its end.
+/* loading.h: loads a model from its folder, in slices short enough for a frame, and closes it.
    takes: exl2_model_desc.
    gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_end_jobs,
           exl2__loading_close.
@@ -9,12 +9,12 @@
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
-#define EXL2__LOADING_STEP 0.01f /* LOAD events come this far apart */
+#define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
 
-/* ---- end ---- */
+/* ---- close ---- */
 
-/* The model's jobs end, each with its DONE, and no others start. All that the model holds is still there: callbacks may
-   ask for it. A zeroed slot is fine. */
+/* Ends the model's jobs, each with its DONE, and rejects new ones. Everything that the model holds is still valid,
+   because callbacks may ask for it. A zeroed slot is allowed. */
 EXL2__COLD
 static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 {
@@ -22,7 +22,7 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
         return;
     }
     uint32_t slot = (uint32_t)(m - e->models);
-    m->closing = true; /* before the first DONE: whoever hears it cannot start what nobody would end */
+    m->closing = true; /* before the first DONE, whose callback could start a job that nothing would end */
     m->forward.active = false;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
@@ -33,7 +33,7 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Frees all that the model holds, jobs and sessions first. A zeroed slot is fine. */
+/* Frees everything that the model holds, jobs and sessions first. A zeroed slot is allowed. */
 EXL2__COLD
 static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 {
@@ -63,7 +63,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 
 /* ---- layout ---- */
 
-/* What a running model takes of its scratch, behind the backend's; run dry it measures. */
+/* Lays out the scratch memory of a running model, after the backend's part; a dry run only counts bytes. */
 EXL2__COLD
 static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
@@ -87,7 +87,7 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
     return EXL2_OK;
 }
 
-/* The layers and RoPE frequencies, in front of everything else because loading fills them. */
+/* The layers and RoPE frequencies; they come first, because loading fills them. */
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
     double *frequency = (double *)exl2__arena_alloc(scratch, m->load.config.head_dim / 2u * sizeof(double));
@@ -102,8 +102,8 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     m->plan.rope_frequency = frequency;
 }
 
-/* Peak of the host bytes besides scratch, text and the CPU backend's arenas: memory that only loading needs, and what a
-   backend with memory of its own allocates on the host. */
+/* Peak of the other host bytes, besides scratch, text and the CPU backend's arenas: memory that only loading needs, and
+   host memory of a backend that has its own device memory. */
 static uint64_t exl2__loading_peak(const exl2__model *m)
 {
     uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
@@ -114,7 +114,7 @@ static uint64_t exl2__loading_peak(const exl2__model *m)
     return exl2__max64(loading, ready);
 }
 
-/* Bytes of scratch with `pages` pages, which the plan then has. */
+/* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
 static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
 {
     exl2__arena cache = { 0 }, scratch = { 0 };
@@ -144,7 +144,7 @@ static void exl2__loading_info(exl2__model *m)
     info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
 }
 
-/* The tokenizer's end token ends jobs too (tokenizer-chat section 1: the stop set is a union). */
+/* Adds the tokenizer's end token to those of the config files: any of them ends a job. */
 static void exl2__loading_eos(exl2__model *m)
 {
     exl2__config *config = &m->load.config;
@@ -157,7 +157,7 @@ static void exl2__loading_eos(exl2__model *m)
     }
 }
 
-/* Whether the source of the template has these bytes. */
+/* Whether the source of the template contains the bytes. */
 static bool exl2__loading_template_has(const exl2__template *t, const char *text, size_t bytes)
 {
     bool found = false;
@@ -167,9 +167,9 @@ static bool exl2__loading_template_has(const exl2__template *t, const char *text
     return found;
 }
 
-/* Decides whether BOS comes before raw text. A BOS that stands literally in the chat template opens turns, as SmolLM2's
-   <|im_start|> does: raw text does not begin with it, unless a file asks for it. A template that prints the variable
-   bos_token does not count: its BOS begins the conversation. */
+/* Decides whether BOS comes before raw text. A BOS that stands literally in the chat template, such as SmolLM2's
+   <|im_start|>, opens turns: raw text does not begin with it, unless a file asks for that. A template that prints the
+   variable bos_token does not count, because that BOS begins the conversation. */
 static void exl2__loading_bos(exl2__model *m)
 {
     exl2_token bos = m->load.config.bos >= 0 ? m->load.config.bos : m->vocab.bos;
@@ -191,7 +191,7 @@ static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
     return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
 }
 
-/* Reads everything but weights and fixes every size. */
+/* Reads everything except the weights, and decides every size. */
 static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
 {
     exl2__ctx *c = &e->ctx;
@@ -237,7 +237,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
                   "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
                   m->load.config.context_max);
     }
-    /* Host memory besides pages grows with their number (their tokens, their users), in proportion. */
+    /* Host memory besides the pages (their tokens, their users) grows in proportion to the number of pages. */
     uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
     EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
     many += exl2__loading_peak(m);
@@ -269,7 +269,8 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     return EXL2_OK;
 }
 
-/* The same; and where reading took more than the loaded model will (a large tokenizer), that is what is foretold. */
+/* The same, and predicts the peak: where reading needed more memory than the loaded model will (a large tokenizer), the
+   peak of reading is the prediction. */
 static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
 {
     exl2_model_info *info = &m->info;
@@ -310,7 +311,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     }
     const exl2_model_info *info = &m->info;
     bool on_device = exl2__backend_has_memory(m->backend);
-    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* of tensors: open */
+    uint64_t tables = exl2__weights_loading_bytes(&m->load) - exl2__weights_more_bytes(&m->load); /* allocated by now */
     uint64_t more = m->scratch_bytes + exl2__loading_peak(m) - tables;
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
@@ -336,7 +337,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     return exl2__weights_begin(c, &m->load);
 }
 
-/* All weights are packed; the rest of the scratch is laid out. */
+/* Once all weights are packed: lays out the rest of the scratch memory. */
 static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
 {
     exl2__weights_close(&e->ctx, &m->load);
@@ -371,7 +372,7 @@ static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
     return exl2__loading_finish(e, m);
 }
 
-/* Slices until the deadline, at least one; deadline 0 = one. */
+/* Loads slices until the deadline, at least one; deadline 0 = one slice. */
 static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
 {
     uint64_t id = m->id;
@@ -379,7 +380,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
         if (m->told < m->reached && !exl2__loading_tell(e, m, m->reached, EXL2_PENDING)) {
             return;
         }
-        if (m->id != id) { /* its callback closed it */
+        if (m->id != id) { /* the callback closed the model */
             return;
         }
         m->told = m->reached;
@@ -404,7 +405,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
     } while (deadline_ns && exl2__platform_ns() < deadline_ns);
 }
 
-/* A slot for the model; exl2_step does the rest. */
+/* Allocates a slot for the model; exl2_step does the rest. */
 static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     if (e->closing) {

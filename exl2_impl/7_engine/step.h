@@ -1,4 +1,5 @@
-/* step.h: exl2_step, the one place where work happens: tend the jobs, admit, run a pass, hand out its results.
+/* step.h: exl2_step, the one place where work happens. It delivers events, admits jobs, runs a pass and distributes the
+   pass's results.
    Read this first in this folder.
    takes: an engine, a budget.
    gives: exl2__step_engine.
@@ -12,9 +13,9 @@
 
 /* What a step may use: exl2_step_desc, with the deadlines of this step. */
 typedef struct exl2__budget {
-    uint64_t deadline_ns; /* of exl2__platform_ns, for work on the processor; 0 = none, one pass */
-    uint64_t gpu_ns;      /* device time to queue; 0 = one pass */
-    bool wait;            /* for the device */
+    uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
+    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
+    bool wait;            /* may sleep until the GPU has finished a pass */
 } exl2__budget;
 
 /* What a step has done so far. */
@@ -24,7 +25,7 @@ typedef struct exl2__progress {
 
 /* ---- jobs ---- */
 
-/* Flags of other threads, deliveries that the ring had no room for, DONE. */
+/* Reads the flags that other threads set, repeats deliveries for which the ring had no room, delivers DONE. */
 static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progress *progress)
 {
     exl2__lock(&e->lock);
@@ -51,7 +52,7 @@ static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progres
     }
 }
 
-/* The jobs of a model; a callback may start another one meanwhile, which then is tended in the next step. */
+/* The same for all jobs of a model. A job that a callback starts meanwhile may wait for the next call. */
 static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -102,7 +103,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
     }
 }
 
-/* The first of the jobs, in the order in which they get rows, whose scores still need room in the ring. */
+/* The first job whose scores still need room in the ring, in the order in which jobs get rows. */
 static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__model *m)
 {
     exl2__job *first = NULL;
@@ -114,8 +115,8 @@ static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__mode
     return first;
 }
 
-/* A pass goes on whatever the host reads, so that the scores of its rows must have room in the ring before it begins:
-   a job gets as many rows as do, or stands still. What others have to say waits with them, for as long as it must. */
+/* Reserves room for scores. A pass continues even if the application reads no events, so the scores of its rows must
+   have room in the ring before the pass begins: a job gets as many rows as have room, or none. */
 static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -130,7 +131,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     exl2__job *job;
     while ((job = exl2__step_next_scores(e, m)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        uint32_t scores = exl2__sequence_pending(s) - 1; /* the last row's token is not there yet */
+        uint32_t scores = exl2__sequence_pending(s) - 1; /* the token after the last row is not known yet */
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
         uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->reserved);
         job->scores_due = false;
@@ -139,7 +140,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* The rows of the pass are known. */
+/* Once the rows of the pass are known: releases the room that they do not need. */
 static inline void exl2__step_reserve_less(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -150,7 +151,7 @@ static inline void exl2__step_reserve_less(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* The repeated pass, if one was queued and a job still wants it, is the next one. */
+/* Makes a repeated pass that was queued early the current pass, if a job still needs it. */
 static inline bool exl2__step_go_on(exl2__model *m)
 {
     if (!m->forward.ahead || exl2__batch_next(&m->batch, m->sequences) == 0) {
@@ -160,7 +161,7 @@ static inline bool exl2__step_go_on(exl2__model *m)
     return true;
 }
 
-/* Starts the next pass, if a job has rows for it. budget_ns 0 = none. */
+/* Starts the next pass, if a job has rows for it. budget_ns 0 = no budget. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
@@ -174,7 +175,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
     exl2__step_reserve_less(e, m);
     exl2__drawing_plan(e, m);
-    if (rows == 0 && m->batch.copy_count == 0) { /* copies do not wait for rows: their sessions may change before */
+    if (rows == 0 && m->batch.copy_count == 0) { /* page copies do not wait for rows: their sessions may change */
         return EXL2_OK;
     }
     exl2__step step;
@@ -182,8 +183,9 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     return exl2__forward_begin(&m->forward, &step);
 }
 
-/* How many passes the rows of this one may go on for before their tokens are known here: some have tokens left to draw,
-   and nobody else waits to be in the next pass. One that heals a token has a mask now, and perhaps none then. */
+/* Number of further passes that may be queued for this pass's rows before their tokens are known on the CPU. 0 if
+   another job waits to join the next pass, or if a row needs its token, or a mask that may differ in the next pass (as
+   with a healed token). */
 static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0;
@@ -201,7 +203,7 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
     return others || more == 0 ? 0 : more - 1;
 }
 
-/* Once the layers are done: K and V of the pass's rows are in the cache. */
+/* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
 static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
 {
     if (m->pass_settled) {
@@ -226,7 +228,7 @@ static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Hands out the results of a group of logit rows. */
+/* Gives the results of a group of logit rows to their jobs. */
 static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
 {
     const exl2__forward *f = &m->forward;
@@ -259,7 +261,7 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* The pass is over: its rows are free again, and finished prefills end their jobs. */
+/* Ends the pass: its rows are free again, and finished prefills end their jobs. */
 static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_result result)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -277,7 +279,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
     }
 }
 
-/* A pass whose jobs have all ended is dropped, unless it still owes copies of shared pages to sessions that stay. */
+/* Drops a pass whose jobs have all ended, unless it still has to copy shared pages for other sessions. */
 static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 {
     bool wanted = exl2__forward_copies_pending(&m->forward);
@@ -289,11 +291,11 @@ static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
 
 /* ---- a model's share of a step ---- */
 
-/* Goes on with the pass: on the processor until the deadline, on a device as far as the pace allows. */
+/* Continues the pass: on the CPU until the deadline, on a GPU as far as its queue budget (`pace`) allows. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                              exl2__queue_budget *pace, bool ran, exl2__forward_status *status)
 {
-    if (m->forward.masks == EXL2__MASKS_WANTED) { /* which may end jobs: their ends come first */
+    if (m->forward.masks == EXL2__MASKS_WANTED) { /* making masks may end jobs; their DONEs come first */
         bool made = exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0);
         m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
         *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
@@ -310,7 +312,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     return exl2__forward_queue(&m->forward, pace, status);
 }
 
-/* Device time that this step may queue: what earlier ones queued counts until it has ended. */
+/* GPU time that this step may queue. Work that earlier steps queued counts until it has ended. */
 static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
 {
     exl2__queue_budget pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
@@ -322,7 +324,7 @@ static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl
     return pace;
 }
 
-/* Until the budget is used, or for one pass if there is none. *pace: of a device. */
+/* Runs passes until the budget is used, or one pass without a budget. *pace: the queue budget of a GPU. */
 static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                      exl2__queue_budget *pace, exl2__progress *progress)
 {
@@ -374,7 +376,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
     }
 }
 
-/* Takes what it uses of the device's time out of the budget. */
+/* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
     exl2__queue_budget pace = exl2__step_pace(m, budget);
@@ -382,17 +384,17 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? pace.ns : budget->gpu_ns;
 }
 
-/* A model that loads, or that runs passes; one of text_only, and one that failed, has no share of a step. */
+/* Whether the model has a share of a step: it loads or runs passes. text_only and failed models have none. */
 static inline bool exl2__step_works(const exl2__model *m)
 {
     return m->id && (m->state == EXL2_PENDING || (m->state == EXL2_OK && m->backend));
 }
 
-/* Without budgets: one pass (or one slice of loading) of every model. Else the models share them. */
+/* Without budgets: one pass (or one slice of loading) of every model. With budgets the models share them. */
 static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
 {
     uint64_t begin_ns = exl2__platform_ns(), cpu_ns = (uint64_t)desc->cpu_us * 1000u;
-    uint64_t gpu_ns = (uint64_t)desc->gpu_us * 1000u; /* what is left */
+    uint64_t gpu_ns = (uint64_t)desc->gpu_us * 1000u; /* GPU time that is left */
     exl2__progress progress = { false, false };
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
@@ -416,7 +418,7 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
         }
         models -= models > 1;
     }
-    e->first_model = (e->first_model + 1) % e->max_models; /* the last one's share is what the others left */
+    e->first_model = (e->first_model + 1) % e->max_models; /* the last model gets the time that is left */
     uint64_t step_ns = exl2__platform_ns() - begin_ns;
     e->stats.steps++;
     e->stats.last_step_ns = step_ns;
@@ -428,7 +430,7 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
 
 /* ---- a call that waits for one job ---- */
 
-/* Why an active job has no rows: the host has paused it, or does not read its events. NULL: it can go on. */
+/* Why an active job has no rows: it is paused, or the application does not read its events. NULL: it can continue. */
 EXL2__COLD
 static const char *exl2__step_stands(exl2_engine *e, exl2__job *job)
 {
@@ -440,8 +442,8 @@ static const char *exl2__step_stands(exl2_engine *e, exl2__job *job)
          : unread ? "waits until its events are read: call exl2_next_event, or cancel it" : NULL;
 }
 
-/* Nothing moves. The job ends if it is still waiting for a place and pages that nobody will give back while the caller
-   waits. If it is paused itself, or under way, another thread may let it go on. */
+/* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
+   nothing will free while the caller waits. If the job itself is paused or active, another thread may resume it. */
 EXL2__COLD
 static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
 {
@@ -456,7 +458,7 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
             continue;
         }
         const char *stands = exl2__step_stands(e, other);
-        if (!stands) { /* another thread has just let it go on */
+        if (!stands) { /* another thread has just resumed it */
             return;
         }
         holder = holder ? holder : other;
