@@ -1,23 +1,23 @@
-/* exl2_impl.h: the implementation in its order of dependence: the table of contents.
+/* exl2_impl.h: the table of contents: all files of the implementation, each after the files that it depends on.
    takes: exl2.h above it, in the one C file that defines EXL2_IMPLEMENTATION.
    gives: every public function.
    owns:  nothing.
 
-   What stands between EXL2__SIZE_BEGIN and EXL2__SIZE_END is built for size, the rest for speed. */
+   Files between EXL2__SIZE_BEGIN and EXL2__SIZE_END are optimized for size, the others for speed. */
 
-/* ---- 0_base: what every other folder stands on ---- */
+/* ---- 0_base: what every other folder uses ---- */
 
 /* defines: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, SIMD target attributes, atomics, locks */
 #include "0_base/config.h"
-/* defines: the context, formatting, exl2__fail, EXL2__TRY */
+/* defines: the context (hooks, last error), formatting, exl2__fail, EXL2__TRY */
 #include "0_base/result.h"
 /* defines: checked arithmetic, little-endian loads and stores */
 #include "0_base/bytes.h"
-/* defines: allocation with byte counts and the host's cap */
+/* defines: allocation with byte counts and the cap host_bytes_max */
 #include "0_base/alloc.h"
-/* defines: arenas, dry ones included */
+/* defines: arenas, which in a dry run only count bytes */
 #include "0_base/arena.h"
-/* defines: ids for fixed slots */
+/* defines: handles for fixed slots */
 #include "0_base/pool.h"
 /* defines: fp16 and bf16 */
 #include "0_base/half.h"
@@ -35,14 +35,14 @@ EXL2__SIZE_BEGIN
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
 
-/* ---- 0_base/json: JSON, whole and still being written ---- */
+/* ---- 0_base/json: JSON, complete or still being written ---- */
 
-/* defines: numbers of JSON without a locale */
+/* defines: JSON numbers, independent of the locale */
 #include "0_base/json/json_number.h"
 
 EXL2__SIZE_END
 
-/* defines: the grammar of JSON */
+/* defines: a scanner for JSON syntax */
 #include "0_base/json/json_scan.h"
 
 EXL2__SIZE_BEGIN
@@ -59,17 +59,17 @@ EXL2__SIZE_BEGIN
 
 /* ---- 1_load: files of a model, checked as they are read ---- */
 
-/* defines: small files, whole */
+/* defines: reading a small file into memory */
 #include "1_load/file.h"
 /* defines: typed, bounded fields of a config file */
 #include "1_load/fields.h"
-/* defines: frequencies of RoPE and their scalings */
+/* defines: RoPE frequencies and their scalings */
 #include "1_load/model_rope.h"
 /* defines: one row per architecture: names of its tensors */
 #include "1_load/arch.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
-/* defines: the safetensors files of a folder, open */
+/* defines: the open safetensors files of a folder */
 #include "1_load/tensor_files.h"
 /* defines: the table of all tensors */
 #include "1_load/tensor_table.h"
@@ -80,42 +80,42 @@ EXL2__SIZE_BEGIN
 
 /* defines: the backend boundary */
 #include "2_graph/phases.h"
-/* defines: shapes, limits and bytes of a model, before anything is allocated */
+/* defines: shapes, limits and bytes of a model, computed before allocation */
 #include "2_graph/plan.h"
-/* defines: tensors, slice by slice, into a backend's packing */
+/* defines: loading tensors in slices into a backend's packing */
 #include "2_graph/weights.h"
-/* defines: a forward pass that can stop at any unit */
+/* defines: a forward pass that can stop after any unit */
 #include "2_graph/forward.h"
-/* defines: the same for a device that works by itself: queue units, collect results, repeat a pass */
+/* defines: forward passes on an asynchronous backend: queue units, collect results, repeat a pass */
 #include "2_graph/forward_queue.h"
 
-/* ---- 3_backend: who computes it ---- */
+/* ---- 3_backend: computing phases on the CPU or a GPU ---- */
 
 EXL2__SIZE_END
 
 /* defines: the integer arithmetic of sampling */
 #include "3_backend/sample/cpu_weight.h"
-/* defines: which tokens of a row are still in */
+/* defines: the candidate tokens of a row */
 #include "3_backend/sample/cpu_sample_list.h"
-/* defines: top-a, tail-free, typical, mirostat, XTC, skew */
+/* defines: the filters top-a, tail-free, typical, mirostat, XTC, skew */
 #include "3_backend/sample/cpu_sample_shape.h"
-/* defines: a row of logits -> a token, or log-probabilities */
+/* defines: sampling: a row of logits -> a token, or log-probabilities */
 #include "3_backend/sample/cpu_sample.h"
-/* defines: weights in strips of 32 columns */
+/* defines: CPU weights in strips of 32 columns */
 #include "3_backend/cpu/cpu_matrix.h"
-/* defines: the meaning of every operation: the reference */
+/* defines: every operation in plain C: the reference */
 #include "3_backend/cpu/cpu_phases.h"
-/* defines: one model on the CPU, and how its work is spread over threads */
+/* defines: one model on the CPU, and how its work is divided among threads */
 #include "3_backend/cpu/cpu_device.h"
-/* defines: rows of logits on the processor */
+/* defines: rows of logits on the CPU */
 #include "3_backend/cpu/cpu_logits.h"
-/* defines: K and V into pages, attention over them */
+/* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
 #include "3_backend/cpu/cpu_vector.h"
-/* defines: products and attention in eight lanes */
+/* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
-/* defines: products and attention in sixteen lanes */
+/* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
 /* defines: the CPU backend */
 #include "3_backend/cpu/cpu.h"
@@ -123,51 +123,51 @@ EXL2__SIZE_END
 EXL2__SIZE_BEGIN
 
 #ifndef EXL2_NO_CUDA
-/* defines: the driver and NVRTC as tables of functions, found at run time */
+/* defines: function tables of the CUDA driver and NVRTC, loaded at run time */
 #include "3_backend/cuda/cuda_api.h"
-/* defines: the sources of kernels with all that they include */
+/* defines: the sources of kernels with their includes */
 #include "3_backend/cuda/cuda_source.h"
-/* defines: one module through NVRTC */
+/* defines: compiling one module with NVRTC */
 #include "3_backend/cuda/cuda_compile.h"
 /* defines: entries of the kernel cache, checked */
 #include "3_backend/cuda/cuda_cache.h"
-/* defines: the list of kernels, found, compiled and loaded */
+/* defines: the list of kernels; finding, compiling and loading them */
 #include "3_backend/cuda/cuda_kernels.h"
-/* defines: which GPUs there are, and which one is meant */
+/* defines: the list of GPUs, and the selection of one */
 #include "3_backend/cuda/cuda_system.h"
 /* defines: one GPU in use: context, streams, memory, launches */
 #include "3_backend/cuda/cuda_device.h"
-/* defines: pinned memory, and copies out of it */
+/* defines: pinned staging memory, and copies from it */
 #include "3_backend/cuda/cuda_ring.h"
-/* defines: weights as records on the GPU */
+/* defines: where a matrix lies in device memory: strips, chunks, slices */
 #include "3_backend/cuda/cuda_matrix.h"
-/* defines: how products of many rows are launched */
+/* defines: launches of products with many rows */
 #include "3_backend/cuda/cuda_gemm.h"
-/* defines: rows that draw, for the GPU, and what it drew */
+/* defines: sampling on the GPU: its parameters and results */
 #include "3_backend/cuda/cuda_sample.h"
-/* defines: what units of work take on the GPU, learnt */
+/* defines: learned times of units on the GPU */
 #include "3_backend/cuda/cuda_pace.h"
 /* defines: buffers of passes */
 #include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
 #include "3_backend/cuda/cuda_model.h"
-/* defines: what changes with each pass */
+/* defines: data that changes with each pass */
 #include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */
 #include "3_backend/cuda/cuda_product.h"
-/* defines: products of parts that order their inputs differently */
+/* defines: products of parts with different permutations */
 #include "3_backend/cuda/cuda_split.h"
-/* defines: phases as kernels */
+/* defines: launches of the phases' kernels */
 #include "3_backend/cuda/cuda_phases.h"
-/* defines: units of a pass, and graphs of them */
+/* defines: units of a pass, and CUDA graphs of units */
 #include "3_backend/cuda/cuda_graph.h"
-/* defines: passes under way: queued, repeated, collected */
+/* defines: passes in flight: queued, repeated, collected */
 #include "3_backend/cuda/cuda_queue.h"
-/* defines: what is made between loading and the first pass */
+/* defines: work between loading and the first pass */
 #include "3_backend/cuda/cuda_prepare.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda/cuda.h"
-/* defines: a probe of the memory of a GPU */
+/* defines: a measurement of a GPU's memory bandwidth */
 #include "3_backend/cuda/cuda_probe.h"
 #endif
 /* defines: the backend that an engine's models run on */
@@ -182,13 +182,13 @@ EXL2__SIZE_BEGIN
 
 /* ---- 5_generate: several jobs in one pass ---- */
 
-/* defines: the penalty on repeating what was said */
+/* defines: DRY, a penalty on repeating earlier text */
 #include "5_generate/dry.h"
 /* defines: presets and sampler settings, resolved */
 #include "5_generate/sampler.h"
-/* defines: what scheduling knows about a job */
+/* defines: the scheduler's state of a job */
 #include "5_generate/sequence.h"
-/* defines: who may start, and how many rows each gets */
+/* defines: scheduling: which job may start, and how many rows each job gets */
 #include "5_generate/schedule.h"
 /* defines: rows of several sequences as one pass */
 #include "5_generate/batch.h"
@@ -201,14 +201,14 @@ EXL2__SIZE_END
 #include "6_text/unicode/unicode_table.h"
 /* defines: UTF-8, and classes of code points */
 #include "6_text/unicode/unicode.h"
-/* defines: small letters for capitals */
+/* defines: lower case */
 #include "6_text/unicode/lower.h"
 
 EXL2__SIZE_BEGIN
 
 /* defines: compatibility decompositions, packed */
 #include "6_text/unicode/nfkc_table.h"
-/* defines: what they are of a code point */
+/* defines: the compatibility decomposition of a code point */
 #include "6_text/unicode/nfkc.h"
 
 EXL2__SIZE_END
@@ -219,7 +219,7 @@ EXL2__SIZE_END
 #include "6_text/unicode/nfc.h"
 /* defines: the bytes of every token */
 #include "6_text/tokenizer/pieces.h"
-/* defines: added tokens in text */
+/* defines: finding added tokens in text */
 #include "6_text/tokenizer/added.h"
 /* defines: byte-pair merging */
 #include "6_text/tokenizer/bpe.h"
@@ -228,14 +228,14 @@ EXL2__SIZE_END
 
 EXL2__SIZE_BEGIN
 
-/* defines: a pattern -> a program for it */
+/* defines: parsing a pattern into a program */
 #include "6_text/tokenizer/regex_parse.h"
 
 EXL2__SIZE_END
 
-/* defines: text rewritten before it is cut */
+/* defines: normalization of text before it is split */
 #include "6_text/tokenizer/normal.h"
-/* defines: text cut into words */
+/* defines: splitting text into words */
 #include "6_text/tokenizer/words.h"
 
 EXL2__SIZE_BEGIN
@@ -248,9 +248,9 @@ EXL2__SIZE_BEGIN
 #include "6_text/tokenizer/vocab_names.h"
 /* defines: the steps that tokenizer.json asks for */
 #include "6_text/tokenizer/vocab_steps.h"
-/* defines: its other components */
+/* defines: the other components of tokenizer.json */
 #include "6_text/tokenizer/vocab_rules.h"
-/* defines: how much room a tokenizer takes */
+/* defines: the memory that a tokenizer needs */
 #include "6_text/tokenizer/vocab_measure.h"
 /* defines: a tokenizer read from its files */
 #include "6_text/tokenizer/vocab_read.h"
@@ -264,43 +264,43 @@ EXL2__SIZE_BEGIN
 
 /* defines: ids, one at a time -> whole code points */
 #include "6_text/tokenizer/stream.h"
-/* defines: stop strings in text that comes piece by piece */
+/* defines: finding stop strings in text that arrives in pieces */
 #include "6_text/tokenizer/stops.h"
 /* defines: an automaton over bytes with calls and counted loops, as front ends build it */
 #include "6_text/grammar/grammar_code.h"
 /* defines: a model's tokens as tries of bytes */
 #include "6_text/grammar/grammar_vocab.h"
-/* defines: an automaton made ready to walk: classes of bytes, shortest ways to the end */
+/* defines: an automaton ready for use: byte classes, shortest paths to the end */
 #include "6_text/grammar/grammar_link.h"
 
 EXL2__SIZE_END
 
-/* defines: states of a walk, made as they are reached */
+/* defines: states, made when they are first reached */
 #include "6_text/grammar/grammar_state.h"
-/* defines: one state for those that differ only in counts that do not matter yet */
+/* defines: merging states that differ only in counts that do not matter yet */
 #include "6_text/grammar/grammar_far.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar/grammar_mask.h"
 
 EXL2__SIZE_BEGIN
 
-/* defines: lists of texts */
+/* defines: grammars from lists of strings */
 #include "6_text/grammar/grammar_choice.h"
-/* defines: regular expressions */
+/* defines: grammars from regular expressions */
 #include "6_text/grammar/grammar_regex.h"
-/* defines: rules of EBNF, choices */
+/* defines: grammars from EBNF, and lists of choices */
 #include "6_text/grammar/grammar_ebnf.h"
-/* defines: languages of short texts: what several expressions say together */
+/* defines: languages of short texts: intersections of several expressions */
 #include "6_text/grammar/grammar_words.h"
-/* defines: such a language as nodes, characters counted */
+/* defines: such a language as nodes with counted characters */
 #include "6_text/grammar/grammar_unroll.h"
 /* defines: JSON schemas: keywords, sets of subschemas */
 #include "6_text/grammar/grammar_schema.h"
-/* defines: what a $ref of a schema names */
+/* defines: resolving the $ref of a schema */
 #include "6_text/grammar/grammar_ref.h"
-/* defines: types that a schema allows, and what must not hold */
+/* defines: types that a schema allows, and `not` */
 #include "6_text/grammar/grammar_types.h"
-/* defines: numbers between bounds */
+/* defines: grammars of numbers between bounds */
 #include "6_text/grammar/grammar_number.h"
 /* defines: any JSON value, texts of constants */
 #include "6_text/grammar/grammar_value.h"
@@ -308,17 +308,17 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar/grammar_string.h"
 /* defines: numbers and constants of a schema */
 #include "6_text/grammar/grammar_figure.h"
-/* defines: members in their order, counted */
+/* defines: members in order, with a count */
 #include "6_text/grammar/grammar_sequence.h"
 /* defines: arrays of a schema */
 #include "6_text/grammar/grammar_array.h"
-/* defines: keys that are none of a list, or match patterns */
+/* defines: keys outside a list, or matching patterns */
 #include "6_text/grammar/grammar_keys.h"
 /* defines: objects of a schema */
 #include "6_text/grammar/grammar_object.h"
-/* defines: schemas that no value fits at once */
+/* defines: schemas that no value fits both of */
 #include "6_text/grammar/grammar_apart.h"
-/* defines: choices between schemas, whole schemas */
+/* defines: choices between schemas, complete schemas */
 #include "6_text/grammar/grammar_branch.h"
 /* defines: a grammar of any kind */
 #include "6_text/grammar/grammar.h"
@@ -326,13 +326,13 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_code.h"
 /* defines: template text -> tokens */
 #include "6_text/chat/template_lex.h"
-/* defines: the growing program, and its sentences for what is wrong */
+/* defines: the program while it grows, and its error messages */
 #include "6_text/chat/template_emit.h"
-/* defines: literals, variables, calls and what follows them -> code */
+/* defines: literals, variables, calls and their suffixes -> code */
 #include "6_text/chat/template_operand.h"
 /* defines: expressions -> code */
 #include "6_text/chat/template_expression.h"
-/* defines: targets, and blocks whose text is a value -> code */
+/* defines: assignment targets, and blocks whose text is a value -> code */
 #include "6_text/chat/template_capture.h"
 /* defines: statements -> code */
 #include "6_text/chat/template_statement.h"
@@ -340,9 +340,9 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_number.h"
 /* defines: values of a running template, marked by origin */
 #include "6_text/chat/template_value.h"
-/* defines: strings as Python has them */
+/* defines: Python's string operations */
 #include "6_text/chat/template_text.h"
-/* defines: operators as Python has them */
+/* defines: Python's operators */
 #include "6_text/chat/template_operator.h"
 /* defines: attributes, items and slices of values */
 #include "6_text/chat/template_part.h"
@@ -350,7 +350,7 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_json.h"
 /* defines: upper, lower and title case */
 #include "6_text/chat/template_case.h"
-/* defines: numbers and texts in a format */
+/* defines: formatting of numbers and strings */
 #include "6_text/chat/template_format.h"
 /* defines: the date and time */
 #include "6_text/chat/template_clock.h"
@@ -362,7 +362,7 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_call.h"
 /* defines: frames, loops and output of a running template */
 #include "6_text/chat/template_frame.h"
-/* defines: macros at work */
+/* defines: calls of macros */
 #include "6_text/chat/template_macro.h"
 /* defines: the stack machine */
 #include "6_text/chat/template_run.h"
@@ -375,27 +375,27 @@ EXL2__SIZE_BEGIN
 
 /* ---- 7_engine: the public functions and the one step ---- */
 
-/* defines: the ring of events that the host pulls */
+/* defines: the ring of events that wait for exl2_next_event */
 #include "7_engine/events.h"
-/* defines: the engine and its objects, and how a handle becomes one */
+/* defines: the engine and its objects, and the look-up of handles */
 #include "7_engine/objects.h"
-/* defines: grammars that the host has made, and where jobs stand in them */
+/* defines: grammars that the application has made, and the state of each job in its grammar */
 #include "7_engine/grammars.h"
-/* defines: a running job's life */
+/* defines: a running job: accepting tokens, delivering text, ending */
 #include "7_engine/jobs.h"
-/* defines: a job's sampler, stops and bans, copied */
+/* defines: copies of a job's sampler settings, stops and bans */
 #include "7_engine/job_lists.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/job_start.h"
-/* defines: a model's way from folder to ready */
+/* defines: loading and closing a model */
 #include "7_engine/loading.h"
-/* defines: what rows may draw, and rows that the engine draws itself */
+/* defines: masks of rows, and rows that the engine samples on the CPU */
 #include "7_engine/drawing.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
 /* defines: public functions of engine, events, models and text */
 #include "7_engine/api.h"
-/* defines: public functions of sessions, sampling and jobs */
+/* defines: public functions of sessions, sampling, grammars and jobs */
 #include "7_engine/api_jobs.h"
 
 EXL2__SIZE_END
@@ -404,27 +404,27 @@ EXL2__SIZE_END
 
 /* ---- 8_convert: making models ---- */
 
-/* defines: an output folder, whole or not at all */
+/* defines: an output folder that is either complete or removed */
 #include "8_convert/folder.h"
-/* defines: codes and scales -> words of an EXL2 file */
+/* defines: packing: codes and scales -> words of an EXL2 file */
 #include "8_convert/pack.h"
-/* defines: numbers -> scales and codes of a group */
+/* defines: quantization: numbers -> scales and codes of a group */
 #include "8_convert/quantize.h"
-/* defines: text files, written through a buffer */
+/* defines: buffered writing of text files */
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf/gguf_types.h"
-/* defines: names, values and shapes as GGUF stores them */
+/* defines: names, values and shapes in a GGUF header */
 #include "8_convert/gguf/gguf_header.h"
-/* defines: a GGUF file, checked */
+/* defines: reading and checking a GGUF file */
 #include "8_convert/gguf/gguf.h"
 /* defines: GGUF keys -> config.json */
 #include "8_convert/gguf/import_config.h"
 /* defines: GGUF keys -> tokenizer files */
 #include "8_convert/gguf/import_text.h"
-/* defines: which tensor of GGUF becomes which of EXL2 */
+/* defines: the mapping of GGUF tensors to EXL2 tensors */
 #include "8_convert/gguf/import_plan.h"
 /* defines: GGUF tensors -> EXL2 tensors */
 #include "8_convert/gguf/import_model.h"
