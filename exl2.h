@@ -2,7 +2,7 @@
 
    This comment is the manual: what it is; build it; five lines; the frame loop; a thread of its own; recipes; what it
    does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
-   end of the file). Details of a struct or a function stand beside its declaration.
+   end of the file). The details of a struct or a function are beside its declaration.
 
    WHAT IT IS
 
@@ -177,7 +177,7 @@
    scaling included). Any other architecture is rejected, and the message names it.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
-   template with something unsupported is rejected, and the message names it; the rest of the model goes on working.
+   template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
@@ -209,7 +209,7 @@
    of a result. exl2_last_error gives the message of the most recent error on that engine: file, key or tensor, what was
    expected, what was found. Nothing is written anywhere unless you set a logger.
 
-   2. HOST HOOKS
+   2. HOOKS
 
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (the tasks of
    exl2_parallel excepted), never from two threads at the same time for one engine. A hook must not call the engine.
@@ -332,7 +332,7 @@
    anything that a player types into a raw prompt.
 
    In `messages` this is done for you. The text of a message, of tools, documents and variables can never become a
-   special token, nor an added token that stands in the template (Qwen's <tool_call>), whatever the template does to it.
+   special token, nor an added token that the template contains (Qwen's <tool_call>), whatever the template does to it.
    Only an assistant's message may, because it is the model's own output: let no player write one.
 
    Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
@@ -363,8 +363,8 @@
 
    In exl2_sampler_desc 0 keeps the preset's number and EXL2_OFF turns a setting off. exl2_sampler_resolve shows the
    settings that a desc results in. Presets: MODEL (what generation_config.json says, over BALANCED), BALANCED, NEUTRAL,
-   GREEDY; in all of them the settings that they do not name are off. Above exl2_sampler_desc stands the order in which
-   the filters are applied.
+   GREEDY; in all of them the settings that they do not name are off. The comment of exl2_sampler_desc gives the order
+   of the filters.
 
    A GPU samples with repeat penalty, bias, ban, allow, DRY, grammars, temperature, top-k, top-p and min-p. For any
    other setting the row's logits are copied to host memory and the CPU samples: some 0.2 ms a token, counted in
@@ -392,8 +392,8 @@
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
    exl2_model_desc.grammars does it while loading. exl2_grammar_close releases a grammar, which is freed after its last
-   job. On a GPU the layers of the next pass run ahead; only sampling waits for the mask, which is made meanwhile. Above
-   exl2_grammar_kind stands what each kind supports.
+   job. On a GPU the layers of the next pass run ahead; only sampling waits for the mask, which is made meanwhile. The
+   comment of exl2_grammar_kind says what each kind supports.
 
    10. JOBS
 
@@ -412,7 +412,8 @@
    ones may come, and the pages for them. So an application can shorten a conversation that is too long, or close a
    session, before it has to wait.
 
-   Above exl2_job_desc stands how ban_strings, heal_prompt, on_logits and guidance work.
+   The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
+   any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start.
 
    11. KERNELS
 
@@ -523,7 +524,7 @@ typedef struct exl2_error {
     char text[248];  /* one UTF-8 sentence: what, where, what to do */
 } exl2_error;
 
-/* ---- 2. host hooks: a zeroed hook struct means the default named beside it --------------------------------- */
+/* ---- 2. hooks: a zeroed hook struct means the default named beside it -------------------------------------- */
 
 typedef enum exl2_mem { EXL2_MEM_GENERAL, EXL2_MEM_WEIGHTS, EXL2_MEM_KV, EXL2_MEM_SCRATCH, EXL2_MEM_STAGING } exl2_mem;
 
@@ -855,7 +856,7 @@ typedef struct exl2_message {
      statements   if, for, set, macro, call, filter, with, raw, break, continue
      filters, tests and methods of strings, lists and dicts: all that published templates use
      functions    namespace, range, dict, raise_exception, strftime_now
-   Anything else is rejected with line and column: methods and functions when they run, the rest where it stands.
+   Anything else is rejected with line and column: a method or function when it runs, the rest at parsing.
 
    A template is not trusted. Its source (512 KiB), nesting (64), macros inside each other (32), work and memory (64
    MiB) have limits, and exceeding one is an error. */
@@ -875,8 +876,9 @@ typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, t
 /* BOS comes before raw text
      - where tokenizer_config.json says so (add_bos_token);
      - where it does not say: if the post-processor of tokenizer.json adds one;
-     - else if the model has one (config.json, tokenizer_config.json), unless it stands in the chat template, which then
-       opens turns with it. For text_only models config.json is not read, so this last rule does not apply.
+     - else if the model has one (config.json, tokenizer_config.json), unless the text of BOS is in the chat
+       template, which then opens turns with it. For text_only models config.json is not read, so this last rule does
+       not apply.
    A job's prompt that begins with BOS gets no second one (exl2_tokenize adds one, as the tokenizers library does), nor
    does a prompt that continues a session. */
 typedef enum exl2_text_flags {
@@ -986,8 +988,8 @@ typedef struct exl2_sampler_desc {
     int32_t dry_allowed;       /* default 2 */
     int32_t dry_range;         /* newest tokens of the history that count; -1 = all */
     int32_t dry_match_max;     /* default 20: longer repetitions count as that many tokens */
-    const char *const *dry_breakers; /* tokens with these texts end a repetition; 0 given: . , ! ? < > [ ] ( ) { } " */
-    uint32_t dry_breaker_count;      /* newline and tab, and added tokens */
+    const char *const *dry_breakers; /* tokens that contain one of these texts end a repetition */
+    uint32_t dry_breaker_count;      /* 0 = . , ! ? < > [ ] ( ) { } " newline, tab, and added tokens */
     float xtc_probability;     /* XTC: chance that all tokens of at least xtc_threshold except the least likely
                                   of them are removed */
     float xtc_threshold;       /* default 0.1 */
@@ -1025,8 +1027,9 @@ EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const ex
    order. Some texts of a format are left out. A string with both a pattern and a length has some hundred characters at
    most. Numbers have at most 15 digits (multiples of more than 16: six), and no exponent in a range. Items under
    uniqueItems are constants (up to six in any order, more in the schema's order), or strings and integers that begin
-   with different characters, in ascending order. What `not` and the other branches of oneOf demand is met through the
-   first condition that can be failed: an object leaves a member out, or its value is another constant.
+   with different characters, in ascending order. To satisfy `not`, and to fail the other branches of oneOf,
+   the text fails the first of their conditions that can be failed: an object leaves a member out, or the member's value
+   is another constant.
 
    What cannot be enforced in this way is UNSUPPORTED, named with its place: if with then or else, contains,
    dependentSchemas, $dynamicRef, a $ref to another document, branches that cannot be kept apart.
@@ -1073,8 +1076,8 @@ EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar g);
 
 /* ---- 10. jobs: one generation --------------------------------------------------------------------------------- */
 
-/* Gets the model's logits in host memory before anything else does, and may edit them. The edited logits are sampled,
-   and log-probabilities come from them. */
+/* Gets the model's logits in host memory, before any sampler setting applies, and may edit them. The edited logits are
+   sampled, and log-probabilities come from them. */
 typedef void (*exl2_logits_fn)(void *user, exl2_job job, float *logits, uint32_t vocab);
 
 typedef struct exl2_prompt { /* text, ids or messages; none of them = continue the session's history */
@@ -1133,7 +1136,7 @@ typedef struct exl2_job_desc {
     exl2_event_fn on_event;    /* NULL: events wait for exl2_next_event */
     void *user;
     uint32_t _end_canary;
-} exl2_job_desc;               /* copied in full: no pointer in it is used after exl2_job_start */
+} exl2_job_desc;               /* copied in full: its strings and arrays are not used after exl2_job_start */
 
 #define EXL2_ALTS_MAX 64
 
