@@ -1,6 +1,6 @@
-/* frame.c: a 60 Hz loop with the engine inside it. The first third of the time the engine has nothing to do, then it
-   writes text; each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws them.
-   takes: a model folder, a budget a frame.
+/* frame.c: a 60 Hz loop with the engine inside it. For the first third of the time the engine is idle, then it
+   generates text. Each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws a chart.
+   takes: a model folder, a budget per frame.
    gives: main.
    owns:  nothing beyond main. */
 #include "common/chart.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #define GAME_NS 6000000u /* what the game itself computes in a frame */
-#define LATE_MS 18.0     /* a frame above it missed its display refresh */
+#define LATE_MS 18.0     /* a longer frame missed its display refresh */
 
 typedef struct frame_options {
     const char *path, *png;
@@ -25,12 +25,12 @@ typedef struct frame_options {
 typedef struct frame_run {
     const frame_options *options;
     host host;
-    samples frames, steps; /* ms of every frame */
+    samples frames, steps; /* ms, for each frame */
     samples frames_off, frames_on, steps_on;
     size_t on_from; /* first frame with work for the engine */
     uint64_t on_ns;
     bool job_open;
-    host_end end; /* of the job that ended last */
+    host_end end; /* end of the newest job that has ended */
 } frame_run;
 
 static exl2_flow on_event(void *user, const exl2_event *event)
@@ -57,7 +57,7 @@ static bool start_job(frame_run *r)
     return r->job_open;
 }
 
-/* One frame as a game has it: its own work, the engine's slice, then the display. False with a sentence. */
+/* One frame of a game: the game's own work, the engine's step, then the display. false: failed, message printed. */
 static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
 {
     exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
@@ -103,7 +103,7 @@ static void format_line(char *text, size_t cap, const char *what, samples *s)
              samples_percentile(s, 99), samples_percentile(s, 100));
 }
 
-/* What a frame gave the engine. */
+/* The budget of the engine per frame, as text. */
 static void format_budget(char *text, size_t cap, const frame_run *r)
 {
     const frame_options *o = r->options;
@@ -115,7 +115,7 @@ static void format_budget(char *text, size_t cap, const frame_run *r)
     }
 }
 
-/* The lines that the terminal and the picture show. */
+/* Prints the figures; lines: the same for the picture. */
 static void print_figures(frame_run *r, char lines[4][128])
 {
     exl2_engine_stats stats;

@@ -1,5 +1,5 @@
-/* hello.c: the shortest program: a model goes on with a text.
-   takes: a model folder, as the one argument.
+/* hello.c: the shortest program: a model continues a text.
+   takes: a model folder, as its only argument.
    gives: main.
    owns:  the engine, until exl2_close. */
 #define EXL2_IMPLEMENTATION

@@ -1,5 +1,6 @@
-/* npc.c: The Drowned Lantern: a tavern at night, a stolen key, three people to talk with. A 60 Hz loop in which the
-   engine gets --cpu-us a frame, and on a GPU --gpu-us of it; the visitor is a person at the terminal or a script.
+/* npc.c: The Drowned Lantern: a tavern at night, a stolen key, three people to talk with. It runs a 60 Hz loop in
+   which the engine gets --cpu-us of CPU time per frame and, on a GPU, --gpu-us of GPU time. The visitor is a person at
+   the terminal or a script.
    takes: a model folder, the people's files, a terminal or a script.
    gives: main.
    owns:  nothing beyond main. */
@@ -19,7 +20,7 @@
 #define NPC_PEOPLE "demo/npc"
 #endif
 
-#define LOADING_US 14000u /* of a frame, while there is nothing but a loading screen */
+#define LOADING_US 14000u /* engine time per frame while only the loading screen is shown */
 #define GAUGE_FRAMES 30   /* the status row changes twice a second */
 
 typedef struct npc_options {
@@ -29,10 +30,10 @@ typedef struct npc_options {
     host_options host;
 } npc_options;
 
-typedef struct gauge { /* the status row, over the last GAUGE_FRAMES frames */
+typedef struct gauge { /* figures of the status row, over the last GAUGE_FRAMES frames */
     uint32_t frames;
     double frame_ms, step_ms, seconds;
-    uint64_t tokens; /* of the engine, when it began */
+    uint64_t tokens; /* tokens that the engine had generated before these frames */
     char text[112];
 } gauge;
 
@@ -45,8 +46,8 @@ typedef struct game {
     screen screen;
     keyboard keyboard;
     script script;
-    bool model_ready, open;       /* the tavern is open once everybody has his past in mind */
-    float loaded;                 /* share of the model */
+    bool model_ready, open;       /* open: the persona of every person is in the cache */
+    float loaded;                 /* share of the model that is loaded, 0..1 */
     uint64_t display_ns, last_ns; /* refresh of the display; end of the last frame */
     uint64_t talk_ns;
     exl2_engine_stats at_ready, at_open;
@@ -72,7 +73,7 @@ static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
     d.grammars = true;
-    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the world's pages are theirs too */
+    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the three contexts include the pages of the world */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
         return false;
@@ -104,7 +105,7 @@ static void open_door(game *g)
                             "/help lists the rest.");
 }
 
-/* One frame of the loading screen: the model, then what everybody knows. */
+/* One frame of the loading screen: loads the model, then prefills the world and the personas. */
 static bool prepare(game *g)
 {
     char status[80];
@@ -156,7 +157,7 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
     m->tokens = s.tokens_out;
 }
 
-/* What the visitor does in this frame. false: the tavern has the sentence. */
+/* Runs the visitor's command of this frame, if there is one. false: failed; the message is in tavern.error. */
 static bool visit(game *g)
 {
     const char *line = g->script.text ? script_line(&g->script, &g->tavern) : keyboard_line(&g->keyboard);
@@ -174,7 +175,8 @@ static bool ended(const game *g)
     return g->visitor.quits || g->script.ended || g->keyboard.at_end || interrupted();
 }
 
-/* The engine's slice; what hushes and grammars took of the frame is taken off it. */
+/* Gives the engine its budget of this frame, less the time that hushes and grammars have already used. Returns the
+   time of both in ms. */
 static double step_engine(game *g)
 {
     uint32_t extra_us = (uint32_t)(g->tavern.extra_ns / 1000), cpu_us = g->options->cpu_us;
@@ -237,7 +239,8 @@ static bool say_goodbye(game *g)
     return (!o->png || end_card_save_png(&c, o->png)) && good;
 }
 
-/* The room, as who comes in sees it: the first paragraph of the world. Keys wait until the door opens. */
+/* Shows the room as a visitor sees it: the first paragraph of the world. Keys that are typed now are read when the
+   tavern is open. */
 static void show_room(game *g)
 {
     const char *world = g->cast.world, *end = strstr(world, "\n\n");

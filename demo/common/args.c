@@ -39,7 +39,7 @@ static args_result print_help(const args_desc *d)
     return ARGS_HELP;
 }
 
-/* Digits only; *stop is behind them. */
+/* Accepts digits only; *stop points after the last one. */
 static bool read_u64(const char *text, uint64_t max, uint64_t *out, const char **stop)
 {
     char *end;
@@ -78,7 +78,7 @@ static bool read_float(const char *text, float *out)
     return *end == 0 && *out >= -FLT_MAX && *out <= FLT_MAX;
 }
 
-/* Which part of "auto|cpu" the text is; false: none. */
+/* Index of the text among the parts of, for example, "auto|cpu". false: it is none of them. */
 static bool read_choice(const char *choices, const char *text, uint32_t *out)
 {
     size_t bytes = strlen(text);
@@ -142,7 +142,7 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
 
 #define DISTANCE_BYTES 32
 
-/* Letters to change, to add or to leave out. An abbreviation counts as one. */
+/* Edit distance (Levenshtein); an abbreviation has distance 1. */
 size_t args_distance(const char *given, size_t bytes, const char *name)
 {
     size_t row[DISTANCE_BYTES + 1], name_bytes = strlen(name);
@@ -168,7 +168,7 @@ size_t args_distance(const char *given, size_t bytes, const char *name)
     return row[name_bytes] <= 2 && row[name_bytes] * 3 < bytes ? row[name_bytes] : SIZE_MAX;
 }
 
-/* Names the flags that are nearest, of which an abbreviation has several. */
+/* Suggests the nearest flags; an abbreviation may have several. */
 static args_result unknown_flag(const args_desc *d, const char *given, size_t bytes)
 {
     char meant[256] = "";
@@ -186,7 +186,7 @@ static args_result unknown_flag(const args_desc *d, const char *given, size_t by
     return args_wrong(d, "unknown flag '%.*s'%s%s", (int)bytes, given, used ? ", did you mean " : "", meant);
 }
 
-/* One flag at argv[*at]; *at ends at the last argument that belongs to it. */
+/* Reads the flag at argv[*at], and moves *at to the last argument that belongs to it. */
 static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at)
 {
     const char *given = argv[*at], *equals = strchr(given, '=');

@@ -1,4 +1,4 @@
-/* args.h: command-line flags by table.
+/* args.h: command-line flags, described by a table.
    takes: argv, a table of flags and of positional arguments.
    gives: args_parse, args_distance, args_wrong.
    owns:  nothing; texts point into argv. */
@@ -29,13 +29,13 @@ typedef enum arg_kind {
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
-    ARG_CHOICE   /* uint32_t: which of value_name's parts */
+    ARG_CHOICE   /* uint32_t: index of a part of value_name */
 } arg_kind;
 
 typedef struct arg {
-    const char *name;       /* "--max"; of a positional argument: "MODEL" */
+    const char *name;       /* "--max"; "MODEL" for a positional argument */
     arg_kind kind;
-    void *value;            /* keeps what it holds when the argument is absent */
+    void *value;            /* unchanged if the argument is absent */
     const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE; NULL for ARG_BOOL and positional arguments */
     const char *help;       /* "tokens to write (256)" */
 } arg;
@@ -45,7 +45,7 @@ typedef struct args_desc {
     const char *about;   /* for --help */
     const arg *positional;
     size_t positional_count;
-    size_t positional_needed; /* those behind may be left out */
+    size_t positional_needed; /* the others may be left out */
     const arg *flags;
     size_t flag_count;
 } args_desc;
@@ -53,15 +53,16 @@ typedef struct args_desc {
 typedef enum args_result {
     ARGS_OK,
     ARGS_HELP,  /* --help: the usage was printed to stdout; exit with 0 */
-    ARGS_USAGE  /* one sentence was printed to stderr; exit with 2 */
+    ARGS_USAGE  /* a message was printed to stderr; exit with 2 */
 } args_result;
 
 #define ARGS_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* argv[0] is the first argument, not the program. "--flag value" and "--flag=value"; "--" ends the flags. */
+/* argv[0] is the first argument, not the program. Accepts "--flag value" and "--flag=value"; "--" ends
+   the flags. */
 args_result args_parse(const args_desc *d, int argc, char **argv);
-/* Whether someone who typed given[0..bytes) can have meant `name`: fewer is nearer, SIZE_MAX: no. */
+/* Edit distance between given[0..bytes) and `name`. SIZE_MAX: too large for `name` to be meant. */
 size_t args_distance(const char *given, size_t bytes, const char *name);
-args_result args_wrong(const args_desc *d, const char *format, ...); /* prints a sentence and the hint; ARGS_USAGE */
+args_result args_wrong(const args_desc *d, const char *format, ...); /* prints it with a hint; ARGS_USAGE */
 
 #endif

@@ -18,7 +18,7 @@ void chart_histogram(FILE *file, const double *ms, size_t count, double bucket_m
     }
     for (size_t b = 0; b < BUCKETS; b++) {
         char bar[BAR_CELLS + 1], to[16] = "   more";
-        size_t cells = (buckets[b] * BAR_CELLS + most - 1) / most; /* one frame shows too */
+        size_t cells = (buckets[b] * BAR_CELLS + most - 1) / most; /* rounded up, so that a single frame is visible */
         for (size_t i = 0; i < cells; i++) {
             bar[i] = '#';
         }

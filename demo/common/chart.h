@@ -1,5 +1,5 @@
 /* chart.h: frame times as a histogram in text and as a panel of a picture.
-   takes: milliseconds a frame, in order.
+   takes: milliseconds per frame, in order.
    gives: chart_histogram, chart_panel, chart colours.
    owns:  nothing. */
 #ifndef DEMO_CHART_H
@@ -16,8 +16,8 @@
 #define CHART_TEXT 0xD8DEE6u
 #define CHART_DIM 0x8A96A3u
 #define CHART_OFF 0x6F7C8Au  /* frames without the engine */
-#define CHART_ON 0x3FA7D6u   /* frames with it */
-#define CHART_LATE 0xE4572Eu /* frames above the limit */
+#define CHART_ON 0x3FA7D6u   /* frames with the engine */
+#define CHART_LATE 0xE4572Eu /* late frames */
 #define CHART_LIMIT 0xF2C14Eu
 
 typedef struct chart {
@@ -27,12 +27,12 @@ typedef struct chart {
     size_t on_from;                 /* first frame with the engine */
     double limit_ms;                /* drawn as a line */
     double top_ms;                  /* upper edge of the panel */
-    double late_ms;                 /* above it a frame is marked as late */
+    double late_ms;                 /* longer frames are marked as late */
 } chart;
 
-/* Twelve buckets of bucket_ms from 0 on, the last one open. */
+/* Prints twelve buckets of bucket_ms each, from 0 on; the last one has no upper bound. */
 void chart_histogram(FILE *file, const double *ms, size_t count, double bucket_ms);
-/* One column a frame; where frames share a column, the slowest shows. */
+/* Draws one column per frame; if frames share a column, the slowest is shown. */
 void chart_panel(picture *p, int x, int y, int width, int height, const chart *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* clock.h: time that never goes back, time that the processor worked for us, and naps.
+/* clock.h: monotonic time, CPU time of the process, and sleep.
    takes: nothing.
    gives: clock_ns, clock_seconds_since, clock_cpu_ns, clock_sleep_us.
    owns:  nothing. */
@@ -9,7 +9,7 @@
 
 uint64_t clock_ns(void);
 double clock_seconds_since(uint64_t start_ns);
-uint64_t clock_cpu_ns(void); /* of all threads of this process together */
+uint64_t clock_cpu_ns(void); /* sum over all threads of this process */
 void clock_sleep_us(uint64_t us); /* returns early when a signal arrives */
 
 #endif

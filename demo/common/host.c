@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Measuring and loading a model give the same warnings; each is told once. */
+/* Is the warning new? Measuring and loading a model give the same warnings, and each is printed once. */
 static bool is_new(host *h, const char *text)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -27,11 +27,11 @@ static bool is_new(host *h, const char *text)
     return true;
 }
 
-/* Failures are printed by whoever made the call, so only warnings are told here. That a machine has no GPU at all is
-   nothing to warn of. */
+/* Prints warnings only, because the code that made a failed call prints its error. A machine without any GPU is no
+   reason for a warning. */
 static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
-    static const char none[] = "no CUDA d"; /* driver, device */
+    static const char none[] = "no CUDA d"; /* "no CUDA driver" and "no CUDA device" */
     host *h = user;
     (void)code;
     if (level != EXL2_LOG_WARN) {

@@ -1,5 +1,5 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
-   keep how a job ended, print the engine's warnings and the sentence of a failure.
+   record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
    owns:  the engine and the pool. */
@@ -14,14 +14,14 @@
 
 enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
 
-typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each processor */
+typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
     uint32_t backend;
-    arg_numbers device;  /* none or one */
+    arg_numbers device;  /* empty, or one number */
     uint32_t threads;
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
-    bool first_start;    /* what lies there is not read */
-    bool says_place;     /* the program itself says why models run on the CPU: no warning of it */
-    exl2_zones zones;    /* of the engine; what they point to outlives it */
+    bool first_start;    /* the entries of that folder are not read */
+    bool says_place;     /* no warning about running on the CPU: the program prints the reason itself */
+    exl2_zones zones;    /* profiler hooks; what they point to must outlive the engine */
 } host_options;
 
 /* Rows of a flag table. */
@@ -41,9 +41,9 @@ typedef struct host { /* zeroed: closed */
     kernel_folder kernels;
     char why_cpu[256]; /* why --backend auto found no GPU, else "" */
     bool says_place;
-    void (*on_warning)(void *user, const char *text); /* NULL: to stderr; may be set once the host is open */
+    void (*on_warning)(void *user, const char *text); /* NULL: stderr; may be set after host_open */
     void *warning_user;
-    uint64_t warned[HOST_WARNINGS]; /* hashes of the newest */
+    uint64_t warned[HOST_WARNINGS]; /* hashes of the newest warnings */
     uint32_t warnings;
     exl2_model model;
     exl2_model_info info;
@@ -59,18 +59,18 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
     char error[sizeof(((exl2_error *)0)->text)]; /* "" unless result < 0 */
 } host_end;
 
-/* These three print one sentence to stderr when they fail. host_load: a cache for `sequences` full contexts, if d names
-   no size; Ctrl-C ends it. host_load_text: tokenizer and template alone. */
+/* These three print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
+   full contexts; Ctrl-C ends loading. host_load_text loads only the tokenizer and the chat template. */
 bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
-void host_end_take(host_end *end, const exl2_event *event);    /* of a DONE event; the others change nothing */
-bool host_end_good(host *h, const host_end *end);              /* false with a sentence: failed, or Ctrl-C */
-bool host_on_gpu(const host *h);                               /* where the loaded model runs */
-int host_failed(host *h);                                      /* prints the newest error's sentence; 1 */
-void host_close(host *h);                                      /* zeroed and half-open ones too */
+void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */
+bool host_end_good(host *h, const host_end *end);              /* false: failed or Ctrl-C, message printed */
+bool host_on_gpu(const host *h);                               /* the loaded model runs on a GPU */
+int host_failed(host *h);                                      /* prints the message of the newest error; returns 1 */
+void host_close(host *h);                                      /* also for a zeroed or partly opened host */
 const char *host_stop_name(exl2_stop stop);                    /* "eos", "length" ... */
 
 #endif

@@ -21,7 +21,7 @@ static void watch(int signal_number)
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
-    action.sa_flags = (int)SA_RESETHAND; /* the second one kills */
+    action.sa_flags = (int)SA_RESETHAND; /* the second signal ends the process */
     sigaction(signal_number, &action, NULL);
 }
 

@@ -1,5 +1,5 @@
 /* interrupt.h: Ctrl-C as a flag; a second Ctrl-C ends the program as usual.
-   takes: SIGINT; SIGTERM and SIGHUP when asked.
+   takes: SIGINT, and on request SIGTERM and SIGHUP.
    gives: interrupt_watch, interrupt_watch_ends, interrupted.
    owns:  the process's handlers of these signals. */
 #ifndef DEMO_INTERRUPT_H
@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-void interrupt_watch(void);      /* from now on; forgets an earlier Ctrl-C. Reads that wait return with EINTR */
-void interrupt_watch_ends(void); /* SIGTERM and SIGHUP too, for work that cleans up behind itself */
-bool interrupted(void);          /* one of them came since interrupt_watch */
+void interrupt_watch(void);      /* starts to watch, and forgets an earlier Ctrl-C. Blocked reads return with EINTR */
+void interrupt_watch_ends(void); /* also watches SIGTERM and SIGHUP, for work that has to clean up */
+bool interrupted(void);          /* a watched signal has arrived since interrupt_watch */
 
 #endif

@@ -14,7 +14,7 @@
 
 typedef struct reader {
     const char *at, *end;
-    const char *error; /* first failure */
+    const char *error; /* message of the first error */
 } reader;
 
 static bool fail(reader *r, const char *error)
@@ -54,7 +54,7 @@ static int32_t take_hex4(reader *r)
     return value;
 }
 
-/* UTF-8 of the escape behind a backslash; lone surrogates become U+FFFD. 0 = bad escape. */
+/* Decodes the escape after a backslash to UTF-8; lone surrogates become U+FFFD. Returns its bytes; 0: bad escape. */
 static size_t take_escape(reader *r, char out[4])
 {
     static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -88,7 +88,7 @@ static size_t take_escape(reader *r, char out[4])
     return n;
 }
 
-/* The string that starts at the cursor's quote; NULL on failure. */
+/* Reads the string whose opening quote is at the cursor. NULL: failed. */
 static char *take_string(reader *r, size_t *bytes)
 {
     if (!take(r, '"')) {

@@ -15,17 +15,17 @@ struct json_value {
     json_kind kind;
     double number;
     char *key;                /* inside an object, else NULL */
-    char *text;               /* JSON_TEXT: unescaped, NUL behind it */
+    char *text;               /* JSON_TEXT: unescaped, ends with NUL */
     size_t text_bytes;
-    const char *raw;          /* as it was written */
+    const char *raw;          /* the source text of the value */
     size_t raw_bytes;
-    json_value *child, *next; /* first element or member; the next one of the same parent */
+    json_value *child, *next; /* first element or member; next one of the same parent */
     size_t child_count;
 };
 
-/* The tree of the whole text, or NULL and a sentence in *error (static; may name no position). */
+/* Reads the whole text. NULL: failed; *error is the message, a static string. */
 json_value *json_read(const char *text, size_t bytes, const char **error);
-const json_value *json_member(const json_value *object, const char *key); /* NULL: not there, null, or no object */
-void json_free(json_value *value);                                        /* NULL is fine */
+const json_value *json_member(const json_value *object, const char *key); /* NULL: absent, null, or no object */
+void json_free(json_value *value);                                        /* accepts NULL */
 
 #endif

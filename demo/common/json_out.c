@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Code point at text[0..bytes), which is not empty, and its length; bad UTF-8: U+FFFD and 1. */
+/* Decodes the code point at text[0..bytes), which is not empty. Bad UTF-8 gives U+FFFD and length 1. */
 static uint32_t next_code_point(const unsigned char *text, size_t bytes, size_t *length)
 {
     static const uint32_t smallest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -59,7 +59,7 @@ static void write_quoted(FILE *file, const char *text, size_t bytes)
     fputc('"', file);
 }
 
-/* Comma and key in front of a value. */
+/* Writes the comma and the key before a value. */
 static void begin_value(json_out *j, const char *key)
 {
     if (j->depth > 0) {
@@ -138,7 +138,7 @@ void json_out_number(json_out *j, const char *key, double value)
 {
     char text[40];
     snprintf(text, sizeof text, "%.9g", value);
-    bool finite = strspn(text, "0123456789+-.e") == strlen(text); /* also under -ffast-math */
+    bool finite = strspn(text, "0123456789+-.e") == strlen(text); /* a test that -ffast-math cannot remove */
     begin_value(j, key);
     fputs(finite ? text : "null", j->file);
 }

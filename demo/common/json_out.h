@@ -16,18 +16,18 @@ typedef struct json_out { /* { .file = stdout } is ready to use */
     FILE *file;
     int depth;
     char close[JSON_OUT_DEPTH];  /* bracket that ends each open value */
-    bool filled[JSON_OUT_DEPTH]; /* it has a member already: a comma is due */
+    bool filled[JSON_OUT_DEPTH]; /* the open value has a member, so a comma comes next */
 } json_out;
 
 void json_out_object(json_out *j, const char *key);
 void json_out_array(json_out *j, const char *key);
-void json_out_end(json_out *j); /* of the innermost; the outermost ends the line */
-/* text: NULL becomes null, bad UTF-8 U+FFFD. string: the same up to the NUL. */
+void json_out_end(json_out *j); /* ends the innermost open value; after the outermost one the line ends */
+/* text: NULL becomes null, and bad UTF-8 becomes U+FFFD. string: the same for a text that ends with NUL. */
 void json_out_text(json_out *j, const char *key, const char *text, size_t bytes);
 void json_out_string(json_out *j, const char *key, const char *text);
 void json_out_uint(json_out *j, const char *key, uint64_t value);
 void json_out_int(json_out *j, const char *key, int64_t value);
-void json_out_number(json_out *j, const char *key, double value); /* 9 digits, so floats come back; not finite: null */
+void json_out_number(json_out *j, const char *key, double value); /* 9 digits, exact for floats; null if not finite */
 void json_out_bool(json_out *j, const char *key, bool value);
 void json_out_ids(json_out *j, const char *key, const int32_t *ids, size_t count);
 

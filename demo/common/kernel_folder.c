@@ -32,7 +32,7 @@ static bool make_folder(const char *path)
 #endif
 }
 
-/* The folder with all above it. */
+/* Makes the folder and its parents. */
 static bool make_folders(const char *path)
 {
     char part[1024];
@@ -40,18 +40,18 @@ static bool make_folders(const char *path)
     for (char *at = part + 1; *at; at++) {
         if (*at == '/') {
             *at = 0;
-            make_folder(part); /* it may be there, or belong to others: the last one tells */
+            make_folder(part); /* may exist, or be forbidden: only the last one counts */
             *at = '/';
         }
     }
     return make_folder(part);
 }
 
-/* The file takes the other's place. */
+/* Renames `from` to `to`, and replaces `to`. */
 static bool move_over(const char *from, const char *to)
 {
 #ifdef _WIN32
-    remove(to); /* rename does not replace there; a reader in between finds nothing, and compiles */
+    remove(to); /* on Windows rename does not replace. A reader that comes now finds no entry and compiles */
 #endif
     return rename(from, to) == 0;
 }
@@ -109,7 +109,7 @@ static bool write_file(const char *path, const void *data, size_t bytes)
     return fclose(file) == 0 && written;
 }
 
-/* ---- entries of other versions: the same "module-target-" before 16 other digits ---- */
+/* ---- entries of other versions: the same "module-target-" followed by 16 other digits ---- */
 
 #define KEY_DIGITS 16
 #define KEEP_SECONDS (30.0 * 24 * 3600)

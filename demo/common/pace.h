@@ -1,4 +1,4 @@
-/* pace.h: the pace of a 60 Hz display.
+/* pace.h: waits for the refreshes of an imagined 60 Hz display.
    takes: nothing.
    gives: pace_until, pace_display, PACE_FRAME_NS.
    owns:  nothing. */
@@ -9,10 +9,11 @@
 
 #define PACE_FRAME_NS 16666667u
 
-/* Waits: naps, then spins through the last spin_ns, since a nap may end late. */
+/* Waits until the time `ns`: sleeps, and spins for the last spin_ns because a sleep may end late. */
 void pace_until(uint64_t ns, uint64_t spin_ns);
 
-/* Waits for the refresh after *display_ns and moves *display_ns there. Returns when that was; lost ones are lost. */
+/* Waits for the next refresh after *display_ns and writes its time to *display_ns. If the caller is more than a frame
+   late, refreshes are counted anew from now. Returns the time after the wait. */
 uint64_t pace_display(uint64_t *display_ns);
 
 #endif

@@ -1,5 +1,5 @@
-/* pool.c: see pool.h. The whole state of a run is one 64-bit ticket, `count << 32 | next`: whoever moves `next` on
-   by one owns that index. The run cannot end before the owner has finished, so task and arg stay valid for him.
+/* pool.c: see pool.h. The whole state of a run is one 64-bit ticket, `count << 32 | next`. The thread that
+   increments `next` owns that index. The run cannot end before this thread has finished, so task and arg stay valid.
    takes: POSIX threads.
    gives: what pool.h declares.
    owns:  the pool, its threads. */
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define POOL_SPINS 4000u /* of a few ns to 40 ns each: longer than the gap between two phases of a pass */
+#define POOL_SPINS 4000u /* spins of a few to 40 ns each; together longer than the gap between two phases of a pass */
 #define POOL_WIDTH_MAX 64u
 
 struct pool {
@@ -43,7 +43,7 @@ static bool has_work(pool *p)
     return (uint32_t)ticket < (uint32_t)(ticket >> 32);
 }
 
-/* Takes and runs tasks until none is left to take. */
+/* Claims and runs tasks until all are claimed. */
 static void work(pool *p)
 {
     uint64_t ticket = atomic_load(&p->ticket);
@@ -106,7 +106,7 @@ static void run(void *user, uint32_t count, void (*task)(void *arg, uint32_t ind
     for (uint32_t spin = 0; spin < POOL_SPINS && atomic_load(&p->unfinished); spin++) {
         relax();
     }
-    if (atomic_load(&p->unfinished)) { /* more threads than processors: let the others have this one */
+    if (atomic_load(&p->unfinished)) { /* more threads than CPU cores: sleep, to free this core */
         pthread_mutex_lock(&p->lock);
         atomic_store(&p->caller_sleeps, true);
         while (atomic_load(&p->unfinished)) {

@@ -9,10 +9,10 @@
 
 typedef struct pool pool;
 
-uint32_t pool_processors(void);   /* that this process may run on, at least 1 */
-pool *pool_open(uint32_t width);  /* width: the calling thread too; 0 = pool_processors(). NULL: threads refused */
+uint32_t pool_processors(void);   /* logical CPUs that this process may use, at least 1 */
+pool *pool_open(uint32_t width);  /* width: threads with the calling one; 0 = pool_processors(). NULL: failed */
 exl2_parallel pool_hook(pool *p); /* zeroed (serial) for NULL or width 1. One thread at a time may call run */
 uint32_t pool_width(const pool *p);
-void pool_close(pool *p);         /* NULL is fine; no run may be going on */
+void pool_close(pool *p);         /* accepts NULL; must not be called during a run */
 
 #endif

@@ -1,7 +1,7 @@
 /* progress.h: one progress line on stderr, only where stderr is a terminal.
-   takes: a share of 0..1 and what is being done.
+   takes: a share of 0..1 and a description of the work.
    gives: progress_show, progress_end.
-   owns:  the last line of the terminal between the two. */
+   owns:  the last line of the terminal, from progress_show to progress_end. */
 #ifndef DEMO_PROGRESS_H
 #define DEMO_PROGRESS_H
 

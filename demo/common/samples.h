@@ -1,7 +1,7 @@
 /* samples.h: percentiles of measurements.
    takes: numbers, one at a time.
    gives: samples_add, samples_percentile, samples_median, samples_free.
-   owns:  the lists; a zeroed one is empty. */
+   owns:  the lists; a zeroed list is empty. */
 #ifndef DEMO_SAMPLES_H
 #define DEMO_SAMPLES_H
 
@@ -15,8 +15,8 @@ typedef struct samples {
 } samples;
 
 void samples_add(samples *s, double value);
-double samples_percentile(samples *s, double percent); /* nearest rank, 0..100; 0 when empty */
-double samples_median(samples *s);                     /* mean of the middle two; 0 when empty */
+double samples_percentile(samples *s, double percent); /* nearest rank, percent 0..100; 0 if empty */
+double samples_median(samples *s);                     /* an even count: mean of the two in the middle; 0 if empty */
 void samples_free(samples *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* text_file.h: whole files and whole lines, and the end of stdout.
+/* text_file.h: reads whole files and whole lines, and checks stdout at the end of a program.
    takes: paths, stdin.
    gives: text_file_read, text_line_read, text_stdout_end.
    owns:  nothing; the caller frees what it gets. */
@@ -9,13 +9,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* The file with a NUL behind it, to be freed; NULL and one sentence on stderr when it cannot be read. */
+/* Reads the file and adds a NUL; the caller frees it. NULL: failed, message on stderr. */
 char *text_file_read(const char *path, size_t *bytes);
 
-/* The next line without its end, in *line, which grows as getline's does (start with NULL and 0). False at the end. */
+/* Reads the next line into *line, without its line end. *line grows as in getline (start with NULL and 0). false at the
+   end of the input. */
 bool text_line_read(FILE *file, char **line, size_t *cap, size_t *bytes);
 
-/* For the end of main: the code, or 1 and a sentence where stdout did not take all (full disk, closed pipe). */
+/* For the end of main: returns `code`, or prints a message and returns 1 if stdout could not be written (full disk,
+   closed pipe). */
 int text_stdout_end(int code);
 
 #endif

@@ -14,7 +14,7 @@
 #define WRAP_COLUMNS_DEFAULT 80
 #define WRAP_COLUMNS_LEAST 10
 
-/* The width now: the terminal may be resized while a reply streams. */
+/* Reads the current width: the terminal may be resized while a reply streams. */
 static void measure(wrap *w)
 {
     struct winsize size;
@@ -34,7 +34,7 @@ static void new_row(wrap *w)
     w->column = 0;
 }
 
-/* The blanks and the word behind them; blanks at the end of a row are left out. */
+/* Writes the blanks and the word after them; blanks at the end of a row are left out. */
 static void put_word(wrap *w)
 {
     measure(w);
@@ -73,8 +73,8 @@ void wrap_text(wrap *w, const char *text, size_t bytes)
             }
             continue;
         }
-        bool begins = (c & 0xC0) != 0x80, wide = c >= 0xE3; /* from U+3000 on most are of two columns */
-        if (begins && w->bytes && (wide || w->bytes + 4 > sizeof w->word)) { /* scripts without blanks break anywhere */
+        bool begins = (c & 0xC0) != 0x80, wide = c >= 0xE3; /* from U+3000 on most characters have two columns */
+        if (begins && w->bytes && (wide || w->bytes + 4 > sizeof w->word)) { /* wide text may break anywhere */
             put_word(w);
         }
         w->word[w->bytes++] = (char)c;
