@@ -1,4 +1,4 @@
-/* bench.c: `exl2 bench`: tokens a second of prefill and decoding, and what they cost; what the GPU's memory gives.
+/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory.
    takes: a model folder; lengths, contexts and batch sizes.
    gives: cli_bench.
    owns:  nothing beyond the call. */
@@ -23,7 +23,7 @@ typedef struct bench_options {
 typedef struct bench {
     const bench_options *options;
     host host;
-    bench_start start, first; /* first: without kernels from the cache */
+    bench_start start, first; /* first: the start without kernels from the cache */
     bool probed;
     exl2_device_info device;
     exl2_device_speed speed;
@@ -34,7 +34,7 @@ typedef struct bench {
 
 /* ---- the GPU's memory ---- */
 
-/* False with a sentence. */
+/* false: failed, message printed. */
 static bool probe(bench *b)
 {
     exl2_device_info devices[16];
@@ -57,15 +57,15 @@ static bool probe(bench *b)
     return true;
 }
 
-/* ---- a line of the result ---- */
+/* ---- one run ---- */
 
-/* Bytes of weights a second: a pass reads them once for the whole batch. */
+/* Bytes of weights read per second: a pass reads them once for the whole batch. */
 static double read_speed(const bench *b, const bench_run *r)
 {
     return r->prefill ? 0 : (double)b->host.info.pass_bytes * r->tokens_per_second / r->batch;
 }
 
-static double read_share(const bench *b, const bench_run *r) /* 0: not known */
+static double read_share(const bench *b, const bench_run *r) /* 0: unknown */
 {
     return b->probed && b->speed.read_bytes_s ? read_speed(b, r) / (double)b->speed.read_bytes_s : 0;
 }
@@ -146,7 +146,7 @@ static void print_json(const bench *b)
         }
         json_out_end(&j);
     }
-    for (int prefill = 1; prefill >= 0; prefill--) { /* the first of each kind, for those who ran one */
+    for (int prefill = 1; prefill >= 0; prefill--) { /* the first of each kind, for scripts with one run */
         for (uint32_t i = 0; i < b->run_count; i++) {
             if (b->runs[i].prefill == (prefill != 0)) {
                 json_out_number(&j, prefill ? "prefill_tok_s" : "decode_tok_s", b->runs[i].tokens_per_second);
@@ -157,7 +157,7 @@ static void print_json(const bench *b)
     json_out_end(&j);
 }
 
-/* ---- everything in turn ---- */
+/* ---- the whole benchmark ---- */
 
 static uint32_t largest(const arg_numbers *list)
 {
@@ -168,7 +168,7 @@ static uint32_t largest(const arg_numbers *list)
     return most;
 }
 
-/* NVRTC keeps what it has compiled in a cache of its own. */
+/* Turns off NVRTC's own cache of compiled kernels. */
 static void forget_compiled(void)
 {
 #ifdef _WIN32
@@ -178,8 +178,7 @@ static void forget_compiled(void)
 #endif
 }
 
-/* Once without the kernels that are there already, if that is wanted; then as it is from then on. False with a
-   sentence. */
+/* With --first-start starts once without the cached kernels; then starts normally. false: failed, message printed. */
 static bool start(bench *b, const exl2_model_desc *model)
 {
     const bench_options *o = b->options;
@@ -204,7 +203,7 @@ static bool start(bench *b, const exl2_model_desc *model)
     return good;
 }
 
-/* False with a sentence. */
+/* false: failed, message printed. */
 static bool load(bench *b)
 {
     const bench_options *o = b->options;

@@ -1,7 +1,7 @@
 /* bench_runs.c: see bench_runs.h.
    takes: a host with a loaded model.
    gives: what bench_runs.h declares.
-   owns:  nothing beyond the calls but the ids. */
+   owns:  the ids. */
 #include "bench_runs.h"
 
 #include "../common/clock.h"
@@ -28,7 +28,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-/* At least so many ids. */
+/* Makes random ids, until there are at least `count`. */
 static void make_ids(bench_runs *b, uint32_t count)
 {
     uint64_t state = 1;
@@ -43,7 +43,7 @@ static void make_ids(bench_runs *b, uint32_t count)
     }
 }
 
-/* Starts a job on the session; false with a sentence. */
+/* Starts a job on the session. false: failed, message printed. */
 static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, uint32_t new_tokens)
 {
     exl2_job job;
@@ -64,7 +64,7 @@ static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, u
     return true;
 }
 
-/* Steps until every job has ended; false with a sentence. */
+/* Steps until every job has ended. false: failed, message printed. */
 static bool finish(bench_runs *b)
 {
     exl2_step_desc step = { .wait = true };
@@ -113,8 +113,8 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
     return good;
 }
 
-/* One round of all sessions; they are as before afterwards. The first of a job's passes reads one prompt token, so a
-   job of n tokens takes n passes that are all alike. */
+/* Runs one round of all sessions, and rewinds them. The first pass of a job computes one prompt token, so a job of n
+   tokens needs n passes of equal cost. */
 static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench_run *run, samples *speeds,
                         samples *cpu)
 {
@@ -137,7 +137,7 @@ static bool decode_once(bench_runs *b, const exl2_session *sessions, const bench
     return good;
 }
 
-/* A first round that is not counted: it shows whether the end token would cut the others short. */
+/* The first round is not counted: it shows whether the end token would end the other rounds early. */
 static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *run)
 {
     samples speeds = { 0 }, cpu = { 0 };

@@ -1,4 +1,4 @@
-/* bench_runs.h: times prompts and decoding, on random ids.
+/* bench_runs.h: times prefill and decode, on random ids.
    takes: a host with a loaded model.
    gives: bench_runs_prefill, bench_runs_decode, bench_runs_free.
    owns:  the ids. */
@@ -11,22 +11,22 @@
 
 typedef struct bench_run { /* medians */
     bool prefill;
-    uint32_t tokens, batch, context; /* tokens: read, or written by each sequence */
-    double tokens_per_second, cpu_us; /* cpu_us: of all threads, a token */
+    uint32_t tokens, batch, context; /* tokens: of the prompt, or generated per sequence */
+    double tokens_per_second, cpu_us; /* cpu_us: CPU time per token, of all threads */
 } bench_run;
 
-typedef struct bench_runs { /* zeroed but for host */
+typedef struct bench_runs { /* zeroed, except for host */
     host *host;
     exl2_token *ids; /* [id_count] random, the same in every run */
     uint32_t id_count;
-    bool no_end;     /* the end token came where it was not wanted; it is banned from then on */
+    bool no_end;     /* the end token ended a round too early; from then on it is banned */
     uint32_t jobs_open;
     uint64_t new_tokens;
-    host_end end;    /* of the job that ended last, or of the first that failed */
+    host_end end;    /* end of the newest job that has ended, or of the first job that failed */
 } bench_runs;
 
-/* These two: false with a sentence. Prefill: from the start of the prompt to the first token. Decode: `batch` sessions
-   of `context` tokens go on together, by `tokens` each. */
+/* These two return false with a printed message if they fail. Prefill: from the start of the prompt to the first token.
+   Decode: `batch` sessions of `context` tokens generate `tokens` tokens each, at the same time. */
 bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out);
 bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t context, bench_run *out);
 void bench_runs_free(bench_runs *b);

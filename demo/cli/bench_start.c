@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the engine's zone around kernels, from cache or compiler to the driver ---- */
+/* ---- the engine's profiler zone around loading kernels, from cache or compiler to the driver ---- */
 
 static void on_zone_begin(void *user, const char *name)
 {
@@ -56,9 +56,9 @@ bool bench_start_run(bench_start *s, host *h, const host_options *o, const exl2_
     return true;
 }
 
-/* ---- what came of it ---- */
+/* ---- the result ---- */
 
-/* GB/s of weights, over the time that is left without the kernels. */
+/* GB/s of weights, over the loading time without that of the kernels. */
 static double load_speed(const bench_start *s)
 {
     double seconds = s->load_seconds - s->kernel_seconds;

@@ -1,4 +1,4 @@
-/* bench_start.h: what it takes until a model is ready: opening, kernels, reading, memory against the plan.
+/* bench_start.h: what it costs until a model is ready: time of opening, kernels and reading; memory used and predicted.
    takes: options, a model's desc.
    gives: bench_start_run, bench_start_print, bench_start_json.
    owns:  nothing; the host is the caller's. */
@@ -9,18 +9,18 @@
 #include "../common/json_out.h"
 
 typedef struct bench_start {
-    double open_seconds, kernel_seconds, load_seconds; /* load: with the kernels */
-    uint64_t kernels_compiled;                         /* modules that no cache held */
-    exl2_model_info plan;                              /* what was foretold before loading */
-    uint64_t device_bytes, device_peak;                /* what it took of the GPU's memory */
+    double open_seconds, kernel_seconds, load_seconds; /* load: including the kernels */
+    uint64_t kernels_compiled;                         /* modules that were not in the cache */
+    exl2_model_info plan;                              /* prediction before loading */
+    uint64_t device_bytes, device_peak;                /* GPU memory used: now, peak */
     /* while kernels are loaded: */
-    uint32_t depth, kernel_depth; /* of zones; where the kernels' zone began, 0 = outside */
+    uint32_t depth, kernel_depth; /* of zones; depth of the kernels' zone, 0 = outside of it */
     uint64_t zone_ns;
 } bench_start;
 
-/* Opens the host and loads the model; *s stays where it is as long as the host is open. False with a sentence. */
+/* Opens the host and loads the model; *s must not move while the host is open. false: failed, message printed. */
 bool bench_start_run(bench_start *s, host *h, const host_options *o, const exl2_model_desc *d);
 void bench_start_print(const bench_start *s);
-void bench_start_json(const bench_start *s, json_out *j); /* members of the open object */
+void bench_start_json(const bench_start *s, json_out *j); /* writes members into the open object */
 
 #endif

@@ -1,5 +1,5 @@
-/* chat.c: `exl2 chat`: a conversation in the terminal. The engine gets the whole conversation every time and keeps
-   what its session already knows of it.
+/* chat.c: `exl2 chat`: a conversation in the terminal. The engine gets the whole conversation every time and reuses
+   the part that its session already holds.
    takes: a model folder, lines on stdin.
    gives: cli_chat.
    owns:  nothing beyond the call. */
@@ -18,19 +18,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHAT_STEP_US 30000u /* Ctrl-C is seen this often */
+#define CHAT_STEP_US 30000u /* Ctrl-C is checked after each step of this length */
 
 typedef struct chat {
     host host;
     exl2_session session;
-    exl2_message *messages; /* [count] the whole conversation; texts are on the heap */
+    exl2_message *messages; /* [count] the whole conversation; its texts are on the heap */
     size_t count, cap;
     char *system; /* NULL: none */
     wrap wrap;
     exl2_chat_desc template;
     uint32_t max_tokens;
     exl2_sampler_desc sampler;
-    memory_text reply; /* so far */
+    memory_text reply; /* text so far */
     host_end end;
 } chat;
 
@@ -43,7 +43,7 @@ static void add_message(chat *c, const char *role, const char *text, size_t byte
     c->messages[c->count++] = (exl2_message){ .role = role, .text = memory_copy_text(text, bytes) };
 }
 
-/* Ends the conversation after its first `count` messages. */
+/* Cuts the conversation back to its first `count` messages. */
 static void keep_messages(chat *c, size_t count)
 {
     while (c->count > count) {
@@ -71,7 +71,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
 }
 
-/* Streams the reply to the messages; Ctrl-C ends it early. False with a sentence when the engine refused or failed. */
+/* Streams the reply to the messages; Ctrl-C ends it early. false: failed, message printed. */
 static bool reply(chat *c)
 {
     exl2_job job;
@@ -99,7 +99,7 @@ static bool reply(chat *c)
     return true;
 }
 
-/* The user's next line; false: /quit, the end of stdin, or Ctrl-C at the prompt. */
+/* Reads the user's next line. false: /quit, the end of stdin, or Ctrl-C at the prompt. */
 static bool ask(bool terminal, char **line, size_t *cap, size_t *bytes)
 {
     interrupt_watch();
@@ -123,7 +123,7 @@ static void set_system(chat *c, const char *text)
     begin_conversation(c);
 }
 
-/* A line that begins with a slash. */
+/* Runs a line that begins with a slash. */
 static void obey(chat *c, const char *line)
 {
     static const char system[] = "/system";
@@ -142,7 +142,7 @@ static void obey(chat *c, const char *line)
     }
 }
 
-/* A command or a message; false with a sentence: it got no reply, and is forgotten. */
+/* Runs a command or answers a message. false: there was no reply, so the message is dropped; the error was printed. */
 static bool answer(chat *c, const char *line, size_t bytes)
 {
     if (bytes == 0) {
@@ -161,7 +161,7 @@ static bool answer(chat *c, const char *line, size_t bytes)
     return good;
 }
 
-/* A person may go on after a failure, a script may not. Exit code. */
+/* After an error a person may continue, a script may not. Returns the exit code. */
 static int talk(chat *c)
 {
     char *line = NULL;
@@ -181,7 +181,7 @@ static int talk(chat *c)
     return good ? 0 : 1;
 }
 
-/* Talking takes a chat template. Exit code. */
+/* Fails if the model has no chat template. Returns the exit code. */
 static int open_and_talk(chat *c, const char *path, const char *system)
 {
     exl2_model_desc model = { .path = path };

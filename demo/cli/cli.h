@@ -1,7 +1,7 @@
-/* cli.h: the subcommands of the program `exl2`. Each takes the arguments behind its name and gives the exit code:
-   0, 1 (one sentence was printed to stderr) or 2 (usage).
+/* cli.h: the subcommands of the program `exl2`. Each gets the arguments after its name and returns the exit code:
+   0, 1 (failed, a message was printed to stderr) or 2 (usage).
    takes: argv.
-   gives: one function a subcommand, cli_exit.
+   gives: one function for each subcommand, cli_exit.
    owns:  nothing. */
 #ifndef DEMO_CLI_H
 #define DEMO_CLI_H
@@ -21,7 +21,7 @@ int cli_synth(int argc, char **argv);
 
 #define CLI_EXIT_USAGE 2
 
-static inline int cli_exit(args_result r) /* of a parse that was not ARGS_OK */
+static inline int cli_exit(args_result r) /* exit code for a result other than ARGS_OK */
 {
     return r == ARGS_HELP ? 0 : CLI_EXIT_USAGE;
 }

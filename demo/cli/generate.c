@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GENERATE_STEP_US 30000u /* Ctrl-C is seen this often */
+#define GENERATE_STEP_US 30000u /* Ctrl-C is checked after each step of this length */
 
 typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
@@ -27,7 +27,7 @@ typedef struct generate_options {
     bool strict;
     bool chat, json, heal;
     uint32_t max_tokens, min_tokens;
-    uint32_t logprobs; /* alternatives a token; UINT32_MAX: not asked for */
+    uint32_t logprobs; /* alternatives per token; UINT32_MAX: not requested */
     float guidance;
     arg_texts stops, bans;
     arg_numbers stop_ids;
@@ -38,20 +38,20 @@ typedef struct generate_options {
 typedef struct generation {
     const generate_options *options;
     host *host;
-    char *file_text; /* of --prompt-file */
-    char *grammar_text; /* of --schema, --grammar or --choices */
+    char *file_text; /* content of --prompt-file */
+    char *grammar_text; /* content of --schema, --grammar or --choices */
     exl2_grammar_desc grammar;
     const char *prompt;
     size_t prompt_bytes;
-    ids prompt_ids; /* of --ids */
+    ids prompt_ids; /* ids of --ids */
     exl2_message messages[2];
     exl2_chat_desc chat;
     char *template_text;
     exl2_session session;
-    memory_text text; /* --json: all of it */
+    memory_text text; /* --json: the whole text */
     logprobs logprobs;
     exl2_token stop_tokens[ARGS_LIST_MAX];
-    uint32_t written; /* ids, where there is no tokenizer to make them text */
+    uint32_t written; /* ids printed, if there is no tokenizer */
     host_end end;
 } generation;
 
@@ -75,7 +75,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     } else if (g->host->info.has_tokenizer) {
         fwrite(event->text, 1, event->bytes, stdout);
     }
-    bool as_ids = !rows && !g->host->info.has_tokenizer; /* as --ids takes them */
+    bool as_ids = !rows && !g->host->info.has_tokenizer; /* in the form that --ids accepts */
     for (uint32_t i = 0; as_ids && i < event->token_count; i++) {
         fprintf(stdout, "%s%d", g->written++ ? "," : "", event->tokens[i].token);
     }
@@ -145,12 +145,12 @@ static void print_json(const generation *g, const exl2_token *history, size_t co
     json_out_end(&j);
 }
 
-/* The end of a streamed text: its line, and figures for a person who watches. */
+/* Ends the line of a streamed text, and prints figures on a terminal. */
 static void print_end(const generation *g)
 {
     const exl2_job_stats *stats = &g->end.stats;
     double seconds = (double)stats->decode_ns * 1e-9;
-    if (g->options->logprobs == UINT32_MAX) { /* rows have their own */
+    if (g->options->logprobs == UINT32_MAX) { /* rows end their own lines */
         fputc('\n', stdout);
     }
     fflush(stdout);
@@ -161,7 +161,7 @@ static void print_end(const generation *g)
     }
 }
 
-/* What there is, also after Ctrl-C. False with a sentence. */
+/* Prints the result, also after Ctrl-C. false: failed, message printed. */
 static bool report(const generation *g)
 {
     if (!g->options->json) {
@@ -261,7 +261,7 @@ static bool read_prompt(generation *g)
     return true;
 }
 
-/* What the text must be; the files of the flags are read. */
+/* Makes the desc of the grammar; reads the files that the flags name. */
 static bool read_grammar(generation *g)
 {
     const generate_options *o = g->options;

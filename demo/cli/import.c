@@ -22,7 +22,7 @@ static bool on_progress(void *user, float done, const char *what)
     return !interrupted();
 }
 
-/* Bytes of the files in the folder. */
+/* Sum of the sizes of the files in the folder. */
 static uint64_t folder_bytes(const char *folder)
 {
     uint64_t bytes = 0;
@@ -41,7 +41,7 @@ static uint64_t folder_bytes(const char *folder)
     return bytes;
 }
 
-/* Opens the new folder as a host would, headers alone, and says what it is. */
+/* Measures the new folder as an application would, from headers alone, and prints what it is. */
 static int report(const exl2_import_desc *import, double seconds)
 {
     host h;

@@ -1,4 +1,4 @@
-/* info.c: `exl2 info`: which GPUs there are; what a model is, what it needs and where it would run, from file headers
+/* info.c: `exl2 info`: lists the GPUs; says what a model is, what it needs and where it would run, from file headers
    alone.
    takes: a model folder, or none.
    gives: cli_info.

@@ -1,4 +1,4 @@
-/* kernels.c: `exl2 kernels build`: compiles the kernels of GPUs that need not be here, to ship them with a program.
+/* kernels.c: `exl2 kernels build`: compiles kernels for GPUs that need not be present, to ship them with a program.
    takes: architectures, a folder.
    gives: cli_kernels.
    owns:  nothing beyond the call. */
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the compiler says; the message of a failure comes at the end. */
+/* Prints what the compiler says. The message of an error is printed at the end, by build_one. */
 static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
     (void)user;

@@ -26,7 +26,7 @@ void logprobs_add(logprobs *l, const exl2_event *event)
     l->count = count;
 }
 
-/* The token's text in quotes; what is no plain text is escaped as C does it. */
+/* Prints the token's text in quotes, with escapes as in C. */
 static void print_text(host *h, exl2_token token)
 {
     char text[1024];

@@ -40,7 +40,7 @@ static void print_help(FILE *file)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a write into a closed pipe fails instead */
+    signal(SIGPIPE, SIG_IGN); /* so that a write to a closed pipe fails and does not end the process */
     if (argc < 2) {
         fputs("a command is missing; see 'exl2 --help'\n", stderr);
         return CLI_EXIT_USAGE;

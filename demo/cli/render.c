@@ -1,4 +1,4 @@
-/* render.c: `exl2 render`: chat messages to the text that a chat template makes of them, one JSON object a line.
+/* render.c: `exl2 render`: renders chat messages with a chat template, one JSON object per line.
    takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt", "kwargs",
           "template"} on stdin.
    gives: cli_render.
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* JSON as it was written; NULL where there is none. To be freed. */
+/* Copy of the source text of the value, to be freed; NULL if there is no value. */
 static char *copy_raw(const json_value *value)
 {
     return value ? memory_copy_text(value->raw, value->raw_bytes) : NULL;

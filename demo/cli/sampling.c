@@ -24,7 +24,7 @@ sampling_options sampling_defaults(void)
     return o;
 }
 
-/* In a desc 0 is the preset's own; here it is a value. */
+/* In a desc 0 means the preset's value; here 0 is a value, too. */
 static args_result take_number(const args_desc *d, const char *flag, float value, float low, float high, float *out)
 {
     if (!given(value)) {
@@ -119,7 +119,7 @@ args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_
     if (o->greedy && o->preset) {
         return args_wrong(d, "--greedy and --preset do not go together");
     }
-    if (greedy || (given(o->temperature) && o->temperature <= 0)) { /* filters leave the likeliest token */
+    if (greedy || (given(o->temperature) && o->temperature <= 0)) { /* greedy: no filter changes the result */
         out->preset = EXL2_PRESET_GREEDY;
         out->temperature = 0;
         out->top_k = 0;

@@ -12,7 +12,7 @@
 
 #define SAMPLING_NOT_GIVEN (-FLT_MAX)
 
-/* Settings that are a number each: flag, field of exl2_sampler_desc, least and largest value, help. */
+/* Settings with a number: flag, field of exl2_sampler_desc, least and largest value, help. */
 #define SAMPLING_NUMBERS(X)                                                                                           \
     X("--temperature", temperature, 0, 1000, "above 1 wilder, below 1 safer, 0 greedy (the model's)")                 \
     X("--top-p", top_p, 0, 1, "the likeliest that reach X together; 1 = off (the model's)")                           \
@@ -35,7 +35,7 @@
     X("--mirostat-tau", mirostat_tau, 0, 100, "mirostat 2: surprise to steer to, in bits; 0 = off (0)")               \
     X("--mirostat-eta", mirostat_eta, 0, 10, "how fast (0.1)")
 
-/* The same in whole tokens; all: the word for -1. */
+/* Settings with a number of tokens: flag, field, does 0 mean all (-1 in the desc), help. */
 #define SAMPLING_COUNTS(X)                                                                        \
     X("--top-k", top_k, false, "only the N likeliest tokens; 0 = off (the model's)")              \
     X("--penalty-range", penalty_range, true, "tokens that penalties look back; 0 = all (256)")   \
@@ -47,16 +47,16 @@
 typedef struct sampling_options {
     bool greedy, temperature_last;
     uint32_t preset; /* an exl2_preset, in the order of --preset */
-#define X(flag, name, low, high, help) float name; /* SAMPLING_NOT_GIVEN: the model's own */
+#define X(flag, name, low, high, help) float name; /* SAMPLING_NOT_GIVEN: the preset's value */
     SAMPLING_NUMBERS(X)
 #undef X
-#define X(flag, name, all, help) uint32_t name; /* UINT32_MAX: the model's own */
+#define X(flag, name, all, help) uint32_t name; /* UINT32_MAX: the preset's value */
     SAMPLING_COUNTS(X)
 #undef X
     uint64_t seed;
     arg_numbers allow, ban, xtc_keep;
-    arg_texts dry_breakers, biases; /* biases: "ID=X" */
-    exl2_token tokens[3][ARGS_LIST_MAX]; /* those lists as ids */
+    arg_texts dry_breakers, biases; /* a bias is "ID=X" */
+    exl2_token tokens[3][ARGS_LIST_MAX]; /* allow, ban and xtc_keep as ids */
     exl2_bias bias[ARGS_LIST_MAX];
 } sampling_options;
 
@@ -76,10 +76,10 @@ typedef struct sampling_options {
     { "--ban", ARG_NUMBERS, &SAMPLING_OF.ban, "1,2", "never these tokens" },                                        \
     { "--seed", ARG_U64, &SAMPLING_OF.seed, "N", "the same seed, the same text; 0 = drawn (0)" }
 
-/* Nothing given. */
+/* Options for a command line without flags. */
 sampling_options sampling_defaults(void);
-/* What the flags ask for; a value out of range, or a setting that greedy sampling does not look at, is ARGS_USAGE with
-   a sentence. *out points into *o. */
+/* Makes the desc; *out points into *o. ARGS_USAGE with a printed message: a value is out of range, or greedy sampling
+   would ignore a setting. */
 args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_desc *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* score.c: `exl2 score`: reads a text with the model and says how likely each of its tokens was.
+/* score.c: `exl2 score`: computes how likely each token of a text is.
    takes: a model folder; a text or ids.
    gives: cli_score.
    owns:  nothing beyond the call. */
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SCORE_STEP_US 100000u /* Ctrl-C is seen this often */
+#define SCORE_STEP_US 100000u /* Ctrl-C is checked after each step of this length */
 
 typedef struct score_options {
     const char *path, *text_file, *ids_file;
@@ -24,15 +24,15 @@ typedef struct score_options {
     host_options host;
 } score_options;
 
-/* Position p foretells token p + 1, so n tokens have n - 1 positions. */
+/* Position p predicts token p + 1, so n tokens have n - 1 positions. */
 typedef struct score {
     const score_options *options;
     host *host;
     ids text;
     uint32_t positions; /* received so far */
-    float *logprob;     /* [n - 1] of token p + 1 */
+    float *logprob;     /* [n - 1] log-probability of token p + 1 */
     float *logsumexp;   /* [n - 1] */
-    exl2_alt *top;      /* [n - 1, options->top] descending */
+    exl2_alt *top;      /* [n - 1, options->top] most likely first */
     host_end end;
 } score;
 
@@ -74,7 +74,7 @@ static bool read_text(score *s)
     return result >= 0;
 }
 
-/* False, with a sentence: fewer tokens than a score takes, or more than the context holds. */
+/* false, with a printed message: fewer tokens than a score needs, or more than the context holds. */
 static bool check_length(const score *s)
 {
     size_t least = (size_t)s->options->skip + 2;

@@ -1,4 +1,4 @@
-/* synth.c: `exl2 synth`: an EXL2 model of random weights, for measurements without the weights of a real one.
+/* synth.c: `exl2 synth`: makes an EXL2 model of random weights, for measurements without a real model.
    takes: a folder, a shape, a bit rate.
    gives: cli_synth.
    owns:  nothing beyond the call. */

@@ -1,7 +1,7 @@
 /* synth_fill.c: see synth_fill.h.
    takes: a tensor of the plan.
    gives: what synth_fill.h declares.
-   owns:  one chunk while it runs. */
+   owns:  one chunk, during a call. */
 #include "synth_fill.h"
 
 #include "../../exl2_impl/0_base/half.h"
@@ -18,7 +18,7 @@ typedef struct sink {
     uint64_t *chunk; /* [CHUNK_BYTES] */
 } sink;
 
-/* splitmix64 of a counter: any word of any tensor, in any order. */
+/* splitmix64 of a counter, so any word of any tensor can be computed in any order. */
 static uint64_t random_word(uint64_t seed, uint64_t counter)
 {
     uint64_t x = (seed + 1) * 0xD1342543DE82EF95u + counter * 0x9E3779B97F4A7C15u;
@@ -27,7 +27,7 @@ static uint64_t random_word(uint64_t seed, uint64_t counter)
     return x ^ (x >> 31);
 }
 
-/* About normal, mean 0, deviation 1: the sum of four uniform numbers (of variance 1/12 each), scaled. */
+/* Approximately normal, mean 0, deviation 1: the scaled sum of four uniform numbers (variance 1/12 each). */
 static float random_normal(uint64_t seed, uint64_t counter)
 {
     uint64_t word = random_word(seed, counter);
@@ -73,8 +73,9 @@ static bool put_normals(sink *s, const synth_tensor *t, float mean, float deviat
     return true;
 }
 
-/* A uniform code of b bits has the deviation sqrt((4^b - 1) / 12), and a column's scale is scale_max * (1..16)^2 / 256,
-   typically 110 / 256 of it: together weights get a deviation of about 0.02. */
+/* A uniform code of b bits has the deviation sqrt((4^b - 1) / 12). The scale of a column is
+   scale_max * (1..16)^2 / 256, typically scale_max * 110 / 256. With these scale_max values the weights have a deviation
+   of about 0.02. */
 static bool put_group_tables(sink *s, const synth_tensor *t)
 {
     synth_group groups[SYNTH_GROUPS_MAX];
@@ -95,7 +96,7 @@ static bool put_group_tables(sink *s, const synth_tensor *t)
 static bool put_permutation(sink *s, const synth_tensor *t)
 {
     int32_t *order = (int32_t *)(void *)s->chunk;
-    for (uint32_t i = 0; i < t->rows; i++) { /* Fisher and Yates, from the front */
+    for (uint32_t i = 0; i < t->rows; i++) { /* Fisher-Yates shuffle, from the front */
         uint32_t from = (uint32_t)(random_word(t->seed, i) % (i + 1));
         order[i] = order[from];
         order[from] = (int32_t)i;

@@ -1,5 +1,5 @@
-/* synth_fill.h: the bytes of a synthetic tensor: a function of its seed and the place in it.
-   takes: a tensor of the plan, a function that takes bytes in order.
+/* synth_fill.h: the bytes of a synthetic tensor, which depend only on its seed and the position.
+   takes: a tensor of the plan, a function that receives bytes in order.
    gives: synth_fill_tensor.
    owns:  nothing beyond the call. */
 #ifndef DEMO_CLI_SYNTH_FILL_H
@@ -7,7 +7,7 @@
 
 #include "synth_plan.h"
 
-/* Gives all bytes, at most 1 MiB at a time; false as soon as put_fn does. */
+/* Passes all bytes to put_fn, at most 1 MiB per call. Stops and returns false if put_fn returns false. */
 bool synth_fill_tensor(const synth_tensor *t, bool (*put_fn)(void *user, const void *data, size_t bytes), void *user);
 
 #endif

@@ -22,7 +22,7 @@ static const synth_shape shapes[] = {
 
 typedef struct rate {
     double bpw;
-    synth_mix attn, v, gate, up, down; /* attn: q, k and o */
+    synth_mix attn, v, gate, up, down; /* attn: for q, k and o */
 } rate;
 
 static const rate rates[] = {
@@ -128,7 +128,8 @@ static synth_tensor *add(synth_plan *p, const char *prefix, const char *name, co
     return t;
 }
 
-/* The five tensors of a matrix; its bits. perm_seed: matrices that read the same rows share their order. */
+/* Adds the five tensors of a matrix and returns its bits. Matrices that read the same input share perm_seed, and with
+   it their permutation. */
 static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out,
                            const synth_mix *mix, uint64_t seed, uint64_t perm_seed)
 {
@@ -173,7 +174,7 @@ static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t see
 synth_plan synth_plan_make(const synth_shape *shape, double bpw, uint32_t seed)
 {
     synth_plan p = { .shape = shape, .bpw = bpw };
-    uint64_t base = (uint64_t)seed << 32; /* layers and tensors count up from it */
+    uint64_t base = (uint64_t)seed << 32; /* the seeds of layers and tensors count up from it */
     add(&p, "", "model.embed_tokens.weight", "F16", shape->vocab, shape->hidden, SYNTH_EMBEDDING, base);
     for (uint32_t layer = 0; layer < shape->layers; layer++) {
         add_layer(&p, layer, find_rate(bpw), base);

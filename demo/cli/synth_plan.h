@@ -1,4 +1,4 @@
-/* synth_plan.h: which tensors a synthetic EXL2 model has: names, shapes, group tables, before any byte is written.
+/* synth_plan.h: plans the tensors of a synthetic EXL2 model: names, shapes, group tables.
    takes: a shape, a bit rate, a seed.
    gives: synth_shape_find, synth_bpw_known, synth_plan_make, synth_groups.
    owns:  the plan's list of tensors. */
@@ -18,11 +18,11 @@ typedef struct synth_shape {
     double rope_theta;
 } synth_shape;
 
-typedef struct synth_mix { /* of one matrix: parts with fewer and fewer bits; bits 0 = no more */
+typedef struct synth_mix { /* bits of one matrix: parts in descending order of bits; bits 0 ends the list */
     struct {
         uint32_t bits;
-        double share; /* of the rows */
-        uint32_t group; /* rows */
+        double share; /* share of the rows, 0..1 */
+        uint32_t group; /* rows of a group */
     } parts[SYNTH_MIX_PARTS];
 } synth_mix;
 
@@ -32,7 +32,7 @@ typedef enum synth_fill {
     SYNTH_WORDS,     /* random u32 */
     SYNTH_NORMS,     /* fp16, 1 +- 0.05 */
     SYNTH_EMBEDDING, /* fp16, 0 +- 1 */
-    SYNTH_SCALE_MAX, /* fp16 a group, so that weights have a deviation of 0.02 */
+    SYNTH_SCALE_MAX, /* fp16 per group, so that weights have a deviation of about 0.02 */
     SYNTH_GROUPS,    /* u16 pairs (bits, first word row) */
     SYNTH_PERM       /* a random permutation, i32 */
 } synth_fill;
@@ -44,7 +44,7 @@ typedef struct synth_tensor {
     uint64_t bytes, seed;
     synth_fill fill;
     const synth_mix *mix; /* SCALE_MAX, GROUPS */
-    uint32_t rows;        /* of the matrix: SCALE_MAX, GROUPS, PERM */
+    uint32_t rows;        /* SCALE_MAX, GROUPS, PERM: rows of the matrix */
 } synth_tensor;
 
 typedef struct synth_plan {
@@ -52,11 +52,11 @@ typedef struct synth_plan {
     double bpw;
     synth_tensor *tensors; /* [count] in file order; free() it */
     uint32_t count, cap;
-    uint64_t layer_bits, layer_weights, head_bits; /* of matrices, with scales, groups and permutations */
+    uint64_t layer_bits, layer_weights, head_bits; /* with scales, groups and permutations */
 } synth_plan;
 
-const synth_shape *synth_shape_find(const char *name); /* NULL: none is called so */
-bool synth_bpw_known(double bpw);                      /* 2.5, 3, 4, 4.5, 5, 6, 8 */
+const synth_shape *synth_shape_find(const char *name); /* NULL: no shape has this name */
+bool synth_bpw_known(double bpw);                      /* one of 2.5, 3, 4, 4.5, 5, 6, 8 */
 synth_plan synth_plan_make(const synth_shape *shape, double bpw, uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */
 

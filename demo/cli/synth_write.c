@@ -26,7 +26,7 @@
 typedef struct writer {
     const synth_plan *plan;
     const char *folder;
-    uint32_t *first; /* [shards + 1] first tensor of each shard */
+    uint32_t *first; /* [shards + 1] index of the first tensor of each shard */
     uint32_t shards;
     uint64_t total, done; /* bytes of the shards */
     FILE *file;           /* the shard being written */
@@ -48,7 +48,7 @@ static void shard_name(const writer *w, uint32_t shard, char name[64])
     }
 }
 
-/* Of the shard; false when the disk refuses, or on Ctrl-C. */
+/* Appends bytes to the shard. false: write error, or Ctrl-C. */
 static bool put(void *user, const void *data, size_t bytes)
 {
     writer *w = user;
@@ -60,7 +60,8 @@ static bool put(void *user, const void *data, size_t bytes)
     return true;
 }
 
-/* {"name": {"dtype", "shape", "data_offsets"}, ...}, its length in front, spaces up to a multiple of 8. */
+/* Writes the header: its length, then {"name": {"dtype", "shape", "data_offsets"}, ...} with spaces up to a multiple
+   of 8. */
 static bool put_header(writer *w, uint32_t first, uint32_t end)
 {
     char *text = NULL;
@@ -241,7 +242,7 @@ static void remove_all(const writer *w)
     }
 }
 
-/* A shard takes tensors until the next one would pass the limit. */
+/* Fills a shard with tensors until the next tensor would exceed the limit. */
 static void divide(writer *w)
 {
     const synth_plan *p = w->plan;

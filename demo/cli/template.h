@@ -12,8 +12,8 @@
         "--template", ARG_TEXT, &(value), "F", "chat template: a file, or the name of one of the model's"              \
     }
 
-/* Fills template_text or template_name; NULL: neither. *text is to be freed. False with a sentence: the file cannot be
-   read, or holds a zero byte. */
+/* Sets template_text or template_name; with choice NULL, neither. The caller frees *text. false with a printed message:
+   the file cannot be read, or contains a zero byte. */
 bool template_choose(const char *choice, exl2_chat_desc *chat, char **text);
 
 #endif

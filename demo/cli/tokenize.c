@@ -1,4 +1,4 @@
-/* tokenize.c: `exl2 tokenize`: text to ids and back, one JSON object a line.
+/* tokenize.c: `exl2 tokenize`: converts text to ids and back, one JSON object per line.
    takes: a folder with tokenizer files; {"text", "special", "add_bos"} or {"ids", "skip_special"} on stdin.
    gives: cli_tokenize.
    owns:  nothing beyond the call. */
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* A member that may be absent. */
+/* Is the member present, and of this kind? */
 static bool member_is(const json_value *request, const char *key, json_kind kind)
 {
     const json_value *member = json_member(request, key);

@@ -14,7 +14,7 @@
 
 static const char *const files[CAST_SIZE] = { "marla.txt", "osric.txt", "pike.txt" };
 
-/* The next line without its end; *at moves behind it. NULL at the end of the text. */
+/* Returns the next line without its line end, and moves *at after it. NULL at the end of the text. */
 static char *take_line(char **at)
 {
     char *line = *at;
@@ -35,7 +35,7 @@ static void cut_blanks_at_end(char *text)
     }
 }
 
-/* "key: value" up to the empty line. The line that is wrong, or NULL. */
+/* Reads "key: value" lines up to the empty line. Returns the first invalid line, or NULL. */
 static const char *read_keys(character *c, char **at)
 {
     char *line;
@@ -65,7 +65,7 @@ static const char *read_keys(character *c, char **at)
     return NULL;
 }
 
-/* "An ale is one penny. [give ale]": cuts the act off; NULL: there is none. */
+/* Cuts the act off an answer such as "An ale is one penny. [give ale]"; NULL: it has none. */
 static char *take_act(char *answer)
 {
     char *open = strrchr(answer, '['), *close = open ? strchr(open, ']') : NULL;
@@ -76,7 +76,7 @@ static char *take_act(char *answer)
     return open + 1;
 }
 
-/* "point at Pike": cuts the name off; NULL: there is none. */
+/* Cuts the name off an act such as "point at Pike"; NULL: it has none. */
 static const char *take_at(char *act)
 {
     char *at = act ? strstr(act, " at ") : NULL;
@@ -87,7 +87,7 @@ static const char *take_at(char *act)
     return at + 4;
 }
 
-/* "> " lines and their answers. The line that is wrong, or NULL. */
+/* Reads "> " lines and their answers. Returns the first invalid line, or NULL. */
 static const char *read_examples(character *c, char *at)
 {
     char *question;

@@ -1,5 +1,5 @@
 /* cast.h: who is in the tavern, read from plain text files.
-   takes: a folder with world.txt and one file a person.
+   takes: a folder with world.txt and one file for each person.
    gives: cast_read, cast_free.
    owns:  the texts, until cast_free. */
 #ifndef NPC_CAST_H
@@ -12,21 +12,21 @@
 #define CAST_EXAMPLES_MAX 16
 #define CAST_ASIDES_MAX 16
 
-typedef struct example { /* how a person talks */
+typedef struct example { /* a question, and how the person answers it */
     const char *question, *answer;
-    const char *act;       /* what he does with it, NULL = nothing */
-    const char *at;        /* whom he does it to, NULL = the stranger */
+    const char *act;       /* act that goes with the answer; NULL = none */
+    const char *at;        /* target of the act; NULL = the stranger */
 } example;
 
-/* A file has "key: value" lines, an empty line, the persona, and then examples: "> " and what a stranger says, on the
-   next line the answer, which may end with [act] or [act at NAME]. The line "For what nobody asked before:" begins the
-   asides: examples for questions that no example above fits. Their questions differ in how they begin ("Do you have",
-   "Where can I"), as a question brings the aside to mind that begins alike. */
+/* A file has "key: value" lines, an empty line, the persona, and then examples: a line "> " with what a stranger
+   says, and a line with the answer, which may end with [act] or [act at NAME]. The line "For what nobody asked before:"
+   begins the asides: examples for questions that no example above fits. Their questions begin differently ("Do you
+   have", "Where can I"), because the aside that begins like the player's question is chosen. */
 typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
-    const char *holds;                        /* words: things that he can give; NULL = none */
-    uint32_t colour;                          /* of the 256 that terminals have */
+    const char *holds;                        /* things that the person can give, separated by blanks; NULL = none */
+    uint32_t colour;                          /* number of a terminal colour, 0..255 */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];
     example asides[CAST_ASIDES_MAX];
@@ -34,11 +34,11 @@ typedef struct character {
 } character;
 
 typedef struct cast { /* zeroed: empty */
-    char *world;          /* what everybody knows; its first paragraph is the room that the player sees */
+    char *world;          /* what everybody knows; its first paragraph describes the room to the player */
     character people[CAST_SIZE];
 } cast;
 
-bool cast_read(cast *c, const char *folder); /* false: one sentence was printed to stderr */
+bool cast_read(cast *c, const char *folder); /* false: a message was printed to stderr */
 void cast_free(cast *c);
 
 #endif

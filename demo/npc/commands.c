@@ -122,7 +122,7 @@ static bool run_slash(visitor *v, const char *line)
     return true;
 }
 
-/* "marla, who was here?" is for Marla; without a name a line is for the partner. */
+/* "marla, who was here?" is for Marla; a line without a name is for the current partner. */
 bool command_run(visitor *v, const char *line)
 {
     line += strspn(line, " ");

@@ -1,4 +1,4 @@
-/* commands.h: what the player types, or a script in his place.
+/* commands.h: runs what the player, or a script, types.
    takes: one line at a time.
    gives: command_run.
    owns:  nothing. */
@@ -11,12 +11,12 @@
 typedef struct visitor {
     tavern *tavern;
     screen *screen;
-    const char *save_path; /* of /save without a name */
-    npc *partner;  /* whom lines without a name are for; NULL = nobody */
+    const char *save_path; /* path for /save without a name */
+    npc *partner;  /* person whom lines without a name are for; NULL = nobody */
     bool quits;
     bool failed;   /* a transcript could not be written */
 } visitor;
 
-bool command_run(visitor *v, const char *line); /* false: the engine refused; the sentence is in tavern->error */
+bool command_run(visitor *v, const char *line); /* false: failed; the message is in tavern->error */
 
 #endif

@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LATE_MS 18.0          /* a frame above it missed its display refresh */
-#define STEP_TOLERANCE_MS 0.5 /* a step above the budget by more is over it */
+#define LATE_MS 18.0          /* a longer frame missed its display refresh */
+#define STEP_TOLERANCE_MS 0.5 /* a step counts as over the budget if it exceeds it by more than this */
 #define ROWS 9
 
 typedef struct card_rows {
@@ -43,7 +43,7 @@ static double tokens_per_second(const end_card *c)
     return c->talk_seconds > 0 ? (double)c->talk_tokens / c->talk_seconds : 0;
 }
 
-/* From the question to the first word, of every line that had one. */
+/* Time from the question to the first word, of every line that has words. */
 static samples first_words(const tavern *t)
 {
     samples ms = { 0 };

@@ -17,7 +17,7 @@ void keyboard_open(keyboard *k)
         mode.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         mode.c_cc[VMIN] = 1;
         mode.c_cc[VTIME] = 0;
-        mode.c_cc[VSUSP] = _POSIX_VDISABLE; /* a stopped program would leave the shell in this mode */
+        mode.c_cc[VSUSP] = _POSIX_VDISABLE; /* a program stopped by Ctrl-Z would leave the terminal in this mode */
         k->open = tcsetattr(STDIN_FILENO, TCSANOW, &mode) == 0;
     }
 }

@@ -40,7 +40,7 @@ static size_t word_before(const line_edit *l)
     return at;
 }
 
-/* Takes out the bytes from..to; the cursor stands where they were. */
+/* Removes the bytes [from, to) and sets the cursor to `from`. */
 static void take_out(line_edit *l, size_t from, size_t to)
 {
     memmove(l->now.text + from, l->now.text + to, l->now.bytes - to + 1);
@@ -60,7 +60,7 @@ static void put_in(line_edit *l, const char *text, size_t bytes)
     }
 }
 
-/* A code point comes in as a whole; bytes that are none do not come in. */
+/* Inserts a code point when all its bytes have arrived; bytes that are no UTF-8 are ignored. */
 static void put_byte(line_edit *l, unsigned char byte)
 {
     bool goes_on = (byte & 0xC0) == 0x80;
@@ -116,7 +116,7 @@ static line_key enter(line_edit *l)
 
 /* ---- keys ---- */
 
-/* Home is ESC [ H, ESC O H, ESC [ 1 ~ or ESC [ 7 ~: the letter that such a number stands for; 0 = none. */
+/* Terminals send Home as ESC [ H, ESC O H, ESC [ 1 ~ or ESC [ 7 ~. Returns the letter for the number; 0 = none. */
 static char key_of_number(const line_edit *l)
 {
     static const char keys[] = "\0H\0X" "F\0\0HF";
@@ -124,7 +124,7 @@ static char key_of_number(const line_edit *l)
     return single && l->sequence[2] >= '0' && l->sequence[2] <= '8' ? keys[l->sequence[2] - '0'] : 0;
 }
 
-/* ESC [ D, ESC O D, ESC [ 1 ; 5 D: what counts is the last byte, and before '~' the number. */
+/* The last byte decides, as in ESC [ D, ESC O D and ESC [ 1 ; 5 D; if it is '~', the number does. */
 static void run_sequence(line_edit *l, char last)
 {
     switch (last == '~' ? key_of_number(l) : last) {
@@ -196,9 +196,9 @@ line_key line_edit_byte(line_edit *l, unsigned char byte)
     return LINE_TYPING;
 }
 
-/* ---- what is seen ---- */
+/* ---- the visible part ---- */
 
-/* Begins so far left that the cursor has a column of its own, and goes on as far as the row does. */
+/* The part ends with the row, and begins far enough to the left that the cursor is in it. */
 line_view line_edit_view(const line_edit *l, uint32_t columns)
 {
     uint32_t used = 1, width;

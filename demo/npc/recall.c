@@ -1,5 +1,5 @@
 /* recall.c: see recall.h.
-   takes: words of ASCII letters; everything else parts words.
+   takes: words of ASCII letters; everything else separates words.
    gives: what recall.h declares.
    owns:  nothing. */
 #include "recall.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #define WORD_BYTES 24
-#define WEIGHT_MIN 4 /* one word that means something */
+#define WEIGHT_MIN 4 /* weight of a word that is no filler */
 
-/* Takes the next word, in small letters, cut to fit. false: there is none. */
+/* Reads the next word in lower case, truncated to WORD_BYTES. false: none is left. */
 static bool next_word(const char **at, char word[WORD_BYTES])
 {
     size_t bytes = 0;
@@ -42,7 +42,7 @@ static bool is_filler(const char *word)
     return strstr(words, spaced) != NULL;
 }
 
-/* "friend" and "friends", "sleep" and "asleep" are alike. */
+/* True for "friend" and "friends", "sleep" and "asleep". */
 static bool alike(const char *a, const char *b)
 {
     return strcmp(a, b) == 0 || (strlen(a) >= 4 && strstr(b, a)) || (strlen(b) >= 4 && strstr(a, b));
@@ -58,7 +58,8 @@ static bool contains(const char *text, const char *word)
     return found;
 }
 
-/* Fillers alone weigh nothing, unless the whole known question was asked: "Who are you?" */
+/* Weight of the words that both questions share. Fillers alone stay below WEIGHT_MIN, unless every word of the known
+   question was asked ("Who are you?"). */
 static int weight_of(const char *question, const char *known)
 {
     char word[WORD_BYTES];
@@ -87,7 +88,7 @@ const example *recall(const character *who, recollection *m, const char *questio
     return best;
 }
 
-/* How many words at their beginnings are the same. */
+/* Number of equal words at the beginning of both. */
 static uint32_t same_beginning(const char *a, const char *b)
 {
     char word[WORD_BYTES], other[WORD_BYTES];
@@ -98,7 +99,8 @@ static uint32_t same_beginning(const char *a, const char *b)
     return count;
 }
 
-/* The half of them that came last rests; of two that fit as well, the one that has rested longer comes. */
+/* The newest half of the asides is not used again yet. Of two that fit equally well, the one that was used longer ago
+   is chosen. */
 const example *recall_aside(const character *who, recollection *m, const char *question)
 {
     const example *best = NULL;
@@ -130,7 +132,7 @@ bool recall_turns(const character *who, recollection *m, const char *question, c
                   size_t cap)
 {
     const example *known = recall(who, m, question);
-    const example *nearest = known ? known : recall_aside(who, m, question); /* is read last */
+    const example *nearest = known ? known : recall_aside(who, m, question); /* comes last, next to the question */
     const example *other = known ? NULL : recall_aside(who, m, question);
     if (other && other != nearest) {
         add_turn(who, other, visitor, out, cap);

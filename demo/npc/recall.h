@@ -1,5 +1,5 @@
-/* recall.h: what a question brings to mind: the example of a person's talk that shares the most words with it; where
-   none does, asides that begin as the question does, others every time.
+/* recall.h: finds what a small model should read before a question: the example of the person's talk that shares the
+   most words with it or, if none fits, asides that begin like the question, in rotation.
    takes: a character, a question.
    gives: recall, recall_aside, recall_turns.
    owns:  nothing. */
@@ -10,17 +10,17 @@
 
 #include <stddef.h>
 
-typedef struct recollection { /* of what came to mind; zeroed: nothing yet */
-    const example *last;              /* it does not come twice running */
-    uint32_t used[CAST_ASIDES_MAX];   /* when each aside came last, */
-    uint32_t count;                   /* by this clock; 0 = never */
+typedef struct recollection { /* examples and asides that were used; zeroed: none */
+    const example *last;              /* the newest example, which is not used twice in a row */
+    uint32_t used[CAST_ASIDES_MAX];   /* value of `count` when each aside was used last; 0 = never */
+    uint32_t count;                   /* asides used so far */
 } recollection;
 
-const example *recall(const character *who, recollection *m, const char *question);       /* NULL: nothing */
-const example *recall_aside(const character *who, recollection *m, const char *question); /* NULL: all of them rest */
-/* Writes what a small model reads before the question. It says what it has just read, so it reads a turn that answers
-   such a question, which it may well say again; for what nobody asked before it reads two turns that differ, so that it
-   takes their manner and neither's words. true: the latter; so the answer is an aside. */
+const example *recall(const character *who, recollection *m, const char *question);       /* NULL: none fits */
+const example *recall_aside(const character *who, recollection *m, const char *question); /* NULL: all rest */
+/* Writes the turns that a small model reads before the question. It repeats what it has just read. So if an example
+   fits the question, the model reads that example, and may well repeat it. Otherwise it reads two different asides, so
+   that it copies their manner but the words of neither. true: asides were written, and the answer is an aside, too. */
 bool recall_turns(const character *who, recollection *m, const char *question, const char *visitor, char *out,
                   size_t cap);
 

@@ -1,7 +1,7 @@
 /* screen.c: see screen.h.
    takes: stdout, ANSI sequences where it is a terminal.
    gives: what screen.h declares.
-   owns:  the copy of what is drawn. */
+   owns:  the copy of the live part. */
 #define _DEFAULT_SOURCE
 #include "screen.h"
 
@@ -17,7 +17,7 @@
 #define COLUMNS_DEFAULT 100
 #define COLUMNS_LEAST 30
 #define HEIGHT_DEFAULT 24
-#define DRAWN_HEIGHT 8   /* rows that the part which is drawn again and again may need */
+#define DRAWN_HEIGHT 8   /* rows reserved for the live part */
 #define DIM "\x1b[2m"
 #define BOLD "\x1b[1m"
 #define PLAIN "\x1b[0m"
@@ -63,7 +63,7 @@ static void put_line(const screen *s, wrap *w, const tavern_line *l)
     wrap_row(w);
 }
 
-/* ---- the part that is drawn again ---- */
+/* ---- the live part, which is redrawn ---- */
 
 static void erase_drawn(screen *s)
 {
@@ -89,7 +89,7 @@ static void measure(screen *s)
     }
 }
 
-/* Bytes of the parts, two blanks apart, that fit as a whole. */
+/* Bytes of the status that fit without cutting a part; parts are separated by two blanks. */
 static size_t whole_parts(const char *status, size_t columns)
 {
     size_t bytes = strlen(status);
@@ -136,7 +136,7 @@ static char *compose(const screen *s, const tavern *t, const char *status, const
     return text;
 }
 
-/* A line that stands, with an empty row before each question. */
+/* Prints a finished line, with an empty row before each question. */
 static void put_standing(const screen *s, wrap *w, const tavern_line *l)
 {
     if (!l->by) {
@@ -158,7 +158,7 @@ static uint32_t rows_of(const screen *s, const tavern_line *l)
     return w.rows;
 }
 
-/* The terminal has moved rows as it likes: what stood is written anew, as much of its end as fits. */
+/* After a change of size the terminal may have moved rows: prints as many of the newest finished lines as fit again. */
 static void write_anew(screen *s, const tavern *t)
 {
     size_t from = s->stands;

@@ -19,7 +19,7 @@ bool script_read(script *s, const char *path)
     return s->text != NULL;
 }
 
-/* Of four questions one goes to all. */
+/* One question in four goes to all. */
 void script_make(script *s, uint32_t turns)
 {
     static const char *const questions[] = {
@@ -51,7 +51,7 @@ static char *take_line(script *s)
     return line;
 }
 
-/* "hear 12": true, with the number. */
+/* True for "hear 12"; gives the number. */
 static bool is_number_line(const char *line, const char *word, uint32_t *number)
 {
     size_t bytes = strlen(word);
@@ -75,7 +75,7 @@ static bool may_go_on(script *s, const tavern *t)
     return !s->waits;
 }
 
-/* A speaker who was paused for `hear` goes on after the command that follows. */
+/* A speaker who was paused by "hear" continues after the next command. */
 const char *script_line(script *s, tavern *t)
 {
     while (!s->ended && may_go_on(s, t)) {

@@ -31,7 +31,7 @@ static void add_question(npc *n, const char *question)
     add_talk(n, ":", "");
 }
 
-/* Forgets the older half of what was said. false: there is nothing but the newest question. */
+/* Drops the older half of the talk. false: only the newest question is left. */
 static bool forget_half(npc *n)
 {
     char *from = n->talk, *next = strstr(from + 1, "\n" VISITOR ": ");
@@ -98,7 +98,7 @@ static void take_things(tavern *t, const npc *n)
     }
 }
 
-/* Who is there, what he holds, how far he trusts, now. */
+/* The current state: who is present, what the person holds, how far the person trusts. */
 static turn_state state_of(const npc *n)
 {
     const tavern *t = n->place;
@@ -116,7 +116,7 @@ static turn_state state_of(const npc *n)
     return s;
 }
 
-/* The game does what the turn says. */
+/* Does what the turn says. */
 static void act(npc *n, tavern_line *l)
 {
     static const char *const deeds[][2] = { { "nod", "nods to" }, { "laugh", "laughs at" }, { "point", "points at" } };
@@ -148,7 +148,7 @@ static bool failed(tavern *t)
     return false;
 }
 
-/* Text that players type cannot forge markers of the model. */
+/* The text is plain, so players cannot forge special tokens by typing them. */
 static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, size_t bytes, exl2_token *out,
                              size_t cap, size_t *count)
 {
@@ -157,7 +157,8 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
     return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
 }
 
-/* How a turn is sampled. An aside names nobody else: a small model soon takes another's name for its own. */
+/* Sampler settings of a turn. In an aside the names of the others are banned: a small model easily takes another name
+   for its own. */
 static exl2_sampler_desc sampler_of(const npc *n, bool aside)
 {
     const tavern *t = n->place;
@@ -168,12 +169,12 @@ static exl2_sampler_desc sampler_of(const npc *n, bool aside)
     s.penalty_range = TAVERN_REPEAT_TOKENS;
     s.ban = n->strange;
     s.ban_count = aside ? n->strange_count : 0;
-    s.seed = t->seed + t->count; /* another one for every line, the same in every run */
+    s.seed = t->seed + t->count; /* differs from line to line, but not between runs */
     return s;
 }
 
-/* Appends what was said since the last turn, which stays in the session, and `ask`, which does not; with a grammar the
-   model goes on with a turn. */
+/* Starts a job with the talk that the session does not hold yet, followed by `ask`. The talk stays in the session;
+   `ask` is rewound after the turn. With a grammar the job generates a turn, without one it only prefills. */
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
@@ -210,7 +211,7 @@ static exl2_result add_strange(npc *n, exl2_model model, const char *word)
     return result;
 }
 
-/* " Pike", " smuggler": what Marla and Osric do not say of themselves. */
+/* Collects the first tokens of words such as " Pike" and " smuggler", which Marla and Osric never say of themselves. */
 static exl2_result learn_strangers(npc *n)
 {
     exl2_session_info info;
@@ -226,7 +227,7 @@ static exl2_result learn_strangers(npc *n)
     return result;
 }
 
-/* Persona and examples, behind the world. The last line's end comes with the next question. */
+/* Prefills persona and examples after the world. The newline after the last answer comes with the next question. */
 static exl2_result start_past(npc *n)
 {
     const character *who = n->who;
@@ -241,7 +242,7 @@ static exl2_result start_past(npc *n)
     return result < 0 ? result : learn_strangers(n);
 }
 
-/* What he may do now; what is not in the schema cannot be done. */
+/* Makes the grammar of the turn: what is not in its schema cannot be done. */
 static exl2_result make_grammar(npc *n, exl2_grammar *out)
 {
     char schema[TURN_SCHEMA_BYTES];
@@ -261,7 +262,7 @@ static exl2_result make_grammar(npc *n, exl2_grammar *out)
     return result;
 }
 
-/* DONE of cancelled jobs comes with the next step: the shortest one will do. */
+/* Runs the shortest possible step, since DONE of cancelled jobs comes with the next step. */
 static void take_ends(tavern *t)
 {
     exl2_step_desc shortest = { .cpu_us = 1, .gpu_us = 1 };
@@ -270,7 +271,8 @@ static void take_ends(tavern *t)
     t->extra_ns += clock_ns() - start;
 }
 
-/* When the session is full, it goes back to where the talk began and takes the newer half of it again. */
+/* Starts the turn that answers the question. If the session is full, it is rewound to the beginning of the talk, and
+   the newer half of the talk is prefilled again. */
 static bool speak(npc *n, const char *question)
 {
     if (n->thinks.id) {
@@ -280,7 +282,7 @@ static bool speak(npc *n, const char *question)
     char ask[6 * TURN_BYTES] = "";
     n->state = state_of(n);
     if (n->place->own_words) {
-        snprintf(ask, sizeof ask - TURN_BYTES, "\n(%s)", n->who->persona); /* he reads who he is */
+        snprintf(ask, sizeof ask - TURN_BYTES, "\n(%s)", n->who->persona); /* a reminder of the persona */
     } else {
         n->state.aside = recall_turns(n->who, &n->recalled, question, VISITOR, ask, sizeof ask - TURN_BYTES);
     }
@@ -294,7 +296,7 @@ static bool speak(npc *n, const char *question)
         n->talk_known = 0;
         result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     }
-    exl2_grammar_close(n->place->engine, grammar); /* its job keeps it */
+    exl2_grammar_close(n->place->engine, grammar); /* the job keeps the grammar alive */
     if (result < 0) {
         return failed(n->place);
     }
@@ -347,14 +349,14 @@ static void on_line_end(npc *n, const exl2_event *event)
     if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
         failed(n->place);
     }
-    if (n->state.aside) { /* is not kept: a small model would say it again and again */
+    if (n->state.aside) { /* asides are not kept: a small model would repeat them */
         return;
     }
-    add_talk(n, " ", l->text); /* as far as it was heard */
-    n->place->thinking += start_job(n, "", (exl2_grammar){ 0 }, &n->thinks) >= 0; /* else the next turn makes room */
+    add_talk(n, " ", l->text); /* as far as it was shown */
+    n->place->thinking += start_job(n, "", (exl2_grammar){ 0 }, &n->thinks) >= 0; /* if not, the next turn makes room */
 }
 
-/* The person knows who he is: from here on he talks. */
+/* The persona is in the cache: from now on the person can be asked. */
 static void on_past(npc *n)
 {
     exl2_session_info info;
@@ -390,7 +392,7 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-/* The world is in the cache: everybody forks it and goes on with his own persona, all in one batch. */
+/* The world is in the cache: each person forks its session and prefills a persona, all in one batch. */
 static exl2_flow on_world(void *user, const exl2_event *event)
 {
     tavern *t = user;
@@ -463,7 +465,7 @@ uint32_t tavern_hush(tavern *t)
 {
     uint32_t count = tavern_speakers(t);
     for (uint32_t i = 0; i < CAST_SIZE && count; i++) {
-        exl2_job_cancel(t->engine, t->npcs[i].job); /* of those who are silent: refused */
+        exl2_job_cancel(t->engine, t->npcs[i].job); /* fails without effect for people who are silent */
     }
     if (count) {
         take_ends(t);

@@ -41,7 +41,7 @@ static void put_enum(writer *w, const char *name, const char *const *values, siz
     }
 }
 
-/* `say` comes first, as it is waited for; it holds plain letters and marks, and ends with its sentence. */
+/* `say` comes first because the player waits for it. It has plain letters and punctuation, and ends with a sentence. */
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
 {
     writer w = { out, 0 };
@@ -71,7 +71,7 @@ size_t turn_example(const char *mood, const char *say, const char *act, const ch
     return (size_t)bytes < cap ? (size_t)bytes : cap - 1;
 }
 
-/* ---- what came ---- */
+/* ---- the answer ---- */
 
 size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES])
 {
@@ -79,7 +79,7 @@ size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES])
     return exl2_json_text(json, bytes, "/say", out, TURN_BYTES, &said, NULL) == EXL2_OK ? said : 0;
 }
 
-/* The member's text, as it stands in the list; NULL: it is none of it. */
+/* The entry of the list that equals the member's text; NULL: none does. */
 static const char *one_of(const json_value *root, const char *key, const char *const *list, size_t count)
 {
     const json_value *value = json_member(root, key);
@@ -117,7 +117,8 @@ const char *turn_named(const turn_state *s, const char *words)
     return named;
 }
 
-/* Asks the same of it as the schema does, by other means. Who points, points at the one that the words name. */
+/* Checks the rules of the schema independently of the grammar. The target of "point" is the person whom the words name,
+   if they name one. */
 bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out)
 {
     const char *error;

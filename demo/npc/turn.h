@@ -1,5 +1,5 @@
-/* turn.h: what a person may do in one turn: a JSON schema of the game as it is now, and what came of it.
-   takes: who is present, what the person holds, his trust; JSON as it comes.
+/* turn.h: what a person may do in one turn: makes the JSON schema from the state of the game, and reads the answer.
+   takes: who is present, what the person holds and trusts; JSON that may still be incomplete.
    gives: turn_schema, turn_example, turn_words, turn_named, turn_read.
    owns:  nothing. */
 #ifndef NPC_TURN_H
@@ -12,32 +12,32 @@
 #define TURN_THINGS_MAX 16
 #define TURN_TARGETS_MAX 8
 #define TURN_SCHEMA_BYTES 2048
-#define TURN_BYTES 1024   /* of a turn at most */
-#define TURN_SAY_MAX 142   /* bytes of what is said, */
-#define TURN_ASIDE_MIN 12  /* and of an aside */
+#define TURN_BYTES 1024   /* most bytes of a turn */
+#define TURN_SAY_MAX 142   /* most bytes of `say` */
+#define TURN_ASIDE_MIN 12  /* bytes of `say` in an aside: least and most */
 #define TURN_ASIDE_MAX 92
-#define TURN_TRUST_MAX 2 /* trust is -2..2, and changes by one at a time */
+#define TURN_TRUST_MAX 2 /* trust is -2..2, and a turn changes it by 1 at most */
 
-typedef struct turn_state { /* when the turn begins; the texts outlive it */
-    const char *things[TURN_THINGS_MAX]; /* that he can give away: what is not here cannot be given */
+typedef struct turn_state { /* state of the game when a turn begins; its texts must outlive it */
+    const char *things[TURN_THINGS_MAX]; /* things that the person holds; no other thing can be given */
     const char *targets[TURN_TARGETS_MAX]; /* who is present */
     uint32_t thing_count, target_count;
-    bool aside;            /* he is asked what nobody asked before: one short sentence, as small models ramble */
+    bool aside;            /* no example fits the question: answer in one short sentence, since small models ramble */
     int trust;
 } turn_state;
 
 typedef struct turn {
-    const char *mood, *act, *target; /* act: "none", "nod" ...; of "give": the thing is not NULL */
-    const char *thing;               /* one of the state's */
+    const char *mood, *act, *target; /* act: "none", "nod" ... or "give", with a thing */
+    const char *thing;               /* one of turn_state.things, or NULL */
     int trust;
 } turn;
 
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
-/* The answer as a person would have given it, to be read as an example: act may be NULL. */
+/* Writes an example turn with these words for the model to read. act NULL: "none". */
 size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap);
-/* The words of `say`, as far as they have come, NUL behind them; how many bytes. */
+/* Writes the words of `say` that have arrived, with a NUL; returns their bytes. */
 size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES]);
-const char *turn_named(const turn_state *s, const char *words); /* the target whose name comes first; NULL: none */
-bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out); /* false: no turn of this state */
+const char *turn_named(const turn_state *s, const char *words); /* the target that is named first; NULL: none */
+bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out); /* false: not allowed in this state */
 
 #endif

@@ -14,7 +14,7 @@ size_t wrap_code_point(const char *text, uint32_t *columns)
     while (((unsigned char)text[bytes] & 0xC0) == 0x80) {
         bytes++;
     }
-    *columns = bytes >= 3 ? 2 : 1; /* from U+0800 on some are wide; too much does no harm */
+    *columns = bytes >= 3 ? 2 : 1; /* from U+0800 on some are wide; an overestimate does no harm */
     return bytes;
 }
 
@@ -31,7 +31,7 @@ static void next_row(wrap *w)
     w->column = 0;
 }
 
-/* A word that is longer than a row breaks where the row ends. Styles within it have no columns. */
+/* Writes the word; one longer than a row is broken at the end of the row. Styles inside the word have no columns. */
 static void put_letters(wrap *w)
 {
     const char *at = w->word.data, *end = at + w->word.bytes;
@@ -55,7 +55,7 @@ static void put_letters(wrap *w)
     }
 }
 
-/* The word is complete: behind its blanks, or at the beginning of a new row. */
+/* Writes the complete word after its blanks, or at the beginning of a new row. */
 static void put_word(wrap *w)
 {
     bool fits = w->column + w->blanks + w->word_columns < w->columns;

@@ -1,4 +1,4 @@
-/* wrap.h: text that breaks into rows between words, whatever pieces it comes in.
+/* wrap.h: breaks text into rows between words; the text may arrive in pieces of any size.
    takes: a stream to write to, its columns.
    gives: wrap_words, wrap_style, wrap_row, wrap_end, wrap_code_point.
    owns:  the word that is not written yet, until wrap_end. */
@@ -10,21 +10,21 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define WRAP_INDENT 2 /* of all rows of a paragraph but its first */
+#define WRAP_INDENT 2 /* indent of all rows of a paragraph except the first */
 
-typedef struct wrap { /* zeroed but for file and columns */
+typedef struct wrap { /* zeroed, except for file and columns */
     FILE *file;
-    uint32_t columns;          /* the last one stays empty */
-    uint32_t column, rows;     /* where the cursor is; rows that ended */
-    memory_text word;          /* may go on in the next piece, */
-    uint32_t word_columns;     /* is so wide, */
-    uint32_t blanks;           /* and comes after so many blanks */
+    uint32_t columns;          /* the last column stays empty */
+    uint32_t column, rows;     /* column of the cursor; rows that have ended */
+    memory_text word;          /* word that the next piece may continue */
+    uint32_t word_columns;     /* width of the word */
+    uint32_t blanks;           /* blanks before the word */
 } wrap;
 
 void wrap_words(wrap *w, const char *text);           /* control characters count as blanks */
-void wrap_style(wrap *w, const char *sequence);       /* takes no columns and parts no word */
+void wrap_style(wrap *w, const char *sequence);       /* has no columns and does not end a word */
 void wrap_row(wrap *w);                               /* ends a row */
-void wrap_end(wrap *w);                               /* writes what is left; the stream stays open */
-size_t wrap_code_point(const char *text, uint32_t *columns); /* its bytes, and the columns that it needs at most */
+void wrap_end(wrap *w);                               /* writes the last word; the stream stays open */
+size_t wrap_code_point(const char *text, uint32_t *columns); /* its bytes; *columns: an upper bound */
 
 #endif
