@@ -74,8 +74,8 @@ static bool put_normals(sink *s, const synth_tensor *t, float mean, float deviat
 }
 
 /* A uniform code of b bits has the deviation sqrt((4^b - 1) / 12). The scale of a column is
-   scale_max * (1..16)^2 / 256, typically scale_max * 110 / 256. With these scale_max values the weights have a deviation
-   of about 0.02. */
+   scale_max * (1..16)^2 / 256, typically scale_max * 110 / 256. With these scale_max values the weights have a
+   deviation of about 0.02. */
 static bool put_group_tables(sink *s, const synth_tensor *t)
 {
     synth_group groups[SYNTH_GROUPS_MAX];
