@@ -99,8 +99,8 @@ static void api_run_dry(void)
     API_MUST(idle, "20,000 steps, and still not idle");
 }
 
-/* Jobs that are left wait for pages that the sessions of others which wait hold: one of them is cancelled. false: there
-   is none. */
+/* Jobs that are left wait for pages that the sessions of other waiting jobs hold: one of them is cancelled. Returns
+   false if no job is left. A job that was paused in the last step is not at rest: run dry again. */
 static bool api_unblock(void)
 {
     api_job *left = NULL;
@@ -113,6 +113,9 @@ static bool api_unblock(void)
             jobs++;
             handle.id = (api_id)left->id;
             exl2_result r = API_CALL(job_get, exl2_job_get(api.e, handle, &info));
+            if (r == EXL2_OK && info.state == EXL2_JOB_PAUSED) { /* in the last step, by another thread or a callback */
+                return true;
+            }
             API_MUST(r == EXL2_OK && info.state == EXL2_JOB_QUEUED, "job %u is at rest in state %d (%s)",
                      left->number, r == EXL2_OK ? (int)info.state : -1, exl2_result_name(r));
         }
