@@ -575,6 +575,9 @@ static void check_all_of_the_sampler(void)
     help = program_read("out");
     for (at = at ? strchr(at, '\n') : NULL; at && at + 1 < end; at = strchr(at + 1, '\n')) {
         char line[160];
+        if (strspn(at + 1, " ") > 4) { /* a comment that continues */
+            continue;
+        }
         snprintf(line, sizeof line, "%.*s", (int)strcspn(at + 1, ";\n"), at + 1); /* "    float a, b" */
         for (char *word = strtok(line, " ,*"); word; word = strtok(NULL, " ,*")) {
             static const char *const types[] = { "float", "int32_t", "uint64_t", "uint32_t", "bool", "const", "char",
