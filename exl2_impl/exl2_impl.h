@@ -146,7 +146,7 @@ EXL2__SIZE_BEGIN
 /* defines: sampling on the GPU: its parameters and results */
 #include "3_backend/cuda/cuda_sample.h"
 /* defines: learned times of units on the GPU */
-#include "3_backend/cuda/cuda_pace.h"
+#include "3_backend/cuda/cuda_timing.h"
 /* defines: buffers of passes */
 #include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */

@@ -8,7 +8,7 @@
 #include "../../../kernels_src/attend_args.h"
 #include "../../../kernels_src/gemv_args.h"
 #include "cuda_gemm.h"
-#include "cuda_pace.h"
+#include "cuda_timing.h"
 #include "cuda_sample.h"
 
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN

@@ -1,4 +1,4 @@
-/* cuda_pace.h: how long units run on the GPU, learned from timestamps, and how much of the queued time is left.
+/* cuda_timing.h: how long units run on the GPU, learned from timestamps, and how much of the queued time is left.
    takes: an open device whose context is current; estimates.
    gives: exl2__cuda_timing with open, close; exl2__cuda_timing_begin, _end, _queued; exl2__cuda_timing_ns.
    owns:  events, until close.
@@ -6,8 +6,8 @@
    A span is what one step enqueues: consecutive units between two timestamps. The ratio of its measured time to its
    estimate corrects the estimates of its class of passes. Work of other programs on the same GPU counts, too, since it
    delays the frame as well. */
-#ifndef EXL2__CUDA_PACE_H
-#define EXL2__CUDA_PACE_H
+#ifndef EXL2__CUDA_TIMING_H
+#define EXL2__CUDA_TIMING_H
 
 #include "cuda_device.h"
 
