@@ -52,8 +52,8 @@ static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const 
         EXL2__TRY(exl2__grammar_vocab_open(&e->ctx, &m->vocab, &m->grammar_vocab));
     }
     EXL2__TRY(exl2__alloc(&e->ctx, sizeof *g->made, 16, EXL2_MEM_GENERAL, &memory));
-    exl2_result r = exl2__grammar_open_as(&e->ctx, d->kind, d->strict, d->source, bytes, &m->grammar_vocab,
-                                          d->cache_bytes, (exl2__grammar *)memory);
+    exl2_result r = exl2__grammar_open(&e->ctx, d->kind, d->strict, d->source, bytes, &m->grammar_vocab,
+                                       d->cache_bytes, (exl2__grammar *)memory);
     if (r < 0) {
         exl2__free(&e->ctx, memory, sizeof *g->made, EXL2_MEM_GENERAL);
         return r;

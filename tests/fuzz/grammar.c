@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exl2__grammar g;
     char *copy = malloc(size > 1 ? size - 1 : 1); /* of the exact size, so that reading beyond it is noticed */
     memcpy(copy, data + 1, size - 1);
-    exl2_result result = exl2__grammar_open(&c, kind, copy, size - 1, &table, 1, &g);
+    exl2_result result = exl2__grammar_open(&c, kind, false, copy, size - 1, &table, 1, &g);
     free(copy); /* nothing of it is looked at any more */
     require(result == EXL2_OK || (result < 0 && c.error.code == result && c.error.text[0]));
     if (result == EXL2_OK) {

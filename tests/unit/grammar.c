@@ -21,7 +21,7 @@ static uint32_t random_number(uint32_t below)
 
 static bool open_grammar(exl2_grammar_kind kind, const char *source, uint64_t cache_bytes, exl2__grammar *g)
 {
-    exl2_result result = exl2__grammar_open(&context, kind, source, strlen(source), &table, cache_bytes, g);
+    exl2_result result = exl2__grammar_open(&context, kind, false, source, strlen(source), &table, cache_bytes, g);
     if (result < 0) {
         printf("%s\n", context.error.text);
     }
@@ -123,7 +123,7 @@ static void check_refusal(exl2_grammar_kind kind, const char *source, const char
     exl2__grammar g;
     uint64_t before = context.host_bytes;
     context.error.text[0] = 0;
-    exl2_result result = exl2__grammar_open(&context, kind, source, strlen(source), &table, 0, &g);
+    exl2_result result = exl2__grammar_open(&context, kind, false, source, strlen(source), &table, 0, &g);
     if (!CHECK(result < 0 && strstr(context.error.text, sentence))) {
         printf("  %.200s: %s\n", source, context.error.text);
     }
@@ -388,7 +388,7 @@ static void check_memory(void)
             exl2__grammar g;
             context.allocator.alloc_fn = scarce_alloc;
             allocations_left = n;
-            result = exl2__grammar_open(&context, sources[i].kind, sources[i].source, strlen(sources[i].source),
+            result = exl2__grammar_open(&context, sources[i].kind, false, sources[i].source, strlen(sources[i].source),
                                         &table, 0, &g);
             context.allocator = plain;
             CHECK(result == EXL2_OK || result == EXL2_ERR_MEMORY);

@@ -33,7 +33,7 @@ static uint32_t random_number(uint32_t below)
 
 static bool open_grammar(exl2_grammar_kind kind, const char *source, exl2__grammar *g)
 {
-    exl2_result result = exl2__grammar_open(&context, kind, source, strlen(source), &table, 0, g);
+    exl2_result result = exl2__grammar_open(&context, kind, false, source, strlen(source), &table, 0, g);
     if (result < 0) {
         printf("%.60s: %s\n", source, context.error.text);
     }
@@ -432,7 +432,7 @@ static void check_refusal(exl2_grammar_kind kind, const char *text, exl2_result 
     exl2__grammar g;
     uint64_t before = context.host_bytes;
     context.error.text[0] = 0;
-    exl2_result result = exl2__grammar_open(&context, kind, text, strlen(text), &table, 0, &g);
+    exl2_result result = exl2__grammar_open(&context, kind, false, text, strlen(text), &table, 0, &g);
     if (!CHECK(result == code && strstr(context.error.text, sentence))) {
         printf("  %.200s: %d %s\n", text, (int)result, context.error.text);
     }

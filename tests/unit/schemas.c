@@ -279,8 +279,8 @@ static void check_texts(judge *j)
         char *schema = quoted(text_cases[i].schema), *fit = quoted(text_cases[i].fit);
         char *unfit = quoted(text_cases[i].unfit);
         exl2__grammar g;
-        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &table, 0,
-                                                &g);
+        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, schema, strlen(schema),
+                                                &table, 0, &g);
         if (!CHECK(result == EXL2_OK)) {
             printf("  %s: %s\n", schema, context.error.text);
         } else {
@@ -308,7 +308,7 @@ static void check_refusal(const char *source, bool strict, exl2_result wanted, c
     char *schema = quoted(source);
     uint64_t before = context.host_bytes;
     context.error.text[0] = 0;
-    exl2_result result = exl2__grammar_open_as(&context, EXL2_GRAMMAR_JSON_SCHEMA, strict, schema, strlen(schema),
+    exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, strict, schema, strlen(schema),
                                                &table, 0, &g);
     if (!CHECK(result == wanted && (result == EXL2_OK || strstr(context.error.text, sentence)))) {
         printf("  %.200s: %d %s\n", schema, (int)result, context.error.text);
@@ -417,7 +417,8 @@ static void check_file(const char *path, bool must, uint32_t texts)
         exl2__grammar g;
         line[bytes - 1] = line[bytes - 1] == '\n' ? 0 : line[bytes - 1];
         clock_t start = clock();
-        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, line, strlen(line), &table, 0, &g);
+        exl2_result result =
+            exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, line, strlen(line), &table, 0, &g);
         double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC;
         slowest = ms > slowest ? ms : slowest;
         if (result < 0) {

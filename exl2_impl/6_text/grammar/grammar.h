@@ -1,6 +1,6 @@
 /* grammar.h: compiles a grammar of any kind; the result says which tokens may come next.
    takes: the source text and its kind; a model's token table (exl2__grammar_vocab), which must outlive the grammar.
-   gives: exl2__grammar, exl2__grammar_open_as, exl2__grammar_open, exl2__grammar_close.
+   gives: exl2__grammar, exl2__grammar_open, exl2__grammar_close.
    owns:  the automaton, its states and its masks, from open to close. */
 #ifndef EXL2__GRAMMAR_H
 #define EXL2__GRAMMAR_H
@@ -48,9 +48,9 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, co
 
 /* *g must not move while it is open. A cache_bytes of 0 means CACHE_BYTES. `strict` is that of exl2_grammar_desc. */
 EXL2__COLD
-static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
-                                         size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
-                                         exl2__grammar *g)
+static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
+                                      size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                      exl2__grammar *g)
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
     exl2__grammar_code code;
@@ -73,13 +73,6 @@ static exl2_result exl2__grammar_open_as(exl2__ctx *c, exl2_grammar_kind kind, b
         exl2__grammar_close(c, g);
     }
     return result;
-}
-
-static inline exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, const char *source, size_t bytes,
-                                             const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
-                                             exl2__grammar *g)
-{
-    return exl2__grammar_open_as(c, kind, false, source, bytes, vocab, cache_bytes, g);
 }
 
 #endif
