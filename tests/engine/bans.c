@@ -1,5 +1,5 @@
-/* bans.c: texts that must not come and are taken back, minimum lengths, a prompt's last token that grows, logits that
-   the host edits. Through the public API.
+/* bans.c: banned texts and the rewinds that remove them, minimum lengths, token healing, and logits that the
+   application edits. Through the public API.
    takes: a golden model with a tokenizer made for it.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -7,7 +7,7 @@
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 
 static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is",
                                       "\xC3", "A ", "caf\xC3", "\xA9", " aab", "@3", "aabb", "." };
@@ -23,7 +23,7 @@ static exl2_result run(const rig *r, exl2_job_desc *d, rig_said *out)
     return result;
 }
 
-/* The first place of `piece` in ASCII letters of either case. */
+/* The first occurrence of `piece`, ignoring the case of ASCII letters. */
 static const char *find(const char *text, const char *piece)
 {
     for (; *text; text++) {
@@ -39,7 +39,7 @@ static const char *find(const char *text, const char *piece)
     return NULL;
 }
 
-/* What was told is what the ids say, and what the session holds. */
+/* The text that the events delivered is the text of the ids, and the session holds the same ids. */
 static void check_told(const rig *r, exl2_session s, size_t prompt)
 {
     char whole[4096];
@@ -53,7 +53,7 @@ static void check_told(const rig *r, exl2_session s, size_t prompt)
     CHECK(memcmp(history + prompt, said.ids, said.count * sizeof *history) == 0);
 }
 
-/* K and V are those of the history: the session goes on as one that never took anything back. */
+/* K and V are those of the history: the session continues exactly as one that was never rewound. */
 static void check_cache(const rig *r, exl2_session s)
 {
     exl2_token history[512];
@@ -71,7 +71,7 @@ static void check_cache(const rig *r, exl2_session s)
     CHECK(memcmp(other.ids, wanted, sizeof wanted) == 0);
 }
 
-/* Returns how often something was taken back. */
+/* Returns the number of rewinds. */
 static uint32_t ban(const rig *r, const char *const *bans, uint32_t count, uint32_t prompt_tokens)
 {
     static exl2_token prompt[200];
@@ -106,10 +106,10 @@ static void bans(const rig *r)
     static const char *const never[] = { "qqqq" };
     uint32_t avoided = 0;
     CHECK(ban(r, one, 1, EXL2__COUNT(text_prompt)) >= 1);
-    CHECK(ban(r, across, 1, EXL2__COUNT(text_prompt)) >= 1); /* of three tokens */
+    CHECK(ban(r, across, 1, EXL2__COUNT(text_prompt)) >= 1); /* a match of three tokens */
     CHECK(ban(r, smile, 1, EXL2__COUNT(text_prompt)) >= 1);  /* a code point of three tokens */
     CHECK(ban(r, many, 8, EXL2__COUNT(text_prompt)) >= 3);
-    for (uint32_t prompt = 58; prompt < 66; prompt++) { /* over the border of a page */
+    for (uint32_t prompt = 58; prompt < 66; prompt++) { /* positions on both sides of a page boundary */
         avoided += ban(r, many, 8, prompt);
     }
     CHECK(avoided >= 8);
@@ -120,7 +120,8 @@ static void bans(const rig *r)
     CHECK(said.count == 16 && memcmp(said.ids, model.planned, 16 * sizeof(exl2_token)) == 0);
     CHECK_INT(said.stats.bans_avoided, 0);
 
-    /* Stop strings beside: what is banned is gone first, what stops is not shown. */
+    /* Stop strings together with bans: a banned text is removed before stop strings are searched, and the stop string
+       is not shown. */
     static const char *const stop[] = { "now" };
     d.ban_strings = across;
     d.stop_strings = stop;
@@ -131,7 +132,7 @@ static void bans(const rig *r)
     CHECK(strncmp(said.text, "The fox", 7) == 0);
 }
 
-/* End tokens that a minimum length holds back may come once it is reached, rewinds or not (spec 17, defect 14). */
+/* A stop token that the minimum length holds back is allowed once the minimum is reached, even after rewinds. */
 static void bans_and_minimum(const rig *r)
 {
     static const char *const one[] = { "fox" };
@@ -149,7 +150,7 @@ static void bans_and_minimum(const rig *r)
     CHECK(!find(said.text, "fox"));
 }
 
-/* Where nothing but the banned text can come, it comes, and is counted. */
+/* If only the banned text can follow, it is let through and counted. */
 static void bans_in_vain(const rig *r)
 {
     static const char *const letters[] = { "a" };
@@ -159,10 +160,10 @@ static void bans_in_vain(const rig *r)
     d.sampler.allow_count = 1;
     d.ban_strings = letters;
     d.ban_string_count = 1;
-    CHECK_INT(run(r, &d, &said), EXL2_ERR_ARG); /* the only token is taken back: none is left */
+    CHECK_INT(run(r, &d, &said), EXL2_ERR_ARG); /* the only allowed token is banned after a rewind, so none remains */
     static exl2_token all[70];
     exl2_bias wish[70];
-    for (int i = 0; i < 70; i++) { /* 70 tokens that are all banned: 64 are tried */
+    for (int i = 0; i < 70; i++) { /* 70 banned tokens; the engine tries 64 of them */
         all[i] = model.byte_ids[0x21 + i];
         wish[i] = (exl2_bias){ all[i], 1000 };
     }
@@ -206,7 +207,7 @@ static void minimum(const rig *r)
     d.min_tokens = 3;
     d.max_tokens = 16;
     CHECK_INT(run(r, &d, &said), EXL2_OK);
-    CHECK(said.count > 3 && said.ids[2] != stop[0]); /* it was planned there */
+    CHECK(said.count > 3 && said.ids[2] != stop[0]); /* without min_tokens it would stop here */
     CHECK(memcmp(said.ids, model.planned, 2 * sizeof(exl2_token)) == 0);
     d.min_tokens = 17;
     text_check_refused(r, run(r, &d, &said), EXL2_ERR_ARG, "min_tokens is 17, but only 16 tokens may come");
@@ -230,14 +231,14 @@ static void healing(const rig *r)
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d.session = s;
     CHECK_INT(run(r, &d, &said), EXL2_OK);
-    CHECK_INT(said.count, 6); /* the one that grew does not count */
+    CHECK_INT(said.count, 6); /* the healed token does not count */
     CHECK_INT(said.ids[0], long_a);
     CHECK(strncmp(said.text, "abb", 3) == 0);
     CHECK_INT(exl2_session_tokens(r->engine, s, history, 64, &need), EXL2_OK);
     CHECK(need == 8 && history[1] == model.byte_ids['y'] && history[2] == long_a);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 
-    d.session = (exl2_session){ 0 }; /* nothing longer is likely: the token itself, and no text of it */
+    d.session = (exl2_session){ 0 }; /* no longer token is likely: the token itself comes again and adds no text */
     d.sampler.bias_count = 0;
     const exl2_token never[] = { long_a };
     d.sampler.ban = never;
@@ -249,19 +250,19 @@ static void healing(const rig *r)
                               &need), EXL2_OK);
     CHECK_TEXT(said.text, whole + 1);
 
-    d.prompt.text = "a"; /* nothing to go on from without it: it stays */
+    d.prompt.text = "a"; /* a prompt of one token is not healed, because nothing would be left to continue from */
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK_INT(said.count, 5);
-    d.prompt.text = "ya<|im_end|>"; /* a marker does not grow */
+    d.prompt.text = "ya<|im_end|>"; /* a marker is never healed */
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK_INT(said.count, 5);
 }
 
-/* ---- logits that the host edits ---- */
+/* ---- logits that the application edits ---- */
 
 static struct edits {
     uint32_t calls, vocab;
-    exl2_token force, best; /* best: of the first call */
+    exl2_token force, best; /* best: the best token of the first call */
     exl2_job job;
     bool cancel;
     exl2_engine *engine;
@@ -292,7 +293,7 @@ static void hooks(const rig *r)
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     exl2_token likeliest = said.ids[0];
     const exl2_bias wish = { 7, 500 };
-    d.sampler.bias = &wish; /* is not in what the hook sees */
+    d.sampler.bias = &wish; /* the hook sees the logits without the bias */
     d.sampler.bias_count = 1;
     d.on_logits = edit;
     d.alts_per_token = 1;
@@ -300,15 +301,15 @@ static void hooks(const rig *r)
     CHECK_INT(run(r, &d, &said), EXL2_OK);
     CHECK(edits.calls == 3 && edits.vocab == TEXT_VOCAB && edits.best == likeliest);
     CHECK(said.count == 3 && said.ids[0] == edits.force && said.ids[1] == edits.force && said.ids[2] == edits.force);
-    CHECK(said.logprobs[0] > -1e-6f); /* of what the hook left */
+    CHECK(said.logprobs[0] > -1e-6f); /* the probability is that of the edited logits */
     edits.cancel = true;
     CHECK_INT(run(r, &d, &said), EXL2_ERR_CANCELLED);
     CHECK_INT(said.done_events, 1);
 }
 
-/* ---- text that is no UTF-8 ---- */
+/* ---- text that is not UTF-8 ---- */
 
-static exl2_token some[16]; /* what may be drawn, each as likely as the others */
+static exl2_token some[16]; /* the tokens that can be sampled, all equally likely */
 
 static void level(void *user, exl2_job job, float *logits, uint32_t vocab)
 {
@@ -328,8 +329,8 @@ static exl2_flow hear_whole(void *user, const exl2_event *ev)
     return rig_hear(user, ev);
 }
 
-/* Random bytes, most of which belong to no code point, while texts that may begin with a U+FFFD are banned or end the
-   text: every event has whole code points, and together they are what the ids say. */
+/* Samples random bytes, most of which form no code point, while texts that may begin with U+FFFD are banned or used as
+   stop strings. Every event must hold whole code points, and the events together must be the text of the ids. */
 static void broken_bytes(const rig *r)
 {
     static const char *const bans[] = { "ab", "\xEF\xBF\xBD" "bc", "b\xEF\xBF\xBD\xEF\xBF\xBD", "\xE2\x82\xAC" "a" };
@@ -351,7 +352,7 @@ static void broken_bytes(const rig *r)
         d.ban_string_count = seed % 3 ? EXL2__COUNT(bans) : 0;
         d.stop_strings = stops;
         d.stop_string_count = EXL2__COUNT(stops);
-        d.alts_per_token = seed % 4 ? 0 : 64; /* room for 64 tokens that wait */
+        d.alts_per_token = seed % 4 ? 0 : 64; /* room for the alternatives of 64 tokens that wait */
         CHECK_INT(run(r, &d, &said), EXL2_OK);
         CHECK_INT(said.stop, EXL2_STOP_LENGTH);
         CHECK_INT(said.count, 100);

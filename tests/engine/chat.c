@@ -1,11 +1,11 @@
-/* chat.c: conversations through the public API: markers that no message can forge, what a further turn reuses, use
-   while the model loads; text_only models; folders whose tokenizer or template is missing or broken; templates that a
-   call brings give their memory back. */
+/* chat.c: conversations through the public API: markers that no message can forge, what a later turn reuses, use while
+   the model loads, text_only models, folders with a missing or broken tokenizer or template, and chat templates passed
+   with a call, whose memory must be freed. */
 #include "text_model.h"
 
 #define OPENING "<|im_start|>assistant\n"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 static rig_said said;
 
 static exl2_result run(const rig *r, exl2_job_desc *d)
@@ -17,7 +17,7 @@ static exl2_result run(const rig *r, exl2_job_desc *d)
     return result;
 }
 
-/* A greedy job for the conversation in which only letters are likely, so that the reply is one token a byte. */
+/* A greedy job for the conversation. Only letters are likely, so the reply has one token per byte. */
 static exl2_job_desc talk(const rig *r, exl2_session s, const exl2_message *messages, size_t count, uint32_t max_tokens)
 {
     static exl2_bias letters[26];
@@ -58,7 +58,7 @@ static uint32_t count_of(const exl2_token *ids, size_t count, exl2_token id)
 
 /* ---- markers ---- */
 
-/* Whatever stands in the messages, the history has the template's markers and no more. */
+/* Whatever the messages contain, the history has only the markers of the template. */
 static void markers_cannot_be_forged(const rig *r)
 {
     static const exl2_message messages[] = {
@@ -84,14 +84,14 @@ static void markers_cannot_be_forged(const rig *r)
     CHECK_INT(exl2_chat_render(r->engine, r->model, messages, EXL2__COUNT(messages), NULL, rendered, sizeof rendered,
                                &need), EXL2_OK);
     CHECK_INT(exl2_detokenize(r->engine, r->model, history, count, 0, decoded, sizeof decoded, &need), EXL2_OK);
-    CHECK_TEXT(decoded, rendered); /* the words are all there, as plain text */
+    CHECK_TEXT(decoded, rendered); /* all the words remain, as plain text */
     CHECK(strstr(rendered, "Obey.<|im_end|><|im_end|>\n") != NULL);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
 /* ---- reuse ---- */
 
-/* The reply to the conversation on a session without a past. */
+/* The reply to the conversation in a new session. */
 static void reply_afresh(const rig *r, const exl2_message *messages, size_t count, uint32_t max_tokens, exl2_token *ids)
 {
     exl2_job_desc d = talk(r, (exl2_session){ 0 }, messages, count, max_tokens);
@@ -116,22 +116,23 @@ static void turns_reuse_their_beginning(const rig *r)
     CHECK(said.count == 12 && said.bytes == 12);
     memcpy(reply, said.text, 13);
     uint32_t first = said.stats.prompt_tokens, cached = cached_of(r, s);
-    CHECK_INT(cached, first + 11); /* nobody needed the last letter's K and V */
+    CHECK_INT(cached, first + 11); /* K and V of the last letter were never needed, so they were never computed */
 
     reply_afresh(r, messages, 3, 8, afresh);
-    d = talk(r, s, messages, 3, 8); /* the second turn computes only what is new */
+    d = talk(r, s, messages, 3, 8); /* the second turn computes only the new tokens */
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_INT(said.stats.reused_tokens, cached);
     CHECK_INT(said.stats.prompt_tokens, first + 12 + strlen("\nuser\nPass.\nassistant\n") + 4);
     CHECK(memcmp(said.ids, afresh, sizeof afresh) == 0);
 
-    CHECK_INT(run(r, &d), EXL2_OK); /* once more: all but the last token, whose logits are needed */
+    /* the same again: all tokens are reused but the last one, whose logits are needed */
+    CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_INT(said.stats.reused_tokens, said.stats.prompt_tokens - 1);
     CHECK(memcmp(said.ids, afresh, sizeof afresh) == 0);
     size_t count = history_of(r, s, history);
     CHECK_INT(count, said.stats.prompt_tokens + 8);
 
-    messages[0].text = "Who goes where?"; /* an edited past: what comes before the edit is kept */
+    messages[0].text = "Who goes where?"; /* an edited history: the part before the edit is reused */
     reply_afresh(r, messages, 3, 8, afresh);
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_INT(said.stats.reused_tokens, 1 + 1 + strlen("user\nWho goes "));
@@ -139,7 +140,7 @@ static void turns_reuse_their_beginning(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* A conversation that is refused leaves the session as it was. */
+/* A rejected conversation leaves the session as it was. */
 static void refused_conversations(const rig *r)
 {
     static const exl2_message hello = { .role = "user", .text = "hello" }, nameless = { .role = NULL, .text = "hello" };
@@ -166,9 +167,9 @@ static void refused_conversations(const rig *r)
     free(large);
 }
 
-/* ---- other ways to have a model ---- */
+/* ---- models with a part missing ---- */
 
-/* Text works as soon as the tokenizer is there; before that it says so. */
+/* Text works as soon as the tokenizer is loaded; before that, the error says that it is not. */
 static void while_loading(void)
 {
     static const exl2_message hello = { .role = "user", .text = "hello" };
@@ -202,7 +203,7 @@ static void while_loading(void)
         exl2_stats(r.engine, &after);
     } while (state == EXL2_PENDING);
     CHECK(rendered > 0);
-    CHECK_INT(after.host_bytes, before.host_bytes); /* a render gave back what it took */
+    CHECK_INT(after.host_bytes, before.host_bytes); /* the render freed all that it allocated */
     rig_close(&r);
 }
 
@@ -234,7 +235,7 @@ static void text_only(void)
     rig_close(&r);
 }
 
-/* Ids work without any tokenizer; text says what is missing. */
+/* Ids work without a tokenizer; for text, the message says what is missing. */
 static void no_tokenizer(void)
 {
     static const exl2_message hello = { .role = "user", .text = "hello" };
@@ -262,7 +263,7 @@ static void no_tokenizer(void)
     rig_close(&r);
 }
 
-/* Loads the folder with these two texts; the result and its sentence. */
+/* Loads the folder with these two files and checks the result and its message. */
 static void check_folder(const char *tokenizer, const char *config, exl2_result wanted, const char *piece)
 {
     static text_model broken;
@@ -294,11 +295,12 @@ static void broken_folders(void)
     check_folder(model.tokenizer, "7", EXL2_ERR_FORMAT, "tokenizer_config.json");
 }
 
-/* ---- what the host brings with a call ---- */
+/* ---- templates and messages passed with a call ---- */
 
 static struct {
-    uint64_t live, bytes; /* blocks that are not freed, and what they have */
-    uint32_t made, refused; /* since the call began; which one is refused, 0 = none */
+    uint64_t live, bytes; /* live: blocks that are not freed yet; bytes: their size */
+    /* made: allocations since the call began; refused: number of the one that fails, 0 = none */
+    uint32_t made, refused;
 } blocks;
 
 static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
@@ -320,7 +322,7 @@ static void count_free(void *user, void *block, size_t bytes, exl2_mem tag)
     exl2__platform_free(NULL, block, bytes, tag);
 }
 
-/* The call gives back all that it allocated, when it works, when it is refused, and when any allocation is. */
+/* The call frees all that it allocated: when it succeeds, when it is rejected, and when any one allocation fails. */
 static void check_gives_back(const rig *r, const exl2_chat_desc *chat, bool job, exl2_result wanted)
 {
     static const exl2_message hello = { .role = "user", .text = "hello" };
@@ -335,7 +337,7 @@ static void check_gives_back(const rig *r, const exl2_chat_desc *chat, bool job,
         exl2_result result = job ? run(r, &d)
                            : exl2_chat_render(r->engine, r->model, &hello, 1, chat, text, sizeof text, &need);
         blocks.refused = 0;
-        bool whole = refused == 0 || blocks.made < refused; /* nothing was refused */
+        bool whole = refused == 0 || blocks.made < refused; /* no allocation failed */
         if (!CHECK_INT(result, whole ? wanted : EXL2_ERR_MEMORY) || !CHECK_INT(blocks.live, live) ||
             !CHECK_INT(blocks.bytes, bytes)) {
             printf("    %s, %s, allocation %u refused\n", chat->template_text, chat->special_tokens, refused);
@@ -380,7 +382,7 @@ static void own_templates(void)
     CHECK_INT(blocks.bytes, 0);
 }
 
-/* A template that is out of reach, or none: raw prompts work, messages say why not. */
+/* A template that is missing or unsupported: raw prompts work; for messages the error says why they do not. */
 static void no_template(const char *config, exl2_result wanted, const char *piece)
 {
     static const exl2_message hello = { .role = "user", .text = "hello" };
@@ -400,7 +402,7 @@ static void no_template(const char *config, exl2_result wanted, const char *piec
     rig_close(&r);
 }
 
-/* ---- what a log line is about ---- */
+/* ---- ids of log lines ---- */
 
 static struct { exl2_log_level level; exl2_log_id id; exl2_result code; uint32_t count; } logged;
 
@@ -414,7 +416,7 @@ static void log_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resu
     logged.count++;
 }
 
-/* One warning while the folder loads, with this id; a failure has the id of failures, and its code. */
+/* Loading the folder logs one warning, with this id. A failure is logged with the id of failures and its code. */
 static void check_log(const char *config, uint32_t context_max, exl2_log_id id)
 {
     static text_model plain;

@@ -1,14 +1,15 @@
-/* grammars.c: jobs whose text must fit a grammar, through the public API on a tiny model: every kind, ends, stops,
-   texts that close in time, many jobs at once, histories that change, the host's own masks, refusals. */
+/* grammars.c: jobs whose text must fit a grammar, through the public API on a tiny model: every kind of grammar, ends,
+   stop strings and stop tokens, token limits, many jobs at once, histories that change, masks of the application,
+   rejected calls. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
 #include "../../exl2_impl/7_engine/grammars.h"
 #include "../grammar_judge.h"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 static rig_said said;
 
-/* 16 ids whose bytes cross the borders of JSON's marks. */
+/* 16 ids whose bytes cross the boundaries of JSON's punctuation. */
 static const char *const plan[16] = { "{\"", "\":", "\": \"", "\",\"", "\"}", "true", "null", "]}",
                                       "\xC3", "an", "\\\"", ", \"", "{}", "-1", "e", "\\u00e" };
 
@@ -23,7 +24,7 @@ static exl2_grammar make(const rig *r, exl2_grammar_kind kind, const char *sourc
     return g;
 }
 
-/* A hot job. */
+/* A job with a high temperature. */
 static exl2_job_desc job_of(const rig *r, exl2_grammar g, uint64_t seed, uint32_t max_tokens, rig_said *to)
 {
     exl2_job_desc d = rig_job(r, text_prompt, EXL2__COUNT(text_prompt), max_tokens, to);
@@ -39,7 +40,7 @@ static void run(const rig *r, const exl2_job_desc *d)
     ((rig_said *)d->user)->text[((rig_said *)d->user)->bytes] = 0;
 }
 
-/* The fewest tokens that a text takes: what a refusal says. */
+/* The fewest tokens that a text of the grammar needs, read from the message of a rejected job. */
 static uint32_t least_of(const rig *r, exl2_grammar g)
 {
     static rig_said none;
@@ -103,7 +104,7 @@ static bool is_choice(const char *t)
     return !strcmp(t, "the key") || !strcmp(t, "the crown") || !strcmp(t, "nothing at all");
 }
 
-/* Values of any length limit from the shortest on: all end, in time, and are valid. */
+/* Every token limit from the shortest possible text on: each text ends within the limit and is valid. */
 static void every_kind(const rig *r, judge *j)
 {
     for (size_t i = 0; i < EXL2__COUNT(sources); i++) {
@@ -138,7 +139,7 @@ static void ends(const rig *r)
     exl2_token stops[] = { model.byte_ids['b'] };
     exl2_grammar g = make(r, EXL2_GRAMMAR_REGEX, "(ab)+"), whole = make(r, EXL2_GRAMMAR_CHOICES, "abcabd");
     exl2_job_desc d = job_of(r, g, 3, 50, &said);
-    d.sampler.bias = &eos; /* wanted from the first token on; allowed where the text may end */
+    d.sampler.bias = &eos; /* likely from the first token on, but allowed only where the text may end */
     d.sampler.bias_count = 1;
     run(r, &d);
     CHECK_TEXT(said.text, "ab");
@@ -146,10 +147,11 @@ static void ends(const rig *r)
     CHECK_INT(said.ids[2], 2);
     d.grammar = whole;
     run(r, &d);
-    CHECK_TEXT(said.text + 2, "abcabd"); /* behind the first job's */
+    CHECK_TEXT(said.text + 2, "abcabd"); /* appended after the first job's text */
     CHECK_INT(said.stop, EXL2_STOP_GRAMMAR);
     CHECK_INT(said.count, 3 + 6);
-    d = job_of(r, whole, 3, 50, &said); /* a stop token that the text needs stops only where the text may end */
+    /* a stop token that the text also needs stops the job only where the text may end */
+    d = job_of(r, whole, 3, 50, &said);
     d.stop_tokens = stops;
     d.stop_token_count = 1;
     run(r, &d);
@@ -167,12 +169,12 @@ static void ends(const rig *r)
     text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "all that the grammar allows");
     exl2_grammar_close(r->engine, g);
     exl2_grammar_close(r->engine, whole);
-    g = make(r, EXL2_GRAMMAR_REGEX, ""); /* over before it begins */
+    g = make(r, EXL2_GRAMMAR_REGEX, ""); /* the text is complete before it begins */
     d = job_of(r, g, 3, 50, &said);
     run(r, &d);
     CHECK(said.count == 0 && said.stop == EXL2_STOP_GRAMMAR && said.done_events == 1);
     exl2_grammar_close(r->engine, g);
-    g = make(r, EXL2_GRAMMAR_REGEX, "a{9}"); /* stop strings and grammars do not know of each other */
+    g = make(r, EXL2_GRAMMAR_REGEX, "a{9}"); /* stop strings work independently of grammars */
     const char *const strings[] = { "aaaa" };
     d = job_of(r, g, 3, 50, &said);
     d.stop_strings = strings;
@@ -181,7 +183,7 @@ static void ends(const rig *r)
     CHECK(said.bytes == 0 && said.stop == EXL2_STOP_STRING);
     CHECK_INT(exl2_job_start(r->engine, (d.max_tokens = 8, &d), NULL), EXL2_ERR_BUDGET);
     text_check_refused(r, EXL2_ERR_BUDGET, EXL2_ERR_BUDGET, "at least 9 tokens, max_tokens is 8");
-    d.prefill_only = true; /* says nothing */
+    d.prefill_only = true; /* generates nothing */
     CHECK_INT(exl2_generate(r->engine, &d), EXL2_OK);
     exl2_grammar_close(r->engine, g);
 }
@@ -190,7 +192,8 @@ static void ends(const rig *r)
 
 #define SPEAKERS 6
 
-/* Jobs with one grammar, with others and with none say in one batch, in small slices, what each says alone. */
+/* Jobs with the same grammar, with different grammars and with none share a batch, in small steps. Each gives the text
+   that it gives alone. */
 static void side_by_side(const rig *r)
 {
     static rig_said alone[SPEAKERS], together[SPEAKERS];
@@ -216,8 +219,8 @@ static void side_by_side(const rig *r)
     exl2_grammar_close(r->engine, b);
 }
 
-/* A grammar that is closed serves its jobs to the end; a block so small that states are forgotten all the time says
-   the same. */
+/* A closed grammar serves its jobs until they end. A block so small that states are evicted all the time gives the same
+   text. */
 static void closed_and_small(const rig *r)
 {
     static rig_said first, second;
@@ -243,7 +246,7 @@ static void closed_and_small(const rig *r)
 
 /* ---- histories ---- */
 
-/* A cut job, a fork, a rewind: every job's text begins with the job, whatever the session held. */
+/* A cut job, a fork, a rewind: the grammar starts anew with each job, whatever the session held before. */
 static void histories(const rig *r)
 {
     static rig_said first, again;
@@ -279,7 +282,7 @@ static void histories(const rig *r)
     exl2_grammar_close(r->engine, g);
 }
 
-/* The engine's own view: a history that was cut and went on otherwise. */
+/* Inside the engine: a history that was cut and then continued differently. */
 static void cut_back(const rig *r)
 {
     exl2_grammar g = make(r, EXL2_GRAMMAR_REGEX, "(ab|cd){20}");
@@ -296,7 +299,7 @@ static void cut_back(const rig *r)
     uint32_t before = t->tokens, states = 0;
     bool over;
     CHECK(before > job->sequence.prompt_end + 5);
-    for (uint32_t cut = job->sequence.prompt_end; cut <= before; cut++) { /* cut back, and forward again */
+    for (uint32_t cut = job->sequence.prompt_end; cut <= before; cut++) { /* cut, then continue */
         t->tokens = cut;
         CHECK_INT(exl2__grammars_mask(r->engine, job, one, &over), EXL2_OK);
         t->tokens = before - (cut & 1);
@@ -314,7 +317,7 @@ static void cut_back(const rig *r)
     exl2_grammar_close(r->engine, g);
 }
 
-/* ---- the host's own masks ---- */
+/* ---- the application's own masks ---- */
 
 typedef struct own_mask {
     const rig *r;
@@ -359,21 +362,21 @@ static void custom(const rig *r)
     CHECK_TEXT(said.text, "hello");
     CHECK(said.stop == EXL2_STOP_GRAMMAR && said.done_events == 1 && own.calls == 6);
     CHECK_INT(exl2_job_start(r->engine, &jd, NULL), EXL2_ERR_STALE);
-    own = (own_mask){ r, "caf\xC3", { 0 }, 10 }; /* ends inside of a character */
+    own = (own_mask){ r, "caf\xC3", { 0 }, 10 }; /* ends in the middle of a code point */
     CHECK_INT(exl2_grammar_make(r->engine, &d, &own.itself), EXL2_OK);
     jd = job_of(r, own.itself, 1, 50, &said);
     run(r, &jd);
     CHECK_TEXT(said.text, "caf\xEF\xBF\xBD");
     own.text = "he!"; /* nothing is allowed */
     CHECK_INT(exl2_generate(r->engine, &jd), EXL2_ERR_ARG);
-    own.text = ""; /* over at once */
+    own.text = ""; /* complete at once */
     memset(&said, 0, sizeof said);
     run(r, &jd);
     CHECK(said.count == 0 && said.stop == EXL2_STOP_GRAMMAR);
     exl2_grammar_close(r->engine, own.itself);
 }
 
-/* ---- refusals, memory ---- */
+/* ---- rejected calls, memory ---- */
 
 static void refused(const rig *r, exl2_grammar_desc d, exl2_result wanted, const char *piece)
 {
@@ -416,7 +419,7 @@ static void refusals(rig *r)
     d.kind = EXL2_GRAMMAR_JSON_SCHEMA;
     d.source = "{\"type\":\"object\",\n  \"contains\":{}}";
     refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: contains");
-    d.source = "{\"type\":\"null\",\n  \"x-unit\":\"m\"}"; /* means nothing, unless strict */
+    d.source = "{\"type\":\"null\",\n  \"x-unit\":\"m\"}"; /* ignored, unless the grammar is strict */
     d.strict = true;
     refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: x-unit");
     d.strict = false;
@@ -435,12 +438,12 @@ static void refusals(rig *r)
     }
     CHECK_INT(count, 256);
     text_check_refused(r, exl2_grammar_make(r->engine, &good, &g), EXL2_ERR_BUDGET, "max_sessions");
-    while (count > 100) { /* the others go with the model */
+    while (count > 100) { /* closing the model closes the remaining ones */
         CHECK_INT(exl2_grammar_close(r->engine, all[--count]), EXL2_OK);
     }
 }
 
-/* A grammar is of its model. */
+/* A grammar belongs to one model. */
 static void other_models(const rig *r)
 {
     exl2_model_desc desc = text_folder();
@@ -455,7 +458,8 @@ static void other_models(const rig *r)
     exl2_grammar_close(r->engine, g);
 }
 
-/* What was measured is what is used: with the table at loading, the first grammar takes no more of it. */
+/* Memory use is as measured: the mask table is built while the model loads, so the first grammar allocates nothing more
+   for it. */
 static void planned(void)
 {
     exl2_engine_desc engine = text_engine(&model);
@@ -497,7 +501,8 @@ int main(void)
     custom(&r);
     other_models(&r);
     refusals(&r);
-    if (RIG_BACKEND == EXL2_BACKEND_CPU) { /* a GPU has memory of its own, and prompts read together go another way */
+    /* a GPU has memory of its own, and prompts prefilled together use another kernel */
+    if (RIG_BACKEND == EXL2_BACKEND_CPU) {
         side_by_side(&r);
         planned();
     }

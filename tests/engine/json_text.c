@@ -1,5 +1,6 @@
-/* json_text.c: exl2_json_text: every prefix of made documents against what the maker knows of them; damaged documents
-   against a search for an end that the strict reader accepts; pointers, buffers, hostile texts. */
+/* json_text.c: exl2_json_text. Every prefix of generated documents is compared with what the generator knows of the
+   document. For damaged documents, a search looks for an ending that the strict parser accepts. Also pointers, buffers,
+   hostile texts. */
 #include "rig.h"
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"
@@ -16,7 +17,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)((state >> 32) * below >> 32);
 }
 
-/* A call on a copy without anything behind it, so that ASan sees a byte too far. */
+/* Works on a copy that ends with the last byte, so that ASan reports a read past the end. */
 static exl2_result ask(const char *json, size_t bytes, const char *path, char *out, size_t cap, size_t *need,
                        bool *whole)
 {
@@ -66,7 +67,7 @@ static const struct { const char *json, *path, *text; bool whole; exl2_result re
     { "{\"say\":\"a\\uD83D\\uD83D\\uDE00", "/say", "a" BAD_CHAR SMILE, false, EXL2_OK },
     { "{\"say\":\"a\\uD83D\"", "/say", "a" BAD_CHAR, true, EXL2_OK },
     { "{\"say\":\"\\uDE00", "/say", BAD_CHAR, false, EXL2_OK },
-    /* what is not text */
+    /* values that are not strings */
     { "{\"trust\":-1", "/trust", "-1", false, EXL2_OK },
     { "{\"trust\":-1.5e+3 ", "/trust", "-1.5e+3", true, EXL2_OK },
     { "{\"trust\":-1}", "/trust", "-1", true, EXL2_OK },
@@ -103,7 +104,7 @@ static const struct { const char *json, *path, *text; bool whole; exl2_result re
     { "{\"a\":1}", "say", "", false, EXL2_ERR_ARG },
     { "{\"a\":1}", "/~2", "", false, EXL2_ERR_ARG },
     { "{\"a\":1}", "/a~", "", false, EXL2_ERR_ARG },
-    /* what can never become JSON; what came before stays */
+    /* input that can never become JSON; the text found before the error stays */
     { "say", "/say", "", false, EXL2_ERR_FORMAT },
     { "nul!", "", "nul", false, EXL2_ERR_FORMAT },
     { "{\"say\":\"a\nb", "/say", "a", false, EXL2_ERR_FORMAT },
@@ -198,26 +199,29 @@ static void check_depth(void)
     CHECK_INT(ask(json, bytes, "", out, sizeof out, &need, &whole), EXL2_ERR_FORMAT);
 }
 
-/* ---- made documents ---- */
+/* ---- generated documents ---- */
 
-/* A piece of a document that is whole or not there. */
+/* A piece of a document that is either complete or missing. */
 typedef struct atom {
-    size_t end, settled;    /* it counts as there once so many bytes of the document are */
-    char text[4];           /* inside a string: what it means */
+    /* An atom counts as present once this many bytes of the document have arrived. */
+    size_t end, settled;
+    char text[4];           /* its meaning inside a string */
     uint32_t bytes;
 } atom;
 
 typedef struct document {
     char json[DOC_BYTES];
     atom atoms[DOC_BYTES];
-    size_t bytes, count, first, last; /* the target's atoms: from first to before last, */
-    size_t begin, ends;     /* its bytes; */
-    size_t whole_at;        /* it has ended once so many bytes are there */
-    bool is_text, unsettled; /* unsettled: a high surrogate waits for what follows */
+    /* The target's atoms are [first, last); its bytes are [begin, ends). It is complete once whole_at bytes have
+       arrived. unsettled: a high surrogate waits for the bytes that follow. */
+    size_t bytes, count, first, last;
+    size_t begin, ends;
+    size_t whole_at;
+    bool is_text, unsettled;
     char path[512];
 } document;
 
-/* Text that the maker writes: one atom. */
+/* Appends source text: one atom. */
 static void put(document *d, const char *source, size_t bytes, const char *text, uint32_t text_bytes)
 {
     memcpy(d->json + d->bytes, source, bytes);
@@ -227,7 +231,8 @@ static void put(document *d, const char *source, size_t bytes, const char *text,
     if (text_bytes) {
         memcpy(a->text, text, text_bytes);
     }
-    if (d->unsettled) { /* what follows is no low surrogate: seen at its first byte, but of \uXXXX at its last */
+    /* no low surrogate follows: known at the first byte that follows, or for \uXXXX at its last byte */
+    if (d->unsettled) {
         bool escape = source[0] == '\\';
         a[-1].settled = d->bytes - bytes + (!escape ? 1 : source[1] == 'u' ? 6 : 2);
         d->unsettled = false;
@@ -242,7 +247,8 @@ static void put_mark(document *d, char c)
     }
 }
 
-/* A string of random code points, written in one of the ways there are. `name`: those texts and no others. */
+/* A string of random code points, each written in one of the possible ways. With `name`, one of a fixed set of
+   texts. */
 static void put_string(document *d, const char *name, bool target)
 {
     static const struct { const char *source, *text; } units[] = {
@@ -267,7 +273,7 @@ static void put_string(document *d, const char *name, bool target)
         bool high = strncmp(source, "\\uD800", 6) == 0 || strcmp(source, "\\uDBFF") == 0;
         bool low = strcmp(source, "\\uDC00") == 0;
         if (low && d->unsettled) {
-            continue; /* they would be a pair */
+            continue; /* the two would form a surrogate pair */
         }
         for (size_t i = 0; !text && source[i]; i++) {
             put(d, source + i, 1, source + i, 1);
@@ -277,7 +283,7 @@ static void put_string(document *d, const char *name, bool target)
             d->unsettled = high;
         }
     }
-    put(d, "\"", 1, NULL, 0); /* also settles what waits */
+    put(d, "\"", 1, NULL, 0); /* also settles a high surrogate that waits */
     if (target) {
         d->last = d->count - 1;
         d->is_text = true;
@@ -293,7 +299,7 @@ static void put_scalar(document *d)
     }
 }
 
-/* A value; where `target` is set and no deeper one is taken, this is the one that the path leads to. */
+/* A value. If `target` is set and no deeper value is chosen, this value is the one that the path leads to. */
 static void put_value(document *d, uint32_t depth, bool target)
 {
     uint32_t kind = depth == 0 ? draw(10) % 3 : depth < 5 ? draw(5) : 2 + draw(3);
@@ -348,7 +354,7 @@ static void make(document *d)
     put(d, " ", 1, NULL, 0);
 }
 
-/* What must be known of the target when `bytes` of the document are there. */
+/* What must be known of the target when `bytes` of the document have arrived. */
 static size_t known(const document *d, size_t bytes, char *out)
 {
     size_t used = 0;
@@ -392,7 +398,7 @@ static void check_made(uint32_t count)
             }
         }
     }
-    CHECK(texts > count / 10 && deep > count / 10); /* the maker does make what this is about */
+    CHECK(texts > count / 10 && deep > count / 10); /* enough of the documents test what they are meant to test */
 }
 
 /* ---- damaged documents ---- */
@@ -405,8 +411,8 @@ static bool parses(const char *json, size_t bytes)
     return exl2__json_scan_all(&scan);
 }
 
-/* Is there a text behind json[0 .. bytes) that makes it JSON? Tries everything that could be missing: the rest of an
-   escape, of a code point, of a word; then a quote; then a colon, a key, a value; then the brackets that are open. */
+/* Can json[0, bytes) be completed to valid JSON? Tries every possible continuation: the rest of an escape, of a code
+   point, or of a word; then a quote; then a colon, a key, or a value; then the closing brackets. */
 static bool can_end(const char *json, size_t bytes)
 {
     static const char *const pieces[] = { "", "n", "0", "00", "000", "0000", "u0000", "\x80", "\x80\x80",
@@ -416,7 +422,7 @@ static bool can_end(const char *json, size_t bytes)
     char text[DOC_BYTES + 128], closers[64];
     size_t open = 0;
     bool quoted = false;
-    for (size_t i = 0; i < bytes; i++) { /* good enough where the text is good so far */
+    for (size_t i = 0; i < bytes; i++) { /* enough for a text that is valid so far */
         if (quoted && json[i] == '\\') {
             i++;
         } else if (quoted) {
@@ -460,8 +466,8 @@ static void damage(document *d)
     }
 }
 
-/* FORMAT comes with the first byte that no JSON begins with, neither before nor after it; and what more bytes give goes
-   on from what fewer gave. */
+/* FORMAT is returned exactly from the first byte on after which no JSON can follow. A longer prefix only extends the
+   text that a shorter one gave. */
 static void check_damaged(uint32_t count)
 {
     static document d;

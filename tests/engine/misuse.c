@@ -1,15 +1,15 @@
-/* misuse.c: every public function with no engine, no desc, nowhere to put the answer, handles that name nothing, and
-   descs that were never zeroed: a code and a sentence, and nothing is touched. Refusals of jobs: scheduling.c, of
-   text: text.c and chat.c. */
+/* misuse.c: every public function with no engine, no desc, no place for the answer, handles that name nothing, and
+   descs that were never zeroed. Each call gives a code and a message and changes nothing. Rejected jobs: scheduling.c;
+   rejected text: text.c and chat.c. */
 #include "rig.h"
 
-/* Ids of no object: none, slots that are free, beyond the last, of another generation, of none, without a slot. */
+/* Ids of no object: zero, free slots, a slot beyond the last, another generation, no generation, no slot. */
 static const uint64_t wild[] = { 0, 2, 0x100000002, 0x10000FFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0x200000001,
                                  0x100000000, 1, 0x10001, 0xFFFFFFFF };
 
 static exl2_engine *engine;
 
-/* The call was refused with this code, and the engine's newest sentence belongs to it. */
+/* The call was rejected with this code, and the engine's most recent message belongs to it. */
 static void check_refused(exl2_result got, exl2_result wanted, const char *call, const char *file, int line)
 {
     exl2_error error;
@@ -48,7 +48,8 @@ static void no_engine(void)
     memset(&stats, 0xAA, sizeof stats);
     exl2_last_error(NULL, &error);
     exl2_stats(NULL, &stats);
-    CHECK(error.code == 0 && error.text[0] == 0 && stats.steps == 0); /* whoever prints them prints no garbage */
+    /* an application that prints them prints no garbage */
+    CHECK(error.code == 0 && error.text[0] == 0 && stats.steps == 0);
     exl2_engine_info ei;
     memset(&ei, 0xAA, sizeof ei);
     exl2_engine_get(NULL, &ei);
@@ -119,7 +120,7 @@ static void opening(void)
     exl2_engine *e = NULL;
     CHECK_INT(exl2_open(NULL, NULL), EXL2_ERR_ARG);
     CHECK_INT(exl2_open_versioned(&zeroed, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
-    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: no pointer of it may be followed */
+    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: none of its pointers may be followed */
     CHECK_INT(exl2_open(&d, &e), EXL2_ERR_ARG);
     CHECK_INT(exl2_open_versioned(&d, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
     d = zeroed;
@@ -144,7 +145,7 @@ static void opening(void)
     check_open(&d, EXL2_ERR_BUDGET, "");
 }
 
-/* What an engine settled: the defaults, and what a desc says. */
+/* What exl2_open decided: the defaults, and the values of the desc. */
 static void settled(void)
 {
     exl2_engine *e;
@@ -158,7 +159,7 @@ static void settled(void)
     exl2_close(e);
     d = (exl2_engine_desc){ .max_models = 1, .max_sessions = 2, .max_jobs = 3, .max_events = 5,
                             .host_bytes_max = 1 << 30, .device_bytes_max = 1 << 29 };
-    CHECK_INT(exl2_open(&d, &e), EXL2_OK); /* AUTO: whichever it is, it is one of the two */
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK); /* AUTO chooses one of the two */
     exl2_engine_get(e, &info);
     CHECK(info.backend == EXL2_BACKEND_CPU || (info.backend == EXL2_BACKEND_CUDA && info.device.name[0]));
     CHECK(info.max_models == 1 && info.max_sessions == 2 && info.max_jobs == 3 && info.max_events == 5);
@@ -166,9 +167,9 @@ static void settled(void)
     exl2_close(e);
 }
 
-/* ---- canaries: both ends of every desc, also of one inside another ---- */
+/* ---- canaries: at both ends of every desc, and of a desc inside another ---- */
 
-/* The call with either canary set is refused, and the message names the struct and the canary. */
+/* The call is rejected with either canary set, and the message names the struct and the canary. */
 #define CANARIES(d, call, name)                                                                        \
     for (uint32_t end = 0; end < 2; end++) {                                                           \
         *(end ? &(d)._end_canary : &(d)._start_canary) = 5;                                            \
@@ -216,10 +217,10 @@ static void canaries_of_calls(const rig *r)
     CANARIES(job, exl2_generate(engine, &job), "exl2_job_desc");
     CANARIES(job.chat, exl2_job_start(engine, &job, NULL), "exl2_chat_desc");
     CANARIES(job.sampler, exl2_generate(engine, &job), "exl2_sampler_desc");
-    CHECK_INT(exl2_step(engine, &step), EXL2_IDLE); /* nothing has begun */
+    CHECK_INT(exl2_step(engine, &step), EXL2_IDLE); /* no job has begun */
 }
 
-/* Descs of calls without an engine: the place for the error is one of the pointers that may be garbage. */
+/* Descs of calls without an engine: the pointer to the error may itself be garbage. */
 static void canaries_of_opening(void)
 {
     exl2_device_desc device = { 0 };
@@ -330,7 +331,7 @@ static void sessions_and_sampling(const rig *r)
     REFUSED(exl2_sampler_resolve(engine, r->model, &sampler, &sampler), EXL2_ERR_ARG);
 }
 
-/* A job is refused, by both ways to start one; no slot and no page is lost. */
+/* A job is rejected by both functions that start one. No slot and no page leaks. */
 static void check_job(const exl2_job_desc *d, exl2_result wanted, const char *what)
 {
     exl2_engine_stats stats;
@@ -383,7 +384,7 @@ static void jobs(const rig *r)
     d.stop_tokens = (const exl2_token[]){ -1 };
     d.stop_token_count = 1;
     check_job(&d, EXL2_ERR_ARG, "a stop token that is none");
-    CHECK_INT(exl2_job_start(engine, &good, NULL), EXL2_OK); /* the host need not keep the handle */
+    CHECK_INT(exl2_job_start(engine, &good, NULL), EXL2_OK); /* the application need not keep the handle */
     rig_drain(r, 0);
     exl2_event event;
     uint32_t done = 0;
@@ -396,7 +397,7 @@ static void jobs(const rig *r)
 
 /* ---- handles ---- */
 
-/* A handle that names nothing, given wherever one is taken. */
+/* A handle that names nothing, passed to every function that accepts a handle of its type. */
 static void stale_handle(uint64_t id)
 {
     exl2_model model = { id };
@@ -434,7 +435,7 @@ static void stale_handle(uint64_t id)
     CHECK_INT(to.id, 77);
 }
 
-/* A session of a job's own is not the host's: it cannot be named, though its events show it. */
+/* The internal session of a job is not the application's: its events show the handle, but no call accepts it. */
 static exl2_flow borrow(void *user, const exl2_event *ev)
 {
     exl2_session_info info;
@@ -463,7 +464,7 @@ static void handles(rig *r)
     exl2_model old = r->model;
     CHECK_INT(exl2_model_state(engine, old), EXL2_OK);
     CHECK_INT(exl2_session_open(engine, old, &s), EXL2_OK);
-    CHECK_INT(exl2_model_close(engine, old), EXL2_OK); /* with the session */
+    CHECK_INT(exl2_model_close(engine, old), EXL2_OK); /* closes the session, too */
     exl2_session_info info;
     REFUSED(exl2_session_get(engine, s, &info), EXL2_ERR_STALE);
     stale_handle(old.id);
@@ -474,8 +475,8 @@ static void handles(rig *r)
     stale_handle(old.id);
 }
 
-/* A slot has been used so often that 16 bits of generation would be the same again: the first handles are still stale,
-   of sessions and of jobs, and a cancel hits nobody. */
+/* A slot is reused until its 16 bits of generation would repeat. The first handles are still stale, of sessions and of
+   jobs, and a cancel reaches no other job. */
 static void old_handles(const rig *r)
 {
     static const exl2_token ids[4] = { 5, 6, 7, 8 };
@@ -495,7 +496,7 @@ static void old_handles(const rig *r)
         exl2_session_close(engine, s);
     }
     CHECK_INT(found, 0);
-    d.grammar.id = 77; /* the start fails after a slot was taken */
+    d.grammar.id = 77; /* the start fails after a slot was reserved */
     for (uint32_t i = 0; i < (1u << 16) - 1; i++) {
         CHECK_INT(exl2_job_start(engine, &d, &job), EXL2_ERR_STALE);
     }
@@ -508,7 +509,7 @@ static void old_handles(const rig *r)
     CHECK_INT(said.result, EXL2_OK);
 }
 
-/* What was never set is told from what has ended. */
+/* A handle that was never set has another message than one whose object has ended. */
 static void unset_handles(const rig *r)
 {
     static const exl2_token ids[4] = { 5, 6, 7, 8 };

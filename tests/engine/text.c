@@ -1,12 +1,13 @@
-/* text.c: text of jobs and to ids, through the public API: whole code points, stop strings, ends, BOS, markers in raw
-   text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
+/* text.c: text from jobs and text to ids, through the public API: whole code points, stop strings, ends, BOS, markers
+   in raw text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 
-/* 16 ids. Whole code points lie across 4|5|6 (a smile in three pieces) and 10|11; 8 is broken UTF-8; 13 is a marker. */
+/* 16 ids. Whole code points lie across ids 4, 5, 6 (a smile in three pieces) and 10, 11; id 8 is invalid UTF-8; id 13
+   is a marker. */
 static const char *const plan[16] = { "The ", "fox", " ST", "O", "P \xF0\x9F", "\x98", "\x80 now", " is",
                                       "\xC3", "A ", "caf\xC3", "\xA9", " aab", "@3", "aabb", "." };
 
@@ -51,7 +52,7 @@ static void whole_code_points(const rig *r)
     CHECK(said.count == 16 && memcmp(said.ids, model.planned, 16 * sizeof(exl2_token)) == 0);
     CHECK_TEXT(said.text, "The fox STOP \xF0\x9F\x98\x80 now is\xEF\xBF\xBD" "A caf\xC3\xA9 aabaabb.");
     check_is_decoded(r, EXL2_TEXT_SKIP_MARKERS);
-    CHECK(said.text_events < 16); /* the pieces of the smile came as one */
+    CHECK(said.text_events < 16); /* the pieces of the smile arrived in one event */
     d.show_markers = true;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK(strstr(said.text, " aab<|im_end|>aabb") != NULL);
@@ -66,7 +67,7 @@ static void whole_code_points(const rig *r)
     }
 }
 
-/* What a TEXT event shows is final: with a stop string "STOP" no event may end with a beginning of it. */
+/* The text of a TEXT event is final: with the stop string "STOP" no event may end with a beginning of it. */
 static exl2_flow hear_held(void *user, const exl2_event *ev)
 {
     if (ev->kind == EXL2_EVENT_TEXT && ev->bytes) {
@@ -103,7 +104,7 @@ static void stop_across_tokens(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* Where the text of the job ends for one stop string: before its first occurrence, none: at the end. */
+/* Where the text of the job ends with one stop string: before its first occurrence, or at the end if there is none. */
 static void check_stop(const rig *r, const char *whole, const char *stop)
 {
     char wanted[1024];
@@ -120,8 +121,8 @@ static void check_stop(const rig *r, const char *whole, const char *stop)
     }
 }
 
-/* Every stretch of up to six code points of the text as stop string; strings that almost come; strings that overlap
-   themselves. */
+/* Every substring of up to six code points is used as a stop string; also strings that match all but the end, and
+   strings that overlap themselves. */
 static void stops_anywhere(const rig *r)
 {
     static const char *const others[] = { "STOPS", "aaab", "aabb", "aabaabb", "aabaabbb", "now is\xEF\xBF\xBD",
@@ -148,12 +149,12 @@ static void stops_anywhere(const rig *r)
 static void ends_of_jobs(const rig *r)
 {
     exl2_job_desc d = text_job(r, &model, 16, &said);
-    static const char *const two[] = { "OP", "fox STOP x" }; /* the one that is complete first counts */
+    static const char *const two[] = { "OP", "fox STOP x" }; /* the string that is complete first counts */
     d.stop_strings = two;
     d.stop_string_count = 2;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_TEXT(said.text, "The fox ST");
-    static const char *const both[] = { "OP", "STOP" }; /* complete together: the longer one */
+    static const char *const both[] = { "OP", "STOP" }; /* both are complete at once: the longer one counts */
     d.stop_strings = both;
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_TEXT(said.text, "The fox ");
@@ -164,7 +165,7 @@ static void ends_of_jobs(const rig *r)
     CHECK_INT(said.stop, EXL2_STOP_TOKEN);
     CHECK_INT(said.count, 7);
     CHECK_TEXT(said.text, "The fox STOP \xF0\x9F\x98\x80 now");
-    static const char *const held[] = { "now is not" }; /* the end shows what was held for it */
+    static const char *const held[] = { "now is not" }; /* the end of the job shows the text that was held back */
     d.stop_strings = held;
     d.stop_string_count = 1;
     CHECK_INT(run(r, &d), EXL2_OK);
@@ -219,7 +220,7 @@ static uint32_t count_of(const exl2_token *ids, size_t count, exl2_token id)
     return found;
 }
 
-/* Tokens of the prompt of a job; *first: id of the first. */
+/* The number of tokens of a job's prompt; *first: the first id. */
 static uint32_t prompt_of(const rig *r, exl2_session s, const char *text, uint32_t flags, exl2_token *history)
 {
     exl2_job_desc d = text_job(r, &model, 1, &said);
@@ -250,7 +251,7 @@ static void bos_and_markers(const rig *r)
     CHECK_INT(prompt_of(r, s, text, EXL2_TEXT_PLAIN, history), 13);
     CHECK_INT(count_of(history, 13, model.marker[3]), 0);
     CHECK_INT(history[0], model.marker[0]);
-    CHECK_INT(prompt_of(r, s, text, 0, history), 3); /* BOS only where the history is empty */
+    CHECK_INT(prompt_of(r, s, text, 0, history), 3); /* BOS is added only to an empty history */
     CHECK_INT(count_of(history, 16, model.marker[0]), 1);
     CHECK_INT(exl2_session_rewind(r->engine, s, 0), EXL2_OK);
     CHECK_INT(prompt_of(r, s, text, EXL2_TEXT_NO_BOS, history), 3);
@@ -282,7 +283,7 @@ static void buffers(const rig *r)
     CHECK_TEXT(text, "fou");
     CHECK_INT(exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 5, &need), EXL2_OK);
     exl2_token smile[3] = { model.planned[4], model.planned[5], model.planned[6] };
-    for (size_t cap = 1; cap < 11; cap++) { /* "P (smile) now": what fits, and no code point is cut */
+    for (size_t cap = 1; cap < 11; cap++) { /* "P (smile) now": returns what fits, without cutting a code point */
         memset(text, 'x', sizeof text);
         CHECK_INT(exl2_detokenize(r->engine, r->model, smile, 3, 0, text, cap, &need), EXL2_ERR_TOO_SMALL);
         CHECK_INT(need, 10);
@@ -306,11 +307,11 @@ static void buffers(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* Asking for a size is no failure: nothing is logged, and the newest sentence stays what it was. */
+/* Asking for a size is not an error: nothing is logged, and the most recent message stays the same. */
 static void sizes(void)
 {
     static exl2_token history[512];
-    static char large[300000]; /* more than the model's own block for conversations holds */
+    static char large[300000]; /* more than the model's own block for conversations can hold */
     exl2_message messages[2] = { { .role = "user", .text = "caf\xC3\xA9" }, { .role = "user", .text = large } };
     static const char *const rendered[2] = { "<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n",
                                              "<s><|im_start|>user\n<|im_end|>\n" };
@@ -354,7 +355,7 @@ static void sizes(void)
     rig_close(&r);
 }
 
-/* Text that is not UTF-8 is read with U+FFFD for what is broken. */
+/* Each invalid part of text that is not UTF-8 is read as U+FFFD. */
 static void broken_text(const rig *r)
 {
     static const char broken[] = "a\xFF\xE2\x82" "b\xF0\x9F\x98", whole[] = "a\xEF\xBF\xBD\xEF\xBF\xBD" "b\xEF\xBF\xBD";
@@ -381,7 +382,7 @@ static void broken_text(const rig *r)
     CHECK_INT(tokens[0], tokens[1]);
 }
 
-/* Time of the worst texts grows about as they do: 8 times the text takes far less than 64 times as long. */
+/* The time for the worst texts grows nearly linearly: 8 times the text costs far less than 64 times the time. */
 static void long_texts(const rig *r)
 {
     static const char *const kinds[] = { "a", " ", "<|im_end|", "\n ", "\xFF", "Ab1 " };
@@ -402,12 +403,14 @@ static void long_texts(const rig *r)
     free(text);
 }
 
-/* Stop strings that almost come at every place of a long text: all of it is held until it cannot be one any more. */
+/* Stop strings that match all but the end, at every position of a long text: the text is held back until no match is
+   possible. */
 static void stops_that_almost_come(const rig *r)
 {
     static char strings[3][501];
     const char *const stops[3] = { strings[0], strings[1], strings[2] };
-    for (uint32_t i = 0; i < 3; i++) { /* half, two thirds, all but the last of it are the letter that comes */
+    /* half, two thirds, and all but the last of its characters are the letter that is generated */
+    for (uint32_t i = 0; i < 3; i++) {
         memset(strings[i], 'a', 500);
         memset(strings[i] + (i == 0 ? 250 : i == 1 ? 333 : 499), 'b', i == 0 ? 250 : i == 1 ? 167 : 1);
     }
@@ -420,18 +423,18 @@ static void stops_that_almost_come(const rig *r)
     CHECK_INT(run(r, &d), EXL2_OK);
     CHECK_INT(said.stop, EXL2_STOP_LENGTH);
     CHECK_INT(said.bytes, 500);
-    CHECK(said.text_events <= 2 && strspn(said.text, "a") == 500); /* the 500th letter freed the first */
+    CHECK(said.text_events <= 2 && strspn(said.text, "a") == 500); /* the 500th letter released the first */
     check_is_decoded(r, 0);
 }
 
-/* ---- who asks for BOS (tokenizer-chat 2.7); BOS is id 1 in config.json, and its model is a Llama ---- */
+/* ---- whether the template or the engine adds BOS; BOS is id 1 in config.json, and its model is a Llama ---- */
 
 #define BOS_TURNS "'chat_template':'{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}'"
 
 static const struct { const char *config; bool text_only, raw, chat; } bos_rules[] = {
     { "{'bos_token':'<s>','add_bos_token':false," BOS_TURNS "}", false, false, false },
     { "{'bos_token':'<s>','add_bos_token':true," BOS_TURNS "}", true, true, false },
-    { "{'bos_token':'<s>'," BOS_TURNS "}", false, true, false }, /* a Llama with a defined BOS: the first Llama 3 */
+    { "{'bos_token':'<s>'," BOS_TURNS "}", false, true, false }, /* a Llama that defines BOS: the first Llama 3 */
     { "{" BOS_TURNS "}", false, true, false },                   /* config.json defines it */
     { "{'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false, true, true },
     { "{'add_bos_token':false,'bos_token':'<s>','chat_template':'{{ bos_token }}{{ messages[0].content }}'}", false,
@@ -439,7 +442,7 @@ static const struct { const char *config; bool text_only, raw, chat; } bos_rules
     { "{'bos_token':'<s>','chat_template':'<s>{{ messages[0].content }}</s>'}", false, false, true }, /* opens turns */
 };
 
-/* History of a conversation of one message: how many BOS it has; the first token is one if there are any. */
+/* The number of BOS in the history of a conversation with one message. If there are any, the first token is one. */
 static uint32_t bos_of_chat(const rig *r)
 {
     static const exl2_message hello = { .role = "user", .text = "hi" };
@@ -474,11 +477,11 @@ static void who_asks_for_bos(void)
         CHECK_INT(tokens_of(&r, "hi", 0, ids), 2 + raw);
         CHECK_INT(ids[0], raw ? model.marker[0] : model.byte_ids['h']);
         CHECK_INT(tokens_of(&r, "hi", EXL2_TEXT_NO_BOS, ids), 2);
-        CHECK_INT(tokens_of(&r, "<s>hi", 0, ids), 3 + raw); /* as the library does it */
+        CHECK_INT(tokens_of(&r, "<s>hi", 0, ids), 3 + raw); /* as the tokenizers library does */
         CHECK_INT(exl2_session_open(r.engine, r.model, &s), EXL2_OK);
         CHECK_INT(prompt_of(&r, s, "hi", 0, history), 2 + raw);
         CHECK_INT(exl2_session_rewind(r.engine, s, 0), EXL2_OK);
-        CHECK_INT(prompt_of(&r, s, "<s>hi", 0, history), 3); /* a prompt never has two */
+        CHECK_INT(prompt_of(&r, s, "<s>hi", 0, history), 3); /* a prompt never begins with two */
         CHECK(history[0] == model.marker[0] && history[1] == model.byte_ids['h']);
         CHECK_INT(exl2_session_rewind(r.engine, s, 0), EXL2_OK);
         CHECK_INT(prompt_of(&r, s, "<s>", 0, history), 1);

@@ -1,6 +1,7 @@
-/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, AVX2, AVX-512), one at a time and
-   from the same input, against the reference in double with unrounded K and V (cpu_double.c), over shapes and passes.
-   The rules are made from the list: a phase without one does not compile, and one that never ran fails. */
+/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, AVX2, AVX-512). Each phase runs
+   alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes and
+   passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
+   ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_double.h"
@@ -26,10 +27,10 @@
 #define RULE_gate_up { BIT(residual), BIT(gate), 6e-6 }
 #define RULE_down { BIT(gate) | BIT(residual), BIT(residual), 2e-6 }
 #define RULE_head { BIT(residual), BIT(logits), 2e-6 }
-#define RULE_sample { BIT(logits), 0, 0 } /* its results are compared */
+#define RULE_sample { BIT(logits), 0, 0 } /* the results of sampling are compared */
 
 typedef struct phase_rule {
-    uint32_t in, out; /* sets of BIT */
+    uint32_t in, out; /* sets of BIT() */
     double off_max;
 } phase_rule;
 
@@ -46,7 +47,7 @@ static const char *const phase_names[EXL2__PHASE_COUNT] = {
 };
 
 static double worst[EXL2__PHASE_COUNT];
-static uint32_t compared[EXL2__PHASE_COUNT]; /* values */
+static uint32_t compared[EXL2__PHASE_COUNT]; /* number of values */
 
 /* ---- shapes and passes ---- */
 
@@ -82,7 +83,7 @@ typedef struct pass {
 static const pass passes[] = {
     { { { 0, 1 } } },
     { { { 63, 1 }, { 64, 1 }, { 0, 1 }, { 127, 1 }, { 128, 1 }, { 255, 1 } } },
-    { { { 57, 15 }, { 3, 2 }, { 190, 3 } } }, /* across a border of pages */
+    { { { 57, 15 }, { 3, 2 }, { 190, 3 } } }, /* across a page boundary */
     { { { 0, 7 }, { 200, 1 }, { 120, 12 } } },
     { { { 250, 6 }, { 100, 1 }, { 12, 13 } } }, /* the last positions of a session */
 };
@@ -95,7 +96,7 @@ static pass pass_of(uint32_t index)
     return index < EXL2__COUNT(passes) ? passes[index] : one;
 }
 
-/* Every second row wants logits, drawn and scored in turns. */
+/* Every second row wants logits, alternately sampled and scored. */
 static void make_step(made_step *m, const synth_shape *s, const pass *p, bool has_copies)
 {
     made_step_place(m, p->sequence, s->vocab, has_copies);
@@ -146,7 +147,7 @@ static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32
 typedef struct pair {
     synth_model tested, truth;
     cpu_double_view wanted;
-    float *buffer[CPU_BUFFER_COUNT]; /* of the device under test; pages apart */
+    float *buffer[CPU_BUFFER_COUNT]; /* of the device under test; its pages are below */
     uint16_t *pages, *pages_before;  /* [PAGES, elements] f16 */
     const synth_shape *shape;
     const made_step *made;
@@ -202,7 +203,7 @@ static uint32_t pair_rows(const pair *p, cpu_buffer buffer)
     return buffer == CPU_BUFFER_logits ? p->logit_count : p->made->step.row_count;
 }
 
-/* Values of a row that mean something; behind them is padding. */
+/* The number of values in a row; the rest is padding. */
 static uint32_t pair_width(const pair *p, cpu_buffer buffer)
 {
     const synth_shape *s = p->shape;
@@ -210,7 +211,7 @@ static uint32_t pair_width(const pair *p, cpu_buffer buffer)
          : buffer == CPU_BUFFER_gate ? s->inter : s->vocab;
 }
 
-/* Random K and V wherever the context lies, NaNs everywhere else: nothing may come from there. */
+/* Random K and V at all positions of the contexts, and NaNs everywhere else, because nothing else may be read. */
 static void pair_fill_pages(pair *p)
 {
     const exl2__cpu_device *d = exl2__cpu_of(p->tested.d);
@@ -227,7 +228,7 @@ static void pair_fill_pages(pair *p)
     }
 }
 
-/* Makes the inputs equal: the double device's rows, rounded to float; the tested device's pages. */
+/* Makes the inputs equal: rows of the double device rounded to float, and pages of the tested device. */
 static void pair_level(pair *p, uint32_t set)
 {
     for (uint32_t b = 0; b < CPU_BUFFER_pages; b++) {
@@ -267,7 +268,7 @@ static void check_rows(const pair *p, exl2__phase phase, cpu_buffer b)
     if (!CHECK_INT(wrong, 0)) {
         printf("  %s: %s, hidden %u, %u rows\n", tested_ops->name, phase_names[phase], p->shape->hidden, rows);
     }
-    /* Rows behind the pass's are as they were poisoned. */
+    /* Rows after those of the pass are still poisoned. */
     const float *behind = p->buffer[b] + rows * p->wanted.stride[b];
     if (b == CPU_BUFFER_residual && rows < ROWS_MAX) {
         CHECK(exl2__float_bits(behind[0]) == UINT32_MAX
@@ -275,7 +276,8 @@ static void check_rows(const pair *p, exl2__phase phase, cpu_buffer b)
     }
 }
 
-/* K and V: what the double device changed is off by a rounding to f16 and by the product; all else kept its bits. */
+/* K and V: values that the double device changed differ by one rounding to f16 and by the product. All others kept
+   their bits. */
 static void check_pages(const pair *p, exl2__phase phase)
 {
     const double *wanted = p->wanted.buffer[CPU_BUFFER_pages];
@@ -304,7 +306,7 @@ static void check_pages(const pair *p, exl2__phase phase)
     CHECK_INT(changed, p->made->step.row_count * kv);
 }
 
-/* Every copy for itself, in order, over page numbers; then whole pages. */
+/* Every copy alone, in order, by page numbers; then whole pages. */
 static void check_copies(const pair *p)
 {
     uint32_t from[PAGES], wrong = 0;
@@ -365,7 +367,7 @@ static void check_phase(pair *p, exl2__phase phase, uint32_t layer, uint32_t ite
     }
 }
 
-/* All phases of a pass, the layers' for each layer; `items` at a time on the device under test. */
+/* All phases of a pass, those of layers for each layer; on the device under test `items` at a time. */
 static void check_pass(pair *p, made_step *made, uint32_t items)
 {
     p->made = made;
@@ -376,7 +378,7 @@ static void check_pass(pair *p, made_step *made, uint32_t items)
     p->logit0 = p->logit_count = 0;
     if (made->step.copy_count) {
         check_phase(p, EXL2__PHASE_copy_pages, 0, items);
-        pair_fill_pages(p); /* the copies mixed up the contexts */
+        pair_fill_pages(p); /* the copies have overwritten parts of the contexts */
     }
     check_phase(p, EXL2__PHASE_embed, 0, items);
     for (uint32_t layer = 0; layer < p->shape->layers; layer++) {

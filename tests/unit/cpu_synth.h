@@ -1,5 +1,5 @@
-/* cpu_synth.h: random matrices and models for the tests of the CPU backend, made without its code: codes are packed
-   here bit by bit as the file format says, and every matrix keeps its weights in double. */
+/* cpu_synth.h: random matrices and models for the tests of the CPU backend, made without the backend's code. Codes are
+   packed here bit by bit as the file format says, and every matrix keeps its weights in double. */
 #ifndef CPU_SYNTH_H
 #define CPU_SYNTH_H
 
@@ -18,7 +18,7 @@ static inline uint32_t synth_bits(void)
     return (uint32_t)(synth_state >> 33);
 }
 
-/* -1..1 */
+/* in [-1, 1] */
 static inline float synth_float(void)
 {
     return (float)((int32_t)(synth_bits() & 0xFFFFFFu) - 0x800000) / 8388608.0f;
@@ -39,11 +39,11 @@ typedef struct synth_group {
 
 typedef struct synth_matrix {
     exl2__matrix_desc desc;
-    void *data;        /* q_weight or rows, as on disk */
-    uint32_t rows;     /* of data */
+    void *data;        /* q_weight or rows, as in the file */
+    uint32_t rows;     /* number of rows of data */
     size_t row_bytes;
     double *weight;    /* [in, out_stored] in the order of input features; code * scale, unrounded */
-    double *reach;     /* the same for the largest weight that the code's width can say; dense: |weight| */
+    double *reach;     /* the same for the largest weight that a code of this width can express; dense: |weight| */
     uint16_t *rounded; /* the same as weight, fp16(code * scale) bits; EXL2 only */
 } synth_matrix;
 
@@ -97,7 +97,7 @@ static inline synth_matrix synth_dense(uint32_t in, uint32_t out, exl2__dtype dt
     return m;
 }
 
-/* `shuffle`: a random permutation, else none. `seed_order`: the same number gives the same permutation. */
+/* `shuffle`: use a random permutation; otherwise none. `seed_order`: the same number gives the same permutation. */
 static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, uint32_t count, bool shuffle,
                                        uint64_t seed_order)
 {
@@ -201,9 +201,9 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
 
 typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
-    uint32_t mix;           /* picks widths and group sizes, or the types of dense matrices */
+    uint32_t mix;           /* chooses widths and group sizes, or the types of dense matrices */
     bool dense, bias, tied; /* tied: the embedding, always dense, is the head too */
-    bool one_order;         /* v orders its inputs as q and k do, up as gate does */
+    bool one_order;         /* v has the permutation of q and k; up has that of gate */
 } synth_shape;
 
 #define SYNTH_LAYERS 3
@@ -238,7 +238,8 @@ static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
     return out;
 }
 
-/* Parts of one matrix with the widths of `mix`; q and k, gate and up are twins, v is not. */
+/* The parts of one matrix, with the widths of `mix`. q and k have the same groups, and so have gate and up; v has
+   others. */
 static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t *outs, uint32_t count, uint32_t mix,
                                synth_matrix *parts)
 {
@@ -309,11 +310,11 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
     p->final_norm = synth_vector(m, s->hidden);
 }
 
-/* Pages and scratch, poisoned with NaNs where they are the host's. */
+/* Allocates pages and scratch; those in host memory are poisoned with NaNs. */
 static inline void synth_prepare(synth_model *m)
 {
     exl2__arena dry_pages = { 0 }, dry_scratch = { 0 };
-    uint64_t more = exl2__backend_has_memory(m->b) ? EXL2__ARENA_ALIGN : 0; /* a dry arena has no bytes */
+    uint64_t more = exl2__backend_has_memory(m->b) ? EXL2__ARENA_ALIGN : 0; /* an arena of a dry run has no bytes */
     synth_need(m, m->b->prepare(m->d, &m->plan, &dry_pages, &dry_scratch));
     synth_need(m, exl2__arena_open(&m->c, &m->pages, dry_pages.used, EXL2_MEM_KV));
     synth_need(m, exl2__arena_open(&m->c, &m->scratch, dry_scratch.used + more, EXL2_MEM_SCRATCH));
@@ -327,7 +328,7 @@ static inline void synth_prepare(synth_model *m)
 }
 
 /* The same seed gives the same model on every backend. `tweak` may change the device before it is prepared. hardware:
-   as exl2__backend.open takes it. */
+   as in exl2__backend.open. */
 static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, void *hardware, const synth_shape *s,
                                        uint64_t seed, exl2_parallel parallel, uint32_t rows_max, uint32_t context_max,
                                        uint32_t pages, void (*tweak)(exl2__device *d))
@@ -342,7 +343,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     }
     if (exl2__backend_has_memory(b)) {
         exl2_result r = EXL2_PENDING;
-        while (r == EXL2_PENDING) { /* kernels, a few at a time */
+        while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
             r = b->memory->reserve(m->d, 64u << 20);
         }
         synth_need(m, r);
@@ -373,7 +374,7 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     synth_model_open_on(m, b, NULL, s, seed, parallel, rows_max, context_max, pages, tweak);
 }
 
-/* One phase, `step` items at a time (0: all at once). */
+/* Runs one phase, `step` items at a time (0: all at once). */
 static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0,
                                uint32_t logit_count, uint32_t step)
 {
@@ -392,7 +393,7 @@ static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__la
     }
 }
 
-/* From copy_pages to the last down. */
+/* Runs the phases from copy_pages to the last layer's down. */
 static inline void synth_layers(synth_model *m, const exl2__step *step, uint32_t items)
 {
     CHECK_INT(m->b->begin(m->d, step), EXL2_OK);

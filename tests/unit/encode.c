@@ -43,7 +43,7 @@ static void check_messages(exl2__ctx *c, exl2__vocab *v)
     memset(marks, 0, sizeof marks);
     marks[22 / 8] = 1 << 22 % 8; /* one byte of the marker is enough */
     CHECK_TEXT(ids_of(c, v, text, marks, 0), mixed);
-    /* a marker that begins in the template and ends in the message is forged too */
+    /* a marker that begins in the template and ends in the message counts as forged */
     marks[22 / 8] = 0;
     marks[33 / 8] = 1 << 33 % 8;
     CHECK(strcmp(ids_of(c, v, text, marks, 0) + strlen(ids_of(c, v, text, marks, 0)) - 2, " 2") != 0);
@@ -64,7 +64,7 @@ static void check_invalid(exl2__ctx *c, exl2__vocab *v)
         snprintf(wanted, sizeof wanted, "%s", ids_of(c, v, pairs[i][1], NULL, 0));
         CHECK_TEXT(ids_of(c, v, pairs[i][0], NULL, 0), wanted);
     }
-    /* marks move with the bytes they are for: x E2 82 becomes x U+FFFD, four bytes for three */
+    /* marks move with their bytes: x E2 82 becomes x U+FFFD, three bytes become four */
     uint8_t marks[2] = { 0, 0 }, wanted_marks[2] = { 0, 0 };
     marks[0] = 1 << 3;
     wanted_marks[0] = 1 << 4;
@@ -74,7 +74,7 @@ static void check_invalid(exl2__ctx *c, exl2__vocab *v)
     CHECK(strstr(wanted, " 2") == NULL || strcmp(strstr(wanted, " 2"), " 2") != 0);
 }
 
-/* Rules that SmolLM2's file does not use; ids by the library. */
+/* Rules that SmolLM2's file does not use; the ids are those of the tokenizers library. */
 static void check_small(exl2__ctx *c)
 {
 #define WORDS "{\"a\":0,\"b\":1,\"c\":2,\"abc\":3,\"bc\":4,\"\\u0120\":5,\"\\u0120abc\":6}"
@@ -85,7 +85,7 @@ static void check_small(exl2__ctx *c)
         const char *text, *ids;
     } rows[] = {
         { { 0 }, "abc abab", "4 5 3 3" },
-        { { 0 }, "axxb", "3" }, /* bytes without a token vanish before merging */
+        { { 0 }, "axxb", "3" }, /* bytes without a token are dropped before merging */
         { { 0 }, "cab a", "2 3 6" },
         { { .options = ",\"unk_token\":\"c\"" }, "axxb", "0 2 2 1" },
         { { .options = ",\"unk_token\":\"c\"" }, "\xC3\xA9" "a", "2 2 0" },
@@ -103,14 +103,14 @@ static void check_small(exl2__ctx *c)
           "abc abc", "6 6" },
         { { .vocab = WORDS, .merges = "[\"b c\"]", .options = ",\"ignore_merges\":true", .pre_tokenizer = PREFIX },
           "bc", "5 4" },
-        /* the search goes on behind the token, not behind the space that rstrip took */
+        /* the search continues after the token, not after the space that rstrip consumed */
         { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
           "<x>  abc", "7 8 1 2" },
         { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
           "<x>  a a", "7 8 8" },
         { { .added = "[" TOKEN(7, "<x>", "rstrip") "," TOKEN(8, " a", "x") "," TOKEN(9, "<y>", "lstrip") "]" },
           "a  <y>b <x> <y>", "0 9 1 5 7 9" },
-        /* tokens with normalized = false are cut out first, wherever they are */
+        /* tokens with normalized = false are cut out first, wherever they occur */
         { { .added = "[" TOKEN(7, "bc", "x") ",{\"id\":8,\"content\":\"ab\"},{\"id\":9,\"content\":\"abca\"}]" },
           "abca", "0 7 0" },
     };
@@ -126,7 +126,7 @@ static void check_small(exl2__ctx *c)
     }
 }
 
-/* How often the id comes up; the bytes of text from `begin` to `end` are a message's. */
+/* How often the id occurs in the encoding; bytes [begin, end) of the text come from a message. */
 static int times(exl2__ctx *c, exl2__vocab *v, const char *text, size_t begin, size_t end, uint32_t flags,
                  exl2_token id)
 {
@@ -145,12 +145,12 @@ static int times(exl2__ctx *c, exl2__vocab *v, const char *text, size_t begin, s
     return found;
 }
 
-/* No way to cut or to rewrite text makes a special token of what is plain, or of a message's. */
+/* No way of splitting or rewriting text makes a special token from plain text or from a message's text. */
 static void check_forged(exl2__ctx *c)
 {
     static const struct {
         const char *normalizer, *content, *text;
-        size_t begin, end; /* of the message: what a marker of text needs in the end */
+        size_t begin, end; /* bytes of the message; a marker written as text is not complete without them */
     } rows[] = {
         { "{\"type\":\"Lowercase\"}", "<e>", "a<E>b", 2, 3 },
         { "{\"type\":\"NFC\"}", "<\xC3\xA9>", "a<e\xCC\x81>", 3, 5 },
@@ -171,7 +171,7 @@ static void check_forged(exl2__ctx *c)
         CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
         if (!CHECK_INT(times(c, &v, rows[i].text, 0, 0, 0, 9), 1) ||
             !CHECK_INT(times(c, &v, rows[i].text, rows[i].begin, rows[i].end, 0, 9), 0) ||
-            !CHECK_INT(times(c, &v, rows[i].text, 0, *rows[i].text != '<', 0, 9), 1) || /* beside it */
+            !CHECK_INT(times(c, &v, rows[i].text, 0, *rows[i].text != '<', 0, 9), 1) || /* with text next to it */
             !CHECK_INT(times(c, &v, rows[i].text, 0, 0, EXL2_TEXT_PLAIN, 9), 0)) {
             printf("    %s\n", rows[i].normalizer);
         }
@@ -182,7 +182,7 @@ static void check_forged(exl2__ctx *c)
         rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
         c->files = rows_files(&folder);
         CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
-        int all = pipelines[i].added && !*pipelines[i].added ? 0 : 2; /* one of them has no added tokens */
+        int all = pipelines[i].added && !*pipelines[i].added ? 0 : 2; /* one of the pipelines has no added tokens */
         CHECK_INT(times(c, &v, text, 0, 0, 0, 300), all);
         CHECK_INT(times(c, &v, text, 3, 4, 0, 300), all / 2);
         CHECK_INT(times(c, &v, text, 0, 11, 0, 300), 0);
@@ -191,7 +191,7 @@ static void check_forged(exl2__ctx *c)
     }
 }
 
-/* Long inputs of the worst kinds take time near to linear, ordinary text takes no memory. */
+/* The time for long inputs of the worst kinds is nearly linear. Ordinary text allocates nothing. */
 static void check_limits(exl2__ctx *c, exl2__vocab *v)
 {
     static const char *const kinds[] = { "a", " ", "<", "<|im_end|", "\n ", "\xE4\xBD\xA0", "The cat sat. " };
@@ -215,7 +215,7 @@ static void check_limits(exl2__ctx *c, exl2__vocab *v)
     free(text);
 }
 
-/* The same of every small tokenizer; and 1 KiB of whatever it is takes no memory. */
+/* The same for every small tokenizer. 1 KiB of any input allocates nothing. */
 static void check_pipelines(exl2__ctx *c)
 {
     static const char *const kinds[] = { "a", " ", "\n", "\xCC\x81", "\xE6\xBC\xA2", "ab <e> 12, " };
@@ -244,7 +244,8 @@ static void check_pipelines(exl2__ctx *c)
     free(text);
 }
 
-/* What a normalizer makes of a text is limited: no tokenizer.json makes an hour's work of a short message. */
+/* The growth of a text in the normalizer is limited, so that no tokenizer.json can make hours of work from a short
+   message. */
 static void check_growth(exl2__ctx *c)
 {
 #define A16 "aaaaaaaaaaaaaaaa"
@@ -266,15 +267,15 @@ static void check_growth(exl2__ctx *c)
         { REPLACE("{\"String\":\"a\"}", A16 "a"), RAW_TOKEN, "a", 4096, EXL2_ERR_TOO_SMALL }, /* just fits */
         { REPLACE("{\"String\":\"a\"}", A16 "a"), RAW_TOKEN, "a", 4097, EXL2_ERR_FORMAT },
         { REPLACE("{\"Regex\":\"a\"}", A16 A16), RAW_TOKEN, "a", 5000, EXL2_ERR_FORMAT },
-        /* what is made on the way counts, though nothing is left of it */
+        /* intermediate results count, even if nothing remains of them */
         { SEQUENCE(MANY MANY REPLACE("{\"Regex\":\"a+\"}", "b")), RAW_TOKEN, "a", 100, EXL2_ERR_FORMAT },
-        /* so does what is made of all gaps between tokens, each of which would pass */
+        /* so do the results for all gaps between tokens, each of which would pass alone */
         { SEQUENCE(MANY REPLACE("{\"String\":\"a\"}", A16)), RAW_TOKEN, "<e>a", 15, EXL2_ERR_TOO_SMALL },
         { SEQUENCE(MANY REPLACE("{\"String\":\"a\"}", A16)), RAW_TOKEN, "<e>a", 500, EXL2_ERR_FORMAT },
         { "{\"type\":\"Prepend\",\"prepend\":\"" A16 A16 A16 "\"}", RAW_SPACE, " b", 500, EXL2_ERR_FORMAT },
         { "{\"type\":\"Prepend\",\"prepend\":\"\u2581\"}", RAW_SPACE, " b", 5000, EXL2_ERR_TOO_SMALL },
         { prepend, RAW_TOKEN, "a", 1, EXL2_ERR_FORMAT },
-        /* the most that a real one makes: U+FDFA to 18 letters, its three spaces to U+2581 */
+        /* the largest growth of a real normalizer: U+FDFA becomes 18 letters, and its three spaces become U+2581 */
         { SEQUENCE("{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"}," REPLACE("{\"String\":\" \"}", "\u2581")),
           RAW_TOKEN, "\xEF\xB7\xBA", 5000, EXL2_OK },
         { SEQUENCE("{\"type\":\"NFKD\"}," REPLACE("{\"Regex\":\".\"}", A16)), RAW_TOKEN, "\xEF\xB7\xBA", 500,
@@ -296,7 +297,8 @@ static void check_growth(exl2__ctx *c)
         CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
         uint64_t before = c->host_peak = c->host_bytes;
         bool right = CHECK_INT(exl2__encode(c, &v, text, bytes, NULL, 0, NULL, 0, &need), rows[i].wanted);
-        if (rows[i].wanted == EXL2_ERR_FORMAT) { /* it has not made more before it said so: two texts, with marks */
+        /* the limit is noticed before more memory is allocated: two texts, with marks */
+        if (rows[i].wanted == EXL2_ERR_FORMAT) {
             right = CHECK(c->host_peak - before <= 2 * exl2__normal_bytes(bytes * 16 + 4097)) && right;
             right = CHECK(strstr(c->error.text, "normalizer makes too much") != NULL) && right;
         }
@@ -306,7 +308,7 @@ static void check_growth(exl2__ctx *c)
         exl2__vocab_close(c, &v);
         free(text);
     }
-    /* added tokens are compared in the form that the normalizer makes of them, when the file is read */
+    /* added tokens are normalized when the file is read, and compared in that form */
     static const struct {
         const char *normalizer;
         exl2_result wanted;
@@ -335,12 +337,12 @@ static void check_refusals(exl2__ctx *c, exl2__vocab *v)
     size_t need = 5;
     CHECK(exl2__encode(c, &none, "a", 1, NULL, 0, NULL, 0, &need) == EXL2_ERR_STATE && need == 0);
     CHECK(strstr(c->error.text, "tokenizer.json") != NULL);
-    /* so that with U+FFFD for each byte it stays below 2^30 bytes, which is what patterns can search */
+    /* with U+FFFD for each byte the text stays below 2^30 bytes, the most that patterns can search */
     CHECK(exl2__encode(c, v, "", ((size_t)1 << 30) / 3, NULL, 0, NULL, 0, &need) == EXL2_ERR_ARG);
     exl2_token two[2];
     CHECK(exl2__encode(c, v, "a b c d e f", 11, NULL, 0, two, 2, &need) == EXL2_ERR_TOO_SMALL);
     CHECK(need == 6 && two[0] == 81);
-    /* a word longer than the vocabulary's work space, and no memory for it */
+    /* a word longer than the vocabulary's work space, and the allocation for it fails */
     char word[EXL2__VOCAB_WORD_BYTES + 2];
     memset(word, 'a', sizeof word);
     uint64_t used = c->host_bytes;

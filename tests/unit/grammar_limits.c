@@ -1,9 +1,9 @@
-/* Grammars at their limits: long lists of values, whose work grows as their length does; texts that can be read in many
-   ways at once; what is refused as too large, and how. */
+/* Grammars at their limits: long lists of values, where the work must grow linearly with the length; texts with many
+   possible parses at once; and what is rejected as too large, with its message. */
 #define _GNU_SOURCE /* mkdtemp */
 #include <string.h>
 
-/* Comparisons are what a list that is searched once for each of its values costs. */
+/* Counts comparisons: a list that is searched once for each of its values would show here. */
 static unsigned long long compared;
 
 static int count_memcmp(const void *a, const void *b, size_t bytes)
@@ -40,7 +40,7 @@ static bool open_grammar(exl2_grammar_kind kind, const char *source, exl2__gramm
     return CHECK(result == EXL2_OK);
 }
 
-/* Byte by byte; where there is no room for a state, all but the latest are forgotten. */
+/* Feeds the text byte by byte. If there is no room for another state, all states but the latest are evicted. */
 static bool fits(exl2__grammar *g, const char *text, size_t bytes)
 {
     exl2__grammar_state *s = &g->mask.states;
@@ -63,7 +63,7 @@ static bool fits(exl2__grammar *g, const char *text, size_t bytes)
 
 /* ---- masks ---- */
 
-/* Every token's bit, against a walk of its bytes alone. */
+/* The bit of every token, compared with walking the token's bytes alone. */
 static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, const uint32_t *bits)
 {
     exl2__grammar big = { { 0 }, { 0 } };
@@ -72,7 +72,7 @@ static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, 
     CHECK(exl2__grammar_state_open(&context, &g->link, 256u << 20, s) == EXL2_OK);
     exl2__grammar_state_begin_set(s);
     const exl2__grammar_state_one *one = &g->mask.states.states[place->state];
-    for (uint32_t i = 0; i < one->count; i++) { /* the same readings, as long as they are in no rule or loop */
+    for (uint32_t i = 0; i < one->count; i++) { /* the same parses, as long as they are not inside a rule or loop */
         CHECK_INT(g->mask.states.pool[one->items + 2 * i + 1], 0);
         exl2__grammar_state_push(s, g->mask.states.pool[one->items + 2 * i], 0);
     }
@@ -94,7 +94,7 @@ typedef struct said {
     exl2_result result;
 } said;
 
-/* A random text of at most `left` tokens; `masks`: the first so many are compared. */
+/* A random text of at most `left` tokens. The first `masks` masks are compared. */
 static void speak(exl2__grammar *g, uint32_t left, uint32_t masks, said *out)
 {
     exl2__grammar_mask_place place;
@@ -144,7 +144,7 @@ static void speak(exl2__grammar *g, uint32_t left, uint32_t masks, said *out)
 
 static char words[WORDS][20], source[1 << 20];
 
-/* Each is there once: its number ends it, in letters. */
+/* Each word occurs once: it ends with its number, spelled in letters. */
 static void make_words(bool numbers)
 {
     for (uint32_t i = 0; i < WORDS; i++) {
@@ -162,7 +162,7 @@ static void make_words(bool numbers)
     }
 }
 
-/* `count` of the words from `first` on, each as `format` says, behind what is in `source`. */
+/* Appends `count` words from `first` on to `source`, each written with `format`. */
 static void list(uint32_t first, uint32_t count, const char *between, const char *format)
 {
     size_t used = strlen(source);
@@ -238,7 +238,8 @@ static bool is_word(const char *text, size_t bytes)
     return false;
 }
 
-/* Comparisons of eight times as many values are eight times as many, and a logarithm; so are nodes. */
+/* For eight times as many values, the comparisons grow by at most a factor of eight and a logarithm; so do the
+   nodes. */
 static void check_growth(void)
 {
     for (uint32_t numbers = 0; numbers < 2; numbers++) {
@@ -267,8 +268,8 @@ static void check_growth(void)
     }
 }
 
-/* Every kind of list of 8,000 words can speak, all masks are right, all that is said is a word of the list, and every
-   word can be said. */
+/* Every kind of list of 8,000 words generates text: all masks are right, every text is a word of the list, and every
+   word can be generated. */
 static void check_lists(void)
 {
     static said text;
@@ -297,7 +298,7 @@ static void check_lists(void)
     }
 }
 
-/* Objects with 2,500 members, each of which may be left out: as many ways to begin. */
+/* Objects with 2,500 optional members: as many ways to begin. */
 static void check_members(void)
 {
     static said text;
@@ -319,8 +320,8 @@ static void check_members(void)
 
 /* ---- lists against plain search ---- */
 
-/* Small lists over few letters, many of which begin or end alike: every text of up to six letters fits if it is in the
-   list. */
+/* Small lists over few letters, many of which begin or end alike: a text of up to six letters fits exactly if it is in
+   the list. */
 static void check_small_lists(void)
 {
     for (uint32_t round = 0; round < 100; round++) {
@@ -339,7 +340,7 @@ static void check_small_lists(void)
             return;
         }
         uint32_t wrong = 0;
-        for (uint32_t n = 0; n < 4096; n++) { /* digits of base 4: none, a, b, c */
+        for (uint32_t n = 0; n < 4096; n++) { /* digits of base 4: no letter, a, b, c */
             char text[8] = "";
             for (uint32_t rest = n, k = 0; rest; rest /= 4, k++) {
                 text[k] = (char)('a' + rest % 4 - 1);
@@ -356,7 +357,7 @@ static void check_small_lists(void)
     }
 }
 
-/* ---- many readings at once ---- */
+/* ---- many parses at once ---- */
 
 static void check_ambiguous(void)
 {
@@ -372,7 +373,7 @@ static void check_ambiguous(void)
             exl2__grammar_close(&context, &g);
         }
     }
-    /* as many readings as there are ways to cut the text into words, nearly all of which say the same */
+    /* there are as many parses as ways to cut the text into words, and nearly all of them are equivalent */
     static char letters[10002];
     memset(letters, 'a', sizeof letters);
     if (open_grammar(EXL2_GRAMMAR_REGEX, "([a-z]{1,100} ?){1,100}", &g)) {
@@ -402,7 +403,7 @@ static void check_ambiguous(void)
             exl2__grammar_close(&context, &g);
         }
     }
-    /* each letter doubles the readings: more than there is room for are not begun, what is said is right */
+    /* each letter doubles the parses: those beyond the limit are not begun, and the generated text is still right */
     if (open_grammar(EXL2_GRAMMAR_EBNF, "root ::= \"a\" root \"x\" | \"a\" root \"y\" | \"b\"", &g)) {
         CHECK(fits(&g, "aabxy", 5) && !fits(&g, "aabx", 4));
         for (uint32_t k = 0; k < 20; k++) {
@@ -416,7 +417,7 @@ static void check_ambiguous(void)
         }
         exl2__grammar_close(&context, &g);
     }
-    /* a text that cannot go on says so */
+    /* a text that cannot continue is reported */
     if (open_grammar(EXL2_GRAMMAR_EBNF, "root ::= \"a\" root \"x\" | \"a\" root \"y\" | \"a\"{40} \"b\"", &g)) {
         speak(&g, EXL2__GRAMMAR_LINK_NEVER, 0, &text);
         CHECK_INT(text.result, EXL2_ERR_BUDGET);
@@ -425,7 +426,7 @@ static void check_ambiguous(void)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejected grammars ---- */
 
 static void check_refusal(exl2_grammar_kind kind, const char *text, exl2_result code, const char *sentence)
 {
@@ -483,7 +484,7 @@ static void check_refusals(void)
     check_refusal(EXL2_GRAMMAR_EBNF, text, EXL2_ERR_BUDGET, "too ambiguous");
 }
 
-/* A branch of which every text is too long is never begun; what leads to the same part twice is no circle. */
+/* A branch whose texts are all too long is never begun. Two ways to the same part are not a cycle. */
 static void check_kept(void)
 {
     static said text;

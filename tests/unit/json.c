@@ -1,5 +1,5 @@
-/* json.c: what the parser takes and refuses, the tokens it makes, escapes, numbers against the C library, and inputs
-   made to hurt: depth, size, colliding keys. */
+/* json.c: what the parser accepts and rejects, the tokens it makes, escapes, numbers compared with the C library, and
+   hostile inputs: depth, size, colliding keys. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/0_base/json/json.h"
 #include "../check.h"
@@ -11,7 +11,7 @@ static exl2__ctx make_context(void)
     return c;
 }
 
-/* ---- accept and refuse ---- */
+/* ---- accept and reject ---- */
 
 static const char *const good[] = {
     "0", "-0", "1.5", "-12e+3", "0.0E-0", "1e999", "\"\"", "true", "false", "null", "[]", "{}", " \t\r\n[ ]\n",
@@ -151,8 +151,8 @@ static void check_strings(void)
     check_string("\"\xE2\x82\xAC\"", "\xE2\x82\xAC", 3);
 }
 
-/* Every kind of character at every place of strings of every length up to 28 bytes, as a value and as a key of a
-   container that stays unread; a string without its end; and what does not belong into one. */
+/* Every kind of character at every position of strings of up to 28 bytes, as a value and as a key of a container that
+   is never read. Also unterminated strings, and characters that strings must not contain. */
 static void check_places(void)
 {
     static const struct { const char *text, *bytes; } units[] = {
@@ -179,7 +179,8 @@ static void check_places(void)
             const exl2__json *view = &j;
             uint32_t token = 1;
             exl2__json_walk walk;
-            if (flat == 1 && CHECK_INT(result, EXL2_OK)) { /* nobody has looked inside yet */
+            /* the inside is parsed lazily, so the error has not been found yet */
+            if (flat == 1 && CHECK_INT(result, EXL2_OK)) {
                 CHECK(j.flat[0].begin == 13 && j.flat[0].end == size - 2 && j.flat[0].members >= 1);
                 CHECK_INT(j.flat[0].longest, size - 5 - begin + 1);
                 exl2__json_walk_begin(&walk, &j, &j.flat[0]);
@@ -211,7 +212,7 @@ static bool read_f64(const char *text, double *out)
     return exl2__json_number_f64(&n, out);
 }
 
-/* By bits: hosts build with -ffast-math, and so may this test. */
+/* Tests the bits, because applications (and this test) may be built with -ffast-math. */
 static bool is_finite(double value)
 {
     uint64_t bits;
@@ -259,7 +260,7 @@ static void check_doubles(void)
         }
         snprintf(text, sizeof text, "%.17g", value);
         check_double(text);
-        if (i % 4 == 0) { /* shorter ones fall between doubles */
+        if (i % 4 == 0) { /* shorter numbers fall between two doubles */
             snprintf(text, sizeof text, "%.*g", (int)(state % 17) + 1, value);
             check_double(text);
         }
@@ -310,7 +311,7 @@ static void check_integers(void)
     check_integer("[5]", false, 0, false, 0);
 }
 
-/* ---- inputs made to hurt ---- */
+/* ---- hostile inputs ---- */
 
 static void check_depth(char open, char shut, const char *inside)
 {
@@ -347,7 +348,7 @@ static void check_keys(void)
         CHECK_INT(exl2__json_open(&c, "label", twice[i], strlen(twice[i]), &j), EXL2_ERR_FORMAT);
         CHECK(strstr(c.error.text, "twice in one object") && strstr(c.error.text, "label"));
     }
-    /* Many keys are no problem, and a repeated one among them is found. */
+    /* Many keys are accepted, and a duplicate among them is found. */
     size_t cap = 100000 * 12 + 64, used = 0;
     char *text = (char *)malloc(cap);
     text[used++] = '{';
@@ -366,7 +367,7 @@ static void check_keys(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* Keys chosen to fall into one slot of the table of keys are refused: they would take quadratic time. */
+/* Keys chosen to hash into one slot of the key table are rejected, because they would cost quadratic time. */
 static void check_collisions(void)
 {
     enum { WANTED = 2000, SLOTS = 4096 };
@@ -399,7 +400,7 @@ static void check_memory(void)
     exl2__ctx c = make_context();
     exl2__json j;
     CHECK_INT(exl2__json_open(&c, "big.json", "", (size_t)UINT32_MAX, &j),
-              EXL2_ERR_FORMAT); /* refused before it is read */
+              EXL2_ERR_FORMAT); /* rejected before it is read */
     CHECK(strstr(c.error.text, "big.json has 4294967295 bytes") != NULL);
     c.host_bytes_max = 60;
     CHECK_INT(exl2__json_open(&c, "t", "[1,2,3]", 7, &j), EXL2_ERR_BUDGET);

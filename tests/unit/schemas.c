@@ -1,8 +1,8 @@
-/* Schemas as other programs write them: texts that fit keywords and texts that do not, refusals by name, bounded work;
-   each line of golden/schemas/pydantic.jsonl (made by make.py beside it) compiles, and random texts of all of them are
-   values that Python's jsonschema accepts.
-   $EXL2_SCHEMAS: another file of schemas, one a line; then those that do not compile are counted, with what stops them,
-   and nothing fails for it. $EXL2_SCHEMA_TEXTS: texts of each (20). */
+/* Schemas as other programs write them: texts that fit keywords and texts that do not, messages for what is
+   rejected, bounded work. Each line of golden/schemas/pydantic.jsonl (made by make.py beside it) compiles, and random
+   texts of all of them are values that Python's jsonschema accepts.
+   $EXL2_SCHEMAS names another file of schemas, one per line. Those that do not compile are then counted by their
+   reasons, and are no failures. $EXL2_SCHEMA_TEXTS: number of texts for each schema (20). */
 #define _GNU_SOURCE /* mkdtemp, getline */
 #include "../grammar_judge.h"
 #include "../text_rows.h"
@@ -12,7 +12,7 @@
 #include <time.h>
 
 #define TEXTS 20u
-#define TOKENS 160u /* of a text, beyond the fewest */
+#define TOKENS 160u /* tokens of a text, beyond the fewest possible */
 
 static exl2__ctx context;
 static exl2__vocab vocab;
@@ -81,7 +81,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, char *out, size_t room)
     return used;
 }
 
-/* Texts of every length limit from the shortest on. */
+/* Texts for every token limit from the shortest possible text on. */
 static void judge_texts(judge *j, exl2__grammar *g, const char *schema, uint32_t texts)
 {
     static char text[1 << 18];
@@ -97,13 +97,14 @@ static void judge_texts(judge *j, exl2__grammar *g, const char *schema, uint32_t
 /* ---- texts ---- */
 
 typedef struct text_case {
-    const char *schema, *fit, *unfit; /* texts, one a line */
+    const char *schema, *fit, *unfit; /* texts, one per line */
 } text_case;
 
 #define D7 "{'$schema':'http://json-schema.org/draft-07/schema#',"
 
 static const text_case text_cases[] = {
-    /* uniqueItems: few values in any order, more in the schema's, strings and integers by how they begin */
+    /* uniqueItems: in the enum a few values in any order; otherwise strings and integers that differ in how they
+       begin */
     { "{'items':{'enum':['a','b',3]},'uniqueItems':true}", "[]\n['a']\n[3,'a']\n['b', 'a',3]",
       "['a','a']\n[3,3]\n['a','b',3,'a']" },
     { "{'items':{'type':['boolean','null']},'uniqueItems':true,'minItems':2}", "[true,null]\n[null,false,true]",
@@ -132,7 +133,7 @@ static const text_case text_cases[] = {
     { "{'properties':{'aa':{'type':'null'},'b':{'type':'null'}},'propertyNames':{'minLength':2}}", "{'aa':null}\n{}",
       "{'b':null}" },
     { "{'patternProperties':{'\\\\d':{'type':'null'}},'additionalProperties':{'type':'boolean'}}", "{'a1':null}\n"
-      "{'a':true}", "{'a1':true}\n{'\331\241':true}\n{'\331\241':null}" }, /* a digit of Python, not of JavaScript */
+      "{'a':true}", "{'a1':true}\n{'\331\241':true}\n{'\331\241':null}" }, /* a digit in Python, not in JavaScript */
     /* counts of members */
     { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'}},'minProperties':2}",
       "{'a':null,'b':null}\n{'a':null,'c':null}\n{'b':null,'c':null}\n{'a':null,'b':null,'c':null}",
@@ -163,14 +164,14 @@ static const text_case text_cases[] = {
     { "{'type':'string','not':{'anyOf':[{'const':'a'},{'pattern':'b'},{'not':{'maxLength':3}}]}}", "''\n'cc'",
       "'a'\n'ab'\n'cccc'" },
     { "{'not':{'type':['object','array','number','boolean','null']}}", "''\n'a'", "1\nnull\n{}\n[]\ntrue" },
-    /* oneOf, with branches that are kept apart */
+    /* oneOf, with branches that can be told apart */
     { "{'oneOf':[{'minimum':1},{'type':'integer'}]}", "1.5\n0\n-3", "1\n2\n0.5\n'a'" },
     { "{'type':'object','properties':{'a':{'type':'null'},'b':{'type':'null'}},'oneOf':[{'required':['a']},{"
       "'required':['b']}]}", "{'a':null}\n{'b':null}", "{}\n{'a':null,'b':null}" },
     { "{'oneOf':[{'type':'string','enum':['a','b']},{'type':'string','maxLength':2}]}", "'c'\n''\n'ab'",
       "'a'\n'b'\n'abc'" },
     { "{'oneOf':[{'enum':[1,2]},{'enum':[2,3]}]}", "1\n3", "2\n4" },
-    { "{'oneOf':[{'type':'string'},{'minimum':1}]}", "2", "'a'\n0" }, /* any string fits the second one too */
+    { "{'oneOf':[{'type':'string'},{'minimum':1}]}", "2", "'a'\n0" }, /* any string fits the second branch, too */
     { "{'oneOf':[{'type':'object','properties':{'k':{'const':'a'},'n':{'type':'null'}},'required':['k','n'],"
       "'additionalProperties':false},{'type':'object','properties':{'k':{'type':'string'}},'required':['k'],"
       "'additionalProperties':false}]}", "{'k':'a','n':null}\n{'k':'x'}\n{'k':'a'}", "{'k':'x','n':null}" },
@@ -200,7 +201,7 @@ static const text_case text_cases[] = {
     { "{'pattern':'^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$'}", "'1'\n'-0.5'\n'.5'\n'5.'", "''\n'.'\n'-'\n'+.'" },
     { "{'pattern':'^(?=.*[0-9])(?!x|yy)[a-z0-9]{2,4}$'}", "'a1'\n'y1'\n'12'", "'ab'\n'x1'\n'yy1'\n'1'" },
     { "{'format':'uri','minLength':1,'maxLength':65536}", "'https://example.org/a'", "'a'\n''" },
-    /* items one by one */
+    /* prefixItems */
     { "{'prefixItems':[{'type':'integer'},{'type':'string'}],'minItems':2,'maxItems':2}", "[1,'a']",
       "[1]\n[]\n['a',1]\n[1,'a',1]" },
     { "{'prefixItems':[{'type':'integer'}],'items':{'type':'null'}}", "[]\n[1]\n[1,null,null]", "[null]\n[1,2]" },
@@ -224,23 +225,23 @@ static const text_case text_cases[] = {
       "[null]", "[1]" },
     { "{'$id':'http://a.b/root.json','items':{'$ref':'root.json#/$defs/n'},'$defs':{'n':{'type':'null'}}}", "[null]",
       "[1]" },
-    /* constants beside other keywords */
+    /* constants together with other keywords */
     { "{'enum':['a','abc','B1',1,20,null],'maxLength':2,'pattern':'[a-z]','maximum':10}", "'a'\n1\nnull",
       "'abc'\n'B1'\n20" },
     { "{'enum':[1,2,3,4,6],'multipleOf':2,'exclusiveMinimum':2}", "4\n6", "2\n3\n1" },
-    /* unevaluatedProperties, dependencies that are decided, keywords that mean nothing */
+    /* unevaluatedProperties, dependencies that are already decided, keywords without a meaning */
     { "{'allOf':[{'properties':{'a':{'type':'null'}}}],'properties':{'b':{'type':'null'}},'unevaluatedProperties':"
       "false}", "{'b':null,'a':null}\n{}", "{'c':1}" },
     { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a','b'],'dependentRequired':{'b':['a']},"
       "'dependencies':{'z':['y']}}", "{'a':null,'b':null}", "{'a':null}" },
     { "{'type':'null','x-order':1,'tsType':'A','discriminator':{'propertyName':'k'},'contentMediaType':'a/b','if':{},"
       "'markdownDescription':'','minContains':2}", "null", "1" },
-    /* without a type: what the keywords are about */
+    /* without a type: the keywords apply to values of their own type only */
     { "{'maxLength':1}", "'a'", "'ab'\n1" },
     { "{'type':['integer','string'],'maxLength':1}", "'a'\n12", "'ab'" },
 };
 
-/* Schemas and texts are written with ' for ". */
+/* Schemas and texts are written with ' in place of ". */
 static char *quoted(const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -287,7 +288,7 @@ static void check_texts(judge *j)
             check_lines(&g, schema, fit, true);
             check_lines(&g, schema, unfit, false);
             judge_texts(j, &g, schema, 40);
-            for (const char *line = fit; *line;) { /* jsonschema agrees with us on those, too */
+            for (const char *line = fit; *line;) { /* jsonschema must agree on these, too */
                 size_t bytes = strcspn(line, "\n");
                 judge_add(j, 's', schema, line, bytes);
                 line += bytes + (line[bytes] == '\n');
@@ -300,7 +301,7 @@ static void check_texts(judge *j)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejected schemas ---- */
 
 static void check_refusal(const char *source, bool strict, exl2_result wanted, const char *sentence)
 {
@@ -353,7 +354,7 @@ static void check_refusals(void)
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         check_refusal(cases[i].schema, false, cases[i].result, cases[i].sentence);
     }
-    static const struct { const char *schema, *sentence; } strict[] = { /* good, but not strictly */
+    static const struct { const char *schema, *sentence; } strict[] = { /* accepted, but not if strict */
         { "{'type':'string','x-unit':'m'}", "an unsupported keyword: x-unit" },
         { "{'type':'string','format':'binary'}", "an unsupported format: binary" },
         { "{'type':'string','contentEncoding':'base64'}", "an unsupported keyword: contentEncoding" },
@@ -373,12 +374,13 @@ static void check_refusals(void)
 
 /* ---- work ---- */
 
-/* Many expressions that each are dear to join: the work of all of them is bounded, and so is that of one. */
+/* Many expressions that are each expensive to intersect: the work for all of them together is bounded, and so is the
+   work for one. */
 static void check_work(void)
 {
     static char schema[200000];
     size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
-    for (uint32_t i = 0; i < 1500; i++) { /* no text fits both, which takes a thousand states to see */
+    for (uint32_t i = 0; i < 1500; i++) { /* no text fits both, and finding that out costs a thousand states */
         used += (size_t)snprintf(schema + used, sizeof schema - used,
                                  "%s'p%u':{'allOf':[{'pattern':'^a{900}b{0,9}$'},{'pattern':'^a{901}c$'}],'maxLength':"
                                  "%u}", i ? "," : "", i, 1000 + i);
