@@ -1,5 +1,5 @@
-/* gguf_llama.h: a tiny Llama as llama.cpp's converter would store it in GGUF, with the numbers that its matrices must
-   have after an import, in the order of the published models. */
+/* gguf_llama.h: a tiny Llama as llama.cpp's converter would store it in GGUF, and the values that its matrices must
+   have after an import, with rows in the order of the published models. */
 #ifndef GGUF_LLAMA_H
 #define GGUF_LLAMA_H
 
@@ -19,11 +19,11 @@ typedef struct llama_options {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
     bool tied, attention_bias, no_tokenizer;
     const char *pre;             /* NULL: smollm */
-    uint32_t cut_tokens;         /* tokens that the tokenizer lacks at its end */
-    void (*change)(gguf_maker *m); /* adds what a test wants to see refused or followed */
-    const char *skip;            /* GGUF tensor that is left out */
-    const char *skip_key;        /* key that is left out */
-    const char *spoil;           /* GGUF tensor whose last number becomes a NaN (F32 tensors) */
+    uint32_t cut_tokens;         /* tokens missing at the end of the tokenizer */
+    void (*change)(gguf_maker *m); /* adds what a test wants to see rejected or handled */
+    const char *skip;            /* name of a GGUF tensor to omit */
+    const char *skip_key;        /* name of a key to omit */
+    const char *spoil;           /* name of a GGUF tensor whose last value becomes a NaN (F32 tensors) */
 } llama_options;
 
 typedef struct llama_model {
@@ -42,14 +42,14 @@ static uint32_t llama_draw(uint32_t below)
 
 static float llama_number(void)
 {
-    float sum = 0; /* of four uniform ones: a bell */
+    float sum = 0; /* the sum of four uniform numbers is about normal */
     for (int i = 0; i < 4; i++) {
         sum += (float)llama_draw(65536) / 65536.0f - 0.5f;
     }
     return sum * 0.05f;
 }
 
-/* Random blocks whose fp16 scales are small: `out` gets what they mean. */
+/* Random blocks with small fp16 scales; `out` gets the decoded values. */
 static void llama_blocks(const exl2__gguf_type *type, uint64_t items, uint8_t *blocks, float *out)
 {
     static const struct {
@@ -92,7 +92,8 @@ static bool llama_is(const char *name, const char *other)
     return other && strcmp(name, other) == 0;
 }
 
-/* One matrix: in GGUF under gguf_name, wanted under name. head_dim not 0: rows in pairs. */
+/* Adds one matrix: in GGUF as gguf_name, expected as `name`. head_dim not 0: rows in pairs, as llama.cpp stores
+   them. */
 static void llama_add(llama_model *l, gguf_maker *m, const llama_options *o, const char *gguf_name, const char *name,
                       uint32_t type_id, uint32_t in, uint32_t out, uint32_t head_dim, bool bias)
 {
@@ -132,7 +133,7 @@ static void llama_add(llama_model *l, gguf_maker *m, const llama_options *o, con
     free(stored);
 }
 
-/* Tokens: three controls, one of the user's, the single bytes a..z and G (space), some pairs, one unused. */
+/* Tokens: three control tokens, a user-defined one, the single bytes a..z and G (space), some pairs, an unused one. */
 static void llama_tokenizer(gguf_maker *m, const llama_options *o)
 {
     uint32_t count = o->vocab - o->cut_tokens;

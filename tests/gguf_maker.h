@@ -1,4 +1,4 @@
-/* gguf_maker.h: GGUF files made in memory, value by value, right or wrong as a test wants them. */
+/* gguf_maker.h: GGUF files made in memory, value by value, valid or invalid as a test needs them. */
 #ifndef GGUF_MAKER_H
 #define GGUF_MAKER_H
 
@@ -17,8 +17,8 @@ typedef struct gguf_maker {
     gguf_bytes keys, infos, data;
     uint32_t version;
     uint64_t key_count, tensor_count;
-    uint64_t add_keys, add_tensors; /* lies: added to the counts in the header */
-    bool unpadded;                  /* no padding in front of the data */
+    uint64_t add_keys, add_tensors; /* added to the counts in the header, to make them wrong */
+    bool unpadded;                  /* no padding before the data */
 } gguf_maker;
 
 static void gguf_put(gguf_bytes *b, const void *data, size_t bytes)
@@ -85,7 +85,7 @@ static void gguf_key_text(gguf_maker *m, const char *name, const char *text)
     gguf_put_text(&m->keys, text);
 }
 
-/* The items follow, by gguf_put* on m->keys. */
+/* The caller appends the items with gguf_put* on m->keys. */
 static void gguf_key_array(gguf_maker *m, const char *name, uint32_t item_kind, uint64_t count)
 {
     gguf_key(m, name, 9);
@@ -93,7 +93,7 @@ static void gguf_key_array(gguf_maker *m, const char *name, uint32_t item_kind, 
     gguf_put64(&m->keys, count);
 }
 
-/* The tensor's entry alone; `offset` as stored. dims end at the first 0. */
+/* The tensor's entry without data; `offset` as stored. dims end at the first 0. */
 static void gguf_info(gguf_maker *m, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1, uint64_t offset)
 {
     gguf_put_text(&m->infos, name);
@@ -122,7 +122,7 @@ static void gguf_tensor(gguf_maker *m, const char *name, uint32_t type, uint64_t
     gguf_put(&m->data, data, bytes);
 }
 
-/* The whole file; frees the maker. Free the result's data. */
+/* Returns the whole file, whose data the caller frees. Frees the maker. */
 static gguf_bytes gguf_finish(gguf_maker *m)
 {
     gguf_bytes file = { 0 };

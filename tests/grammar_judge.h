@@ -1,5 +1,5 @@
-/* grammar_judge.h: has Python judge texts that grammars let through (grammar_judge.py).
-   $EXL2_JUDGE_ROWS: a file to which the texts are added, to be judged elsewhere: python3 tests/grammar_judge.py FILE */
+/* grammar_judge.h: lets Python judge texts that grammars accepted (grammar_judge.py). $EXL2_JUDGE_ROWS: a file to which
+   the texts are appended, to be judged elsewhere: python3 tests/grammar_judge.py FILE */
 #ifndef GRAMMAR_JUDGE_H
 #define GRAMMAR_JUDGE_H
 
@@ -9,7 +9,7 @@
 
 typedef struct judge {
     char folder[32], rows_path[64];
-    const char *kept; /* NULL: judged here, and removed */
+    const char *kept; /* NULL: the texts are judged here and then removed */
     FILE *rows;
 } judge;
 
@@ -32,7 +32,7 @@ static void judge_add(judge *j, char letter, const char *source, const char *tex
     fwrite(text, 1, bytes, j->rows);
 }
 
-/* The first Python in the path or else the system's; without jsonschema it says so. */
+/* Uses the first Python in PATH, or else the system's. If it has no jsonschema, prints so. */
 static void judge_close(judge *j)
 {
     static const char *const pythons[] = { "python3", "/usr/bin/python3" };

@@ -1,5 +1,5 @@
 /* import_rig.h: what the import tests share: a context whose only file in memory is model.gguf and which can be made to
-   fail, the folder that an import makes, and whether what it holds is what the tiny Llama was made of. */
+   fail, the folder that an import writes, and checks that it holds the tiny Llama's values. */
 #ifndef IMPORT_RIG_H
 #define IMPORT_RIG_H
 
@@ -16,10 +16,10 @@
 typedef struct rig {
     exl2__ctx c;
     gguf_bytes file;
-    uint32_t allocations_left, reads_left; /* until one is refused */
-    uint32_t open_files, calls, stop_at;   /* calls: of progress */
+    uint32_t allocations_left, reads_left; /* allocations and reads that succeed before one fails */
+    uint32_t open_files, calls, stop_at;   /* calls: calls of the progress function */
     float last;
-    bool falling; /* progress went back, or out of 0..1 */
+    bool falling; /* progress decreased, or left 0..1 */
 } rig;
 
 static char out_dir[512], work_dir[600];
@@ -139,7 +139,7 @@ static void remove_out(void)
     CHECK(exl2__folder_remove(out_dir));
 }
 
-/* Nothing open, allocated or on disk. */
+/* Nothing is open, allocated or on disk. */
 static void check_clean(const rig *r)
 {
     CHECK_INT(r->open_files, 0);
@@ -153,7 +153,7 @@ static void check_clean(const rig *r)
 static const llama_options small = { 64, 96, 2, 4, 2, 16, 83, true, false, false, NULL, 0, NULL, NULL, NULL, NULL };
 static const llama_options wide = { 256, 288, 2, 4, 2, 64, 101, false, true, false, NULL, 0, NULL, NULL, NULL, NULL };
 
-/* ---- what comes out ---- */
+/* ---- the output ---- */
 
 static void check_matrix(exl2__ctx *c, const exl2__tensors *t, const llama_wanted *w, const char *name, uint32_t bits,
                          uint32_t group)
@@ -244,7 +244,7 @@ static void check_folder(const llama_model *l, const llama_options *o, uint32_t 
             llama_wanted changed = *w;
             float all_zero[1];
             changed.bias =
-                output && o->attention_bias ? all_zero : w->bias; /* config.json has one flag for q, k, v and o */
+                output && o->attention_bias ? all_zero : w->bias; /* config.json has one flag for q, k, v, o */
             check_matrix(&c, &t, &changed, w->name, head ? head_bits : bits, group);
             snprintf(name, sizeof name, "%s.bias", w->name);
             if (changed.bias) {
@@ -259,7 +259,7 @@ static void check_folder(const llama_model *l, const llama_options *o, uint32_t 
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* ---- refusals ---- */
+/* ---- rejected files ---- */
 
 static void check_refused(const char *what, const llama_options *o, exl2_result code, const char *piece)
 {
@@ -276,7 +276,7 @@ static void check_refused(const char *what, const llama_options *o, exl2_result 
     llama_free(&l);
 }
 
-/* A folder of this process alone. First in every main. */
+/* Makes a folder for this process. Called first in every main. */
 static void import_start(void)
 {
     const char *temporary = getenv("TMPDIR");

@@ -1,5 +1,5 @@
-/* matrix_decode.h: a whole EXL2 matrix -> fp16 [in, out_stored], from a checked description. Written after
-   exl2-format 4.10, one value at a time; for tests only. */
+/* matrix_decode.h: decodes a whole EXL2 matrix to fp16 [in, out_stored], from a checked description. Written from the
+   format description (exl2_impl/docs/formats.md), one value at a time; for tests only. */
 #ifndef MATRIX_DECODE_H
 #define MATRIX_DECODE_H
 
@@ -30,7 +30,7 @@ static void matrix_decode(const exl2__matrix_desc *desc, const uint32_t *words, 
     }
 }
 
-/* Finds, reads and decodes one matrix: malloc'ed f16 [in, out_stored], or NULL after a failed check. */
+/* Finds, reads and decodes one matrix: allocated f16 [in, out_stored], or NULL after a failed check. */
 static uint16_t *matrix_load(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in, uint32_t out,
                              exl2__matrix_desc *desc)
 {

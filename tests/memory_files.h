@@ -1,5 +1,5 @@
-/* memory_files.h: a folder in memory behind the files hook, and a context over it, for loader tests. Reads can be
-   made to come in small pieces, to end early and to fail. */
+/* memory_files.h: a folder in memory, read through the files hook, and a context over it, for loader tests. Reads can
+   return small pieces, end early or fail. */
 #ifndef MEMORY_FILES_H
 #define MEMORY_FILES_H
 
@@ -12,18 +12,18 @@
 typedef struct memory_file {
     char name[128];
     uint8_t *data;
-    size_t bytes; /* that open tells */
-    size_t there; /* that can be read */
+    size_t bytes; /* size that open reports */
+    size_t there; /* bytes that can be read */
 } memory_file;
 
 typedef struct memory_files {
     memory_file files[MEMORY_FILES_MAX];
     uint32_t count, open_files;
-    size_t piece;         /* bytes a read gives at most; 0 = all */
+    size_t piece;         /* most bytes that one read returns; 0 = all */
     bool fail_reads;
-    uint32_t warnings;    /* log lines */
-    char warning[256];    /* the newest, */
-    exl2_log_id warning_id; /* and what it is about */
+    uint32_t warnings;    /* number of warnings */
+    char warning[256];    /* text of the latest warning */
+    exl2_log_id warning_id; /* its id */
     exl2__ctx c;
 } memory_files;
 
@@ -83,7 +83,7 @@ static void memory_line(void *user, exl2_log_level level, exl2_log_id id, exl2_r
     }
 }
 
-/* An empty folder. `m` must not move. */
+/* Makes an empty folder. `m` must not move. */
 static void memory_make(memory_files *m)
 {
     memset(m, 0, sizeof *m);
@@ -111,7 +111,7 @@ static inline void memory_add_text(memory_files *m, const char *name, const char
     memory_add(m, name, text, strlen(text));
 }
 
-/* JSON with ' for ", which C strings would have to escape. The copy lives until the next call. */
+/* JSON with ' in place of ", which C strings would have to escape. The copy lives until the next call. */
 static inline const char *json_text(const char *text)
 {
     static char copy[4096];
@@ -122,7 +122,7 @@ static inline const char *json_text(const char *text)
     return copy;
 }
 
-/* Also checks that nothing is left open or allocated. */
+/* Also checks that nothing is still open or allocated. */
 static void memory_free(memory_files *m)
 {
     CHECK_INT(m->open_files, 0);
@@ -133,7 +133,7 @@ static void memory_free(memory_files *m)
     m->count = 0;
 }
 
-/* Does the newest error hold both pieces? Prints it when not. */
+/* The message of the most recent error contains both pieces; prints it if not. */
 static inline void check_error(const exl2__ctx *c, const char *piece, const char *other, const char *what)
 {
     bool holds = strstr(c->error.text, piece) && strstr(c->error.text, other);

@@ -22,13 +22,13 @@ typedef struct maker_tensor {
     uint32_t rank;
     uint8_t *data;
     size_t bytes;
-    char entry[256]; /* if set: the JSON of the header entry, as it is; `data` is still written */
+    char entry[256]; /* if set: JSON of the header entry, used as it is; `data` is still written */
 } maker_tensor;
 
 typedef struct maker {
     maker_tensor tensors[MAKER_TENSORS_MAX];
     uint32_t count;
-    uint32_t state; /* of the generator */
+    uint32_t state; /* state of the random generator */
 } maker;
 
 static inline uint32_t maker_random(maker *m)
@@ -37,7 +37,7 @@ static inline uint32_t maker_random(maker *m)
     return m->state >> 8;
 }
 
-/* Adds a tensor with a copy of `data`, or with random bytes when that is NULL. */
+/* Adds a tensor with a copy of `data`, or with random bytes if `data` is NULL. */
 static maker_tensor *maker_add(maker *m, const char *key, const char *part, const char *dtype, uint64_t dim0,
                                uint64_t dim1,
                                size_t bytes, const void *data)
@@ -116,7 +116,7 @@ static void maker_free(maker *m)
     m->count = 0;
 }
 
-/* The tensor whose name ends so; it must be there. */
+/* The tensor whose name has this ending; it must exist. */
 static maker_tensor *maker_find(maker *m, const char *ending)
 {
     for (uint32_t i = 0; i < m->count; i++) {
@@ -136,7 +136,7 @@ static inline void maker_drop(maker *m, const char *ending)
     *t = m->tensors[--m->count];
 }
 
-/* The safetensors file, malloc'ed. The header is padded so that the data begin at a multiple of 8. */
+/* Returns the safetensors file, allocated. The header is padded so that the data begin at a multiple of 8. */
 static uint8_t *maker_file(const maker *m, size_t *bytes)
 {
     size_t data_bytes = 0, cap = 4096, used = 0;

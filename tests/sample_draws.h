@@ -1,10 +1,10 @@
-/* sample_draws.h: many draws of the chain against the chain in double. */
+/* sample_draws.h: many samples of the chain against the chain in double. */
 #ifndef SAMPLE_DRAWS_H
 #define SAMPLE_DRAWS_H
 
 #include "sample_reference.h"
 
-/* Pearson's statistic of 200,000 draws, with sanitizers 20,000; p > 1e-4 by Wilson and Hilferty's normal
+/* Pearson's statistic of 200,000 samples, with sanitizers 20,000; p > 1e-4 by Wilson and Hilferty's normal
    approximation. */
 static void check_draws(uint32_t vocab, double wide, exl2__sampling s, uint64_t seed)
 {

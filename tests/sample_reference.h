@@ -1,5 +1,5 @@
-/* sample_reference.h: what the tests of sampling share: odd numbers, logits, the chain written out in double, and a
-   comparison of the two chains. */
+/* sample_reference.h: what the sampling tests share: unusual numbers, logits, the sampling chain written in double, and
+   a comparison of the two chains. */
 #ifndef SAMPLE_REFERENCE_H
 #define SAMPLE_REFERENCE_H
 
@@ -36,7 +36,7 @@ static void *take(size_t bytes)
     return memory;
 }
 
-/* Logits as a model gives them: about normal, a few far above the rest. */
+/* Logits as a model gives them: about normal, with a few far above the rest. */
 static void fill_logits(float *logits, uint32_t vocab, double spread, uint64_t seed)
 {
     for (uint32_t i = 0; i < vocab; i++) {
@@ -62,8 +62,8 @@ static exl2__sampling settings(float temperature, uint32_t top_k, float top_p, f
 /* ---- the chain in double ---- */
 
 typedef struct candidate {
-    double logit, p; /* p: share of the survivors; 0 = out */
-    double edge;     /* relative distance to the threshold that decided on it */
+    double logit, p; /* p: probability among the remaining tokens; 0 = removed */
+    double edge;     /* relative distance to the threshold that decided about the token */
     uint32_t id;
 } candidate;
 
@@ -76,7 +76,7 @@ static int by_order(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* As ExLlamaV2's top-k leaves them. */
+/* The order in which ExLlamaV2's top-k leaves them. */
 static int by_order_ids_down(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -94,7 +94,8 @@ static void shares(candidate *c, uint32_t count)
     }
 }
 
-/* ExLlamaV2's top-p, which is no nucleus: a streamed heap that drops its smallest while the sum is above the mark. */
+/* ExLlamaV2's top-p is not the textbook filter: it streams tokens into a heap and drops the smallest while the sum is
+   above the threshold. */
 static void streamed_top_p(candidate *c, uint32_t count, double top_p)
 {
     double sum = 0;
@@ -124,14 +125,14 @@ static void streamed_top_p(candidate *c, uint32_t count, double top_p)
     free(heap);
 }
 
-/* ---- behind min-p: those that are out have p 0; the rest is in order ---- */
+/* ---- filters after min-p: removed tokens have p 0; the others are in order ---- */
 
 static double surplus(double value, double mark)
 {
     return mark != 0 ? fabs(value / mark - 1) : fabs(value);
 }
 
-/* Out with those below the mark; the likeliest stays. */
+/* Removes tokens below the threshold. The most likely token stays. */
 static void cut_below(candidate *c, uint32_t count, double mark)
 {
     double most = 0;
@@ -153,7 +154,7 @@ static int by_share(const void *a, const void *b)
     return (x->p > 0) != (y->p > 0) ? (x->p > 0 ? -1 : 1) : by_order(a, b);
 }
 
-/* How many are in; they come first. */
+/* Moves the remaining tokens to the front; returns their number. */
 static uint32_t gather(candidate *c, uint32_t count)
 {
     uint32_t in = 0;
@@ -182,12 +183,12 @@ static void tail_free_in_double(candidate *c, uint32_t count, double z)
         double before = running;
         running += i + 2 < n ? fabs(c[i].p - 2 * c[i + 1].p + c[i + 2].p) / sum : 1;
         c[i].edge = fmin(c[i].edge, fmin(fabs(before - z), fabs(running - z)));
-        c[i].p = i > 0 && before > z ? 0 : c[i].p; /* in, if the curvatures before it make at most z */
+        c[i].p = i > 0 && before > z ? 0 : c[i].p; /* stays if the curvatures before it add up to at most z */
     }
     shares(c, count);
 }
 
-static double mean_surprise; /* what by_distance sorts by */
+static double mean_surprise; /* by_distance sorts by the distance from it */
 
 static int by_distance(const void *a, const void *b)
 {
@@ -276,7 +277,7 @@ static void shaped_in_double(candidate *c, uint32_t count, const exl2__sampling 
     }
 }
 
-/* Penalties of all kinds, as they are described: by token, from the newest on. */
+/* All penalties as the manual describes them: for one token, over the history from the newest token on. */
 static double penalized(double x, uint32_t token, const exl2__sampling *s, const exl2_token *history, uint32_t count)
 {
     bool first = true;
@@ -295,8 +296,8 @@ static double penalized(double x, uint32_t token, const exl2__sampling *s, const
     return x;
 }
 
-/* Survivors in c, which has room for the vocabulary, in order; returns their number. Logits are none of NaN and
-   infinite but -infinity. `streamed`: top-p as ExLlamaV2 does it. */
+/* Puts the remaining tokens, in order, into c, which has room for the vocabulary; returns their number. No logit is NaN
+   or +infinity. `streamed`: top-p as ExLlamaV2 does it. */
 static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
                           uint32_t history_count, bool streamed, candidate *c)
 {
@@ -318,7 +319,7 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
         }
     }
     free(seen);
-    bool sorted = !streamed || s->top_k > 0; /* ExLlamaV2 streams in id order if top-k did not sort */
+    bool sorted = !streamed || s->top_k > 0; /* ExLlamaV2 streams in order of ids unless top-k has sorted */
     double top = -1e300;
     for (uint32_t i = 0; i < count; i++) {
         top = c[i].logit > top ? c[i].logit : top;
@@ -369,9 +370,9 @@ static uint32_t reference(const float *logits, uint32_t vocab, const exl2__sampl
     return count;
 }
 
-/* ---- the implementation, looked into ---- */
+/* ---- probabilities of the implementation ---- */
 
-/* shares[vocab]: probability with which each token would be drawn. The logits are adjusted as by exl2__sample_row. */
+/* shares[vocab]: probability with which each token would be sampled. The logits are adjusted as by exl2__sample_row. */
 static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
                     uint32_t history_count, double *p)
 {
@@ -406,7 +407,8 @@ static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, cons
     free(arena.base);
 }
 
-/* Survivors equal but for those within 1e-6 of a threshold, probabilities within 1e-6 of their value. */
+/* The remaining tokens are equal, except for those within 1e-6 of a threshold; probabilities differ by at most 1e-6 of
+   their value. */
 static void compare(const float *logits, uint32_t vocab, const exl2__sampling *s, const exl2_token *history,
                     uint32_t history_count)
 {
@@ -416,7 +418,7 @@ static void compare(const float *logits, uint32_t vocab, const exl2__sampling *s
     memcpy(copy, logits, vocab * sizeof *copy);
     uint32_t count = reference(logits, vocab, s, history, history_count, false, c), survivors = 0, strays = 0;
     implied(copy, vocab, s, history, history_count, p);
-    double outside = 0; /* what a token at the threshold moves all others by */
+    double outside = 0; /* how much a token at the threshold changes all other probabilities */
     for (uint32_t i = 0; i < count; i++) {
         bool in = p[c[i].id] > 0;
         if (in != (c[i].p > 0) && c[i].p > 0x1p-37) {
@@ -435,7 +437,7 @@ static void compare(const float *logits, uint32_t vocab, const exl2__sampling *s
         p[c[i].id] = 0;
     }
     for (uint32_t i = 0; i < vocab; i++) {
-        strays += p[i] > 0; /* drawn, though not a candidate */
+        strays += p[i] > 0; /* can be sampled, although it is not a candidate */
     }
     CHECK_INT(strays, 0);
     CHECK(survivors > 0);

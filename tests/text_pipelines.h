@@ -1,4 +1,5 @@
-/* text_pipelines.h: small tokenizers from whose ids every text comes back, one for each way to cut and to rewrite. */
+/* text_pipelines.h: small tokenizers that decode their ids to the original text, one for each way to split and rewrite
+   text. */
 #ifndef TEXT_PIPELINES_H
 #define TEXT_PIPELINES_H
 
@@ -22,8 +23,8 @@
     "{\"id\":303,\"content\":\"\\n\\n\",\"single_word\":true,\"special\":true}"
 
 typedef struct pipeline {
-    const char *cut;        /* pre-tokenizers before ByteLevel; NULL: of SentencePiece style */
-    const char *normalizer, *pre_tokenizer, *decoder, *added; /* of that style */
+    const char *cut;        /* pre-tokenizers before ByteLevel; NULL: SentencePiece style */
+    const char *normalizer, *pre_tokenizer, *decoder, *added; /* parts for SentencePiece style */
 } pipeline;
 
 static const pipeline pipelines[] = {
@@ -41,14 +42,14 @@ static const pipeline pipelines[] = {
       "{\"id\":302,\"content\":\"a b\",\"normalized\":false}" },
     { NULL, PIPELINE_SEQUENCE("normalizers", "{\"type\":\"Prepend\",\"prepend\":\"\\u2581\"}," PIPELINE_MARKS), "null",
       PIPELINE_DECODER(",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"), "" },
-    { NULL, PIPELINE_MARKS, "null", PIPELINE_DECODER(""), PIPELINE_ADDED }, /* looked for in normalized text */
+    { NULL, PIPELINE_MARKS, "null", PIPELINE_DECODER(""), PIPELINE_ADDED }, /* searched in normalized text */
     { NULL, "null", PIPELINE_METASPACE(""), PIPELINE_RAW(PIPELINE_METASPACE("")), PIPELINE_ADDED },
     { NULL, "null", PIPELINE_METASPACE(",\"split\":false"), PIPELINE_DECODER(""), PIPELINE_ADDED }
 };
 
 #define PIPELINES ((int)EXL2__COUNT(pipelines))
 
-/* tokenizer.json of pipelines[which], until the next call: a token for each byte, and some merges. */
+/* The tokenizer.json of pipelines[which], valid until the next call: one token per byte, and some merges. */
 static const char *pipeline_text(int which)
 {
     static char out[16384];

@@ -18,7 +18,8 @@ static inline exl2__ctx rows_ctx(void)
     return c;
 }
 
-/* A model folder of two files in memory; NULL = the file is not there. Reads fail from the fail_at-th on, if not 0. */
+/* A model folder of two files in memory; NULL = the file is missing. If fail_at is not 0, reads fail from the
+   fail_at-th on. */
 typedef struct rows_folder {
     const char *tokenizer, *config;
     size_t tokenizer_bytes, config_bytes; /* 0 = up to the NUL */
@@ -69,7 +70,7 @@ static inline exl2_files rows_files(rows_folder *folder)
     return hook;
 }
 
-/* Calls row(user, j, line) for every line of the text; returns how many there were. */
+/* Calls row(user, j, line) for every line of the text; returns the number of lines. */
 static inline int rows_each_line(exl2__ctx *c, const char *path, char *text, size_t bytes,
                                  void (*row)(void *user, const exl2__json *j, int line), void *user)
 {
@@ -98,7 +99,7 @@ static inline int rows_each(exl2__ctx *c, const char *path, void (*row)(void *us
     return line;
 }
 
-/* Text of a string token, on the heap, NUL behind it. */
+/* Text of a string token, allocated, NUL-terminated. */
 static inline char *rows_text(const exl2__json *j, uint32_t token, size_t *bytes)
 {
     *bytes = exl2__json_text(j, token, NULL, 0);
@@ -108,7 +109,7 @@ static inline char *rows_text(const exl2__json *j, uint32_t token, size_t *bytes
     return text;
 }
 
-/* A list of ids, on the heap. */
+/* A list of ids, allocated. */
 static inline exl2_token *rows_ids(const exl2__json *j, uint32_t list, size_t *count)
 {
     *count = j->tokens[list].count;

@@ -1,23 +1,23 @@
-/* text_tokenizer.h: small tokenizer.json texts for tests: each part can be replaced. */
+/* text_tokenizer.h: small tokenizer.json texts for tests. Each part can be replaced. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
 #include <stdio.h>
 
-typedef struct tokenizer_parts { /* NULL: the text at the right */
+typedef struct tokenizer_parts { /* a part that is NULL is the default at the right */
     const char *added;          /* one special token <e>, id 9 */
     const char *normalizer;     /* null */
     const char *pre_tokenizer;  /* ByteLevel with GPT-2's pattern */
     const char *post_processor; /* null */
     const char *decoder;        /* ByteLevel */
-    const char *options;        /* nothing; else members of model, a comma in front */
+    const char *options;        /* empty; otherwise members of model, after a leading comma */
     const char *vocab;          /* a b c ab abc G(space) Ga, ids 0.. */
     const char *merges;         /* a b, ab c, G a */
 } tokenizer_parts;
 
 #define TOKENIZER_BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
 
-/* The text lives until the next call. */
+/* The text is valid until the next call. */
 static inline const char *tokenizer_text(tokenizer_parts p)
 {
     static char text[16384];

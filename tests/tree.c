@@ -59,7 +59,7 @@ static void write_tree(void)
     write_file("tests/meson.build", "'go' 'hosts'\n");
 }
 
-/* Runs a tool over the tree; its exit code. What it printed is in FOLDER/said. */
+/* Runs a tool on the tree and returns its exit code. Its output is in FOLDER/said. */
 static int run(const char *tool)
 {
     char command[4096];
@@ -73,7 +73,7 @@ static int run(const char *tool)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The tool fails on the tree as it is now, and says so. */
+/* The tool fails on the tree as it is now, and prints `wanted`. */
 static void check_says(const char *tool, const char *wanted)
 {
     char path[1200];
@@ -125,7 +125,7 @@ static void check_template(void)
     free(text);
 }
 
-/* Headers shared with kernels and what embed.c made are inlined, for the backends alone. */
+/* Headers shared with kernels and the output of embed.c are inlined for the backends only. */
 static void check_kernels(void)
 {
     static const char k[] = HEAD("k.h") GUARD("K") "#include \"../0_base/result.h\"\n#include "
@@ -136,7 +136,7 @@ static void check_kernels(void)
     write_file("exl2_impl/exl2_impl.h", list);
     write_file("exl2_impl/3_backend/k.h", k);
     write_file("kernels_src/args.h", "struct exl2k_args;\n");
-    write_file("exl2_kernels.inc", "struct exl2__made;\n"); /* beside commit.txt */
+    write_file("exl2_kernels.inc", "struct exl2__made;\n"); /* next to commit.txt */
     CHECK_INT(run(layers), 0);
     CHECK_INT(run(amalgamate), 0);
     snprintf(path, sizeof path, "%s/out/exl2.h", folder);
@@ -149,8 +149,8 @@ static void check_kernels(void)
     check_says(layers, "no such file: ../../kernels_src/args.h");
 }
 
-/* Rooms: folders below a numbered one. Their files stand together in the list, and a room includes only what is
-   complete above it. */
+/* Rooms are folders below a numbered folder. The files of a room are adjacent in the list, and a room includes only
+   rooms that are complete before it. */
 #define ROOM_FILE(name, guard, more) HEAD(name) GUARD(guard) "#include \"../../0_base/result.h\"\n" more "#endif\n"
 
 static void check_rooms(void)
@@ -186,7 +186,7 @@ static void check_rooms(void)
 }
 
 static const struct {
-    const char *path, *text, *says; /* one file of the good tree, replaced; what the tool must say */
+    const char *path, *text, *says; /* one file of the good tree is replaced; says: what the tool must print */
 } amalgam_cases[] = {
     { "exl2_impl/0_base/result.h", "#include \"../1_load/b.h\"\n", "higher folder" },
     { "exl2_impl/0_base/result.h", "#include \"result.h\"\n", "cycle" },

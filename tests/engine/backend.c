@@ -1,5 +1,5 @@
-/* backend.c: which backend an engine gets: why AUTO goes without a GPU, what EXL2_BACKEND_CUDA says then, kernels from
-   a compiler, from a cache, and from a set that was built elsewhere. Over the fake driver.
+/* backend.c: which backend an engine gets: why AUTO falls back to the CPU, what EXL2_BACKEND_CUDA reports then, kernels
+   from a compiler, from a cache, and from a set that was built elsewhere. Over the fake driver.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -16,7 +16,7 @@ static const char *model_path(void)
     return path;
 }
 
-/* Opens an engine; loads the golden model onto it; EXL2_OK, or what failed. *on_gpu: the model lies there. */
+/* Opens an engine and loads the golden model: EXL2_OK, or the error. *on_gpu: the model is on the GPU. */
 static exl2_result live(exl2_backend backend, bool *on_gpu, exl2_error *error)
 {
     exl2_engine *e = NULL;
@@ -47,7 +47,7 @@ static exl2_result live(exl2_backend backend, bool *on_gpu, exl2_error *error)
     return result;
 }
 
-/* AUTO: the CPU, one warning with the reason, no error. CUDA: the code, and the reason as the sentence. */
+/* AUTO: the CPU, one warning with the reason, no error. CUDA: the code, with the reason as its message. */
 static void check_without(const char *reason, exl2_result wanted)
 {
     bool on_gpu;
@@ -139,13 +139,13 @@ static void test_devices(void)
     CHECK(used.device.name[0] && strcmp(used.device.name, info[1].name) == 0);
     CHECK(memcmp(used.device.uuid, info[1].uuid, sizeof used.device.uuid) == 0);
     exl2_close(e);
-    pick.pick = (exl2_pick)9; /* the host's mistake is a failure, for AUTO too */
+    pick.pick = (exl2_pick)9; /* a mistake of the application is an error for AUTO, too */
     d.backend = EXL2_BACKEND_AUTO;
     CHECK_INT(exl2_open(&d, &e), EXL2_ERR_ARG);
     machine_end();
 }
 
-/* Cold, and from the cache that this left. */
+/* First with an empty cache, then from the cache that this run filled. */
 static void test_cache(void)
 {
     bool on_gpu;
@@ -168,8 +168,8 @@ static void side_by_side(void *user, uint32_t count, void (*task)(void *arg, uin
     }
 }
 
-/* Steps while a model loads: each compiles at most one module, or as many as there are threads; those for other sizes
-   of heads are not made, and after loading nothing is. */
+/* Steps while a model loads: each compiles at most one module, or one per thread. Modules for other head sizes are not
+   compiled, and after loading nothing is compiled. */
 static void test_slices(uint32_t width)
 {
     exl2_engine *e;
@@ -208,7 +208,8 @@ static exl2_result build(const uint32_t *archs, uint32_t count)
     return exl2_kernels_build(&d);
 }
 
-/* A set made on a machine without a GPU serves one without a compiler: its architecture, then a lower minor. */
+/* A set made on a machine without a GPU works on one without a compiler: for its architecture, and for a later minor
+   version. */
 static void test_prebuilt(void)
 {
     static const struct {
@@ -242,7 +243,7 @@ static void test_prebuilt(void)
                "kernels cannot be built: no kernel compiler: /nowhere/libnvrtc.so (NVRTC) cannot be opened");
 }
 
-/* Entries that are cut, flipped, or of another architecture: made anew, or, without a compiler, refused. */
+/* Entries that are cut, flipped, or of another architecture are compiled again or, without a compiler, rejected. */
 static void test_damaged(void)
 {
     static const uint32_t archs[] = { 89, 80 };
@@ -266,7 +267,7 @@ static void test_damaged(void)
         } else {
             memcpy(first->data, other->data, first->bytes < other->bytes ? first->bytes : other->bytes);
         }
-        other->key[0] = 'x'; /* else it would serve */
+        other->key[0] = 'x'; /* otherwise it would match */
         uint32_t stores = machine.stores;
         machine_make();
         machine.compiler = false;
@@ -296,7 +297,7 @@ static void never_freed(void *user, uint32_t device, uint64_t address, uint64_t 
     CHECK(false);
 }
 
-/* Caps and hooks of the device's memory. */
+/* Caps and hooks of device memory. */
 static void test_memory(void)
 {
     exl2_engine *e;
@@ -318,7 +319,7 @@ static void test_memory(void)
     machine_end();
 }
 
-/* ---- the probe: the fake clock ticks once for each timestamp, 10 us ---- */
+/* ---- the probe: the fake clock advances 10 us at each timestamp ---- */
 
 static struct { uint32_t reads; uint64_t bytes; } probed;
 
@@ -350,11 +351,11 @@ static void test_probe(void)
     CHECK_INT(exl2_device_probe(e, &speed), EXL2_OK);
     CHECK_INT(speed.index, 0);
     CHECK(probed.reads > 1);
-    CHECK_INT(probed.bytes, 32 * mib); /* half of what is free */
+    CHECK_INT(probed.bytes, 32 * mib); /* half of the free memory */
     CHECK_INT(fake.copied, probed.reads * 16 * mib);
     CHECK(fabs((double)speed.read_bytes_s - (double)(32 * mib) * 1e5) < 1e7);
     CHECK(fabs((double)speed.copy_bytes_s - (double)(32 * mib) * 1e5) < 1e7);
-    CHECK_INT(fake.compiles, 1); /* no kernel that models need */
+    CHECK_INT(fake.compiles, 1); /* no kernel that only models need */
     exl2_stats(e, &stats);
     CHECK_INT(stats.device_bytes, 0);
     CHECK_INT(stats.device_peak, 32 * mib);
@@ -378,7 +379,7 @@ static void test_probe(void)
     machine_end();
 }
 
-/* Every call of the driver that a probe makes fails once: a code, a sentence, nothing kept. */
+/* Every driver call of a probe fails once: a code, a message, nothing kept. */
 static void test_probe_failures(void)
 {
     exl2_device_speed speed;

@@ -1,18 +1,18 @@
-/* closing.c: what callbacks may do while a model or the engine is being closed: nothing that would outlive the end is
-   started, everything that was started ends once, and other models go on. On tiny models, by ids. */
+/* closing.c: what callbacks may do while a model or the engine is being closed: nothing can be started that would
+   outlive it, everything that was started ends once, and other models continue. On tiny models, by ids. */
 #include "rig.h"
 
 #define JOBS 6
 
 static const exl2_token prompt[] = { 7, 60, 113, 166, 219, 272, 25, 78, 131, 184 };
 
-/* What a job's DONE tries. */
+/* What a job's callback tries at DONE. */
 typedef struct closer {
     exl2_engine *engine;
     exl2_model own, other;     /* other: id 0 = none */
-    exl2_session session, peer; /* of own: the job's, another one that is busy */
-    rig_said after;            /* of the job that its DONE starts on `other` */
-    exl2_result wanted;        /* of whatever uses `own` or opens a model */
+    exl2_session session, peer; /* sessions of `own`: the job's, and another one that is busy */
+    rig_said after;            /* what the job that it starts on `other` gives */
+    exl2_result wanted;        /* result of every call that uses `own` or opens a model */
     exl2_result other_wanted;
     uint32_t done, refused;
 } closer;
@@ -59,7 +59,8 @@ static exl2_flow at_done(void *user, const exl2_event *ev)
     check_state(c, exl2_session_fork(c->engine, c->session, &s), "a fork");
     check_state(c, exl2_session_fork(c->engine, c->peer, &s), "a fork of a session that is busy");
     check_state(c, exl2_grammar_make(c->engine, &g, &grammar), "a grammar");
-    CHECK_INT(exl2_session_tokens(c->engine, c->session, history, 128, &need), EXL2_OK); /* to be kept */
+    /* the session can still be read, to be kept */
+    CHECK_INT(exl2_session_tokens(c->engine, c->session, history, 128, &need), EXL2_OK);
     CHECK(need >= 10 && memcmp(history, prompt, sizeof prompt) == 0);
     CHECK_INT(exl2_model_close(c->engine, c->own), EXL2_ERR_STATE);
     exl2_close(c->engine); /* only records an error */
@@ -110,7 +111,7 @@ static void start_jobs(const rig *r, exl2_model other, exl2_result other_wanted,
     exl2_step(r->engine, NULL);
 }
 
-/* Another model goes on, and may be given work meanwhile. */
+/* Another model continues, and accepts work meanwhile. */
 static void a_model(void)
 {
     static closer closers[JOBS];
@@ -130,11 +131,11 @@ static void a_model(void)
     exl2_stats(r.engine, &after);
     CHECK(after.jobs_active == 0 && after.jobs_waiting == 0 && after.host_bytes < before.host_bytes);
     exl2_model_desc again = { .path = rig_golden("exl2-mixed"), .context_max = 128 };
-    CHECK_INT(exl2_model_load(r.engine, &again, &r.model), EXL2_OK); /* its slot is as good as before */
+    CHECK_INT(exl2_model_load(r.engine, &again, &r.model), EXL2_OK); /* its slot can be used again */
     rig_close(&r);
 }
 
-/* Nothing may begin, on no model. */
+/* Nothing may begin, on any model. */
 static void the_engine(void)
 {
     static closer closers[JOBS];
@@ -156,7 +157,7 @@ static void the_engine(void)
     }
 }
 
-/* At DONE, every handle that the host has not closed answers, whichever of the models was opened first. */
+/* At DONE, every handle that the application has not closed is still valid, whichever model was opened first. */
 static exl2_flow ask_everybody(void *user, const exl2_event *ev)
 {
     closer *c = (closer *)user;
@@ -183,7 +184,7 @@ static exl2_flow ask_everybody(void *user, const exl2_event *ev)
 
 static void every_handle_answers(void)
 {
-    static closer closers[2]; /* a job on each of two models, which knows the session of the other one */
+    static closer closers[2]; /* a job on each of two models; each knows the other's session */
     exl2_model models[2];
     exl2_session sessions[2];
     rig r = open_two(&models[1]);
@@ -210,7 +211,7 @@ static void every_handle_answers(void)
     CHECK_INT(closers[1].done, 1);
 }
 
-/* A DONE that closes the sessions of the others: each of those ends once all the same. */
+/* A callback that closes the other sessions at DONE: each of their jobs still ends once. */
 static exl2_flow close_peer(void *user, const exl2_event *ev)
 {
     closer *c = (closer *)user;

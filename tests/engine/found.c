@@ -1,13 +1,13 @@
-/* found.c: what the fuzzer of the API (tests/fuzz/api.c) found, each in its shortest form. */
+/* found.c: defects that the API fuzzer (tests/fuzz/api.c) found, each in its shortest form. */
 #include "text_model.h"
 
 static text_model fixture;
 static rig_said said;
 static exl2_token prompt[100];
 
-/* ---- the sentence of a load that fails ---- */
+/* ---- the message of a load that fails ---- */
 
-/* At the last LOAD event; a call of its own fails. */
+/* At the last LOAD event, makes another call that fails. */
 static exl2_flow fail_meanwhile(void *user, const exl2_event *event)
 {
     exl2_session s = { 0 };
@@ -17,7 +17,7 @@ static exl2_flow fail_meanwhile(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-/* exl2_last_error is of the load, whatever failed inside its callback. */
+/* exl2_last_error is the load's, whatever failed inside its callback. */
 static void sentence_of_a_load(void)
 {
     exl2_engine_desc d = text_engine(&fixture);
@@ -31,7 +31,7 @@ static void sentence_of_a_load(void)
 
 /* ---- counters ---- */
 
-static uint64_t allocated; /* calls of alloc_fn that gave memory */
+static uint64_t allocated; /* calls of alloc_fn that returned memory */
 
 static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {
@@ -46,7 +46,7 @@ static void check_counted(const rig *r)
     CHECK_INT(stats.allocations, allocated);
 }
 
-/* exl2_stats knows of each allocation, also where a call has failed, or gave the memory back before its end. */
+/* exl2_stats counts each allocation, even if the call failed or freed the memory before it returned. */
 static void counts_of_calls_that_fail(void)
 {
     exl2_engine_desc d = text_engine(&fixture);
@@ -64,7 +64,7 @@ static void counts_of_calls_that_fail(void)
     CHECK_INT(exl2_chat_render(r.engine, r.model, &message, 1, &chat, out, sizeof out, &need), EXL2_OK);
     CHECK(allocated > before);
     check_counted(&r);
-    exl2_job_desc job = rig_job(&r, NULL, 0, 5000, &said); /* more than the context holds */
+    exl2_job_desc job = rig_job(&r, NULL, 0, 5000, &said); /* more than the context can hold */
     job.prompt.messages = &message;
     job.prompt.message_count = 1;
     job.chat = chat;
@@ -79,7 +79,7 @@ static void counts_of_calls_that_fail(void)
     rig_close(&r);
 }
 
-/* ---- how far a job is ---- */
+/* ---- progress of a job ---- */
 
 typedef struct counting {
     exl2_engine *engine;
@@ -98,7 +98,7 @@ static exl2_flow count_beside(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
-/* exl2_job_get counts what the host has heard, the event that is being heard included. */
+/* exl2_job_get counts what was delivered, including the event that is being delivered. */
 static void counts_of_a_job(void)
 {
     rig r = text_load(&fixture);
@@ -120,8 +120,8 @@ static exl2_flow stop_at_once(void *user, const exl2_event *event)
     return event->kind == EXL2_EVENT_PREFILL ? EXL2_STOP_JOB : EXL2_CONTINUE;
 }
 
-/* A prompt that was cut short stays in the history, and a part of it is not in the cache: the next job computes it, but
-   scores its own prompt alone. */
+/* A prompt that was cut short stays in the history, and part of it is not cached. The next job computes that part, but
+   scores only its own prompt. */
 static void scores_of_the_own_prompt(void)
 {
     exl2_engine_desc e = text_engine(&fixture);
@@ -144,7 +144,7 @@ static void scores_of_the_own_prompt(void)
     CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK);
     CHECK_INT(said.scored, 5);
 
-    static rig_said whole; /* the same in one go: the last five are the same numbers */
+    static rig_said whole; /* the same in one prompt: its last five scores are equal */
     d = rig_job(&r, prompt, 45, 1, &whole);
     d.score_prompt = true;
     CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK);
@@ -155,9 +155,9 @@ static void scores_of_the_own_prompt(void)
     rig_close(&r);
 }
 
-/* ---- pages of one's own ---- */
+/* ---- own pages ---- */
 
-/* The only page of the cache holds a history that the next conversation does not keep: the job rewinds it, and so has
+/* The only page of the cache holds a history that the next conversation does not keep. The job rewinds it and so has
    the page that it needs. */
 static void own_pages_are_enough(void)
 {

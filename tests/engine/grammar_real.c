@@ -1,6 +1,6 @@
-/* grammar_real.c: the real model at temperature 1.5 says values of schemas, several at a time: 100 of them, or as many
-   as $EXL2_GRAMMAR_VALUES says, judged by Python's jsonschema; then what a grammar takes of a token's time, in one
-   round or in as many as $EXL2_GRAMMAR_ROUNDS says. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
+/* grammar_real.c: the real model at temperature 1.5 generates values of schemas, several jobs at a time: 100 values, or
+   $EXL2_GRAMMAR_VALUES of them, judged by Python's jsonschema. Then it measures what a grammar costs per token, in one
+   round or in $EXL2_GRAMMAR_ROUNDS rounds. -DRIG_BACKEND=EXL2_BACKEND_CUDA: on a GPU. */
 #define _GNU_SOURCE /* mkdtemp, clock_gettime */
 #include "rig.h"
 
@@ -9,8 +9,8 @@
 #include <time.h>
 
 #define SLOTS 16u
-#define TOKENS 120u       /* of a value, at most */
-#define SPEED_TOKENS 240u /* of a job that is timed */
+#define TOKENS 120u       /* most tokens of a value */
+#define SPEED_TOKENS 240u /* tokens of a timed job */
 
 static const char *const schemas[] = {
     "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\",\"afraid\"]},\"say\":{\"type\":"
@@ -26,14 +26,14 @@ static const char *const schemas[] = {
     "{}",
 };
 
-/* As long as SPEED_TOKENS allow: strings and what is between them. */
+/* Values can use all of SPEED_TOKENS: long strings and the text between them. */
 static const char long_schema[] =
     "{\"type\":\"array\",\"minItems\":10,\"items\":{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\","
     "\"angry\"]},\"say\":{\"type\":\"string\"}},\"required\":[\"mood\",\"say\"]}}";
 
 /* ---- jobs side by side ---- */
 
-typedef struct slot { /* one job, with a grammar made for it, as a game does */
+typedef struct slot { /* one job, with a grammar made for it, as a game would do */
     const char *schema;
     exl2_grammar grammar;
     char text[16384];
@@ -45,11 +45,11 @@ typedef struct slot { /* one job, with a grammar made for it, as a game does */
 
 typedef struct crowd {
     const rig *r;
-    judge *j;                       /* NULL: nobody looks at the texts */
-    const char *const *schemas;     /* of the jobs in turn; NULL: free text */
+    judge *j;                       /* NULL: texts are not judged */
+    const char *const *schemas;     /* schemas for the jobs, one after the other; NULL: free text */
     uint32_t schema_count, jobs, slots, min_tokens, max_tokens;
-    exl2_sampler_desc sampler;      /* seeds are set */
-    uint64_t made_ns, wall_ns, tokens; /* making of grammars; all of it */
+    exl2_sampler_desc sampler;      /* seeds are filled in */
+    uint64_t made_ns, wall_ns, tokens; /* time for making grammars; time for everything */
     clock_t processor;
 } crowd;
 
@@ -109,7 +109,7 @@ static void end(const crowd *c, slot *s)
     }
 }
 
-/* All jobs, at most `slots` of them at a time. */
+/* Runs all jobs, at most `slots` of them at a time. */
 static void crowd_run(crowd *c)
 {
     exl2_engine_stats before, after;
@@ -153,12 +153,12 @@ static void values(const rig *r, uint32_t count)
 
 /* ---- speed ---- */
 
-/* Jobs with and without a grammar in turn, those without as long as those with; the best round of each, since other
-   programs can only take time. */
+/* Alternates jobs with and without a grammar; those without are as long as those with. The best round of each counts,
+   because other programs can only add time. */
 static void speed(const rig *r, uint32_t at_a_time, uint32_t rounds)
 {
     const char *source = long_schema;
-    double wall[2] = { 1e9, 1e9 }, processor[2] = { 1e9, 1e9 }, made = 0; /* ms a token; ms */
+    double wall[2] = { 1e9, 1e9 }, processor[2] = { 1e9, 1e9 }, made = 0; /* ms per token; ms */
     uint32_t tokens = SPEED_TOKENS;
     for (uint32_t i = 0; i < 2 * rounds; i++) {
         uint32_t with = i % 2 == 0;

@@ -1,14 +1,14 @@
-/* measure.c: exl2_job_measure says of a job what its DONE then says, and refuses what exl2_job_start refuses, in the
-   same words; it changes nothing. Through the public API, on a tiny model with a tokenizer made for it. */
+/* measure.c: exl2_job_measure predicts what the job's DONE reports, and rejects what exl2_job_start rejects, with the
+   same message. It changes nothing. Through the public API, on a tiny model with a tokenizer made for it. */
 #include "text_model.h"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 
 static const char *const plan[4] = { "The ", "fox", " is", "." };
 
 static rig_said said;
 
-/* What a host can see of the engine, but for its newest error. */
+/* All that an application can see of the engine, except its most recent error. */
 typedef struct view {
     exl2_engine_stats stats;
     exl2_session_info session;
@@ -36,7 +36,7 @@ static void check_same(const view *a, const view *b, bool allocates)
     CHECK(allocates || a->stats.allocations == b->stats.allocations);
 }
 
-/* Measures, then runs it. */
+/* Measures the job, then runs it. */
 static void check_job(const rig *r, exl2_job_desc *d, uint32_t prompt, uint32_t reused, uint32_t max_tokens)
 {
     exl2_job_size size, again;
@@ -60,14 +60,14 @@ static void check_job(const rig *r, exl2_job_desc *d, uint32_t prompt, uint32_t 
     CHECK_INT(exl2_job_start(r->engine, d, &job), EXL2_OK);
     CHECK(exl2_step(r->engine, NULL) >= 0);
     exl2_stats(r->engine, &after.stats);
-    if (exl2_job_get(r->engine, job, &info) == EXL2_OK) { /* it has its pages, and gives none back before its end */
+    if (exl2_job_get(r->engine, job, &info) == EXL2_OK) { /* the job has its pages and keeps them until its end */
         CHECK_INT(after.stats.pages_used - before.stats.pages_used, size.pages_needed);
     }
     rig_drain(r, 0);
     CHECK_INT(said.done_events, 1);
     CHECK_INT(said.stats.prompt_tokens, size.prompt_tokens);
     CHECK_INT(said.stats.reused_tokens, size.reused_tokens);
-    max_tokens += d->heal_prompt; /* the healed token is told beside them */
+    max_tokens += d->heal_prompt; /* the healed token is counted separately */
     CHECK(said.stop == EXL2_STOP_LENGTH ? said.stats.new_tokens == max_tokens : said.stats.new_tokens <= max_tokens);
 }
 
@@ -86,16 +86,17 @@ static void check_jobs(const rig *r)
     }
     exl2_job_desc d = rig_job(r, ids, 100, 30, &said);
     check_job(r, &d, 100, 0, 30); /* 130 tokens: 3 pages */
-    d.max_tokens = 0; /* what is left of the context */
+    d.max_tokens = 0; /* 0 = the rest of the context */
     check_job(r, &d, 100, 0, 412);
     d.prefill_only = true;
     check_job(r, &d, 100, 0, 0);
     d = rig_job(r, NULL, 0, 5, &said);
-    d.prompt.text = "fox is."; /* a token each byte but for the planned; BOS before it */
+    d.prompt.text = "fox is."; /* one token per byte except in the plan's texts, and BOS before it */
     CHECK_INT(exl2_tokenize(r->engine, r->model, d.prompt.text, strlen(d.prompt.text), 0, tokens, 512, &need), EXL2_OK);
     check_job(r, &d, (uint32_t)need, 0, 5);
 
-    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
+    /* a conversation whose beginning is in the session */
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d = rig_job(r, NULL, 0, 1, &said);
     d.session = s;
     d.prompt.messages = turns;
@@ -109,14 +110,15 @@ static void check_jobs(const rig *r)
     CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &all), EXL2_OK);
     CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
     CHECK(all > first && info.tokens_cached > 0);
-    check_job(r, &d, (uint32_t)all, info.tokens_cached, 1); /* all of the first one: it ends as a turn ends */
+    /* all of the first turn, because it ends where a turn ends */
+    check_job(r, &d, (uint32_t)all, info.tokens_cached, 1);
     d.prompt.messages = NULL;
     d.prompt.message_count = 0;
     d.prompt.tokens = ids;
     d.prompt.token_count = 3;
-    check_job(r, &d, 3, 0, 1); /* appended: nothing of it was there */
+    check_job(r, &d, 3, 0, 1); /* appended: nothing of it was cached */
 
-    d = rig_job(r, ids, 70, 10, &said); /* guidance: the pages of both */
+    d = rig_job(r, ids, 70, 10, &said); /* guidance: the pages of both sequences */
     d.guidance = 2;
     d.negative_prompt.text = "is";
     exl2_job_size size;
@@ -126,7 +128,7 @@ static void check_jobs(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* heal_prompt leaves the prompt's last token to be drawn again; it is the prompt's all the same. */
+/* With heal_prompt the prompt's last token is sampled again, but it still counts as part of the prompt. */
 static void check_healed(const rig *r)
 {
     exl2_message turns[] = { { .role = "user", .text = "hi" }, { .role = "user", .text = "and now" } };
@@ -147,10 +149,11 @@ static void check_healed(const rig *r)
     d.prompt.text = "is";
     d.heal_prompt = true;
     CHECK_INT(exl2_tokenize(r->engine, r->model, "is", 2, EXL2_TEXT_NO_BOS, tokens, 512, &need), EXL2_OK);
-    check_job(r, &d, (uint32_t)need, 0, 1); /* appended: nothing of it was there */
+    check_job(r, &d, (uint32_t)need, 0, 1); /* appended: nothing of it was cached */
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 
-    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK); /* a conversation that the session knows in part */
+    /* a conversation whose beginning is in the session */
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d = rig_job(r, NULL, 0, 0, &said);
     d.session = s;
     d.prompt.messages = turns;
@@ -171,7 +174,7 @@ static void check_healed(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* The same result and the same sentence as of a start. */
+/* The same result and the same message as exl2_job_start. */
 static void check_refused(const rig *r, const exl2_job_desc *d, exl2_result wanted, exl2_job_size *size)
 {
     exl2_error measured, started;
@@ -198,7 +201,7 @@ static void check_errors(const rig *r)
     CHECK_INT(exl2_job_measure(r->engine, NULL, &size), EXL2_ERR_ARG);
     exl2_job_desc d = rig_job(r, ids, 0, 5, &said);
     CHECK_INT(exl2_job_measure(r->engine, &d, NULL), EXL2_ERR_ARG);
-    check_refused(r, &d, EXL2_ERR_ARG, &size); /* nothing to go on from */
+    check_refused(r, &d, EXL2_ERR_ARG, &size); /* no token to continue from */
     d.model.id = 999;
     check_refused(r, &d, EXL2_ERR_STALE, &size);
     CHECK(memcmp(&size, &zero, sizeof size) == 0);
@@ -230,17 +233,18 @@ static void check_errors(const rig *r)
     check_refused(r, &d, EXL2_ERR_ARG, &size);
     d.negative_prompt.text = "";
     d.negative_prompt.flags = EXL2_TEXT_NO_BOS;
-    check_refused(r, &d, EXL2_ERR_ARG, &size); /* the twin fails after the job was filled in */
+    check_refused(r, &d, EXL2_ERR_ARG, &size); /* the negative prompt fails after the job was filled in */
     d.guidance = 0;
     d.negative_prompt.text = NULL;
 
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d.session = s;
     CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
-    check_refused(r, &d, EXL2_ERR_STATE, &size); /* busy */
+    check_refused(r, &d, EXL2_ERR_STATE, &size); /* the session is busy */
     rig_drain(r, 0);
     exl2_job_size many;
-    for (int i = 0; i < 300; i++) { /* more than there are places for jobs and sessions: it gives them back */
+    /* more calls than there are slots for jobs and sessions: each call frees its slot */
+    for (int i = 0; i < 300; i++) {
         CHECK_INT(exl2_job_measure(r->engine, &d, &many), EXL2_OK);
     }
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);

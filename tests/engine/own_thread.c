@@ -1,5 +1,5 @@
-/* own_thread.c: the recipe of the manual (A THREAD OF ITS OWN), as it stands there, with the lists that it leaves out:
-   the engine on a thread of its own, requests to it, events back to the main thread. By hand also with TSan. */
+/* own_thread.c: the recipe of the manual (A THREAD OF ITS OWN), word for word, with the lists that it leaves out: the
+   engine on a thread of its own, requests to it, events back to the main thread. Run it by hand with TSan, too. */
 #include "rig.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #define LIST_MAX 4096
 #define LONG_TOKENS 2000 /* fewer than RIG_TOKENS */
 
-typedef struct note { /* an event, copied: its pointers do not outlive the next exl2_next_event */
+typedef struct note { /* a copy of an event, whose pointers do not outlive the next exl2_next_event */
     exl2_event_kind kind;
     void *user;
     exl2_job job;
@@ -31,7 +31,7 @@ static struct list {
     uint32_t note_count;
 } list = { .lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER };
 
-/* What happened, for the main thread; under the lock. */
+/* Queues an event for the main thread; called with the lock held. */
 static void put_note(const exl2_event *ev)
 {
     if (CHECK(list.note_count < LIST_MAX)) {
@@ -97,7 +97,7 @@ static void want(speaker *s, const rig *r, uint32_t max_tokens)
     pthread_mutex_unlock(&list.lock);
 }
 
-/* A frame: takes what came; how many jobs ended. */
+/* One frame: handles the queued events; returns how many jobs ended. */
 static uint32_t hear(void)
 {
     uint32_t done = 0;
@@ -127,7 +127,7 @@ int main(void)
     exl2_engine_stats stats;
     pthread_t thread;
     CHECK_INT(pthread_create(&thread, NULL, engine_thread, r.engine), 0);
-    for (uint32_t turn = 0; turn < 3; turn++) { /* between the turns the thread sleeps */
+    for (uint32_t turn = 0; turn < 3; turn++) { /* between the rounds the thread sleeps */
         uint32_t done = 0;
         for (uint32_t i = turn * 4; i < turn * 4 + 4; i++) {
             for (uint32_t k = 0; k < 8; k++) {
@@ -137,7 +137,7 @@ int main(void)
         }
         while (done < 4) {
             done += hear();
-            exl2_stats(r.engine, &stats); /* from any thread */
+            exl2_stats(r.engine, &stats); /* allowed from any thread */
         }
     }
     static speaker long_one = { .prompt = { 5, 6, 7, 8, 9, 10, 11, 12 } };
@@ -145,7 +145,7 @@ int main(void)
     while (long_one.said.count == 0) {
         hear();
     }
-    exl2_job_cancel(r.engine, long_one.job); /* STALE, if this thread slept for all of its tokens */
+    exl2_job_cancel(r.engine, long_one.job); /* EXL2_ERR_STALE, if this thread slept through all of its tokens */
     pthread_mutex_lock(&list.lock);
     wake();
     pthread_mutex_unlock(&list.lock);
@@ -159,7 +159,7 @@ int main(void)
     wake();
     pthread_mutex_unlock(&list.lock);
     CHECK_INT(pthread_join(thread, NULL), 0);
-    for (uint32_t i = 0; i < EXL2__COUNT(speakers); i++) { /* as if nobody else had spoken */
+    for (uint32_t i = 0; i < EXL2__COUNT(speakers); i++) { /* each gives what it gives alone */
         exl2_job_desc d = rig_job(&r, speakers[i].prompt, 8, 12, &alone);
         memset(&alone, 0, sizeof alone);
         rig_run(&r, &d);

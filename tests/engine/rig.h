@@ -1,5 +1,5 @@
-/* rig.h: what the engine tests share: an engine, a model, jobs that collect what they say, JSON of the goldens.
-   A test includes it once. The engine is linked, but for tests that define EXL2_IMPLEMENTATION before, with switches of
+/* rig.h: what the engine tests share: an engine, a model, jobs that collect their results, JSON of the goldens. A test
+   includes it once. The engine is linked, except for tests that define EXL2_IMPLEMENTATION first, with switches of
    their own. */
 #ifndef RIG_H
 #define RIG_H
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#ifndef RIG_BACKEND /* what computes in these tests, on every machine the same; tests/device has others */
+#ifndef RIG_BACKEND /* the same on every machine; tests/device uses others */
 #define RIG_BACKEND EXL2_BACKEND_CPU
 #endif
 
@@ -32,7 +32,7 @@ static inline void rig_fail(exl2_engine *e, const char *what, exl2_result r)
     exit(1);
 }
 
-/* d NULL: defaults. Its backend is RIG_BACKEND; a machine without one skips the test. */
+/* d NULL: defaults. The backend is RIG_BACKEND; on a machine without it the test is skipped. */
 static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
 {
     rig r = { 0 };
@@ -78,7 +78,7 @@ static inline const char *rig_golden(const char *name)
     return path;
 }
 
-/* ---- a job that collects ---- */
+/* ---- a job that collects its results ---- */
 
 #define RIG_TOKENS 2048
 
@@ -92,13 +92,13 @@ typedef struct rig_said {
     exl2_result result;
     char error[256];
     exl2_job_stats stats;
-    /* Scored prompt tokens, from the second on: */
+    /* Scores of the prompt's tokens, from the second on. */
     float scores[RIG_TOKENS], logsumexp[RIG_TOKENS];
     exl2_alt alts[RIG_TOKENS][EXL2_ALTS_MAX];
     uint32_t scored, alts_per_token;
-    /* What to answer: */
+    /* What the callback returns. */
     uint32_t stop_after; /* TEXT events; 0 = never */
-    exl2_flow flow;      /* then */
+    exl2_flow flow;      /* returned at that event */
 } rig_said;
 
 static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
@@ -106,7 +106,7 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
     rig_said *said = (rig_said *)user;
     if (ev->kind == EXL2_EVENT_TEXT) {
         said->text_events++;
-        CHECK(ev->text[ev->bytes] == 0); /* a byte of the text may be 0, too */
+        CHECK(ev->text[ev->bytes] == 0); /* the text may contain zero bytes */
         for (uint32_t i = 0; i < ev->token_count && said->count < RIG_TOKENS; i++) {
             said->logprobs[said->count] = ev->tokens[i].logprob;
             said->ids[said->count++] = ev->tokens[i].token;
@@ -140,7 +140,7 @@ static inline exl2_flow rig_hear(void *user, const exl2_event *ev)
     return EXL2_CONTINUE;
 }
 
-/* A greedy job on ids that tells `said`. */
+/* A greedy job on ids whose events are collected in `said`. */
 static inline exl2_job_desc rig_job(const rig *r, const exl2_token *ids, uint32_t count, uint32_t max_tokens,
                                     rig_said *said)
 {
@@ -163,7 +163,7 @@ static inline void rig_run(const rig *r, const exl2_job_desc *d)
     }
 }
 
-/* Steps until nothing moves any more. */
+/* Steps until the engine is idle. */
 static inline void rig_drain(const rig *r, uint32_t cpu_us)
 {
     exl2_step_desc step = { .cpu_us = cpu_us };
@@ -171,7 +171,7 @@ static inline void rig_drain(const rig *r, uint32_t cpu_us)
     }
 }
 
-/* ---- JSON of goldens, with the engine's own reader ---- */
+/* ---- JSON of goldens, with the engine's own parser ---- */
 
 typedef struct rig_golden_file {
     exl2__ctx c;
@@ -197,7 +197,7 @@ static inline void rig_golden_close(rig_golden_file *g)
     free(g->text);
 }
 
-/* The value at key of an object, then its i-th element; exits when it is not there. */
+/* The value at `key` of an object, then its i-th element. Exits if it is missing. */
 static inline uint32_t rig_golden_at(const rig_golden_file *g, uint32_t object, const char *key, uint32_t i)
 {
     uint32_t list = exl2__json_get(&g->json, object, key), item = list ? exl2__json_first(&g->json, list) : 0;
@@ -211,7 +211,7 @@ static inline uint32_t rig_golden_at(const rig_golden_file *g, uint32_t object, 
     return item;
 }
 
-/* All numbers below a value, in order of the text. */
+/* All numbers inside a value, in the order of the text. */
 static inline uint32_t rig_golden_numbers(const rig_golden_file *g, uint32_t value, double *out, uint32_t cap)
 {
     uint32_t count = 0;

@@ -1,5 +1,5 @@
 /* scheduling.c: several jobs at once: one batched pass, waiting for pages, priorities, overtaking, pause, budgets, the
-   event ring and its back-pressure, results of misuse. On a tiny model, by ids. */
+   event ring and its back-pressure, misuse. On a tiny model, by ids. */
 #include "rig.h"
 
 static exl2_token prompt[200];
@@ -16,7 +16,7 @@ static exl2_job start(const rig *r, uint32_t i, uint32_t count, uint32_t max_tok
     return job;
 }
 
-/* Three jobs with everything default run side by side in a default pool. */
+/* Three jobs with default settings run together in a default pool. */
 static void three_defaults(void)
 {
     exl2_model_desc m = { 0 };
@@ -41,7 +41,7 @@ static void three_defaults(void)
     }
     uint64_t passes = after.forwards, tokens = after.tokens_out;
     printf("%u tokens in %u passes\n", (unsigned)tokens, (unsigned)passes);
-    CHECK(passes <= 1 + 512 + 2); /* one pass serves all of them */
+    CHECK(passes <= 1 + 512 + 2); /* one pass serves all three */
     rig_close(&r);
 }
 
@@ -77,7 +77,8 @@ static void waiting_and_overtaking(void)
     while (exl2_job_get(r.engine, big, &info) == EXL2_OK && info.state == EXL2_JOB_QUEUED) {
         exl2_step(r.engine, NULL);
     }
-    uint32_t began = 0; /* before it, or in the same step behind it: one more, since 3 of the 4 pages are its own */
+    /* four began before the big one; one more may in the same step, since the big one has 3 of the 4 pages */
+    uint32_t began = 0;
     for (uint32_t i = 2; i < 12; i++) {
         began += exl2_job_get(r.engine, small[i], &info) == EXL2_ERR_STALE || info.state != EXL2_JOB_QUEUED;
     }
@@ -100,7 +101,7 @@ static void priorities(void)
     start(&r, 0, 60, 60, 0); /* both pages */
     exl2_step(r.engine, NULL);
     start(&r, 1, 60, 60, 0);
-    start(&r, 2, 60, 60, 5); /* later, but higher */
+    start(&r, 2, 60, 60, 5); /* later, but with a higher priority */
     rig_drain(&r, 0);
     CHECK(saids[2].stats.queued_ns < saids[1].stats.queued_ns);
     CHECK_INT(saids[1].count, saids[1].stop == EXL2_STOP_LENGTH ? 60 : saids[1].count);
@@ -132,7 +133,7 @@ static void pausing(void)
     rig_close(&r);
 }
 
-/* Without on_event everything waits in the ring; a ring too small for all of it delays, and loses nothing. */
+/* Without on_event all events wait in the ring. A ring too small for all of them delays events and loses none. */
 static void pulling(void)
 {
     static rig_said straight[4];
@@ -164,7 +165,8 @@ static void pulling(void)
                 }
                 for (uint32_t k = 0; k < ev.token_count && ev.kind == EXL2_EVENT_TEXT; k++) {
                     CHECK_INT(ev.alts_per_token, 20);
-                    CHECK_INT(ev.alts[k * 20].token, ev.tokens[k].token); /* greedy: the likeliest is the one drawn */
+                    /* greedy: the most likely token is the sampled one */
+                    CHECK_INT(ev.alts[k * 20].token, ev.tokens[k].token);
                     pulled[i][counts[i]++] = ev.tokens[k].token;
                 }
                 done += ev.kind == EXL2_EVENT_DONE;
@@ -202,14 +204,15 @@ static exl2_flow hear_owned(void *user, const exl2_event *ev)
     return EXL2_CONTINUE;
 }
 
-/* Each event carries the user pointer of its model or job, so that whoever pulls needs no map of handles. */
+/* Each event carries the user pointer of its model or job, so that an application that pulls events needs no map of
+   handles. */
 static void users(void)
 {
     owner model = { { 0 } }, pushed = { { 0 } }, pulled[3] = { { { 0 } } };
     exl2_model_desc m = { 0 };
     m.path = rig_golden("exl2-mixed");
     m.user = &model;
-    rig r = rig_open(NULL, &m); /* waits, and drops its events */
+    rig r = rig_open(NULL, &m); /* waits for the load and drops its events */
     exl2_model second;
     exl2_event ev;
     CHECK(!exl2_next_event(r.engine, &ev));
@@ -242,7 +245,7 @@ static void users(void)
     rig_close(&r);
 }
 
-/* Scores of a prompt through the ring are those of the callback. */
+/* The scores of a prompt are the same through the ring and through the callback. */
 static void pulled_scores(void)
 {
     static rig_said said;
@@ -306,7 +309,7 @@ static void refusals(void)
     CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK);
 
     exl2_job_desc bad = rig_job(&r, prompt, 0, 5, &saids[0]);
-    CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_ARG); /* nothing to go on from */
+    CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_ARG); /* no token to continue from */
     exl2_token wild = 320;
     bad = rig_job(&r, &wild, 1, 5, &saids[0]);
     CHECK_INT(exl2_job_start(r.engine, &bad, &job), EXL2_ERR_ARG);
@@ -350,7 +353,7 @@ static void refusals(void)
     desc.open_error = &error;
     memset(&error, 0, sizeof error);
     CHECK_INT(exl2_open(&desc, &e), EXL2_ERR_ARG);
-    CHECK(e == NULL && error.code == 0); /* in a desc that was never zeroed, open_error points anywhere */
+    CHECK(e == NULL && error.code == 0); /* a desc that was never zeroed: open_error points anywhere */
     CHECK_INT(exl2_open_versioned(NULL, EXL2_VERSION + 1, &e), EXL2_ERR_VERSION);
 }
 

@@ -1,18 +1,20 @@
-/* sentences.c: exl2_last_error, the error of events and log lines are UTF-8, whatever they quote: names, paths, texts
-   and files that are not UTF-8, or so long that they are cut. A code point that a cut would split is left out. */
+/* sentences.c: exl2_last_error, the error in events and the log lines are UTF-8, whatever they quote: names, paths,
+   texts and files that are not UTF-8, or so long that the message is cut. A code point that a cut would split is left
+   out. */
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"
 
-static text_model model; /* the hook points to it */
+static text_model model; /* global, because the files hook keeps a pointer to it */
 static char config[8192]; /* of the folder "made" */
 
-/* ---- what strangers write ---- */
+/* ---- untrusted text ---- */
 
 static char quoted[2000]; /* NUL-terminated */
-static bool broken;       /* it is no UTF-8 */
+static bool broken;       /* the text is not UTF-8 */
 
-/* Texts of each length of code point, shifted so that a cut falls on every byte of one; then bytes that are none. */
+/* Texts of code points of each length, shifted so that a cut falls on every byte of a code point; then invalid
+   bytes. */
 static bool next_text(uint32_t which)
 {
     static const char *const units[] = { "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xFF", "\xC3", "\xE2\x82|",
@@ -31,7 +33,7 @@ static bool next_text(uint32_t which)
     return true;
 }
 
-/* `format` with the text for its %s, on the heap. */
+/* `format` with the text in place of %s, allocated. */
 static char *filled(const char *format)
 {
     char *text = malloc(3 * strlen(quoted) + strlen(format) + 1);
@@ -39,12 +41,12 @@ static char *filled(const char *format)
     return text;
 }
 
-/* ---- what the engine says ---- */
+/* ---- the engine's messages ---- */
 
 static uint32_t lines;
 static const char *asked;
 
-/* A sentence of valid UTF-8. It has no '?' where what it quotes is valid: nothing was halved. */
+/* The message is valid UTF-8. It has no '?' if the text that it quotes is valid, because no code point was split. */
 static void check_sentence(const char *text, const char *where)
 {
     if (!CHECK(text[0] && exl2__unicode_valid(text, strlen(text))) || !CHECK(broken || !strchr(text, '?'))) {
@@ -62,7 +64,8 @@ static void hear_line(void *user, exl2_log_level level, exl2_log_id id, exl2_res
     check_sentence(text, "log line");
 }
 
-/* The call failed; its sentence quotes what it was given: some of the letters before, or what stands for bytes. */
+/* The call failed, and its message quotes the argument: some of the letters before the text, or the replacement of its
+   bytes. */
 static void check_failed(const rig *r, exl2_result got, bool quotes)
 {
     exl2_error error = { 0 };
@@ -212,7 +215,7 @@ static void tokenizers(const rig *r)
         exl2_result result = exl2_model_load(r->engine, &d, &m);
         if (result < 0) {
             check_failed(r, result, false);
-        } else { /* a merge of characters that stand for no byte is no fault */
+        } else { /* merges of characters that stand for no byte are accepted */
             CHECK(strstr(files[i], "merges\": [\"%s") != NULL);
             CHECK_INT(exl2_model_close(r->engine, m), EXL2_OK);
         }
@@ -236,7 +239,7 @@ static exl2_flow hear_event(void *user, const exl2_event *ev)
     return EXL2_CONTINUE;
 }
 
-/* A load that fails ends with an event: of a path, of a name in config.json. */
+/* A load that fails ends with an event, whose message quotes a path or a name in config.json. */
 static void told(const rig *r)
 {
     char *text = filled("{\"architectures\": [\"%s\"]}");
@@ -248,7 +251,7 @@ static void told(const rig *r)
         uint32_t before = events;
         asked = made ? "an event of config.json" : "an event of a path";
         exl2_result result = exl2_model_open(r->engine, &d, &m);
-        if (result < 0) { /* a path that is too long is refused at once */
+        if (result < 0) { /* a path that is too long is rejected at once */
             CHECK(!made && strlen(quoted) > 1000);
             check_failed(r, result, false);
             continue;
@@ -269,7 +272,7 @@ int main(void)
     exl2_model_desc desc = text_folder();
     engine.files.open = made_open;
     engine.log = (exl2_logger){ hear_line, NULL, EXL2_LOG_DEBUG };
-    broken = true; /* of lines before the first text */
+    broken = true; /* a '?' is allowed in lines before the first text */
     desc.text_only = true;
     rig r = rig_open(&engine, &desc);
     for (uint32_t i = 0; next_text(i); i++) {

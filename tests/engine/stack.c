@@ -1,7 +1,7 @@
 /* stack.c: the stack that a call needs. Each case runs on a thread whose stack has the size that the manual states,
-   with memory below it that nobody may touch. The stack is painted before, and the bytes that are no longer painted
-   were used; the data that the C library keeps for a thread lies there, too. The size in the manual is for the engine
-   as Meson builds it. For an engine that was built otherwise, give another size in KiB as the argument. */
+   above memory that is not accessible. The stack is filled with a pattern first; bytes that have lost the pattern were
+   used. The data that the C library keeps for a thread lies there, too. The size in the manual is for the engine as
+   Meson builds it. For an engine that was built differently, pass another size in KiB as the argument. */
 #define _DEFAULT_SOURCE
 #include "text_model.h"
 
@@ -21,7 +21,7 @@ static text_model words;
 static char source[SOURCE_MAX];
 static size_t most_used;
 
-/* ---- a thread with a painted stack ---- */
+/* ---- a thread with a stack full of a pattern ---- */
 
 typedef void (*stack_case)(void);
 
@@ -31,7 +31,7 @@ static void *stack_thread(void *run)
     return NULL;
 }
 
-/* Says how much of its stack the case has used. */
+/* Runs the case and prints how much of its stack it used. */
 static size_t stack_run(const char *name, stack_case run)
 {
     size_t bytes = (size_t)stack_kib * 1024, unused = 0;
@@ -43,7 +43,7 @@ static size_t stack_run(const char *name, stack_case run)
     }
     memset(memory + STACK_BELOW, STACK_PAINT, bytes);
     printf("%-24s ", name);
-    fflush(stdout); /* a case that needs more ends the program */
+    fflush(stdout); /* flushed, because a case that needs more ends the program */
     CHECK_INT(pthread_attr_init(&attributes), 0);
     CHECK_INT(pthread_attr_setstack(&attributes, memory + STACK_BELOW, bytes), 0);
     CHECK_INT(pthread_create(&thread, &attributes, stack_thread, &run), 0);
@@ -58,7 +58,7 @@ static size_t stack_run(const char *name, stack_case run)
     return bytes - unused;
 }
 
-/* ---- sources that are as deep as they may be ---- */
+/* ---- sources that are nested as deeply as allowed ---- */
 
 /* source = front, `count` times open, middle, `count` times close, back. */
 static void nest(const char *front, const char *open, uint32_t count, const char *middle, const char *close,
@@ -94,18 +94,18 @@ static void render(void)
     static char text[1 << 16], arrays[256];
     exl2_message turn = { .role = "user", .text = "h\xC3\xA9" };
     size_t need;
-    memset(arrays, '[', 62); /* JSON of 64 levels, this array and the arguments included */
+    memset(arrays, '[', 62); /* JSON of 64 levels, counting this array and the arguments */
     memset(arrays + 62, ']', 62);
     exl2_chat_desc chat = { .template_text = source, .tools = arrays, .documents = arrays };
     render_result = exl2_chat_render(one.engine, one.model, &turn, 1, &chat, text, sizeof text, &need);
 }
 
-/* The deepest nesting that is accepted, and one that is refused: both need stack. */
+/* The deepest nesting that is accepted, and the first that is rejected: both need stack. */
 static void check_template(const char *name, const char *front, const char *open, const char *middle,
                            const char *close, const char *back)
 {
     uint32_t low = 1, high = 70;
-    while (high - low > 1) { /* found on this thread */
+    while (high - low > 1) { /* the binary search runs on this thread */
         uint32_t count = (low + high) / 2;
         nest(front, open, count, middle, close, back);
         render();
@@ -119,7 +119,7 @@ static void check_template(const char *name, const char *front, const char *open
         stack_run(full, render);
         CHECK_INT(render_result, count == low ? EXL2_OK : EXL2_ERR_UNSUPPORTED);
     }
-    CHECK(low >= 20); /* else something else than the depth ends it */
+    CHECK(low >= 20); /* otherwise something other than the depth is the limit */
 }
 
 static void templates(void)
@@ -249,7 +249,7 @@ static void grammars(void)
 static const char *load_path;
 static exl2_files load_files;
 
-/* Opens an engine and a model, text alone, and gives text to it and back. */
+/* Opens an engine and a text_only model, and converts text to ids and back. */
 static void tokenize(void)
 {
     static char text[4096], back[1 << 16];
@@ -329,7 +329,7 @@ static void generate(exl2_job_desc *d)
     CHECK(said.done_events == 1 && said.count > 0);
 }
 
-/* A model with weights loads, and does all that a job can ask for. */
+/* A model with weights loads and runs every kind of job. */
 static void jobs(void)
 {
     static const char *const stops[] = { "fox is the", "qqqq" }, *const bans[] = { "xx", "The fox" };

@@ -1,5 +1,5 @@
-/* standing.c: who may stand still, and who goes on all the same: models without weights, queues that nobody reads,
-   jobs that are paused. On a tiny model, by ids. */
+/* standing.c: what may block and what continues all the same: models without weights, queues that nobody reads, paused
+   jobs. On a tiny model, by ids. */
 #include "text_model.h"
 
 static text_model fixture;
@@ -7,7 +7,7 @@ static exl2_token prompt[200];
 
 /* ---- text_only models in a step ---- */
 
-/* A model that has no weights costs a step nothing, takes no share of its budget, and does not disturb the others. */
+/* A model without weights costs a step nothing, uses none of its budget, and does not disturb other models. */
 static void text_only_beside(void)
 {
     static rig_said said;
@@ -21,7 +21,7 @@ static void text_only_beside(void)
     CHECK_INT(exl2_step(r.engine, NULL), EXL2_IDLE);
     CHECK_INT(exl2_step(r.engine, &timed), EXL2_IDLE);
     exl2_model text = r.model;
-    CHECK_INT(exl2_model_load(r.engine, &folder, &r.model), EXL2_OK); /* steps, too */
+    CHECK_INT(exl2_model_load(r.engine, &folder, &r.model), EXL2_OK); /* loading runs steps, too */
     exl2_job_desc d = rig_job(&r, prompt, 20, 8, &said);
     CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK);
     CHECK_INT(said.count, 8);
@@ -37,7 +37,7 @@ static void text_only_beside(void)
 
 /* ---- queues that nobody reads ---- */
 
-/* What a job said through the queue. */
+/* What a job gave through the queue. */
 typedef struct pulled {
     exl2_job job;
     exl2_token ids[RIG_TOKENS];
@@ -90,8 +90,8 @@ static exl2_job_desc scoring(const rig *r, uint32_t first, uint32_t count, uint3
     return d;
 }
 
-/* A queue that is full stops the job whose events find no room there, and nobody else: not the jobs of the same pass,
-   not a call that waits. */
+/* A full queue blocks the job whose events do not fit, and nothing else: not the jobs of the same pass, not a blocking
+   call. */
 static void one_unread_queue(void)
 {
     static rig_said said[3];
@@ -106,7 +106,7 @@ static void one_unread_queue(void)
     }
     rig_drain(&r, 0);
     if (!CHECK(said[0].done_events == 1 && said[1].done_events == 1)) {
-        return; /* the next call would not return */
+        return; /* the next call would never return */
     }
     CHECK(said[0].count == 30 && said[1].count == 30);
     exl2_job_desc d = rig_job(&r, prompt + 2, 20, 30, &said[2]);
@@ -127,8 +127,8 @@ static void one_unread_queue(void)
 
 #define PULLERS 7
 
-/* Several jobs whose scores go through one small queue, beside text, read in small pieces: each says what it says to a
-   callback, to the bit. */
+/* Many jobs send scores through one small queue, mixed with text, and the queue is read in small pieces. Each job gives
+   what it gives to a callback, bit for bit. */
 static void many_unread_queues(void)
 {
     static rig_said straight[PULLERS];
@@ -152,7 +152,7 @@ static void many_unread_queues(void)
             CHECK_INT(exl2_job_start(r.engine, &d[i], &all[i].job), EXL2_OK);
         }
         while (done < PULLERS && pulls < 100000) {
-            exl2_step_desc step = { .cpu_us = slow == 2 ? 50 : 0 }; /* parts of passes, too */
+            exl2_step_desc step = { .cpu_us = slow == 2 ? 50 : 0 }; /* with parts of passes, too */
             exl2_event ev;
             exl2_step(r.engine, &step);
             for (uint32_t i = 0; i < 1 + slow * 2 && exl2_next_event(r.engine, &ev); i++) {
@@ -181,8 +181,8 @@ static void many_unread_queues(void)
     rig_close(&r);
 }
 
-/* A queue without any room when the model is closed: every job's DONE comes when the host reads at last. Until then
-   its handle is stale, and its slot nobody else's. */
+/* The queue is full when the model is closed. Every job's DONE arrives once the application reads. Until then the job's
+   handle is stale, and no other job gets its slot. */
 static void unread_when_closed(void)
 {
     static pulled all[12];
@@ -224,9 +224,9 @@ static void unread_when_closed(void)
     rig_close(&r);
 }
 
-/* ---- calls that wait ---- */
+/* ---- calls that block ---- */
 
-/* The call ended with EXL2_ERR_STATE and named the job that has what it needs, and the reason. */
+/* The call ended with EXL2_ERR_STATE, and the message names the job that has what the call needs, and the reason. */
 static void check_names(const rig *r, exl2_result got, exl2_job job, const char *why)
 {
     exl2_error error;
@@ -252,8 +252,8 @@ static exl2_job paused_job(const rig *r, uint32_t max_tokens, rig_said *said)
     return job;
 }
 
-/* A paused job has the only place, the pages, or one of two places: what waits for it ends with its name. The paused
-   job goes on afterwards as if nothing had been. */
+/* A paused job has the only slot, all pages, or one of two slots. A call that waits for them ends, and the message
+   names the paused job. The paused job later continues as if nothing had happened. */
 static void paused_has_the_place(void)
 {
     static rig_said held, said;
@@ -284,7 +284,7 @@ static void paused_has_the_place(void)
         CHECK_INT(said.count, 0);
         CHECK_INT(held.done_events, 0);
         CHECK_INT(exl2_job_pause(r.engine, job, false), EXL2_OK);
-        CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK); /* waits for the other one's end, and goes on */
+        CHECK_INT(exl2_generate(r.engine, &d), EXL2_OK); /* waits for the other job's end, then continues */
         CHECK_INT(said.count, cases[i].waiting);
         CHECK_INT(held.done_events, 1);
         CHECK_INT(held.count, 150);
@@ -292,7 +292,7 @@ static void paused_has_the_place(void)
     }
 }
 
-/* So does one whose events nobody reads. */
+/* The same with a job whose events nobody reads. */
 static void unread_has_the_place(void)
 {
     static rig_said said;
@@ -313,7 +313,7 @@ static void unread_has_the_place(void)
     rig_close(&r);
 }
 
-/* A job that was paused before it began holds nothing, and nobody waits for it. */
+/* A job that was paused before it began holds nothing, and nothing waits for it. */
 static void paused_before_it_began(void)
 {
     static rig_said first, second;
@@ -323,7 +323,7 @@ static void paused_before_it_began(void)
     exl2_job_desc d = rig_job(&r, prompt, 100, 100, &first), other = rig_job(&r, prompt, 100, 100, &second);
     CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
     CHECK_INT(exl2_job_pause(r.engine, job, true), EXL2_OK);
-    for (uint32_t i = 1; i <= 8; i++) { /* more than may overtake one that waits */
+    for (uint32_t i = 1; i <= 8; i++) { /* more than may overtake a waiting job */
         CHECK_INT(exl2_generate(r.engine, &other), EXL2_OK);
         CHECK_INT(second.done_events, i);
     }
@@ -336,7 +336,7 @@ static void paused_before_it_began(void)
     rig_close(&r);
 }
 
-/* A call whose own job is paused waits for whoever lets it go on: here another job's end. */
+/* A call whose own job is paused waits until the job is resumed: here at another job's end. */
 typedef struct resumer {
     exl2_engine *engine;
     exl2_job job, *sleeper;

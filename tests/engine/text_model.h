@@ -1,6 +1,6 @@
-/* text_model.h: a tiny model that says what a test wants it to say. Sampled with a fixed seed, the model of the goldens
-   gives the same ids each time; its tokenizer is made afterwards, so that these ids have the texts of the plan. The
-   folder is the golden one behind a files hook that adds tokenizer.json and tokenizer_config.json from memory.
+/* text_model.h: a tiny model that generates the text that a test plans. Sampled with a fixed seed, the model of the
+   goldens gives the same ids each time; its tokenizer is made afterwards, so that these ids have the texts of the plan.
+   The folder is the golden one behind a files hook that adds tokenizer.json and tokenizer_config.json from memory.
    Include it after rig.h. */
 #ifndef TEXT_MODEL_H
 #define TEXT_MODEL_H
@@ -17,11 +17,11 @@
     "<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"       \
     "{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}'}"
 
-/* The ids of the markers are free of the plan; BOS and EOS are those of config.json. */
+/* The ids of the markers are not in the plan. BOS and EOS are those of config.json. */
 static const char *const text_markers[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>" };
 
 typedef struct text_model {
-    char tokenizer[65536], config[8192]; /* "" = the file is not there */
+    char tokenizer[65536], config[8192]; /* "" = the file is missing */
     exl2_token planned[TEXT_PLAN_MAX];   /* ids that the planned job gives, all different */
     exl2_token marker[4];
     exl2_token byte_ids[256];
@@ -31,7 +31,7 @@ typedef struct text_model {
 /* ---- the files hook ---- */
 
 typedef struct text_file {
-    void *inner; /* of the disk */
+    void *inner; /* the disk's */
     const char *text;
 } text_file;
 
@@ -91,7 +91,7 @@ static inline exl2_model_desc text_folder(void)
 {
     exl2_model_desc d = { 0 };
     d.path = rig_golden("exl2-mixed");
-    d.context_max = 512; /* four times what the model was made for: there is a token per byte */
+    d.context_max = 512; /* four times the context that the model was made for, because there is one token per byte */
     return d;
 }
 
@@ -102,7 +102,7 @@ static inline rig text_load(text_model *m)
     return rig_open(&engine, &model);
 }
 
-/* The call failed with the code, and the sentence says `piece`. */
+/* The call failed with the code, and the message contains `piece`. */
 static inline void text_check_refused(const rig *r, exl2_result got, exl2_result wanted, const char *piece)
 {
     exl2_error error;
@@ -118,7 +118,7 @@ static inline void text_check_refused(const rig *r, exl2_result got, exl2_result
 
 static const exl2_token text_prompt[] = { 40, 41, 42, 43, 44, 45 };
 
-/* The job whose ids are planned: sampled, no filters. */
+/* The job whose ids are planned: sampled without filters. */
 static inline exl2_job_desc text_job(const rig *r, const text_model *m, uint32_t max_tokens, rig_said *said)
 {
     exl2_job_desc d = rig_job(r, text_prompt, EXL2__COUNT(text_prompt), max_tokens, said);
@@ -176,7 +176,7 @@ static inline size_t text_put_string(char *out, size_t cap, const char *text)
     return used;
 }
 
-/* The lowest id from *next on that is not taken; it is taken then. */
+/* Reserves the lowest free id from *next on. */
 static inline exl2_token text_free_id(bool *taken, uint32_t *next)
 {
     while (*next < TEXT_VOCAB && taken[*next]) {
@@ -187,8 +187,8 @@ static inline exl2_token text_free_id(bool *taken, uint32_t *next)
     return (exl2_token)*next;
 }
 
-/* Writes a tokenizer in which planned id i reads plan[i] ("@" and a number: that marker), every byte has a token, and
-   nothing merges. config: tokenizer_config.json with ' for ". */
+/* Writes a tokenizer in which planned id i has the text plan[i] ("@" and a number: that marker), every byte has a
+   token, and there are no merges. config: tokenizer_config.json with ' in place of ". */
 static inline void text_write(text_model *m, const char *const *plan, uint32_t count, const char *config)
 {
     bool taken[TEXT_VOCAB] = { true, true, true }, has_byte[256] = { false };

@@ -1,4 +1,4 @@
-/* hosts.c: builds hosts as others would, by calling the compilers, and looks at what came out.
+/* hosts.c: builds applications as users would, by calling the compilers, and checks the results.
    takes: hosts CASE SOURCE_ROOT BUILD_ROOT; the compilers in PATH.
    gives: exit code 0, 1 or 77 (a compiler of the case is absent).
    owns:  BUILD_ROOT/hosts/CASE/. */
@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #define WARNINGS "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
-/* Budgets of the default build, bytes: text + data without EXL2_CONVERT, and the sources of the kernels in it. */
+/* Limits for the default build in bytes: text + data without EXL2_CONVERT, and the kernel sources in it. */
 #define SIZE_MAX_BYTES (640 * 1024)
 #define KERNELS_MAX_BYTES (512 * 1024)
 
 static char root[1024], build[1024], hosts[1100], dist[1100], work[1200];
-static char tree[2200]; /* what a host of the source tree gives its compiler: the tree, and exl2_kernels.inc */
+static char tree[2200]; /* include options for an application of the source tree: the tree, and exl2_kernels.inc */
 
-/* Runs the command in the work folder; its exit code. */
+/* Runs the command in the work folder and returns its exit code. */
 static int run(const char *format, ...)
 {
     char command[8192], full[9600];
@@ -52,7 +52,7 @@ static void need(const char *tool)
     }
 }
 
-/* C compilers of this machine; a missing clang is no reason to skip what gcc can show. */
+/* The C compilers of this machine. If clang is missing, the case still runs with gcc. */
 static size_t compilers(const char *const *wanted, const char **found)
 {
     size_t count = 0;
@@ -70,7 +70,7 @@ static size_t compilers(const char *const *wanted, const char **found)
 static const char *const c_compilers[] = { "gcc", "clang", NULL };
 static const char *const cpp_compilers[] = { "g++", "clang++", NULL };
 
-/* The header alone. */
+/* The header without the implementation. */
 static void case_header_c(void)
 {
     const char *cc[2];
@@ -93,7 +93,7 @@ static void case_header_cpp(void)
     }
 }
 
-/* The whole of it in one file, from the tree and from the single header, which is the same code. */
+/* The whole engine in one file, from the tree and from the single header. Both are the same code. */
 static void case_one_file(void)
 {
     const char *cc[2];
@@ -106,7 +106,7 @@ static void case_dist(void)
 {
     const char *cc[2];
     MUST("head -n 1 '%s/exl2.h' | grep -q 'of commit [0-9a-z]'", dist);
-    /* Nothing is left to include but the manual's example of a host. */
+    /* The only include left is in the manual's example. */
     MUST("! grep '^ *# *include *\"' '%s/exl2.h' | grep -v '^       #include \"exl2.h\"$'", dist);
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
         MUST("cp '%s/exl2.h' '%s/one_file.c' . && %s -std=c11 -O0 %s one_file.c -o dist -lm && ./dist", dist, hosts,
@@ -114,7 +114,7 @@ static void case_dist(void)
     }
 }
 
-/* Switches that a host may set. */
+/* Switches that an application may set. */
 static void case_switches(void)
 {
     const char *cc[2];
@@ -135,7 +135,7 @@ static void case_switches(void)
     MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
 }
 
-/* The implementation in a C++ file is one mistake, told in one sentence. */
+/* The implementation in a C++ file is one mistake and gives one message. */
 static void case_cpp_file(void)
 {
     const char *cc[2];
@@ -151,7 +151,8 @@ static void case_cpp_file(void)
     }
 }
 
-/* What optimizers take code for: no warning at any level of any of them. The tree has what the single header has. */
+/* What optimizers assume of the code: no warning at any level of any compiler. The tree has the same code as the single
+   header. */
 static void case_optimizers(void)
 {
     static const char *const levels[] = { "-O3", "-Og", "-Os" }; /* -O0 and -O2: the other cases */
@@ -164,8 +165,8 @@ static void case_optimizers(void)
     }
 }
 
-/* README's lines for whoever has no Meson, as they stand there, make the same file but for the commit in its first
-   line. */
+/* README's command lines for builds without Meson, run as they are written, make the same file but for the commit in
+   its first line. */
 static void case_by_hand(void)
 {
     need("cc");
@@ -191,7 +192,7 @@ static void case_two_files(void)
     }
 }
 
-/* A private copy adds no symbol; the host does not call all of it. */
+/* A private copy adds no symbol, even though the application does not call all of it. */
 static void case_static(void)
 {
     const char *cc[2];
@@ -231,7 +232,7 @@ static void check_words(const char *name, const char *allowed, const char *prefi
     free(text);
 }
 
-/* What an engine may ask of the C library: memory of the host, text, mathematics, plain files, a clock, the driver. */
+/* What an engine may use of the C library: host memory, text, mathematics, plain files, a clock, the driver. */
 static const char engine_symbols[] =
     " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr strcspn strspn"
     " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
@@ -245,7 +246,7 @@ static const char engine_symbols[] =
 static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
                                       "remove rename unlink mkdir rmdir stat readlink ";
 
-/* Writable: not what the loader alone writes to, in code that may lie anywhere. */
+/* writable.txt lists symbols in writable sections, except those that only the loader writes to (.data.rel.ro). */
 static void check_symbols(const char *object, const char *allowed)
 {
     MUST("nm -g --defined-only %s | awk '{print $NF}' > defined.txt", object);
@@ -258,7 +259,7 @@ static void check_symbols(const char *object, const char *allowed)
     MUST("! grep -q exl2__ defined.txt && grep -q exl2_step defined.txt");
 }
 
-/* With section 12; without it: case_size. */
+/* With EXL2_CONVERT (section 12 of the manual); case_size builds without it. */
 static void case_symbols(void)
 {
     char all[2 * sizeof engine_symbols];
@@ -269,11 +270,11 @@ static void case_symbols(void)
     check_symbols("symbols.o", all);
 }
 
-/* The size ledger: text + data by room, from the lines of the symbols, beside tests/golden/size.txt (bytes and room, a
-   line each). A room that grows by more than 2 % (and 128 bytes) fails until its line in that file is changed in the
-   same commit, so that growth is seen and meant. Code that is inlined counts where it is inlined; strings and jump
-   tables have no symbols and are a row of their own. Without unwind tables, which in C only debuggers and profilers
-   read. Compilers other than gcc 12 for x86-64 give other figures: for them only the budgets are checked. */
+/* The size ledger: text + data by room, from the sizes of the symbols, compared with tests/golden/size.txt (bytes and
+   room, one line each). A room that grows by more than 2 % (and 128 bytes) fails until its line in that file is changed
+   in the same commit, so that growth is noticed and intended. Inlined code counts where it is inlined. Strings and jump
+   tables have no symbols and share one line. Unwind tables, which in C only debuggers and profilers read, are not
+   counted. Compilers other than gcc 12 for x86-64 give other sizes: for them only the limits are checked. */
 static void case_size(void)
 {
     need("gcc");
@@ -313,7 +314,8 @@ static void case_fast_math(void)
     }
 }
 
-/* setarch: the thread sanitizer refuses some address layouts; where it may not be turned off, try as it is. */
+/* setarch: the thread sanitizer fails with some address layouts. Where randomization may not be turned off, try
+   without. */
 static void case_threads(void)
 {
     need("gcc");
@@ -342,7 +344,7 @@ static void case_windows(void)
     MUST("if command -v wine >/dev/null 2>&1; then wine one_file.exe; fi");
 }
 
-/* As a Meson subproject of a host with a build folder of its own. */
+/* As a Meson subproject of an application with a build folder of its own. */
 static void case_subproject(void)
 {
     need("meson");
@@ -352,7 +354,8 @@ static void case_subproject(void)
     MUST("meson setup out > setup.txt 2>&1 || { cat setup.txt; false; }");
     MUST("meson compile -C out > compile.txt 2>&1 || { cat compile.txt; false; }");
     MUST("./out/host && ./out/host_by_name");
-    MUST("test ! -e out/subprojects/exl2/demo/hello"); /* programs and tests stay out of a host's build */
+    /* the application's build makes none of our programs and tests */
+    MUST("test ! -e out/subprojects/exl2/demo/hello");
 }
 
 static void case_install(void)

@@ -1,7 +1,7 @@
 /* cli.c: the program exl2 from outside: the numbers of generate and score on tiny models, the lines of tokenize and
-   render, models of synth under info and bench, what it says of GPUs, and its sentences and exit codes.
-   takes: cli CASE PROGRAM FOLDER: "numbers", "lines", "synth", "devices" or "sentences", the program, a folder to write
-          to.
+   render, models of synth under info and bench, what it reports about GPUs, and its messages and exit codes.
+   takes: cli CASE PROGRAM FOLDER. CASE: "numbers", "lines", "synth", "devices" or "sentences"; PROGRAM: the program;
+   FOLDER: a folder to write to.
    gives: exit code 0 or 1.
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
@@ -39,7 +39,7 @@ static bool same_numbers(const json_value *a, const json_value *b)
     return a && b && !x && !y;
 }
 
-/* [1,2,3] as it stands in the golden. */
+/* Writes ids as [1,2,3], as in the golden. */
 static void write_ids(const char *name, const json_value *ids)
 {
     char *text = memory_copy_text(ids->raw, ids->raw_bytes);
@@ -63,7 +63,7 @@ static void check_greedy(const char *model, const json_value *ids, const json_va
     CHECK_INT(program_number(stats, "new_tokens"), wanted->child_count);
     json_free(said);
     free(text);
-    /* Without a tokenizer the plain output is ids too. */
+    /* Without a tokenizer the plain output is ids, too. */
     CHECK_INT(program_run("generate " MODELS "%s --ids %s --temperature 0 --max 2 --threads 1", model, list), 0);
     snprintf(plain, sizeof plain, "%.0f,%.0f\n", wanted->child->number, wanted->child->next->number);
     text = program_read("out");
@@ -72,7 +72,7 @@ static void check_greedy(const char *model, const json_value *ids, const json_va
     free(list);
 }
 
-/* Golden ids and logits of a position against those of the program, which gives more of them. */
+/* Compares the golden ids and logits of a position with the program's, which lists more of them. */
 static double worst_logit(const json_value *ids, const json_value *logits, const json_value *wanted_ids,
                           const json_value *wanted_logits)
 {
@@ -134,7 +134,7 @@ static void check_score(const char *model, const json_value *golden, size_t sequ
     free(text);
 }
 
-/* The sum over all tokens is that of a prefix and that of what --skip leaves. */
+/* The sum over all tokens is the sum over a prefix plus the sum that --skip leaves. */
 static void check_skipping(const char *model, const json_value *ids)
 {
     const size_t prefix = 8;
@@ -150,7 +150,7 @@ static void check_skipping(const char *model, const json_value *ids)
     CHECK(fabs(all - front - rest) < 1e-4 * all);
 }
 
-/* The `rank` likeliest token of a position (0: the first). */
+/* The token of rank `rank` at a position (0: the most likely). */
 static int ranked(const json_value *logits, size_t rank)
 {
     size_t count = logits->child_count;
@@ -166,7 +166,7 @@ static int ranked(const json_value *logits, size_t rank)
     return -1;
 }
 
-/* The ids that `flags` give after these tokens, as they stand in the JSON. */
+/* The ids that generate gives with `flags` after these tokens, as JSON text. */
 static char *ids_with(const char *model, const char *ids, const char *flags)
 {
     char *text;
@@ -189,7 +189,8 @@ static void check_same_ids(const char *model, const char *ids, const char *a, co
     free(y);
 }
 
-/* Log-probabilities of the first token against the golden's logits; a bias, a stop id and presets do what they say. */
+/* Log-probabilities of the first token against the golden's logits. A bias, a stop token and presets have their
+   effect. */
 static void check_flags(const char *model, const json_value *golden)
 {
     const json_value *ids = item(json_member(golden, "tokens"), 0), *greedy = item(json_member(golden, "greedy"), 0);
@@ -214,7 +215,7 @@ static void check_flags(const char *model, const json_value *golden)
     }
     json_free(said);
     free(text);
-    /* In rows: log-probability, id, alternatives. */
+    /* Each row: log-probability, id, alternatives. */
     CHECK_INT(program_run("generate " MODELS "%s --ids %s --greedy --max 2 --logprobs 0", model, list), 0);
     text = program_read("out");
     int first = 0, second = 0, used = 0;
@@ -235,7 +236,7 @@ static void check_flags(const char *model, const json_value *golden)
     free(text);
     snprintf(flags, sizeof flags, "--greedy --stop-ids 999999,%.0f", greedy->child->next->number);
     program_sentence(program_run("generate " MODELS "%s --ids %s %s", model, list, flags), 1, "999999");
-    const json_value *stop = greedy->child->next; /* the first that is not as the one before it */
+    const json_value *stop = greedy->child->next; /* the first token that differs from its predecessor */
     size_t before = 1;
     while (stop->next && (int)stop->number == (int)greedy->child->number) {
         stop = stop->next;
@@ -244,7 +245,7 @@ static void check_flags(const char *model, const json_value *golden)
     snprintf(flags, sizeof flags, "--greedy --logprobs 0 --stop-ids 0,%.0f", stop->number);
     said = program_json(program_run("generate " MODELS "%s --ids %s %s --json", model, list, flags), &text);
     CHECK_TEXT(program_text(said, "stop"), "token");
-    CHECK_INT(json_member(said, "ids")->child_count, before + 1); /* it is one of them, and has a row */
+    CHECK_INT(json_member(said, "ids")->child_count, before + 1); /* the stop token is included and has a row */
     CHECK_INT(json_member(said, "logprobs")->child_count, before + 1);
     CHECK_INT(program_number(item(json_member(said, "logprobs"), before), "id"), stop->number);
     json_free(said);
@@ -281,7 +282,7 @@ static void case_numbers(void)
 
 /* ---- lines ---- */
 
-/* Runs the command on a file of goldens; every answer's `key` must be the golden's. */
+/* Runs the command on a file of goldens. The `key` of each answer must equal the golden's. */
 static void check_lines(const char *command, const char *goldens, const char *key)
 {
     size_t rows = 0, errors = 0;
@@ -316,7 +317,7 @@ static void check_lines(const char *command, const char *goldens, const char *ke
     free(wanted_text);
 }
 
-/* A line that cannot be answered is answered with an error, and the next one is heard. */
+/* A line that cannot be answered gives an error, and the next line is answered. */
 static void check_bad_lines(void)
 {
     program_write("in", "\n[]\n{\"text\": 1}\n{\"text\": \"a\n{\"ids\": [1]}\n{\"text\": \"Hello\"}\n");
@@ -367,7 +368,7 @@ static void check_bench(const char *model)
         bool prefill = i < 2;
         double speed = program_number(run, prefill ? "prefill_tok_s" : "decode_tok_s");
         CHECK(speed > 0 && program_number(run, "cpu_us_per_token") > 0);
-        if (!prefill) { /* a pass reads the weights once for the whole batch */
+        if (!prefill) { /* a decode pass reads the weights once for the whole batch */
             double gb_s = pass_bytes * 1e-9 * speed / program_number(run, "batch");
             CHECK(fabs(program_number(run, "gb_s") - gb_s) < 1e-6 * gb_s);
         }
@@ -414,7 +415,7 @@ static void case_synth(void)
 
 /* ---- devices ---- */
 
-/* What `info` says of GPUs, with a model and without; elsewhere than on a machine with one, why there is none. */
+/* What `info` reports about GPUs, with a model and without. On a machine without a GPU: the reason. */
 static void case_devices(void)
 {
     char *text;
@@ -437,12 +438,12 @@ static void case_devices(void)
     CHECK((program_number(said, "device_bytes") > 0) == on_gpu);
     CHECK((program_text(said, "why_cpu") == NULL) == on_gpu);
     CHECK(json_member(said, "devices") && json_member(said, "devices")->child_count == count);
-    CHECK_INT(program_number(said, "pass_bytes"), 140230); /* of the file: all but norms and embedding */
+    CHECK_INT(program_number(said, "pass_bytes"), 140230); /* of the file: all tensors but norms and the embedding */
     json_free(said);
     free(text);
     said = program_json(program_run("info '%s' --backend cpu --json", tiny), &text);
     CHECK_TEXT(program_text(said, "runs_on"), "cpu");
-    CHECK(program_text(said, "why_cpu") == NULL); /* it was asked for */
+    CHECK(program_text(said, "why_cpu") == NULL); /* the CPU was asked for */
     json_free(said);
     free(text);
     CHECK_INT(program_run("info '%s'", tiny), 0);
@@ -458,7 +459,7 @@ static void case_devices(void)
     CHECK_INT(program_run("generate '%s' --ids 1 --max 2 --device 7 --backend cpu", tiny), 0);
 }
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 static void check_usage(void)
 {
@@ -561,7 +562,7 @@ static void check_failures_of_files(void)
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
 }
 
-/* README: `generate` has all of the sampler. Every field of the desc has its flag; a new field needs one too. */
+/* README: `generate` has the whole sampler. Every field of the desc has a flag, and a new field needs one, too. */
 static void check_all_of_the_sampler(void)
 {
     static const char *const flags[][2] = {
@@ -613,7 +614,7 @@ static void check_all_of_the_sampler(void)
     free(help);
 }
 
-/* What the engine warns of stands on stderr, once each, and beside a result that is as good as without. */
+/* Each warning of the engine appears once on stderr, and the result is the same as without it. */
 static void check_warnings(void)
 {
     char *text, command[4096];
@@ -635,7 +636,7 @@ static void check_warnings(void)
     }
 }
 
-/* A disk that is full, a reader that has gone. */
+/* A full disk, and a reader that has closed the pipe. */
 static void check_stdout(void)
 {
     static const char *const commands[] = { "--help", "--version", "info --help", "info '" MODELS "exl2-4bit' --json",

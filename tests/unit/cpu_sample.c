@@ -1,4 +1,4 @@
-/* The chain of sampling against a straightforward one in double, against its own statistics, and at its edges. */
+/* The sampling chain compared with a simple one in double, with its own statistics, and at its edges. */
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../check.h"
 #include "../sample_draws.h"
@@ -12,7 +12,7 @@ static void test_chain(void)
         float *logits = take(vocab * sizeof *logits);
         exl2_token history[300];
         for (size_t i = 0; i < EXL2__COUNT(history); i++) {
-            history[i] = (exl2_token)(mix(&seed) % (vocab + vocab / 8)); /* some are outside */
+            history[i] = (exl2_token)(mix(&seed) % (vocab + vocab / 8)); /* some are outside the vocabulary */
         }
         for (int spread = vocab > 100000 ? 5 : 1; spread <= 9; spread += vocab > 100000 ? 5 : 4) {
             fill_logits(logits, vocab, spread, mix(&seed));
@@ -38,7 +38,7 @@ static void test_philox(void)
 {
     static const struct {
         uint32_t counter[4], key[2], out[4];
-    } known[] = { /* kat_vectors of Random123, philox4x32 10 */
+    } known[] = { /* from kat_vectors of Random123, philox4x32 10 */
         { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8 } },
         { { 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF },
           { 0xFFFFFFFF, 0xFFFFFFFF },
@@ -61,7 +61,7 @@ static void test_philox(void)
 
 /* ---- whole rows ---- */
 
-typedef struct bench { /* a row and what it gave */
+typedef struct bench { /* a row and its result */
     float logits[4096];
     uint32_t vocab;
     exl2__sampling sampling;
@@ -93,7 +93,7 @@ static bench *row_of(const float *logits, uint32_t vocab)
     return b;
 }
 
-/* Shares of 4,000 draws must be near the wanted ones. */
+/* The frequencies of 4,000 samples must be near the wanted probabilities. */
 static void check_shares(bench *b, const double *wanted)
 {
     uint32_t hits[4096] = { 0 };
@@ -120,7 +120,7 @@ static void test_ties_and_greedy(void)
     b->sampling.top_k = 2;
     check_shares(b, (const double[]){ 0, 0.5, 0.5, 0, 0, 0 });
     b->sampling.top_k = 0;
-    b->sampling.top_p = 0.3f; /* the three make 0.93: one holds 0.31 */
+    b->sampling.top_p = 0.3f; /* three tokens have 0.93 together, so one of them holds 0.31 */
     check_shares(b, (const double[]){ 0, 1, 0, 0, 0, 0 });
     b->sampling.top_p = 0.5f;
     check_shares(b, (const double[]){ 0, 0.5, 0.5, 0, 0, 0 });
@@ -140,7 +140,7 @@ static void test_ties_and_greedy(void)
     free(b);
 }
 
-/* spec 15.3: p = .5 .3 .15 .05 and what a nucleus keeps of it. */
+/* p = .5 .3 .15 .05, and which of them top-p keeps. */
 static void test_top_p_table(void)
 {
     static const struct {
@@ -158,7 +158,8 @@ static void test_top_p_table(void)
             CHECK_INT((p[0] > 0) + (p[1] > 0) + (p[2] > 0) + (p[3] > 0), table[i].kept);
         }
     }
-    for (uint32_t top_k = 0; top_k <= 2; top_k += 2) { /* reached exactly: a half of four is two, of two one */
+    /* reached exactly: a half needs two of four tokens, or one of two */
+    for (uint32_t top_k = 0; top_k <= 2; top_k += 2) {
         float equal[4] = { 1, 1, 1, 1 };
         double p[4];
         exl2__sampling s = settings(1, top_k, 0.5f, 0, 1);
@@ -237,7 +238,8 @@ static void test_bias_and_penalty(void)
     CHECK(fabs((double)b->result.logprob - (2 - raw_sum)) < 1e-6); /* not of the biased logit */
     free(b);
 
-    /* spec 15.3, repetition alone: tokens seen twice are penalised once, 0 stays, tokens outside are passed over. */
+    /* The repetition penalty alone: a token that was seen twice is penalised once, 0 stays 0, tokens outside the
+       vocabulary are ignored. */
     float x[] = { 2, -2, 0, 1, 3, 1, 1, 1 };
     const float wanted[] = { 1.3333333f, -3, 0, 1, 3, 1, 1, 0.6666667f };
     const exl2_token history[] = { 0, 1, 1, 2, 0, 7, -1, 8, 1 << 30 };
@@ -252,7 +254,7 @@ static void test_bias_and_penalty(void)
     b->sampling.greedy = true;
     b->row.history = history;
     b->row.history_count = 1;
-    CHECK_INT(run(b), 1); /* 2 / 1.2 is below 1.9 */
+    CHECK_INT(run(b), 1); /* 2 / 1.2 is less than 1.9 */
     b->row.history_count = 0;
     CHECK_INT(run(b), 0);
     free(b);
@@ -304,9 +306,9 @@ static void test_scores(void)
     CHECK_INT(exl2__sample_row(NULL, (1u << 24) + 1, NULL, NULL, NULL), EXL2_ERR_UNSUPPORTED);
 }
 
-/* ---- draws ---- */
+/* ---- sampling ---- */
 
-/* The smallest and the largest random number give the first and the last token that weighs anything. */
+/* The smallest and the largest random number give the first and the last token of nonzero weight. */
 static void test_draw_edges(void)
 {
     float logits[] = { MINUS_INF, -99, 1, 2, 1, -99, NOT_A_NUMBER };
@@ -328,7 +330,7 @@ static void test_draw_edges(void)
     CHECK_INT(exl2__sample_pick_all(&w, &curve, UINT64_MAX), 4);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, 0)], 2);
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, UINT64_MAX)], 4);
-    float far[128]; /* a block that weighs nothing, then one that does */
+    float far[128]; /* a block without weight, then one with weight */
     uint64_t far_sums[2];
     exl2__sample_work blocks = { 0 };
     for (uint32_t i = 0; i < 128; i++) {
@@ -339,7 +341,7 @@ static void test_draw_edges(void)
     blocks.block_sums = far_sums;
     CHECK_INT(exl2__sample_pick_all(&blocks, &curve, 0), 70);
     CHECK_INT(exl2__sample_pick_all(&blocks, &curve, UINT64_MAX), 127);
-    /* The border of tokens 2 and 3: the largest number that gives 2, and the next. */
+    /* The boundary between tokens 2 and 3: the largest number that gives 2, and the next. */
     uint64_t sum = exl2__sample_sum(&w, &curve), low = 0, high = UINT64_MAX;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
@@ -355,7 +357,7 @@ static void test_draw_edges(void)
     CHECK_INT((int)ids[exl2__sample_pick_list(&w.list, low - 1)], 2);
 }
 
-/* With filters that let all pass, the path over a list draws what the path over blocks draws. */
+/* With filters that keep every token, the path over a list samples the same tokens as the path over blocks. */
 static void test_draw_paths(void)
 {
     bench *b = row_of((const float[]){ 0 }, 1);

@@ -1,5 +1,5 @@
-/* Filters, penalties and draws beyond the plain chain: against the chain in double, the vectors of spec 15.3, and their
-   own statistics. */
+/* Filters, penalties and samplers beyond the plain chain, compared with the chain in double, with small distributions
+   computed by hand, and with their own statistics. */
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../check.h"
 #include "../sample_draws.h"
@@ -15,7 +15,7 @@ static exl2__sampling plain(void)
     return settings(1, 0, 1, 0, 1);
 }
 
-/* One setting after the other, alone, behind top-k, and behind top-p and min-p. */
+/* Each setting alone, after top-k, and after top-p and min-p. */
 static uint32_t make_cases(exl2__sampling *out)
 {
     const exl2__sampling before[] = { plain(), settings(0.8f, 100, 1, 0, 1), settings(1.3f, 60, 0.9f, 0.02f, 1.1f),
@@ -56,7 +56,7 @@ static void test_chain(void)
     for (size_t v = 0; v < EXL2__COUNT(vocabs); v++) {
         uint32_t vocab = vocabs[v];
         float *logits = take(vocab * sizeof *logits);
-        exl2_token history[94]; /* range and decay of the fading penalty */
+        exl2_token history[94]; /* long enough for the range and decay of the penalty */
         for (size_t i = 0; i < EXL2__COUNT(history); i++) {
             history[i] = (exl2_token)(mix(&seed) % (exl2__min32(vocab, 40) + vocab / 8));
         }
@@ -70,7 +70,7 @@ static void test_chain(void)
     }
 }
 
-/* ---- spec 15.3 ---- */
+/* ---- distributions computed by hand ---- */
 
 static void shares_of(const float *probabilities, uint32_t count, exl2__sampling s, double *p)
 {
@@ -119,7 +119,7 @@ static void test_vectors(void)
     shares_of((const float[]){ 0.6f, 0.4f }, 2, s, p);
     check_near(p, (const double[]){ 0.6, 0.4 }, 2, 1e-6);
 
-    s = plain(); /* typical: ExLlamaV2 keeps .3 alone; .5 and .3; .3 */
+    s = plain(); /* typical: ExLlamaV2 keeps .3; .5 and .3; .3 */
     s.typical = 0.5f;
     shares_of(four, 4, s, p);
     check_near(p, (const double[]){ 0.625, 0.375, 0, 0 }, 4, 1e-6);
@@ -136,7 +136,7 @@ static void test_vectors(void)
     s.dynamic_exponent = 1;
     shares_of(four, 4, s, p);
     check_near(p, (const double[]){ 0.442818, 0.301057, 0.178345, 0.077779 }, 4, 1e-6);
-    s.dynamic_min = 0; /* ExLlamaV2: not a number */
+    s.dynamic_min = 0; /* ExLlamaV2 gives NaN here */
     s.dynamic_max = 1;
     s.dynamic_exponent = 2;
     shares_of((const float[]){ 0.99999f, 0.00001f }, 2, s, p);
@@ -147,21 +147,22 @@ static void test_vectors(void)
     s.xtc_probability = 1;
     shares_of((const float[]){ 0.4f, 0.3f, 0.2f, 0.1f }, 4, s, p);
     check_near(p, (const double[]){ 0, 0, 0.666667, 0.333333 }, 4, 1e-6);
-    shares_of((const float[]){ 0.1f, 0.2f, 0.3f, 0.4f }, 4, s, p); /* ExLlamaV2: wrong on an ascending list */
+    /* ExLlamaV2 gives a wrong result on an ascending list */
+    shares_of((const float[]){ 0.1f, 0.2f, 0.3f, 0.4f }, 4, s, p);
     check_near(p, (const double[]){ 0.333333, 0.666667, 0, 0 }, 4, 1e-6);
     s.xtc_probability = 0.5f;
     shares_of((const float[]){ 0.4f, 0.3f, 0.2f, 0.1f }, 4, s, p);
     check_near(p, (const double[]){ 0.2, 0.15, 0.433333, 0.216667 }, 4, 1e-6);
-    s.xtc_keeps = keeps_thirds; /* 0 and 3 stay: of 1 and 2, the less likely stays */
+    s.xtc_keeps = keeps_thirds; /* 0 and 3 stay; of 1 and 2, the less likely one stays */
     shares_of((const float[]){ 0.4f, 0.3f, 0.2f, 0.1f }, 4, s, p);
     double more = 1 + 0.15 / 0.7;
     check_near(p, (const double[]){ 0.4 * more, 0.15, 0.2 * more, 0.1 * more }, 4, 1e-6);
     s.xtc_threshold = 0;
     s.xtc_probability = 1;
-    shares_of((const float[]){ 0.25f, 0.25f, 0.25f, 0.25f }, 4, s, p); /* of equal ones the highest id stays: 2 */
+    shares_of((const float[]){ 0.25f, 0.25f, 0.25f, 0.25f }, 4, s, p); /* of equal tokens the highest id stays: 2 */
     check_near(p, (const double[]){ 0.333333, 0, 0.333333, 0.333333 }, 4, 1e-6);
 
-    s = plain(); /* top-a of 1, and 0 and 1 behind typical without the top token */
+    s = plain(); /* top-a of 1; and typical sampling that leaves 0 and 1, without the top token */
     s.top_a = 1;
     shares_of(four, 4, s, p);
     check_near(p, (const double[]){ 0.625, 0.375, 0, 0 }, 4, 1e-6);
@@ -172,7 +173,7 @@ static void test_vectors(void)
     check_near(p, (const double[]){ 0, 1, 0, 0 }, 4, 1);
     CHECK(fabs(p[0] + p[1] - 1) < 1e-9);
 
-    s = plain(); /* mirostat: 2^-3 at its beginning; a negative mu leaves one */
+    s = plain(); /* mirostat: 2^-3 at the beginning; a negative mu leaves one token */
     s.mirostat_tau = 1.5f;
     s.mirostat_mu = 3;
     shares_of(four, 4, s, p);
@@ -195,7 +196,7 @@ static void test_penalties(void)
     for (int i = 0; i < 8; i++) {
         CHECK(fabsf(x[i] - wanted[i]) < 1e-6f);
     }
-    /* Range 2, decay 4: shares 1 1 1 .75 .5 .25, from the newest on. */
+    /* Range 2, decay 4: weights 1 1 1 .75 .5 .25, from the newest token on. */
     float y[] = { 1, 1, 1, 1, 1, 1, 1 };
     const exl2_token all[] = { 5, 4, 3, 2, 1, 0 };
     const float faded[] = { 0, 0, 0, 0.25f, 0.5f, 0.75f, 1 };
@@ -209,7 +210,7 @@ static void test_penalties(void)
     }
 }
 
-/* ---- draws ---- */
+/* ---- sampling ---- */
 
 static exl2__logit_result draw(const float *from, uint32_t vocab, const exl2__sampling *s, uint64_t position)
 {
@@ -225,7 +226,7 @@ static exl2__logit_result draw(const float *from, uint32_t vocab, const exl2__sa
     return result;
 }
 
-/* u^exp(-skew) over tokens in order: the first covers u up to p^exp(skew). */
+/* u^exp(-skew) over the tokens in order: the first token covers u up to p^exp(skew). */
 static void test_skew(void)
 {
     const float skews[] = { 1, -1, 0.5f, -0.5f };
@@ -243,7 +244,7 @@ static void test_skew(void)
             double expected = draws * (pow(edges[k + 1], power_of) - pow(edges[k], power_of));
             statistic += (hits[order[k]] - expected) * (hits[order[k]] - expected) / expected;
         }
-        CHECK(statistic < 21.1); /* chi-square of 3, p > 1e-4 */
+        CHECK(statistic < 21.1); /* chi-square with 3 degrees of freedom, p > 1e-4 */
     }
 }
 
@@ -269,7 +270,7 @@ static void test_surprise(void)
     CHECK(draw(logits, 4, &s, 1).surprise == 0);
 }
 
-/* Logits that are no numbers, or infinite, with every setting: what is drawn is allowed. */
+/* Logits that are NaN or infinite, with every setting: the sampled token is allowed. */
 static void test_odd_logits(void)
 {
     static exl2__sampling cases[64];
@@ -291,7 +292,7 @@ static void test_odd_logits(void)
     CHECK_INT(draw(none, 2, &cases[1], 0).token, -1);
 }
 
-/* A taken back position draws anew, from the same shares. */
+/* After a rewind a position is sampled anew from the same distribution. */
 static void test_attempts(void)
 {
     exl2__sampling s = plain();

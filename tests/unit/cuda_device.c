@@ -1,10 +1,11 @@
-/* cuda_device.c: devices opened and lost; memory under its cap; copies through the pinned ring; and any
-   call of driver, compiler, allocator or hook failing: the right code, a sentence, nothing left behind. */
+/* cuda_device.c: opening and losing devices, memory under its cap, copies through the pinned ring, and the failure of
+   each call of the driver, compiler, allocator or hook: the right code, a message, nothing left behind. */
 #include "../device/fake_rig.h"
 
 /* ---- contexts ---- */
 
-/* The host's current context is the same before and after every call; an adopted one is not destroyed. */
+/* The application's current context is the same before and after every call. A context that was passed in is not
+   destroyed. */
 static void test_contexts(void)
 {
     exl2__cuda_device d;
@@ -68,7 +69,7 @@ static void test_memory(void)
     CHECK_INT(exl2__cuda_device_alloc(&d, 1 << 19, EXL2_MEM_KV, &a), EXL2_OK);
     uint32_t calls = fake.calls;
     CHECK_INT(exl2__cuda_device_alloc(&d, (1 << 19) + 1, EXL2_MEM_KV, &b), EXL2_ERR_BUDGET);
-    CHECK_INT(fake.calls, calls); /* the cap stands before the driver */
+    CHECK_INT(fake.calls, calls); /* the cap is checked before the driver is called */
     CHECK_INT(b, 0);
     CHECK_TEXT(rig.files.c.error.text,
                "524289 bytes of GPU memory would exceed device_bytes_max (1048576 bytes, 524288 in use)");
@@ -87,7 +88,7 @@ static void test_memory(void)
     rig_end();
 }
 
-/* The dry run says exactly what the real one takes. */
+/* The dry run predicts exactly the bytes of the real run. */
 static void test_arena(void)
 {
     exl2__cuda_device d;
@@ -168,7 +169,7 @@ static exl2__cuda_grid grid_of(uint32_t shared_bytes, bool programmatic)
     };
 }
 
-/* Bytes sent through the ring in more pieces than it has slots, moved by a kernel, brought back. */
+/* Copies bytes through the ring in more pieces than it has slots, moves them with a kernel, and copies them back. */
 static exl2_result work(exl2__cuda_device *d, exl2__cuda_ring *ring, exl2__cuda_arena *arena, void **back)
 {
     void *slot;
@@ -198,7 +199,7 @@ static exl2_result work(exl2__cuda_device *d, exl2__cuda_ring *ring, exl2__cuda_
     return exl2__cuda_device_check(d, d->driver.stream_wait(d->stream), "waiting");
 }
 
-/* A whole life; what it came to. Everything is closed, whatever failed. */
+/* Opens, works and closes; returns the first error. Everything is closed, whatever failed. */
 static exl2_result life(void)
 {
     exl2__cuda_device d;
@@ -230,7 +231,8 @@ static exl2_result life(void)
     return result;
 }
 
-/* A copy that is still to come must see what the slot held when it was sent: the ring waits before it gives it away. */
+/* An asynchronous copy must read what the slot held when it was sent: the ring waits before it hands the slot out
+   again. */
 static void test_work(void)
 {
     rig_drop_cache();
@@ -240,7 +242,7 @@ static void test_work(void)
     rig_end();
 }
 
-/* As many slots as there are can be filled without waiting; then the first must be free again. */
+/* All slots can be filled without waiting; then the first must be free again. */
 static void test_ring(void)
 {
     exl2__cuda_device d;
@@ -265,7 +267,7 @@ static void test_ring(void)
     CHECK_INT(exl2__cuda_ring_take(&d, &ring, true, &slot), EXL2_OK);
     CHECK(slot == slots[0]);
     CHECK_INT(*(uint8_t *)fake_memory(to, 1), 0);
-    CHECK_INT(*(uint8_t *)fake_memory(to + 1024, 1), 0xA5); /* nobody has asked for the second yet */
+    CHECK_INT(*(uint8_t *)fake_memory(to + 1024, 1), 0xA5); /* nothing has waited for the second copy yet */
     exl2__cuda_ring_close(&d, &ring);
     CHECK_INT(*(uint8_t *)fake_memory(to + 3072, 1), 3);
     exl2__cuda_device_free(&d, to, 4096, EXL2_MEM_SCRATCH);
@@ -276,7 +278,7 @@ static void test_ring(void)
     rig_end();
 }
 
-/* Launches recorded once and replayed: the arguments are those of the recording. */
+/* Launches are captured once and replayed with the arguments of the capture. */
 static void test_graph(void)
 {
     exl2__cuda_device d;
@@ -336,10 +338,10 @@ static void sweep(int code, exl2_result wanted, exl2_result wanted_too, bool cac
         }
         rig_end();
     }
-    CHECK(n > (cached ? 60 : 70)); /* the calls of a life */
+    CHECK(n > (cached ? 60 : 70)); /* at least this many calls from open to close */
 }
 
-/* The n-th host allocation, or the host's cap, or the device's: refused. */
+/* Fails one allocation; the user pointer counts down to it. */
 static void *refuse_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {
     uint32_t *left = user;
@@ -360,12 +362,13 @@ static void sweep_host(void)
         rig_end();
     }
     rig_make();
-    rig.files.c.host_bytes_max = 4096; /* less than the jobs of the modules */
+    rig.files.c.host_bytes_max = 4096; /* less than the compile jobs of the modules need */
     CHECK_INT(life(), EXL2_ERR_BUDGET);
     rig_end();
 }
 
-/* A kernel that faults: the sentence names it, frees work, opening anew works when the context is gone. */
+/* A kernel that faults: the message names it, freeing still works, and the device can be opened again once the context
+   has been destroyed. */
 static void test_lost(void)
 {
     exl2__cuda_device d;

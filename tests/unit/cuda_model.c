@@ -1,8 +1,7 @@
-/* cuda_model.c: weights on their way to a device, over the fake driver: every word and row of the files goes through
-   the staging buffer to the kernels that pack it, once; the predicted bytes are allocated; the staging buffer is small
-   and is freed afterwards; parts that order their inputs differently get maps of their own; the cap on device memory is
-   kept. */
-#define EXL2__CUDA_STAGING_BYTES 9000u /* several staged blocks for each part, and slices that end inside of one */
+/* cuda_model.c: upload of weights over the fake driver: every word and row of the files goes through the staging buffer
+   to the kernels that pack it, once; the predicted bytes are allocated; the staging buffer is small and is freed
+   afterwards; parts with different permutations get maps of their own; the cap on device memory is kept. */
+#define EXL2__CUDA_STAGING_BYTES 9000u /* several staged blocks for each part, and slices that end inside a block */
 
 #include "../../exl2.h"
 
@@ -17,12 +16,12 @@
 
 static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
-/* ---- what the kernels of shuffle.cu are given ---- */
+/* ---- arguments of the kernels in shuffle.cu ---- */
 
 typedef struct packed {
-    uint64_t base;     /* of the part */
-    uint8_t *rows;     /* [count, row_bytes] as they came */
-    uint8_t *times;    /* [count] */
+    uint64_t base;     /* address of the part */
+    uint8_t *rows;     /* [count, row_bytes] as received */
+    uint8_t *times;    /* [count] how often each row arrived */
     uint32_t count, next_strip;
     uint64_t row_bytes;
     bool good;
@@ -46,7 +45,7 @@ static packed *part_of(uint64_t base, uint64_t row_bytes)
     return p;
 }
 
-/* Row `row` of the part lies in the staging buffer, at its row `at`. */
+/* Receives row `row` of the part, which is row `at` of the staging buffer. */
 static void receive(packed *p, uint64_t source, uint32_t row, uint32_t at)
 {
     const void *from = fake_memory(source + at * p->row_bytes, p->row_bytes);
@@ -101,7 +100,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
 static struct rig {
     exl2__ctx c;
     exl2_files files;
-    uint64_t swap_at, swap_bytes, reads; /* bytes of a permutation whose first two entries change places */
+    uint64_t swap_at, swap_bytes, reads; /* bytes of a permutation whose first two entries are swapped */
     exl2__cuda_device gpu;
     exl2__device *d;
     exl2__weights load;
@@ -146,7 +145,7 @@ static void rig_make(uint64_t device_bytes_max)
     CHECK_INT(exl2__cuda_device_open(&rig.c, &rig.gpu, &settings), EXL2_OK);
 }
 
-/* As 7_engine/loading.h does it. */
+/* As 7_engine/loading.h does. */
 static exl2_result rig_load(const char *path)
 {
     const exl2__backend *b = &exl2__cuda_backend;
@@ -165,7 +164,7 @@ static exl2_result rig_load(const char *path)
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
     exl2_result r = EXL2_PENDING;
-    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+    while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
         EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
@@ -198,7 +197,7 @@ static const char *golden(const char *name)
 
 /* ---- checks ---- */
 
-/* The part is what its tensor says, each row once. */
+/* The part equals its tensor, and each row arrived once. */
 static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__matrix_desc *desc)
 {
     const exl2__tensor *data = exl2__matrix_data(&rig.load.tensors, desc->name, desc->dense);
@@ -256,7 +255,7 @@ static void test_model(const char *name, bool swap)
         return;
     }
     exl2__cuda_model *m = exl2__cuda_of(rig.d);
-    uint64_t slack = 0; /* room for maps that did not turn out to be needed */
+    uint64_t slack = 0; /* bytes reserved for maps that turned out not to be needed */
     for (uint32_t index = 0; index < exl2__weights_units(&rig.load); index++) {
         const exl2__cuda_matrix *w = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &rig.plan, index));
         bool two = w->device.parts > 1 && !w->feed[0].dense;
@@ -279,7 +278,8 @@ static void test_model(const char *name, bool swap)
     rig_end();
 }
 
-/* One byte less than the model takes is refused before its weights are read; with what it takes, it loads. */
+/* With a cap one byte below what the model needs, it is rejected before its weights are read. With exactly that cap, it
+   loads. */
 static void test_cap(void)
 {
     rig_make(0);
@@ -297,7 +297,7 @@ static void test_cap(void)
     rig_end();
 }
 
-/* Refused by the driver: its code and a sentence, whichever allocation it is. */
+/* An allocation that the driver rejects gives its code and a message, whichever allocation it is. */
 static void test_refused(void)
 {
     uint32_t refused = 0;
@@ -315,7 +315,7 @@ static void test_refused(void)
         }
         rig_end();
     }
-    CHECK(refused >= 3); /* weights, the staging buffer, the memory of passes */
+    CHECK(refused >= 3); /* at least the weights, the staging buffer, the memory of passes */
 }
 
 int main(void)

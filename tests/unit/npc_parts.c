@@ -1,5 +1,5 @@
-/* npc_parts.c: the parts of npc that ask no engine: typing a line, wrapping, what a question brings to mind, whom a
-   turn points at. */
+/* npc_parts.c: the parts of npc that need no engine: editing a line, wrapping, which facts a question recalls, whom a
+   reply points at. */
 #include "../../demo/npc/line_edit.c"
 #include "../../demo/npc/recall.c"
 #include "../../demo/npc/turn.c"
@@ -63,7 +63,7 @@ static void keys_edit(void)
     typed("\x17\x15\x0B\x7F" DELETE LEFT RIGHT UP DOWN, "|");
     typed("ale" LEFT "\x04", "al|");
     typed("a\x1b[1;5Db", "b|a");                   /* Ctrl-Left is Left */
-    typed("a\x1b[200~b\x1b[15~c\x1bxd", "abcd|");  /* what it does not know does nothing */
+    typed("a\x1b[200~b\x1b[15~c\x1bxd", "abcd|");  /* unknown sequences do nothing */
     typed("a\tb\x02\x06\x07", "ab|");
     edit = (line_edit){ 0 };
     CHECK_INT(type("a\x04\x7F"), LINE_TYPING);
@@ -75,8 +75,8 @@ static void utf8_stays_whole(void)
     typed("\xC3\xA9\xE2\x82\xAC" LEFT "x", "\xC3\xA9x|\xE2\x82\xAC");
     typed("\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\x7F\x7F", "\xC3\xA9|");
     typed("\xC3\xA9\xE2\x82\xAC" HOME DELETE, "|\xE2\x82\xAC");
-    typed("a\xE2\x82" "b\x82\xFF\xC0\x80", "ab|"); /* halves, and bytes that are no text */
-    typed("a\xC3" LEFT "\xA9", "\xC3\xA9|a");      /* a code point comes in when it is complete */
+    typed("a\xE2\x82" "b\x82\xFF\xC0\x80", "ab|"); /* incomplete code points and invalid bytes */
+    typed("a\xC3" LEFT "\xA9", "\xC3\xA9|a");      /* a code point is inserted when it is complete */
 }
 
 static void lines_have_a_stated_limit(void)
@@ -86,7 +86,7 @@ static void lines_have_a_stated_limit(void)
         line_edit_byte(&edit, 'a');
     }
     CHECK(!edit.full);
-    type("\xC3\xA9"); /* as a whole or not at all */
+    type("\xC3\xA9"); /* all of its bytes or none */
     CHECK(edit.full);
     CHECK_INT(edit.now.bytes, LINE_BYTES_MAX - 1);
     type("b");
@@ -107,7 +107,7 @@ static void lines_come_back(void)
     char number[16];
     edit = (line_edit){ 0 };
     CHECK_INT(type("one\ntwo\ntwo\n\nthr" UP), LINE_TYPING);
-    CHECK_TEXT(edit.entered.text, ""); /* neither it nor the second "two" is kept */
+    CHECK_TEXT(edit.entered.text, ""); /* neither the empty line nor the second "two" is kept */
     CHECK_TEXT(edit.now.text, "two");
     CHECK_INT(edit.at, 3);
     type(UP UP UP);
@@ -201,7 +201,7 @@ static void words_stay_whole(void)
     WRAPPED(20, "\n", "");
 }
 
-/* ---- what comes to mind ---- */
+/* ---- facts that a question recalls ---- */
 
 static void the_same_does_not_come_twice(void)
 {
@@ -242,7 +242,7 @@ static void asides_rotate(void)
     CHECK(recall_aside(&who, &m, "Why?") == NULL);
 }
 
-/* ---- turns ---- */
+/* ---- replies ---- */
 
 static turn read_turn(const char *say, const char *act, const char *target, bool valid)
 {
