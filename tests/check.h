@@ -1,7 +1,7 @@
-/* check.h: our test harness. A test is a program; each CHECK that fails prints where and goes on; the exit code is
-   0 (all held), 1 (something failed) or 77 (skipped, with a reason on stdout).
-   Data: tests/golden (in the repository, through EXL2_GOLDEN_DIR) and the shared fixtures in $EXL2_TEST_DATA;
-   the real model unpacked in $EXL2_TEST_MODEL. */
+/* check.h: the test harness. A test is a program. Each CHECK that fails prints its place, and the test continues. The
+   exit code is 0 (all checks passed), 1 (some failed) or 77 (skipped; the reason is on stdout).
+   Data: tests/golden (in the repository, through EXL2_GOLDEN_DIR), the shared fixtures in $EXL2_TEST_DATA, and the real
+   model unpacked in $EXL2_TEST_MODEL. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Built with the address sanitizer, where what repeats only for its statistics is repeated less. */
+/* Built with the address sanitizer: statistics are then taken over fewer repetitions. */
 #if defined(__SANITIZE_ADDRESS__)
 #define CHECK_SANITIZED 1
 #elif defined(__has_feature)
@@ -75,7 +75,7 @@ static inline int check_done(void)
     return check_failures != 0;
 }
 
-/* Path below the shared data; skips the test when the data is not there. Lives until the fourth next call. */
+/* Path below the shared data; skips the test if the data is missing. The path stays valid for the next three calls. */
 static inline const char *check_shared(const char *relative)
 {
     static char paths[4][1024];
@@ -91,7 +91,7 @@ static inline const char *check_shared(const char *relative)
     return path;
 }
 
-/* Folder of the unpacked real model; skips when absent. */
+/* Folder of the unpacked real model; skips the test if it is missing. */
 static inline const char *check_model(void)
 {
     const char *path = getenv("EXL2_TEST_MODEL");
@@ -101,7 +101,7 @@ static inline const char *check_model(void)
     return path;
 }
 
-/* The whole file, NUL behind it; exits with a failure when it cannot be read. */
+/* The whole file, NUL-terminated; exits with a failure if it cannot be read. */
 static inline char *check_read(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");

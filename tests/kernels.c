@@ -1,7 +1,7 @@
 /* kernels.c: every kernel compiles for every architecture that we ship for, without spills, stack, local memory,
-   warnings, or more than 48 KiB of static shared memory; no kernel is missing from the list, none is too many.
-   takes: NVRTC: EXL2_NVRTC, or beside the nvcc on PATH; run in the root of the tree. By hand also a module and an
-          architecture: kernels gemv1.cu 89, which prints what the assembler says.
+   warnings, or more than 48 KiB of static shared memory. The list of kernels is complete and has no others.
+   takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
+          an architecture: `kernels gemv1.cu 89` prints the assembler's report.
    gives: exit code 77 without NVRTC.
    owns:  nothing that outlives the program. */
 #define _XOPEN_SOURCE 700
@@ -48,7 +48,7 @@ static bool open_beside(const char *folder)
     return false;
 }
 
-/* $EXL2_NVRTC, else that of the toolkit whose nvcc comes first on PATH. */
+/* Opens $EXL2_NVRTC, or else the NVRTC of the toolkit whose nvcc comes first on PATH. */
 static bool open_nvrtc(void)
 {
     char why[200], *path = getenv("PATH"), copy[16384], file[4096], real[4096];
@@ -72,7 +72,7 @@ static bool open_nvrtc(void)
     return false;
 }
 
-/* The number in front of `unit` in a line; 0 when the unit is not there. */
+/* The number before `unit` in a line; 0 if the line has no such unit. */
 static long number_before(const char *text, size_t bytes, const char *unit)
 {
     size_t length = strlen(unit);

@@ -1,4 +1,4 @@
-/* names.h: the rules of names: everything at file scope carries our prefix, is static or public, and is no state.
+/* names.h: the rules of names: everything at file scope has our prefix, is static or public, and holds no state.
    takes: files of the tree, as tokens.
    gives: broken, require, find_file and the other helpers of all rules; check_macros, check_scope.
    owns:  the list of files; the names that the file under check defines. */
@@ -8,7 +8,7 @@
 #include "source.h"
 
 static source_file header;      /* exl2.h */
-static source_file *files;      /* everything in the numbered folders of exl2_impl */
+static source_file *files;      /* all files in the numbered folders of exl2_impl */
 static size_t file_count;
 
 static void broken(const source_file *file, int line, const char *rule, const char *what, size_t bytes)
@@ -52,7 +52,8 @@ static bool any_of(const char *name, size_t bytes, const char *const *list)
     return false;
 }
 
-/* Written once, included once per use, with the includer's macros set: no guard, not in the list. */
+/* A template header is included once per use, with macros of the including file. It has no guard and is not in the
+   list. */
 static bool is_template(const source_file *file)
 {
     const char *ending = "_template.h";
@@ -70,7 +71,7 @@ static bool in_header(const source_token *name)
     return false;
 }
 
-/* platform.h may also declare what belongs to the operating system. */
+/* platform.h may also declare names of the operating system. */
 static void check_name(const source_file *file, const source_token *name, const char *what, bool foreign)
 {
     bool good = source_starts(name, "exl2__") || source_starts(name, "EXL2__") || foreign
@@ -127,7 +128,7 @@ static void check_macros(const source_file *file)
     }
 }
 
-/* Index behind the bracket that closes the one at `open`. */
+/* Index after the bracket that closes the one at `open`. */
 static size_t skip_brackets(const source_file *file, size_t open)
 {
     int depth = 0;

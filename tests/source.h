@@ -31,7 +31,7 @@ typedef struct source_token {
 typedef struct source_file {
     char path[SOURCE_PATH_BYTES]; /* relative to the root, with '/' */
     const char *text;
-    source_token *tokens; /* without comments; a string is one token; ends with an empty token */
+    source_token *tokens; /* without comments; a string is one token; the last token is empty */
     size_t token_count;
     int lines;
 } source_file;
@@ -189,7 +189,7 @@ static void source_resolve(char *out, const char *from, const char *name)
     snprintf(out, SOURCE_PATH_BYTES, "%.*s%s", bytes, from, name);
 }
 
-/* Whether token i is the `include` of an include line; name: what stands between the quotes or brackets. */
+/* Whether token i is the `include` of an include line; name: the text between the quotes or brackets. */
 static bool source_include(const source_file *file, size_t i, char *name, bool *quoted)
 {
     const source_token *t = &file->tokens[i];

@@ -1,13 +1,13 @@
-/* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, beside seven others, in
-   prefill chunks of any size, in steps of any length, with any number of tasks side by side, cold or forked. (Paths and
-   orders of tasks against each other: unit/cpu_simd.c.) */
+/* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, together with seven others,
+   in prefill chunks of any size, in steps of any length, with any number of parallel tasks, cold or forked.
+   (unit/cpu_simd.c compares CPU paths and orders of tasks.) */
 #include "../device/fake_driver.h"
 #include "rig.h"
 
 #define PROMPT 90
 #define NEW 24
 
-/* The engine whose tasks are small (fake_engine.c) asks; there is no GPU. */
+/* The engine with small tasks (fake_engine.c) calls this; there is no GPU. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 {
     (void)driver;
@@ -17,7 +17,7 @@ void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc)
 static exl2_token prompts[8][PROMPT];
 static uint32_t tasks_run;
 
-/* Tasks in reverse order, so that nothing depends on the one that hosts happen to use. */
+/* Runs tasks in reverse order, because results must not depend on the order. */
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
 {
     (void)user;
@@ -60,7 +60,8 @@ int main(void)
         CHECK(wanted[i].count == NEW || wanted[i].stop == EXL2_STOP_EOS);
         CHECK_INT(wanted[i].stats.seed, 1000 + i);
     }
-    CHECK(memcmp(wanted[0].ids, wanted[1].ids, sizeof(exl2_token) * 4) != 0); /* or the comparison says nothing */
+    /* otherwise the comparison shows nothing */
+    CHECK(memcmp(wanted[0].ids, wanted[1].ids, sizeof(exl2_token) * 4) != 0);
 
     /* all eight in one batch */
     for (uint32_t i = 0; i < 8; i++) {
@@ -73,7 +74,7 @@ int main(void)
         check_same(&said[i], &wanted[i], "in a batch of eight");
     }
 
-    /* a repeat, in steps as short as they get */
+    /* a repeat, in the shortest steps */
     for (uint32_t i = 0; i < 2; i++) {
         exl2_job job;
         exl2_job_desc d = sampled(&alone, i, &said[i]);
@@ -84,7 +85,7 @@ int main(void)
         check_same(&said[i], &wanted[i], "in the shortest steps");
     }
 
-    /* on a fork whose prompt was prefilled by somebody else */
+    /* on a fork whose prompt was prefilled by another job */
     exl2_session world, fork;
     exl2_session_open(alone.engine, alone.model, &world);
     exl2_job_desc fill = rig_job(&alone, prompts[3], PROMPT, 0, &said[3]);
@@ -100,7 +101,7 @@ int main(void)
     check_same(&said[3], &wanted[3], "on a fork");
     rig_close(&alone);
 
-    /* prefill in other chunks, tasks side by side */
+    /* prefill in other chunks, with parallel tasks */
     static const uint32_t chunks[] = { 1, 7, 33, 64 };
     for (uint32_t c = 0; c < 4; c++) {
         exl2_engine_desc e = { 0 };

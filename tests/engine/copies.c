@@ -1,10 +1,10 @@
-/* copies.c: pages that sessions share are copied before a job writes to them, even when the job has no rows yet: it may
-   be held, cancelled or forked from. What is owed never grows, and everybody reads the history that is theirs. */
+/* copies.c: shared pages are copied before a job writes to them, even if the job has no rows yet: it may be held,
+   cancelled or forked from. The number of pending copies is bounded, and every session reads its own history. */
 #include "rig.h"
 
 #include "../../exl2_impl/7_engine/objects.h"
 
-#define WORLD 70 /* tokens: a whole page and a part of one */
+#define WORLD 70 /* tokens: a whole page and part of another */
 #define NEW 12
 
 static exl2_token world_ids[WORLD];
@@ -17,7 +17,7 @@ static exl2_session fork_of(const rig *r, exl2_session from)
     return fork;
 }
 
-/* The same job on any session. */
+/* The same job for any session. */
 static exl2_job_desc ask(const rig *r, exl2_session session, rig_said *said)
 {
     memset(said, 0, sizeof *said);
@@ -45,7 +45,7 @@ static void check_same(const rig_said *got, const rig_said *wanted)
     CHECK(memcmp(got->logprobs, wanted->logprobs, wanted->count * sizeof(float)) == 0);
 }
 
-/* A job that holds its pages but may not run. */
+/* A job that holds its pages but must not run yet. */
 static exl2_job start_held(const rig *r, exl2_session session, rig_said *said)
 {
     exl2_job job = { 0 };
@@ -57,7 +57,7 @@ static exl2_job start_held(const rig *r, exl2_session session, rig_said *said)
     return job;
 }
 
-/* More held and cancelled jobs than there are pages. */
+/* More held and cancelled jobs than pages. */
 static void cancelled(const rig *r, exl2_session world)
 {
     const exl2__model *m = &r->engine->models[0];
@@ -73,14 +73,14 @@ static void cancelled(const rig *r, exl2_session world)
     }
 }
 
-/* A fork of a session whose job is held: it shares a page that was just copied for that job. */
+/* A fork of a session whose job is held: it shares a page that is to be copied for that job. */
 static void chained(const rig *r, exl2_session world, const rig_said *wanted)
 {
     static rig_said first, second, third;
     exl2_session a = fork_of(r, world);
     exl2_job job = start_held(r, a, &first);
     exl2_session b = fork_of(r, a), c = fork_of(r, a);
-    CHECK_INT(exl2_session_rewind(r->engine, b, WORLD), EXL2_OK); /* without the question of a */
+    CHECK_INT(exl2_session_rewind(r->engine, b, WORLD), EXL2_OK); /* removes the question that a's job appended */
     CHECK_INT(exl2_session_rewind(r->engine, c, WORLD), EXL2_OK);
     exl2_job_desc on_b = ask(r, b, &second), on_c = ask(r, c, &third);
     exl2_job job_b, job_c;
@@ -96,7 +96,7 @@ static void chained(const rig *r, exl2_session world, const rig_said *wanted)
     exl2_session_close(r->engine, c);
 }
 
-/* The source of a copy ends, and its page goes to somebody else, before the copying job runs. */
+/* The source of a copy is closed, and its page is reused, before the copying job runs. */
 static void source_gone(const rig *r, const rig_said *wanted)
 {
     static rig_said said, other;

@@ -1,6 +1,6 @@
-/* golden.c: whole tiny models against logits, log-sum-exps and greedy ids that transformers computed in float64 (README
-   of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the reference
-   path with F32 K and V and weights rounded to FP16 as the goldens have them, which must agree to 5e-4. */
+/* golden.c: whole tiny models compared with logits, log-sum-exps and greedy ids that transformers computed in float64
+   (README of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the
+   reference path with F32 K and V and weights rounded to FP16 as in the goldens, which must agree to 5e-4. */
 #ifdef GOLDEN_EXACT
 #define EXL2_IMPLEMENTATION
 #define EXL2_NO_CUDA
@@ -17,11 +17,11 @@
 #endif
 #include "rig.h"
 
-/* How far exl2-3bit may be off, in bounds of the others, on a GPU, whose products read inputs rounded to fp16, as those
-   of ExLlamaV2 do. Its two random layers amplify that more than those of the others: with q, the weights of V and all
-   inputs of products rounded at random places of fp16's grid (16 draws, all else in float) the largest error of a logit
-   was 0.078 in the median and up to 0.16, of a logsumexp 0.045 and up to 0.088. An H200 gave 0.16 and 0.12 with one
-   order of sums, 0.076 and 0.061 with another. */
+/* The factor by which errors of exl2-3bit may exceed the bounds of the other models on a GPU. GPU products read inputs
+   rounded to fp16, as those of ExLlamaV2 do, and the two random layers of this model amplify that more than the layers
+   of the others: with q, the weights of V and all inputs of products rounded at random places of fp16's grid (16 runs,
+   all else in float) the largest error of a logit was 0.078 in the median and up to 0.16, of a logsumexp 0.045 and up
+   to 0.088. An H200 gave 0.16 and 0.12 with one order of sums, 0.076 and 0.061 with another. */
 #define SENSITIVE 1.5
 
 static double worst_logit, worst_logsumexp;

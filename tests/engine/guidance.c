@@ -1,5 +1,5 @@
-/* guidance.c: classifier-free guidance with a negative prompt: the formula, two sessions that go on together, whoever
-   is beside them, ends of every kind. Through the public API.
+/* guidance.c: classifier-free guidance with a negative prompt: the formula, two sequences that advance together, other
+   jobs in the same batch, ends of every kind. Through the public API.
    takes: a golden model.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -22,7 +22,7 @@ static exl2_session session_of(const rig *r, const exl2_token *ids, uint32_t cou
     return s;
 }
 
-/* The raw logits behind these ids. */
+/* The raw logits after these ids. */
 static float captured[1024];
 
 static void capture(void *user, exl2_job job, float *logits, uint32_t vocab)
@@ -54,7 +54,7 @@ static void logits_behind(const rig *r, const exl2_token *ids, uint32_t count, d
     }
 }
 
-/* Each token is the likeliest of s log p + (1 - s) log n, in double. */
+/* Each token is the most likely one by s log p + (1 - s) log n, in double. */
 static void check_formula(const rig *r, float guidance)
 {
     exl2_token with[64], without[64];
@@ -77,7 +77,7 @@ static void check_formula(const rig *r, float guidance)
             p[i] = (double)guidance * p[i] + (1 - (double)guidance) * n[i];
             best = p[i] > p[best] ? i : best;
         }
-        CHECK(p[best] - p[said.ids[k]] < 1e-3); /* equal, or next to it */
+        CHECK(p[best] - p[said.ids[k]] < 1e-3); /* equal, or a near tie */
         told += said.ids[k] == (exl2_token)best;
         with[EXL2__COUNT(yes) + k] = without[EXL2__COUNT(no) + k] = said.ids[k];
     }
@@ -89,7 +89,7 @@ static void check_formula(const rig *r, float guidance)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
-/* 1 is no guidance at all. */
+/* A guidance of 1 has no effect. */
 static void check_without_effect(const rig *r)
 {
     memset(&other, 0, sizeof other);
@@ -110,7 +110,7 @@ static void check_without_effect(const rig *r)
     memset(&said, 0, sizeof said);
     rig_run(r, &d);
     CHECK_INT(exl2_session_close(r->engine, d.negative_session), EXL2_OK);
-    memset(&other, 0, sizeof other); /* the same negative prompt as ids, on a session of the job's own */
+    memset(&other, 0, sizeof other); /* the same negative prompt as ids, in the job's internal session */
     d.user = &other;
     d.negative_session = (exl2_session){ 0 };
     d.negative_prompt.tokens = no;
@@ -119,7 +119,7 @@ static void check_without_effect(const rig *r)
     CHECK(other.count == 30 && memcmp(said.ids, other.ids, 30 * sizeof *said.ids) == 0);
 }
 
-/* Prompts of other lengths than each other, in pieces, with others beside: the same as alone. */
+/* Prompts of different lengths, in chunks, together with other jobs: the same results as alone. */
 static void check_beside(const char *path, uint32_t chunk, uint32_t cpu_us)
 {
     static exl2_token longer[150];
@@ -183,7 +183,8 @@ static void ends(const rig *r)
         for (int k = 0; k < 4 + i; k++) {
             exl2_step(r->engine, &step);
         }
-        CHECK_INT(exl2_session_fork(r->engine, s, &fork), EXL2_OK); /* what was said so far, behind its own prompt */
+        /* the text so far after its own prompt, not the negative one */
+        CHECK_INT(exl2_session_fork(r->engine, s, &fork), EXL2_OK);
         CHECK_INT(exl2_session_get(r->engine, fork, &info), EXL2_OK);
         CHECK_INT(info.tokens, 3 + said.count);
         CHECK_INT(exl2_session_close(r->engine, fork), EXL2_OK);

@@ -1,6 +1,6 @@
-/* import_real.c: the published GGUF of SmolLM2-135M-Instruct (Q4_1), imported at the defaults: the same tokenizer and
-   chat template as the published model, and a negative log-likelihood close to that of the GGUF itself (2.974).
-   The file: $EXL2_TEST_GGUF, or build/models in the source tree, where demo/run.sh leaves it. */
+/* import_real.c: the published GGUF of SmolLM2-135M-Instruct (Q4_1), imported with the defaults: the same tokenizer and
+   chat template as the published model, and a negative log-likelihood close to that of the GGUF itself (2.974). The
+   file: $EXL2_TEST_GGUF, or build/models in the source tree, where demo/run.sh leaves it. */
 #define EXL2_CONVERT
 #include "rig.h"
 
@@ -9,7 +9,7 @@
 
 #define GGUF_NAME "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define NLL_MOST 2.99
-#define PROMPT 5u /* of the golden: its longest text */
+#define PROMPT 5u /* index in the golden: its longest text */
 
 static rig_said said;
 
@@ -32,7 +32,7 @@ static bool on_progress(void *user, float done, const char *what)
     return true;
 }
 
-/* Sizes of the model; 8 bits and what scales and the f16 embedding take beside them. */
+/* The expected size: 8 bits per weight, plus scales and the f16 embedding. */
 static void check_size(const rig *r)
 {
     exl2_model_info info;
@@ -82,7 +82,7 @@ static void check_row(void *user, const exl2__json *j, int line)
     free(wanted);
 }
 
-/* malloc'ed chat_template of a tokenizer_config.json. */
+/* Allocated chat_template of a tokenizer_config.json. */
 static char *read_template(const char *folder, size_t *bytes)
 {
     char path[1024];
@@ -115,7 +115,7 @@ int main(void)
     snprintf(folder, sizeof folder, "%s/exl2-import-real-%llx", temporary && *temporary ? temporary : "/tmp",
              (unsigned long long)exl2__platform_entropy(folder));
     d.gguf_path = find_gguf();
-    check_shared("fixtures/smollm2-4.0bpw/golden.json"); /* skips before the long part */
+    check_shared("fixtures/smollm2-4.0bpw/golden.json"); /* skips before the long part begins */
     d.out_dir = folder;
     d.progress = on_progress;
     d.user = &last;

@@ -1,5 +1,5 @@
-/* load_events.c: EXL2_EVENT_LOAD: what a host hears while a model loads, through the callback and through the queue;
-   how the last one tells that the model is ready, or why it is not. */
+/* load_events.c: EXL2_EVENT_LOAD: what an application hears while a model loads, through the callback and through the
+   queue; the last event says that the model is ready, or why it is not. */
 #define _POSIX_C_SOURCE 200809L
 #include "rig.h"
 
@@ -7,7 +7,7 @@
 
 typedef struct load_said {
     uint32_t events, ended, other;
-    float progress; /* of the newest */
+    float progress; /* of the latest event */
     bool rises;
     exl2_result result;
     uint64_t model;
@@ -33,10 +33,10 @@ static exl2_flow hear(void *user, const exl2_event *ev)
     CHECK(!ev->text && ev->bytes == 0 && !ev->tokens && ev->token_count == 0);
     CHECK(!ev->alts && ev->alts_per_token == 0 && !ev->logsumexp);
     snprintf(said->error, sizeof said->error, "%s", ev->error ? ev->error : "");
-    return EXL2_STOP_JOB; /* means nothing here */
+    return EXL2_STOP_JOB; /* has no effect here */
 }
 
-/* Begins the load, steps until it has ended, without a callback pulling after each step. */
+/* Begins the load and steps until it has ended. Without a callback, pulls events after each step. */
 static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *m)
 {
     load_said said = { 0 };
@@ -46,7 +46,7 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
     d.on_event = pull ? NULL : hear;
     d.user = pull ? NULL : &said;
     CHECK_INT(exl2_model_open(e, &d, m), EXL2_OK);
-    CHECK_INT(said.events, 0); /* nothing is read, and nothing told, before the first step */
+    CHECK_INT(said.events, 0); /* nothing is read and no event arrives before the first step */
     for (int steps = 0; steps < 1000000 && !said.ended; steps++) {
         exl2_step(e, &(exl2_step_desc){ .cpu_us = 1 });
         while (pull && exl2_next_event(e, &event)) {
@@ -60,13 +60,13 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
         CHECK_INT(exl2_step(e, NULL), EXL2_IDLE);
     }
     CHECK(!exl2_next_event(e, &event));
-    CHECK_INT(said.ended, 1); /* one event is the last */
+    CHECK_INT(said.ended, 1); /* exactly one event is the last */
     CHECK_INT(said.other, 0);
     CHECK_INT(said.model, m->id);
     CHECK(said.rises);
     CHECK_INT(exl2_model_get(e, *m, &info), EXL2_OK);
     exl2_model wild = { 12345 };
-    CHECK_INT(exl2_model_state(e, wild), EXL2_ERR_STALE); /* another failure, after the load's */
+    CHECK_INT(exl2_model_state(e, wild), EXL2_ERR_STALE); /* another error, after the load's */
     CHECK_INT(exl2_model_state(e, *m), said.result);
     exl2_last_error(e, &error);
     CHECK_INT(error.code, said.result < 0 ? said.result : EXL2_ERR_STALE);
@@ -74,7 +74,7 @@ static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *
     return said;
 }
 
-/* The golden's folder with config.json alone, or with a file of tensors that was cut. */
+/* The golden's folder with config.json only, or with a tensor file that was cut. */
 static void make_folder(const char *dir, const char *file, long bytes)
 {
     char command[3000];
@@ -101,7 +101,7 @@ int main(void)
         exl2_model_desc d = { .path = rig_golden("exl2-4bit") };
         load_said said = load(e, d, pull, &m);
         CHECK_INT(said.result, EXL2_OK);
-        CHECK(said.progress >= 1 && said.events >= 5); /* two layers and a head are more than 0 and 1 */
+        CHECK(said.progress >= 1 && said.events >= 5); /* two layers and a head give more events than 0 and 1 */
         CHECK_INT(exl2_model_close(e, m), EXL2_OK);
 
         d.path = EXL2_GOLDEN_DIR "/smollm2";
@@ -120,7 +120,7 @@ int main(void)
         CHECK(said.result == EXL2_ERR_FORMAT && strstr(said.error, "lies outside the file"));
         CHECK_INT(exl2_model_close(e, m), EXL2_OK);
     }
-    /* The call that waits tells the callback the same, and drops the events when there is none. */
+    /* The blocking call gives the callback the same events, and drops them if there is no callback. */
     load_said said = { 0 };
     exl2_event event;
     exl2_model_desc d = { .path = rig_golden("exl2-4bit"), .on_event = hear, .user = &said };

@@ -1,12 +1,12 @@
-/* masks.c: when masks are made: behind the layers and the head, in front of the drawing, within a step's budget; and
-   what they allow is the same whenever they are made. */
+/* masks.c: when masks are computed: after the layers and the head, before sampling, within a step's budget. What they
+   allow does not depend on when they are computed. */
 #include "text_model.h"
 
 #include "../../exl2_impl/7_engine/step.h"
 
 static text_model model;
 static rig_said said, again;
-static char zones[1 << 16]; /* a letter for each: h head, m mask, d draw */
+static char zones[1 << 16]; /* one letter for each zone: h head, m mask, d sampling */
 static size_t zone_count;
 
 static const char *const plan[8] = { "ab", "abc", "\"", "x", "yz", "-", "aaaa", "bb" };
@@ -44,7 +44,7 @@ static exl2_job_desc job_of(const rig *r, exl2_grammar g, rig_said *to)
     return d;
 }
 
-/* A mask for every token, each between a head and a drawing. */
+/* One mask per token, each between the head and sampling. */
 static void order(const rig *r)
 {
     exl2_job_desc d = job_of(r, make(r, "[a-y ]{30,40}z"), &said);
@@ -81,14 +81,15 @@ static exl2__model *step_to_masks(const rig *r, const exl2_job_desc *d, exl2_job
     return m;
 }
 
-/* A mask that does not fit is left for the next step, whose first work it is; one that takes nothing fits always. */
+/* A mask that does not fit the budget is left for the next step, which begins with it. A mask that costs nothing always
+   fits. */
 static void budget(const rig *r)
 {
     exl2_job_desc d = job_of(r, make(r, "[a-z ]{30,40}"), &said);
     exl2_job job;
     rig_run(r, &d);
     exl2_grammar_close(r->engine, d.grammar);
-    d.grammar = make(r, "[a-z ]{30,40}"); /* which knows no mask yet */
+    d.grammar = make(r, "[a-z ]{30,40}"); /* a new grammar, which has no cached mask */
     d.user = &again;
     memset(&again, 0, sizeof again);
     exl2__model *m = step_to_masks(r, &d, &job);
@@ -104,11 +105,11 @@ static void budget(const rig *r)
     }
     uint64_t soon = exl2__platform_ns() + 3600000000000u;
     CHECK(exl2__drawing_masks(r->engine, m, soon) && !j->sequence.mask_due);
-    j->sequence.mask_due = true; /* it is known by now */
+    j->sequence.mask_due = true; /* its mask is cached now */
     CHECK_INT(exl2__grammars_cost(r->engine, j), 0);
     m->mask_ns = 1e9f;
     CHECK(exl2__drawing_masks(r->engine, m, exl2__platform_ns() + 1000000000u) && !j->sequence.mask_due);
-    rig_drain(r, 1); /* every mask is thought to take seconds: one a step */
+    rig_drain(r, 1); /* every mask is estimated to cost seconds, so each step computes one */
     CHECK_TEXT(again.text, said.text);
     CHECK(again.done_events == 1 && again.bytes >= 30);
     m->mask_ns = 4;

@@ -1,6 +1,6 @@
-/* memory.c: what exl2_model_measure foretells is what a model takes, within 1 MiB, for any cache, batch, chunk and
-   number of tasks; once it is ready nothing is allocated any more; and under any cap it is known whether a model fits
-   before memory for it is allocated. */
+/* memory.c: a model needs what exl2_model_measure predicts, within 1 MiB, for any cache, batch, chunk and number of
+   tasks. Once the model is ready, nothing more is allocated. Under any cap the engine knows whether a model fits before
+   it allocates memory for it. */
 #include "rig.h"
 
 #define SLACK (1u << 20)
@@ -25,7 +25,7 @@ static uint64_t foretold(const exl2_model_info *info)
     return info->weight_bytes + info->cache_bytes + info->scratch_bytes;
 }
 
-/* Greedy, sampled and scored jobs side by side, a fork, an end by cancelling. */
+/* Greedy, sampled and scored jobs together, a fork, and a cancelled job. */
 static void work(const rig *r)
 {
     static rig_said said[3];
@@ -90,7 +90,7 @@ static void check_model_memory(const exl2_model_desc *m, uint32_t tasks)
 
 /* ---- caps ---- */
 
-static uint32_t model_blocks; /* allocated, that a refused load must not begin with */
+static uint32_t model_blocks; /* blocks allocated for the model; a rejected load must allocate none */
 
 static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {
@@ -99,7 +99,8 @@ static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
     return exl2__platform_alloc(NULL, bytes, align, tag);
 }
 
-/* Loads under a cap: OK, or BUDGET without a block of weights, cache, scratch or staging. *cache: bytes, if OK. */
+/* Loads under a cap: OK, or BUDGET without any allocation of weights, cache, scratch or staging. *cache: bytes, if
+   OK. */
 static bool fits(const exl2_model_desc *m, uint64_t cap, uint64_t *cache)
 {
     exl2_engine *e;
@@ -123,13 +124,13 @@ static bool fits(const exl2_model_desc *m, uint64_t cap, uint64_t *cache)
     return r == EXL2_OK;
 }
 
-/* From the smallest cap that a model fits under it fits under every larger one, with no smaller cache. */
+/* A model fits under every cap above the smallest one under which it fits, and its cache never gets smaller. */
 static void caps(const char *name, uint64_t cache_tokens)
 {
     exl2_model_desc m = { .path = rig_golden(name), .context_max = 640 };
     m.cache.tokens = cache_tokens;
     m.prefill_chunk = 32;
-    uint64_t low = 1u << 20, high = 64u << 20, cache, before = 0; /* low: an engine fits, no model does */
+    uint64_t low = 1u << 20, high = 64u << 20, cache, before = 0; /* low: the engine fits, no model does */
     CHECK(fits(&m, high, &cache) && !fits(&m, low, &cache));
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;

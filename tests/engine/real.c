@@ -1,6 +1,6 @@
-/* real.c: the real model (SmolLM2-135M-Instruct, 4.0 bits per weight, made by ExLlamaV2) against what ExLlamaV2 says of
-   it: logits, negative log-likelihood, greedy ids; and its memory against what was foretold. Activations of ExLlamaV2
-   are FP16 and its sums not reproducible, so tolerances follow the fixture's README. */
+/* real.c: the real model (SmolLM2-135M-Instruct, 4.0 bits per weight, made by ExLlamaV2) compared with ExLlamaV2's
+   results: logits, negative log-likelihood, greedy ids. Also its memory compared with the prediction. Activations of
+   ExLlamaV2 are FP16 and its sums are not reproducible, so the tolerances follow the fixture's README. */
 #include "rig.h"
 
 #define PROMPTS 6u
@@ -9,13 +9,14 @@
 #define NLL_BOUND 0.005
 
 /* The first tokens of a text have activations so large that ExLlamaV2's FP16 rounds them coarsely: there its logits are
-   up to 0.5 off. At prompt 2, position 2 that turns the order: a float64 pass over the same dequantized matrices gives
-   16.277 to id 2727 and 16.246 to 6634, which the golden has at 16.250 and 16.469. */
+   up to 0.5 off. At prompt 2, position 2 this changes the order: a float64 pass over the same dequantized matrices
+   gives 16.277 for id 2727 and 16.246 for 6634; the golden has 16.250 and 16.469. */
 #define COARSE_POSITIONS 3u
 
 static rig_said said;
 
-/* Scores prompt i: the log-likelihood, the likeliest ids where the golden is sure of them. Returns the mean nll. */
+/* Scores prompt i: the log-likelihood, and the most likely ids where the golden's margin is clear. Returns the mean
+   nll. */
 static double check_prompt(const rig *r, const rig_golden_file *g, uint32_t i)
 {
     static exl2_token ids[4096], top[4096 * TOP];
@@ -55,7 +56,7 @@ static double check_prompt(const rig *r, const rig_golden_file *g, uint32_t i)
     return nll;
 }
 
-/* Greedy ids equal up to the first step whose two best logits are close in the golden. */
+/* Greedy ids are equal up to the first position whose two best logits are close in the golden. */
 static void check_greedy(const rig *r, const rig_golden_file *g, uint32_t i)
 {
     static exl2_token ids[4096], wanted[1024];
@@ -76,7 +77,7 @@ static void check_greedy(const rig *r, const rig_golden_file *g, uint32_t i)
     CHECK(equal == steps || gaps[equal] < LOGIT_BOUND || (equal == said.count && said.stop == EXL2_STOP_EOS));
 }
 
-/* A figure of /proc/self/status in bytes; 0 where the system has none. */
+/* A value of /proc/self/status in bytes; 0 if the system has no such file. */
 static uint64_t process_bytes(const char *name)
 {
     char line[256];
@@ -93,8 +94,8 @@ static uint64_t process_bytes(const char *name)
     return kib * 1024;
 }
 
-/* Peaks after loading and a long prompt, against what exl2_model_measure foretold. The cache is small: pages that no
-   job has touched are no memory of the process. */
+/* Peaks after loading and after a long prompt, compared with exl2_model_measure. The cache is small, because pages that
+   no job has touched are not resident memory of the process. */
 static void check_memory(void)
 {
     static exl2_token ids[1500];

@@ -1,5 +1,5 @@
-/* sampling.c: settings of the sampler through the public API: what they let through, that the seed settles them, that
-   lists are checked. The chain itself: tests/unit/cpu_sample*.c.
+/* sampling.c: settings of the sampler through the public API: which tokens they allow, that the seed determines the
+   result, that lists are checked. The sampling chain itself: tests/unit/cpu_sample*.c.
    takes: a golden model.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -10,7 +10,7 @@ static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 #define N .preset = EXL2_PRESET_NEUTRAL
 
 static rig_said said, other;
-static exl2_alt best[RIG_TOKENS]; /* the likeliest token at each place */
+static exl2_alt best[RIG_TOKENS]; /* the most likely token at each position */
 static uint32_t best_count;
 
 static exl2_flow hear_best(void *user, const exl2_event *ev)
@@ -100,7 +100,7 @@ static void penalties(const rig *r)
 {
     exl2_sampler_desc s = { .preset = EXL2_PRESET_GREEDY };
     run(r, s, 80, &other);
-    CHECK(repeated(&other, 2) > 0); /* else what follows says nothing */
+    CHECK(repeated(&other, 2) > 0); /* otherwise the following checks show nothing */
     run(r, (exl2_sampler_desc){ .greedy = true, .temperature = 2 }, 80, &said);
     CHECK(said.count == other.count && memcmp(said.ids, other.ids, said.count * sizeof *said.ids) == 0);
     s.presence_penalty = 100;
@@ -111,7 +111,7 @@ static void penalties(const rig *r)
     s.frequency_penalty = 100;
     run(r, s, 80, &said);
     CHECK_INT(repeated(&said, 1), 0);
-    s.penalty_range = 3; /* three tokens in a row differ, and more do not */
+    s.penalty_range = 3; /* any four consecutive tokens differ; farther apart a token may repeat */
     run(r, s, 80, &said);
     for (uint32_t i = 3; i < said.count; i++) {
         CHECK(said.ids[i] != said.ids[i - 1] && said.ids[i] != said.ids[i - 2] && said.ids[i] != said.ids[i - 3]);
@@ -127,7 +127,7 @@ static void penalties(const rig *r)
     CHECK_INT(repeated(&said, 3), 0);
 }
 
-/* Each setting alone: the same seed gives the same ids, and it does what it says. */
+/* Each setting alone: the same seed gives the same ids, and the setting has its effect. */
 static void settings(const rig *r)
 {
     const exl2_sampler_desc all[] = {
@@ -151,7 +151,7 @@ static void settings(const rig *r)
         for (uint32_t k = 0; k < said.count; k++) {
             likeliest += said.ids[k] == best[k].token;
         }
-        CHECK(all[i].xtc_probability <= 0 || likeliest < 3); /* but where no other token has 0.001 */
+        CHECK(all[i].xtc_probability <= 0 || likeliest < 3); /* except where no other token reaches 0.001 */
         exl2_sampler_desc one = all[i];
         one.top_k = 1;
         one.repeat_penalty = 0;
@@ -162,7 +162,7 @@ static void settings(const rig *r)
     }
 }
 
-/* Mirostat holds the surprise near what was asked for. */
+/* Mirostat keeps the surprise near the requested value. */
 static void mirostat(const rig *r)
 {
     double means[2];

@@ -1,5 +1,5 @@
-/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, common prefix, what each kind of end leaves,
-   reservation and waiting. On a tiny model, by ids. */
+/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, common prefix, what a session keeps after
+   each kind of end, reservation and waiting. On a tiny model, by ids. */
 #include "rig.h"
 
 static exl2_token prompt[100];
@@ -25,7 +25,7 @@ static exl2_engine_stats stats_of(const rig *r)
     return stats;
 }
 
-/* Runs a greedy job on the session; what it said. */
+/* Runs a greedy job on the session and returns its results. */
 static rig_said *say(const rig *r, exl2_session s, const exl2_token *ids, uint32_t count, uint32_t max_tokens)
 {
     static rig_said saids[8];
@@ -62,7 +62,7 @@ static void going_on_equals_one_go(const rig *r)
     CHECK_INT(info_of(r, parts).tokens, 13);
     CHECK_INT(info_of(r, parts).tokens_cached, 13);
     say(r, parts, prompt + 13, 17, 0);
-    rig_said *first = say(r, parts, NULL, 0, 5); /* no prompt: goes on from the history */
+    rig_said *first = say(r, parts, NULL, 0, 5); /* no prompt: continues from the history */
     rig_said *rest = say(r, parts, NULL, 0, 15);
     CHECK_INT(first->count, 5);
     CHECK(memcmp(one->ids, first->ids, 5 * sizeof(exl2_token)) == 0);
@@ -70,7 +70,7 @@ static void going_on_equals_one_go(const rig *r)
     check_history(r, whole, prompt, 30, one->ids, 20);
     exl2_session_info info = info_of(r, whole);
     CHECK_INT(info.tokens, 50);
-    CHECK_INT(info.tokens_cached, 49); /* nobody needed the last token's K and V yet */
+    CHECK_INT(info.tokens_cached, 49); /* K and V of the last token were never needed */
     CHECK_INT(info.pages, 1);
     CHECK_INT(exl2_session_close(r->engine, whole), EXL2_OK);
     CHECK_INT(exl2_session_close(r->engine, parts), EXL2_OK);
@@ -88,7 +88,7 @@ static void forks_share_until_written(const rig *r)
     CHECK_INT(stats_of(r).pages_used, 2);
     CHECK_INT(stats_of(r).pages_shared, 2);
     rig_said *from_a = say(r, a, prompt + 70, 5, 8);
-    CHECK_INT(stats_of(r).pages_used, 3); /* only the page that a writes was copied */
+    CHECK_INT(stats_of(r).pages_used, 3); /* only the page that `a` writes to was copied */
     CHECK_INT(info_of(r, a).pages_shared, 1);
     rig_said *from_b = say(r, b, prompt + 80, 5, 8);
     rig_said *from_world = say(r, world, prompt + 70, 5, 8);
@@ -101,7 +101,7 @@ static void forks_share_until_written(const rig *r)
     rig_said *alone = say(r, fresh, ids, 75, 8);
     CHECK(memcmp(from_b->ids, alone->ids, sizeof(exl2_token) * 8) == 0);
     exl2_session_close(r->engine, world);
-    rig_said *more_a = say(r, a, NULL, 0, 4); /* outlives what it was forked from */
+    rig_said *more_a = say(r, a, NULL, 0, 4); /* `a` outlives the session that it was forked from */
     CHECK_INT(more_a->count, 4);
     exl2_session_close(r->engine, a);
     exl2_session_close(r->engine, b);
@@ -126,7 +126,7 @@ static void rewind_forgets(const rig *r)
     exl2_session_close(r->engine, s);
 }
 
-/* A fork while the original decodes sees what was delivered, and neither disturbs the other. */
+/* A fork while the original decodes has the delivered tokens, and neither disturbs the other. */
 static void fork_of_a_running_session(const rig *r)
 {
     static rig_said said;
@@ -145,7 +145,7 @@ static void fork_of_a_running_session(const rig *r)
     CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_ERR_STATE);
     CHECK_INT(exl2_session_fork(r->engine, s, &copy), EXL2_OK);
     CHECK_INT(info_of(r, copy).tokens, 30);
-    rig_said *other = say(r, copy, NULL, 0, 20); /* the original goes on beside it */
+    rig_said *other = say(r, copy, NULL, 0, 20); /* the original continues at the same time */
     rig_drain(r, 0);
     CHECK_INT(said.count, 30);
     CHECK(memcmp(other->ids, said.ids + 10, 20 * sizeof(exl2_token)) == 0);
@@ -197,7 +197,7 @@ static void ends_leave_what_was_delivered(const rig *r)
     exl2_session_close(r->engine, s);
 }
 
-/* Cancel at many points of a job that runs in the smallest steps: the session is whole each time. */
+/* Cancels a job at many points while it runs in the smallest steps. The session is consistent each time. */
 static void cancel_anywhere(const rig *r)
 {
     static rig_said said, control;
@@ -225,7 +225,7 @@ static void cancel_anywhere(const rig *r)
         CHECK_INT(said.done_events, 1);
         CHECK(memcmp(said.ids, control.ids, said.count * sizeof(exl2_token)) == 0);
         exl2_session_info info = info_of(r, s);
-        if (info.tokens > 0) { /* it had been started: go on to the same end */
+        if (info.tokens > 0) { /* the job had started: continue to the same end */
             uint32_t had = said.count;
             if (had < 6) {
                 rig_said *rest = say(r, s, NULL, 0, 6 - had);

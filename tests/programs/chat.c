@@ -1,5 +1,5 @@
-/* chat.c: `exl2 chat` in a terminal: what it says first, its commands, replies broken between words; and the same
-   conversation through pipes, where replies pass as they are.
+/* chat.c: `exl2 chat` in a terminal: its first lines, its commands, replies wrapped between words; and the same
+   conversation through pipes, where replies are passed on unchanged.
    takes: chat PROGRAM FOLDER: the program, a folder to write to; the real model.
    gives: exit code 0, 1 or 77 (no model).
    owns:  FOLDER. */
@@ -15,7 +15,7 @@
 
 static const char *model;
 
-/* What the program shows on a terminal of COLUMNS columns while `typed` waits at its keyboard. */
+/* What the program prints on a terminal of COLUMNS columns if `typed` is waiting as input. */
 static char *show(const char *typed)
 {
     struct winsize size = { .ws_row = 24, .ws_col = COLUMNS };
@@ -39,7 +39,7 @@ static char *show(const char *typed)
     memory_text said = { 0 };
     char part[512];
     ssize_t bytes;
-    while ((bytes = read(master, part, sizeof part)) > 0) { /* an error once the program has ended */
+    while ((bytes = read(master, part, sizeof part)) > 0) { /* fails once the program has ended */
         memory_text_add(&said, part, (size_t)bytes);
     }
     int status = 0;
@@ -50,7 +50,7 @@ static char *show(const char *typed)
     return text;
 }
 
-/* The words of `text` from `start` on, one blank between them, until `end`. */
+/* The words of `text` from `start` on, separated by one blank, until `end`. */
 static char *words(const char *text, const char *start, const char *end)
 {
     const char *at = strstr(text, start), *stop = at ? strstr(at + strlen(start), end) : NULL;
@@ -85,9 +85,9 @@ int main(int argc, char **argv)
     CHECK_INT(program_run("chat '%s' --greedy --max 40 --threads 2 --backend cpu <'%s/typed'", model, folder), 0);
     char *out = program_read("out"), *err = program_read("err");
     CHECK(strstr(err, "'/sing' is no command; /help lists them") != NULL);
-    CHECK(strncmp(out, "Type ", 5) != 0 && strchr(out, '>') == NULL); /* nothing for a person who is not there */
+    CHECK(strncmp(out, "Type ", 5) != 0 && strchr(out, '>') == NULL); /* no prompts for a user who is not present */
     size_t first = strcspn(out, "\n");
-    CHECK(first > COLUMNS); /* a pipe gets the reply as it is */
+    CHECK(first > COLUMNS); /* a pipe gets the reply unwrapped */
     CHECK(strstr(out, "/system TEXT") != NULL && strstr(out, "/reset") != NULL);
     char *piped = memory_copy_text(out, (size_t)(strstr(out, "/reset") - out)), *shown, *wanted, *got;
     free(out);
@@ -99,9 +99,10 @@ int main(int argc, char **argv)
     out = memory_take(strlen(piped) + 8, 1);
     sprintf(out, "> %s\n> ", piped);
     wanted = words(out, "> ", "\n> ");
-    CHECK_TEXT(got, wanted); /* no word is cut, and none is lost */
+    CHECK_TEXT(got, wanted); /* no word is split or lost */
     size_t widest = 0, column = 0;
-    for (const char *at = strstr(shown, "> ") + 2; *at; at++) { /* the echo of what was typed ended this row before */
+    /* the echo of the typed line has already ended this row */
+    for (const char *at = strstr(shown, "> ") + 2; *at; at++) {
         column = *at == '\n' || *at == '\r' ? 0 : column + ((*at & 0xC0) != 0x80);
         widest = column > widest ? column : widest;
     }
@@ -114,7 +115,7 @@ int main(int argc, char **argv)
     free(shown);
     free(piped);
 
-    /* A system message given at the start and one set by the command are the same conversation. */
+    /* A system message passed at the start and one set by the command give the same conversation. */
     program_write("typed", "Who are you?\n");
     CHECK_INT(program_run("chat '%s' --system 'You are a pirate.' --greedy --max 12 <'%s/typed'", model, folder), 0);
     wanted = program_read("out");

@@ -1,5 +1,5 @@
 /* frame.c: the programs frame and hello from outside: two seconds of frames on a tiny model, the figures and the
-   picture that come of them, and their sentences. How fast it was is not judged.
+   picture that they write, and their messages. The speed is not judged.
    takes: frame FRAME HELLO FOLDER: the two programs, a folder to write to.
    gives: exit code 0 or 1.
    owns:  FOLDER. */
@@ -22,7 +22,7 @@ static void check_figures(const char *out, const char *what)
     }
 }
 
-/* The buckets of the histogram hold every frame with the engine at work. */
+/* The buckets of the histogram contain every frame in which the engine worked. */
 static void check_histogram(const char *out)
 {
     const char *at = strstr(out, "frames with the engine at work:");

@@ -1,5 +1,5 @@
-/* generate.c: texts of the program exl2 under --schema, --grammar, --regex and --choices; its sentences about them.
-   And turns of npc by a model of random weights.
+/* generate.c: texts that the program exl2 generates with --schema, --grammar, --regex and --choices, and its messages
+   about them. Also replies of npc by a model with random weights.
    takes: generate PROGRAM FOLDER NPC: the program, a folder to write to, the program npc.
    gives: exit code 0 or 1.
    owns:  FOLDER. */
@@ -8,7 +8,7 @@
 
 #define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 
-/* Weights at random say what the grammar allows. */
+/* A model with random weights generates what the grammar allows. */
 static void check_grammars(const char *model)
 {
     char *text, *out, command[2400];

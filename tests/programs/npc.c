@@ -1,6 +1,7 @@
-/* npc.c: the program npc from outside: its sentences when something is missing; on the real model one evening twice,
-   with other budgets and another number of threads, which must be told in the same words; and many turns, each of which
-   must be one that the game allows; and answers to npc_questions.txt, which nobody foresaw, by the likeliest tokens.
+/* npc.c: the program npc from outside: its messages when something is missing; on the real model the same evening
+   twice, with different budgets and numbers of threads, which must give the same words; many turns, each of which the
+   game must allow; and answers to npc_questions.txt, whose questions the game was not written for, by the most likely
+   tokens.
    takes: npc CASE PROGRAM FOLDER: "sentences", "script", "turns" or "questions", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
@@ -57,7 +58,7 @@ static bool is_one_of(const char *text, const char *words)
     return at && strchr("|", at[strlen(text)]);
 }
 
-/* What was done is what people can do, with what they hold; a line that was cut has done nothing. */
+/* The actions are possible ones, with things that the character holds. A line that was cut has no action. */
 static void check_turn(const json_value *line)
 {
     const char *thing = program_text(line, "thing"), *text = program_text(line, "text");
@@ -75,7 +76,7 @@ static void check_turn(const json_value *line)
     CHECK(text && strchr(".!?", text[strlen(text) - 1]));
 }
 
-/* Every line has words, every name speaks, all three answer the shout, one line is cut by /leave. */
+/* Every line has words, every character speaks, all three answer the shout, one line is cut by /leave. */
 static void check_lines(const json_value *report)
 {
     const json_value *lines = json_member(report, "lines");
@@ -139,9 +140,9 @@ static void case_script(void)
     json_free(b);
 }
 
-#define TURNS 17 /* every question that the visitor has, once */
+#define TURNS 17 /* every question of the visitor, once each */
 
-/* A visitor who asks for what does not exist. */
+/* A visitor who asks for things that do not exist. */
 static void case_turns(void)
 {
     char *text;
@@ -197,7 +198,7 @@ static bool mixes_up(const char *npc, const char *text)
     return mixed;
 }
 
-/* The file of somebody has these words as they are. */
+/* Some character file contains exactly these words. */
 static bool is_written(const char *text)
 {
     bool found = false;
@@ -211,7 +212,7 @@ static bool is_written(const char *text)
 
 #define QUESTIONS 40
 #define DISTINCT_LEAST 34
-#define WRITTEN_MOST 4 /* a question may fit an example after all */
+#define WRITTEN_MOST 4 /* a few questions may happen to fit an example */
 
 static void check_answers(const json_value *report)
 {

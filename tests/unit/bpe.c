@@ -1,4 +1,4 @@
-/* Merging with a heap against the definition: again and again the leftmost pair of the lowest rank. */
+/* Merging with a heap, compared with the definition: repeatedly merge the leftmost pair of the lowest rank. */
 #include "../check.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/tokenizer/bpe.h"
@@ -15,7 +15,7 @@ static uint32_t next_random(uint32_t *state)
 
 static uint32_t rank_of(const exl2__bpe_merge *merges, uint32_t count, uint32_t left, uint32_t right)
 {
-    for (uint32_t rank = count; rank-- > 0;) { /* of equal pairs the later one */
+    for (uint32_t rank = count; rank-- > 0;) { /* of equal pairs the later one counts */
         if (merges[rank].left == left && merges[rank].right == right) {
             return rank;
         }
@@ -96,7 +96,7 @@ static void check_random(void)
     CHECK(changed > 1000);
 }
 
-/* Pairs made to fall into one slot are refused before they cost quadratic time. */
+/* Pairs made to hash into one slot are rejected before they cost quadratic time. */
 static void check_collisions(void)
 {
     enum { PAIRS = 20000 };

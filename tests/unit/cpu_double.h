@@ -1,11 +1,11 @@
-/* cpu_double.h: the reference path built in double with unrounded K and V, as a backend beside the float one, and its
+/* cpu_double.h: the reference path built in double with unrounded K and V, as a backend next to the float one, and its
    buffers. cpu_double.c is that build; a test links it. */
 #ifndef CPU_DOUBLE_H
 #define CPU_DOUBLE_H
 
 #include "../../exl2_impl/2_graph/phases.h"
 
-/* What phases read and write. [rows, stride], but pages: [pages, elements of a page]. */
+/* Buffers that phases read and write: [rows, stride]; pages: [pages, elements of a page]. */
 #define CPU_BUFFERS(X) X(residual) X(query) X(gate) X(logits) X(pages)
 
 typedef enum cpu_buffer {
@@ -25,8 +25,8 @@ typedef struct cpu_double_view {
     size_t stride[CPU_BUFFER_COUNT];
     double *key, *value; /* [rows, key_stride] of the last qkv, k rotated */
     size_t key_stride;
-    /* K [kv_heads, dim, 64] of a page begins layer_stride behind that of the layer before; V [kv_heads, 64,
-       value_stride] is key_count behind K. */
+    /* K [kv_heads, dim, 64] of a page begins layer_stride after that of the previous layer. V [kv_heads, 64,
+       value_stride] begins key_count after K. */
     size_t layer_stride, key_count, value_stride;
 } cpu_double_view;
 

@@ -1,4 +1,5 @@
-/* cpu_matrix.c: packing against codes packed by the test, dequantized fixtures, products against double. */
+/* cpu_matrix.c: packing, compared with codes that the test packs; dequantized fixtures; products, compared with
+   double. */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
 
@@ -46,7 +47,7 @@ static void unpack(bench *b)
     CHECK_INT(b->c.host_bytes, 0);
 }
 
-/* Every weight, by way of the packed row of its input feature. */
+/* Checks every weight, through the packed row of its input feature. */
 static void check_weights(const exl2__cpu_part *p, const synth_matrix *m)
 {
     uint32_t wrong = 0;
@@ -61,7 +62,7 @@ static void check_weights(const exl2__cpu_part *p, const synth_matrix *m)
     CHECK_INT(wrong, 0);
 }
 
-/* x * W + bias of the synthetic matrix in double, and the size of what was rounded on the way. */
+/* x * W + bias of the synthetic matrix in double, and the magnitude of the terms that were rounded. */
 static double truth(const synth_matrix *m, const float *x, uint32_t n, double *size)
 {
     double y = m->desc.has_bias ? (double)m->desc.bias[n] : 0;
@@ -178,7 +179,7 @@ static void dense(void)
     }
 }
 
-/* The example of exl2-format 4.11: column 0 of two groups. */
+/* A worked example of the format: column 0 of two groups. */
 static void worked_example(void)
 {
     static const uint32_t column[10] = { 0x4d6f81a3, 0xc5e7092b, 0x4d6f81a3, 0xc5e7092b, 0x53977053,
@@ -239,7 +240,7 @@ typedef struct tensor {
     bool found;
 } tensor;
 
-/* Enough of safetensors for files that we trust. */
+/* A safetensors parser that is good enough for trusted files. */
 static tensor find(const char *file, const char *name)
 {
     char key[160];
@@ -273,7 +274,7 @@ static void *copy(tensor t, size_t bytes)
     return memory;
 }
 
-/* A matrix of a file, without the loader. */
+/* A matrix of a file, read without the loader. */
 static synth_matrix from_file(const char *file, const char *layer)
 {
     synth_matrix m = { { 0 }, NULL, 0, 0, NULL, NULL, NULL };

@@ -1,7 +1,7 @@
-/* The chain against ExLlamaV2's own sampler on the real model's logits: the rows of sampler.json. Its top-p is no
-   nucleus, so its probabilities are compared with the reference run its way, the reference run our way with the chain,
-   and both directly where the survivors are the same. Its typical sorts by p + ln p (spec 17, defect 26): rows that
-   use it are compared with the definition alone. */
+/* The sampling chain compared with ExLlamaV2's own sampler on the real model's logits: the rows of sampler.json.
+   ExLlamaV2's top-p differs from the textbook's. Its probabilities are therefore compared with the reference run its
+   way, the reference run our way is compared with the chain, and both are compared directly where the same tokens
+   remain. Its typical sampling sorts by p + ln p: rows that use it are compared with the definition only. */
 #include "../text_rows.h"
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../exl2_impl/5_generate/dry.h"
@@ -24,7 +24,7 @@ static bool holds(const char *text, const char *end, const char *key)
     return at && at < end;
 }
 
-/* Numbers of the next array of that key after `text`. */
+/* The numbers of the next array of that key after `text`. */
 static uint32_t array_in(const char *text, const char *key, double *out, uint32_t cap)
 {
     char quoted[64];
@@ -61,7 +61,7 @@ static bool keeps(const void *user, exl2_token token)
     return has_any(token, "\n");
 }
 
-/* sampler.json was made without breakers. */
+/* sampler.json was made without DRY sequence breakers. */
 static bool breaks(const void *user, exl2_token token)
 {
     (void)user;
@@ -123,7 +123,7 @@ int main(void)
         last = at;
         last_prompt = prompt;
         if (repeated) {
-            continue; /* only the random number differs */
+            continue; /* the rows differ only in the random number */
         }
         const char *ids = strstr(golden, "\"prompts\"");
         for (uint32_t i = 0; i <= prompt; i++) {
@@ -157,7 +157,7 @@ int main(void)
         memcpy(copy, logits, VOCAB * sizeof *copy);
         implied(copy, VOCAB, &s, newest, seen, p);
         qsort(streamed, streamed_count, sizeof *streamed, by_order);
-        bool same = true; /* ExLlamaV2's survivors are those of the definition */
+        bool same = true; /* the same tokens remain in ExLlamaV2 and by the definition */
         for (uint32_t i = 0; i < count; i++) {
             same &= (streamed[i].p > 0) == (c[i].p > 0) || c[i].p < 1e-6;
         }

@@ -1,12 +1,12 @@
-/* cpu_simd.c: order of sums. What a position of a sequence gives (its residual row, its logits, its K and V) has the
-   same bits alone, beside seven others, in chunks of any size, in passes of any mix, in any pieces of a phase, with any
-   number of tasks in any order; and the fast paths have the same bits as each other. */
+/* cpu_simd.c: order of sums. The result of a position of a sequence (its residual row, its logits, its K and V) has the
+   same bits alone, together with seven other sequences, in chunks of any size, in passes of any mix, in any split of a
+   phase, and with any number of tasks in any order. The vector paths have the same bits as each other. */
 #define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
 
 #define SEQUENCES 8u
-#define LENGTH 70u /* over a border of pages */
+#define LENGTH 70u /* crosses a page boundary */
 #define PAGES_EACH 2u
 #define ROWS_MAX 40u
 #define LOGIT_GROUP 8u
@@ -60,16 +60,16 @@ static void shuffled(void *user, uint32_t count, void (*task)(void *arg, uint32_
 typedef struct way {
     const exl2__cpu_ops *ops;
     void (*host)(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
-    uint32_t width;     /* tasks */
-    uint32_t items;     /* of a phase at a time; 0 = all */
-    uint32_t together;  /* sequences in a pass */
-    uint32_t rows;      /* of each sequence in a pass; 0 = random */
+    uint32_t width;     /* number of tasks */
+    uint32_t items;     /* items of a phase per call; 0 = all */
+    uint32_t together;  /* number of sequences in a pass */
+    uint32_t rows;      /* rows of each sequence in a pass; 0 = random */
 } way;
 
 typedef struct record {
     float *residual;  /* [SEQUENCES, LENGTH, hidden] after the last layer */
     float *logits;    /* [SEQUENCES, LENGTH, vocab] */
-    uint16_t *pages;  /* as the device has them */
+    uint16_t *pages;  /* in the device's layout */
     size_t residual_bytes, logit_bytes, page_bytes;
 } record;
 
@@ -93,7 +93,7 @@ static exl2_token token_of(const synth_shape *s, uint32_t sequence, uint32_t pos
     return (exl2_token)((sequence * 131 + position * 29 + position * position) % s->vocab);
 }
 
-/* A pass over these rows, all of which want logits; the results go to their places in `r`. */
+/* Runs a pass over these rows, all of which want logits, and puts the results into `r`. */
 static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row *rows, uint32_t count, uint32_t items,
                      record *r)
 {
@@ -127,7 +127,7 @@ static void run_pass(synth_model *m, const synth_shape *s, const exl2__step_row 
     }
 }
 
-/* All positions of all sequences. */
+/* Computes all positions of all sequences. */
 static record run_way(const synth_shape *s, const way *w)
 {
     synth_model m;
@@ -177,7 +177,7 @@ static void check_same(const record *got, const record *wanted, const way *w, co
     }
 }
 
-/* All ways, or the first four, on one path; `wanted` is what it gives alone, one row at a time. */
+/* All ways, or the first four, on one path. `wanted` is the result alone, one row at a time. */
 static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const record *wanted, bool all)
 {
     const way ways[] = {
@@ -207,7 +207,7 @@ int main(void)
     shuffle_state = 9;
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {
         const way alone = { &exl2__cpu_phases_ops, NULL, 0, 0, 1, 1 };
-        if (s == 0) { /* slow: one shape, a few ways */
+        if (s == 0) { /* slow, so one shape and a few ways */
             record wanted = run_way(&shapes[s], &alone);
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);

@@ -1,4 +1,5 @@
-/* Keys, integer weights and the passes over a row: against exp2, a model in Python, and each other. */
+/* Sort keys, integer weights and the passes over a row, compared with exp2, with a model in Python, and with each
+   other. */
 #include "../../exl2_impl/3_backend/sample/cpu_weight.h"
 #include "../check.h"
 #include "../sample_reference.h"
@@ -27,7 +28,7 @@ static void test_keys(void)
     CHECK_INT(exl2__weight_key(PLUS_INF), EXL2__WEIGHT_KEY_INF);
 }
 
-/* Every fraction of the first binary place, then the borders of the others. */
+/* Every fraction of the first binary places, then the boundaries of the others. */
 static void test_exp2(void)
 {
     uint64_t before = EXL2__WEIGHT_ONE + 1;
@@ -52,7 +53,7 @@ static void test_exp2(void)
     CHECK(exl2__bits_float(EXL2__WEIGHT_STEPS_MAX_BITS) == 40.5f * 33554432.0f);
 }
 
-/* Sums and hashes from a model of the comment in Python: integers, and floats rounded one by one. */
+/* Sums and hashes computed by a Python model of the comment: integers, and floats rounded one by one. */
 static void test_weights_golden(void)
 {
     static const struct {
@@ -82,7 +83,7 @@ static void test_weights_golden(void)
     free(block_sums);
 }
 
-/* The vector passes against the plain ones, over any bit pattern. */
+/* The vector passes against the plain ones, over arbitrary bit patterns. */
 static void test_passes(void)
 {
     uint64_t seed = 77;

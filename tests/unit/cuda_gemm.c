@@ -1,4 +1,5 @@
-/* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are the same for a class of rows. */
+/* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are equal for all row counts of a
+   class. */
 #include "../../exl2_impl/3_backend/cuda/cuda_gemm.h"
 #include "../check.h"
 
@@ -68,7 +69,7 @@ int main(void)
     }
     exl2k_matrix m = matrix_of(1, 4096, 4096);
     exl2k_gemm_args a = args_of(&m, EXL2K_GEMM_STORE, 100);
-    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 16384).rows, 0); /* no room for anything */
+    CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 16384).rows, 0); /* no plan fits */
     a = args_of(&m, EXL2K_GEMM_STORE, 16);
     CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 232448).rows, 32);
     CHECK_INT(a.splits, 8); /* 16 tiles of columns on 132 multiprocessors */

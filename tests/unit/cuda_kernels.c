@@ -1,4 +1,5 @@
-/* cuda_kernels.c: modules from the cache, from the compiler and without one: keys, entries, targets, failures. */
+/* cuda_kernels.c: loading modules from the cache, from the compiler and without a compiler: keys, entries, targets,
+   failures. */
 #include "../device/fake_rig.h"
 
 /* ---- keys and sources ---- */
@@ -48,13 +49,13 @@ static void test_keys(void)
     CHECK(strncmp(other, "one-compute_89-", 15) == 0);
     key_of("one.cu", (exl2__cuda_target){ 90, false }, NULL, other);
     CHECK(strncmp(other, "one-sm_90a-", 11) == 0);
-    rig.files.files[4].data[8] = 'l'; /* a header of a header */
+    rig.files.files[4].data[8] = 'l'; /* a header that a header includes */
     key_of("one.cu", (exl2__cuda_target){ 89, false }, NULL, other);
     CHECK(strcmp(other, base) != 0);
     rig_end();
 }
 
-/* Every flipped bit and every cut is noticed. */
+/* Every flipped bit and every truncation is detected. */
 static void test_entries(void)
 {
     static const char key[] = "one-sm_89-0123456789abcdef";
@@ -82,7 +83,7 @@ static void test_entries(void)
 
 /* ---- a device's modules ---- */
 
-/* Opens, loads all, closes; what came of loading. */
+/* Opens a device, loads all modules, closes it; returns the result of loading. */
 static exl2_result life(bool compiler)
 {
     exl2__cuda_device d;
@@ -103,7 +104,7 @@ static void test_cold_and_warm(void)
     rig_drop_cache();
     rig_make();
     CHECK_INT(life(true), EXL2_OK);
-    CHECK_INT(fake.compiles, 2); /* one.cu once, for two kernels */
+    CHECK_INT(fake.compiles, 2); /* one.cu is compiled once for its two kernels */
     CHECK_INT(rig.stores, 2);
     rig_end();
     rig_make();
@@ -113,7 +114,7 @@ static void test_cold_and_warm(void)
     rig_end();
 }
 
-/* Modules one by one, as step slices load them; those that are there are not loaded again. */
+/* Loads modules one by one, as steps do. Modules that are loaded are not loaded again. */
 static void test_slices(void)
 {
     exl2__cuda_device d;
@@ -143,14 +144,14 @@ static void test_no_compiler(void)
     CHECK_TEXT(rig.files.c.error.text, "kernel one.cu for sm_89 is not in the kernel cache, and there is no kernel "
                                        "compiler: /nowhere/libnvrtc.so (NVRTC) cannot be opened");
     rig_end();
-    rig_make(); /* entries of 8.6 and 9.0 */
+    rig_make(); /* makes entries for 8.6 and 9.0 */
     exl2__cuda_compiler k = { .nvrtc = fake_nvrtc(), .cache = rig.settings.cache };
     uint32_t archs[] = { 86, 90 };
     CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 2), EXL2_OK);
     CHECK_INT(rig.stores, 4);
     exl2__cuda_compiler_close(&k);
-    CHECK_INT(life(false), EXL2_OK); /* 8.9 takes 8.6 */
-    fake.devices[0].arch_minor = 0;  /* 8.0 does not */
+    CHECK_INT(life(false), EXL2_OK); /* 8.9 can run 8.6 */
+    fake.devices[0].arch_minor = 0;  /* 8.0 cannot */
     CHECK_INT(life(false), EXL2_ERR_NO_COMPILER);
     fake.devices[0].arch_major = 9;
     CHECK_INT(life(false), EXL2_OK);
@@ -159,7 +160,7 @@ static void test_no_compiler(void)
     rig_end();
 }
 
-/* An architecture that NVRTC does not know: PTX of the highest below. */
+/* An architecture that NVRTC does not support: PTX of the highest one below. */
 static void test_ptx(void)
 {
     rig_drop_cache();
@@ -183,7 +184,7 @@ static void test_ptx(void)
     rig_end();
 }
 
-/* Damaged entries are made anew; so are whole ones that the driver refuses. */
+/* Damaged entries are compiled again, and so are intact ones that the driver rejects. */
 static void test_damaged(void)
 {
     rig_drop_cache();
@@ -233,11 +234,11 @@ static void test_compile_error(void)
     CHECK(strstr(rig.lines, "NVRTC reports for two.cu, target sm_89:\n"
                             "two.cu(1): warning: first\ntwo.cu(2): error: asked to fail\n"
                             "1 error detected.\n") != NULL);
-    CHECK_INT(rig.stores, 1); /* one.cu stays made */
+    CHECK_INT(rig.stores, 1); /* one.cu was stored nevertheless */
     rig_end();
 }
 
-/* A kernel that the list has and the module has not. */
+/* A kernel that is in the list and missing in the module. */
 static void test_missing_kernel(void)
 {
     rig_drop_cache();
@@ -255,7 +256,7 @@ static void test_missing_kernel(void)
     rig_end();
 }
 
-/* Sets for shipping: made without a driver, complete for each architecture. */
+/* Kernel sets for shipping: built without a driver, complete for each architecture. */
 static void test_build(void)
 {
     static const uint32_t archs[] = { 75, 80, 86, 89, 90, 100, 120 }, odd[] = { 89, 87 };

@@ -1,4 +1,4 @@
-/* cuda_source.c: what tools/embed.c wrote is what lies in kernels_src: every module of the list, every byte. */
+/* cuda_source.c: the output of tools/embed.c equals the files of kernels_src: every module of the list, every byte. */
 #include "../../exl2_impl/3_backend/cuda/cuda_kernels.h"
 #include "../check.h"
 

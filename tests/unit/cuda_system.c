@@ -1,4 +1,4 @@
-/* cuda_system.c: libraries that are not there, devices listed and chosen, and why one does not serve. */
+/* cuda_system.c: missing libraries, the list of devices, how one is chosen, and why a device is unsupported. */
 #include "../device/fake_rig.h"
 
 static void test_list(void)
@@ -25,7 +25,7 @@ static void test_list(void)
     rig_end();
 }
 
-/* Opens what the desc picks; index of the device, or the error. */
+/* Opens the device that the desc chooses; returns its index, or the error. */
 static int picked(exl2_device_desc desc)
 {
     exl2__cuda_device d;
@@ -73,7 +73,7 @@ static void test_no_device(void)
     rig_end();
 }
 
-/* Libraries that are not there, and one that is something else. */
+/* Libraries that are missing, and one that is something else. */
 static void test_libraries(void)
 {
     char why[160];

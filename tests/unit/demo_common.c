@@ -64,7 +64,7 @@ static void json_in_reads(void)
     CHECK_TEXT(json_member(root, "lone")->text, "\xEF\xBF\xBDx\xEF\xBF\xBD");
     CHECK_INT(json_member(root, "t")->raw_bytes, 11);
     CHECK(memcmp(json_member(root, "t")->raw, "[ {\"x\":1} ]", 11) == 0);
-    CHECK_INT(json_member(root, "d")->number, 2); /* the last one counts */
+    CHECK_INT(json_member(root, "d")->number, 2); /* the last duplicate counts */
     json_free(root);
 }
 
@@ -121,7 +121,7 @@ static args_result parse(parsed *p, const char *const words[8])
     }
     *p = (parsed){ .max = 7 };
     args_result result = args_parse(&d, argc, argv);
-    p->out = p->out && strcmp(p->out, "--json") == 0 ? "--json" : NULL; /* the words die here */
+    p->out = p->out && strcmp(p->out, "--json") == 0 ? "--json" : NULL; /* the words are gone after the return */
     p->stops.items[0] = p->stops.count == 2 && strcmp(p->stops.items[1], "b") == 0 ? "kept" : NULL;
     return result;
 }
@@ -210,7 +210,7 @@ static void percentiles(void)
     CHECK(is(samples_percentile(&s, 100), 1000));
     CHECK(is(samples_percentile(&s, 0), 1));
     CHECK(is(samples_median(&s), 500.5));
-    CHECK(is(s.values[0], 1000)); /* the order of arrival stays */
+    CHECK(is(s.values[0], 1000)); /* values stay in the order of arrival */
     samples_add(&s, 5000);
     CHECK(is(samples_percentile(&s, 100), 5000) && is(samples_median(&s), 501));
     samples_free(&s);
@@ -219,7 +219,7 @@ static void percentiles(void)
 /* ---- pool ---- */
 
 typedef struct tally {
-    uint32_t hits[4096]; /* each index belongs to one task: a torn count is a defect */
+    uint32_t hits[4096]; /* each index belongs to one task, so a count other than 1 is a defect */
     uint64_t round;
 } tally;
 
@@ -228,7 +228,7 @@ static void count_task(void *user, uint32_t index)
     tally *t = user;
     t->hits[index]++;
     if ((index + t->round) % 97 == 0) {
-        sched_yield(); /* let others run ahead */
+        sched_yield(); /* lets other threads overtake */
     }
 }
 
@@ -252,7 +252,7 @@ static void pool_runs_each_index_once(uint32_t width, uint32_t rounds)
             good = good && t.hits[i] == (i < count);
         }
         if (round % 500 == 499) {
-            usleep(3000); /* the threads fall asleep */
+            usleep(3000); /* long enough for the threads to sleep */
         }
     }
     CHECK(good);

@@ -1,4 +1,5 @@
-/* DRY: the vectors of spec 15.3, the definition written out over random histories, and its limits. */
+/* DRY: hand-computed vectors, comparison with a literal implementation of the definition over random histories, and its
+   limits. */
 #include "../../exl2_impl/5_generate/dry.h"
 #include "../check.h"
 
@@ -13,7 +14,7 @@ static exl2__dry settings(uint32_t allowed)
     return (exl2__dry){ .multiplier = 1, .base = 1.75f, .allowed = allowed, .match_max = 20 };
 }
 
-/* What the token pays, below 0; 0: nothing. */
+/* The penalty of the token, below 0; 0 = none. */
 static double paid(const exl2_bias *found, uint32_t count, exl2_token token)
 {
     double add = 0;
@@ -40,7 +41,7 @@ static void test_vectors(void)
         { { 1, 2, 3, 4, 9, 8, 1, 2, 3 }, 9, 2, 1, { { 4, -1.75 } } },
         { { 1, 2, 3, 9, 1, 2, 3, 8, 1, 2 }, 10, 2, 1, { { 3, -1 } } }, /* ExLlamaV2: -2, by the count */
         { { 4, 4, 4 }, 3, 2, 1, { { 4, -1 } } },                       /* ExLlamaV2: nothing */
-        { { 1, 2, 3, 9, 5, 2, 7, 8, 1, 2 }, 10, 1, 2, { { 3, -1.75 }, { 7, -1 } } }, /* ExLlamaV2: 3 alone */
+        { { 1, 2, 3, 9, 5, 2, 7, 8, 1, 2 }, 10, 1, 2, { { 3, -1.75 }, { 7, -1 } } }, /* ExLlamaV2: only 3 */
         { { 1, 2, 3, 9, 5, 2, 7, 8, 1, 2 }, 10, 3, 0, { { 0, 0 } } },
         { { 1 }, 1, 1, 0, { { 0, 0 } } },
     };
@@ -105,11 +106,11 @@ static void test_limits(void)
     static exl2_token history[20000];
     exl2_bias found[EXL2__DRY_MAX];
     exl2__dry d = settings(2);
-    for (int i = 0; i < 20000; i++) { /* 1 2 x, another x each time: more tokens than may pay */
+    for (int i = 0; i < 20000; i++) { /* 1 2 x, with another x each time: more tokens than can be penalised */
         history[i] = i % 3 == 0 ? 1 : i % 3 == 1 ? 2 : 100 + i;
     }
     CHECK_INT(exl2__dry_find(&d, history, 20000 - 19998 % 3, found), EXL2__DRY_MAX);
-    CHECK(found[0].token > found[EXL2__DRY_MAX - 1].token); /* the newest ones */
+    CHECK(found[0].token > found[EXL2__DRY_MAX - 1].token); /* the newest tokens are penalised */
     for (int i = 0; i < 20000; i++) {
         history[i] = 5;
     }

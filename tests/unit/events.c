@@ -1,5 +1,5 @@
-/* events.c: the ring of events: what goes in comes out, in order and whole; the largest event always fits an empty
-   ring; room that was reserved is there whatever else was pushed and pulled meanwhile. */
+/* events.c: the ring of events: events come out whole and in order. The largest event always fits an empty ring.
+   Reserved room is available whatever else was pushed and pulled meanwhile. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/0_base/platform.h"
@@ -75,21 +75,22 @@ static void check_number(const exl2_event *ev, uint32_t number)
         same = ev->text[i] == (char)('a' + (number + i) % 26);
     }
     CHECK(same);
-    CHECK((ev->alts != NULL) == (ev->alts_per_token > 0 && ev->token_count > 0)); /* as a callback sees them */
+    CHECK((ev->alts != NULL) == (ev->alts_per_token > 0 && ev->token_count > 0)); /* as in a callback */
     CHECK((ev->tokens != NULL) == (ev->token_count > 0));
     CHECK((ev->text != NULL) == (ev->bytes > 0));
 }
 
-/* The largest event that a job can have: wherever the ring stands, once the host has read all of it there is room. */
+/* The largest event that a job can have fits wherever the ring's positions are, once the application has read all
+   events. */
 static void largest_fits_when_empty(void)
 {
     ring_rig r;
-    exl2_event out, largest = numbered(7, 520, 7, 5632, false); /* 4,096 alternatives are 7 each, about */
+    exl2_event out, largest = numbered(7, 520, 7, 5632, false); /* 4,096 alternatives of about 7 bytes each */
     ring_open(&r, 1);
     CHECK_INT(r.q.size, 65536);
     CHECK(exl2__events_size(&largest) > r.q.size / 2);
     uint32_t seen = 0;
-    for (uint32_t before = 0; before < 256; before++) { /* small events that the host has read already */
+    for (uint32_t before = 0; before < 256; before++) { /* small events that the application has already read */
         exl2__arena_close(&r.c, &r.arena);
         ring_open(&r, 1);
         for (uint32_t i = 0; i < before; i++) {
@@ -97,7 +98,7 @@ static void largest_fits_when_empty(void)
             CHECK(exl2__events_push(&r.q, &small));
             CHECK(exl2__events_pull(&r.q, &out));
         }
-        CHECK(!exl2__events_pull(&r.q, &out)); /* which gives the last one back */
+        CHECK(!exl2__events_pull(&r.q, &out)); /* this call frees the last event */
         exl2_event event = numbered(7, 520, 7, 5632, false);
         CHECK(exl2__events_push(&r.q, &event));
         if (exl2__events_pull(&r.q, &out)) {
@@ -109,8 +110,8 @@ static void largest_fits_when_empty(void)
     ring_close(&r);
 }
 
-/* Owners reserve, others push whatever fits, the host pulls now and then: a reserved event finds its room each time,
-   nothing is lost, nothing changes its order. */
+/* Owners reserve room, others push whatever fits, the application pulls now and then. A reserved event always finds its
+   room, nothing is lost, and the order never changes. */
 static void reserved_room_is_there(void)
 {
     enum { OWNERS = 5 };
@@ -139,7 +140,7 @@ static void reserved_room_is_there(void)
         CHECK_INT(r.q.reserved, total);
         for (uint32_t owner = 0; owner < OWNERS;) {
             uint32_t what = next_random(&state) % 4;
-            if (what == 0) { /* somebody else's */
+            if (what == 0) { /* an event of another owner */
                 event = numbered(in, next_random(&state) % 20, 3, 1 + next_random(&state) % 700, false);
                 in += exl2__events_push(&r.q, &event);
             } else if (what == 1) {
@@ -149,12 +150,12 @@ static void reserved_room_is_there(void)
             } else if (rows[owner] == 0) {
                 exl2__events_reserve_less(&r.q, 0, 0, &mine[owner]);
                 owner++;
-            } else { /* a first or last group of rows may have one alone */
+            } else { /* the first or last group of rows may have an event alone */
                 uint32_t count = rows[owner] < EXL2__EVENT_TOKENS_MAX ? rows[owner] : EXL2__EVENT_TOKENS_MAX;
                 event = numbered(in, count, per_token[owner], 0, true);
                 uint32_t used = r.q.used;
                 exl2__events_push_reserved(&r.q, &event, &mine[owner]);
-                CHECK(r.q.used >= used + exl2__events_size(&event)); /* it is in */
+                CHECK(r.q.used >= used + exl2__events_size(&event)); /* the event was pushed */
                 in++;
                 scored += count;
                 rows[owner] -= count;
@@ -172,7 +173,7 @@ static void reserved_room_is_there(void)
     ring_close(&r);
 }
 
-/* What is foretold of scored rows holds for every way in which groups of 16 can cut them. */
+/* The predicted size of scored rows holds for every way to split them into groups of 16. */
 static void foretold(void)
 {
     for (uint32_t per_token = 0; per_token <= EXL2_ALTS_MAX; per_token += 16) {

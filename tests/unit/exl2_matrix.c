@@ -1,5 +1,5 @@
-/* exl2_matrix.c: matrices of real and hand-made files, decoded through our description, against ExLlamaV2's own values
-   bit for bit; and every check of a matrix, each by a model with one thing wrong. */
+/* exl2_matrix.c: matrices of real and hand-made files, decoded through our description, compared bit for bit with
+   ExLlamaV2's own values. Every check of a matrix is tested by a model with one thing wrong. */
 #include "../../exl2_impl/0_base/hash.h"
 #include "../matrix_decode.h"
 #include "../memory_files.h"
@@ -11,7 +11,7 @@
 #define EXL2_GOLDEN_DIR "tests/golden"
 #endif
 
-/* As check_shared, but without skipping: half of this test needs no shared data. */
+/* As check_shared, but never skips: half of this test needs no shared data. */
 static const char *shared_file(const char *relative)
 {
     static char path[1024];
@@ -27,7 +27,7 @@ static void plain_context(exl2__ctx *c)
     c->files = exl2__platform_files();
 }
 
-/* Folder with its own dequant.safetensors (same table: the names do not clash). */
+/* A folder with its own dequant.safetensors (in one table: the names do not clash). */
 static void check_fixture(const char *name)
 {
     char relative[128];
@@ -65,7 +65,8 @@ static void check_fixture(const char *name)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* The copy of exl2-mixed in the repository; lines of "key in out hash", from the same dequant.safetensors. */
+/* The copy of exl2-mixed in the repository. Its lines, "key in out hash", were made from the same
+   dequant.safetensors. */
 static void check_copy(void)
 {
     exl2__ctx c;
@@ -107,7 +108,7 @@ static void check_real_model(const char *folder)
         snprintf(relative, sizeof relative, "fixtures/smollm2-4.0bpw/dequant.%s.f16", module);
         size_t bytes;
         char *wanted = check_read(shared_file(relative), &bytes);
-        size_t columns = bytes / 2 / layers[i].in; /* of lm_head: the first 1,024 */
+        size_t columns = bytes / 2 / layers[i].in; /* of lm_head, only the first 1,024 are stored */
         exl2__matrix_desc desc;
         uint16_t *matrix = matrix_load(&c, &t, layers[i].key, layers[i].in, layers[i].out, &desc);
         bool same = matrix != NULL && columns > 0 && columns <= desc.out_stored;
@@ -123,7 +124,7 @@ static void check_real_model(const char *folder)
     exl2__tensors_close(&c, &t);
 }
 
-/* exl2-format 4.11: 96 inputs, column 0 of 32, all numbers from there. */
+/* A worked example of the format: 96 inputs, column 0 of 32; all numbers are computed by hand. */
 static void check_worked_example(bool short_perm)
 {
     static const uint32_t column[10] = { 0x4d6f81a3, 0xc5e7092b, 0x4d6f81a3, 0xc5e7092b, 0x53977053,
@@ -178,7 +179,8 @@ static void check_worked_example(bool short_perm)
 
 /* ---- checks: one thing wrong each ---- */
 
-/* The groups alone: as with all tables, and nothing that all tables take is refused. */
+/* The groups read alone equal those read with all tables, and reading them rejects nothing that reading all tables
+   accepts. */
 static void check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *whole, exl2_result all)
 {
     exl2__matrix_desc desc = *whole;
@@ -195,7 +197,7 @@ static void check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matri
     CHECK_INT(c->host_bytes, before);
 }
 
-/* What happens to the matrix model.layers.0.mlp.gate_proj [64 -> 64] of a maker model. */
+/* The result for the matrix model.layers.0.mlp.gate_proj [64 -> 64] of a model_maker.h model. */
 static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl2__matrix_desc *desc,
                               uint16_t *first_scale)
 {
@@ -229,7 +231,7 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
 
 #define GATE(part) maker_find(&m, "mlp.gate_proj." part)
 
-/* Makes a good model, runs `spoil` on it, and expects an error with both pieces in its text. */
+/* Makes a valid model, runs `spoil` on it, and expects an error with both pieces in its message. */
 #define BAD(spoil, code, piece, other)                                           \
     do {                                                                         \
         maker m;                                                                 \

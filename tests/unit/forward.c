@@ -1,5 +1,5 @@
-/* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not of
-   smaller items of the same phase; masks are requested once, before sampling. */
+/* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not
+   with that of smaller items of the same phase. Masks are requested once, before sampling. */
 #include "../../exl2_impl/2_graph/forward.h"
 #include "../check.h"
 
@@ -91,7 +91,7 @@ static exl2__step step_of(uint32_t rows, bool masked)
     return (exl2__step){ .row_count = rows, .logits = logits, .logit_count = 1, .masked = masked };
 }
 
-/* What tiles take says nothing of strips, at no number of rows. */
+/* The cost of tiles predicts nothing about strips, for any number of rows. */
 static void kinds(void)
 {
     exl2__forward f = make();
@@ -108,13 +108,14 @@ static void kinds(void)
     }
     exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
     f.phase = EXL2__PHASE_down;
-    CHECK_INT(exl2__forward_fit(&f, &strip, 64, 7000000), 1093); /* nothing is known of this phase: a guess */
+    /* a guess, because nothing was measured for this phase */
+    CHECK_INT(exl2__forward_fit(&f, &strip, 64, 7000000), 1093);
     CHECK_INT(exl2__forward_rows_for(&f, 10000000), 64);
-    CHECK_INT(exl2__forward_rows_for(&f, 1000000), 32); /* a strip of gate_up takes 2 ms at 64 rows */
+    CHECK_INT(exl2__forward_rows_for(&f, 1000000), 32); /* a strip of gate_up costs 2 ms at 64 rows */
     CHECK_INT(exl2__forward_rows_for(&f, 1), 1);
 }
 
-/* With a deadline no call reaches from one kind into the next; without, each phase is one. */
+/* With a deadline no call crosses from one kind to the next; without one, each phase is one call. */
 static void ranges(void)
 {
     for (uint32_t timed = 0; timed < 2; timed++) {
@@ -137,7 +138,7 @@ static void ranges(void)
     }
 }
 
-/* Nothing is drawn before the masks are said to be there. */
+/* Nothing is sampled before the masks are ready. */
 static void masks(void)
 {
     exl2__forward f = make();

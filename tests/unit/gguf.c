@@ -107,7 +107,7 @@ static gguf_bytes make_good(uint32_t version)
         gguf_put32(&m.keys, i + 10);
     }
     gguf_key_array(&m, "a.none", 4, 0);
-    /* Data out of order: the second entry lies first in the file. */
+    /* Data out of order: the second entry comes first in the file. */
     gguf_info(&m, "late.weight", 0, 32, 2, 256);
     gguf_info(&m, "early.weight", 8, 64, 0, 0);
     gguf_put(&m.data, numbers, 68);
@@ -258,7 +258,7 @@ static void test_bad_start(void)
     m = with_key();
     m.add_keys = 1;
     check_refused("a key too few", gguf_finish(&m), EXL2_ERR_FORMAT, "name of key 1",
-                  "0 bytes"); /* padding is read as a length */
+                  "0 bytes"); /* the padding is read as a length */
     m = with_key();
     m.unpadded = true;
     m.add_tensors = 1;
@@ -368,7 +368,7 @@ static void test_bad_tensors(void)
     check_refused("a tensor twice", gguf_finish(&m), EXL2_ERR_FORMAT, "two tensors", "called t");
 }
 
-/* Every prefix of a right file is refused, without a leak. */
+/* Every proper prefix of a valid file is rejected, without a leak. */
 static void test_prefixes(void)
 {
     gguf_bytes file = make_good(3);

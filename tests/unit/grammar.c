@@ -1,5 +1,6 @@
-/* Grammars without a model: texts that fit and texts that do not, refusals, masks against a walk token by token, values
-   that close in time, blocks that are too small, and random walks that Python's jsonschema and re judge. */
+/* Grammars without a model: texts that fit and texts that do not, rejected sources, masks compared with a walk token by
+   token, values that end within a token limit, blocks that are too small, and random texts judged by Python's
+   jsonschema and re. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_judge.h"
 #include "../text_rows.h"
@@ -32,7 +33,7 @@ static bool open_grammar(exl2_grammar_kind kind, const char *source, uint64_t ca
 
 typedef struct text_case {
     exl2_grammar_kind kind;
-    const char *source, *fit, *unfit; /* texts, one a line */
+    const char *source, *fit, *unfit; /* texts, one per line */
 } text_case;
 
 static const text_case text_cases[] = {
@@ -178,7 +179,7 @@ static void check_refusals(void)
     }
     deep[40000] = 0;
     exl2__grammar g;
-    if (open_grammar(EXL2_GRAMMAR_REGEX, deep, 0, &g)) { /* 5,000 readings at once are more than a state holds */
+    if (open_grammar(EXL2_GRAMMAR_REGEX, deep, 0, &g)) { /* 5,000 parses at once are more than a state can hold */
         CHECK(fits(&g, "abcdefg", 7));
         exl2__grammar_close(&context, &g);
     }
@@ -186,7 +187,7 @@ static void check_refusals(void)
 
 /* ---- masks ---- */
 
-/* Every token's bit, against a walk of its bytes alone. */
+/* The bit of every token, compared with walking the token's bytes alone. */
 static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, uint32_t left, const uint32_t *bits)
 {
     exl2__grammar_state *s = &g->mask.states;
@@ -209,7 +210,7 @@ static uint32_t ones(uint32_t x)
     return ((x + (x >> 4)) & 0x0F0F0F0Fu) * 0x01010101u >> 24;
 }
 
-/* A random text of at most `left` tokens; returns its bytes. `compared`: masks are, one in so many. */
+/* A random text of at most `left` tokens; returns its bytes. `compared`: one mask in this many is compared. */
 static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out, size_t room)
 {
     exl2__grammar_mask_place place;
@@ -304,7 +305,7 @@ static void check_masks(void)
     }
 }
 
-/* States that differ only in how often a loop has run share a mask, all are right, and few are made anew. */
+/* States that differ only in a loop's count share a mask. All masks are right, and few are computed again. */
 static void check_counts(void)
 {
     static char text[1 << 16];
@@ -331,7 +332,7 @@ static void check_counts(void)
     }
 }
 
-/* The same texts come out of a block so small that states are thrown away all the time, two texts at once. */
+/* A block so small that states are evicted all the time gives the same texts, also with two texts at once. */
 static void check_small_block(void)
 {
     static char text[2][1 << 16];
@@ -373,7 +374,7 @@ static void *scarce_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
     return allocations_left-- > 0 ? plain.alloc_fn(plain.user, bytes, align, tag) : NULL;
 }
 
-/* The n-th allocation fails, for every n: a refusal, and nothing is kept. */
+/* The n-th allocation fails, for every n: the call is rejected, and nothing is kept. */
 static void check_memory(void)
 {
     static const struct { exl2_grammar_kind kind; const char *source; } sources[] = {
@@ -401,7 +402,7 @@ static void check_memory(void)
 
 /* ---- Python's judgement ---- */
 
-/* Values of every length limit from the shortest on, `count` of each source; all of them valid. */
+/* Values for every token limit from the shortest possible value on, `count` of each source; all are valid. */
 static void judge_sources(judge *j, uint32_t count)
 {
     static char text[1 << 16];
@@ -425,7 +426,7 @@ static void judge_sources(judge *j, uint32_t count)
     }
 }
 
-/* 10,000 of them, with two vocabularies where the shared fixtures are there. */
+/* 10,000 values, with two vocabularies if the shared fixtures are present. */
 static void check_judged(void)
 {
     judge j = judge_open();

@@ -1,4 +1,5 @@
-/* hash.c: the hash against published values of its first half, the index table over strings, names made to collide. */
+/* hash.c: the hash, whose first half (FNV-1a) is compared with published values; the index table over strings; names
+   made to collide. */
 #include "../check.h"
 #include "../../exl2_impl/0_base/hash.h"
 #include "../../exl2_impl/0_base/platform.h"
@@ -26,7 +27,7 @@ static void make_table(exl2__ctx *c, exl2__arena *arena, exl2__strtab *t)
     t->owner = names;
 }
 
-/* Enters names[0 .. ENTRIES) in turn; how many went in before the table refused. */
+/* Enters names[0, ENTRIES) in order; returns how many were entered before the table rejected one. */
 static uint32_t enter(exl2__ctx *c, bool look_up)
 {
     exl2__arena arena;
@@ -52,7 +53,8 @@ int main(void)
 {
     exl2__ctx c = { 0 };
     c.allocator = exl2__platform_allocator();
-    /* FNV-1a of "" is 0xCBF29CE484222325, of "foobar" 0x85944171F73967E8 (its authors' list); the mix comes on top. */
+    /* FNV-1a of "" is 0xCBF29CE484222325, of "foobar" 0x85944171F73967E8 (its authors' list). The hash mixes these
+       values further. */
     uint64_t fnv[2] = { 0xCBF29CE484222325u, 0x85944171F73967E8u };
     const char *const texts[2] = { "", "foobar" };
     for (int i = 0; i < 2; i++) {
@@ -66,7 +68,7 @@ int main(void)
     }
     CHECK_INT(enter(&c, true), ENTRIES);
     uint32_t mask = 2 * ENTRIES - 1, found = 0;
-    for (uint32_t i = 0; found < 1000; i++) { /* all at home in the same slot */
+    for (uint32_t i = 0; found < 1000; i++) { /* names that all hash to the same slot */
         char name[16];
         int length = snprintf(name, sizeof name, "%x", i);
         if ((exl2__hash(name, (size_t)length) & mask) == 77) {

@@ -1,5 +1,5 @@
-/* exl2_import_gguf: tiny Llamas in GGUF are imported, read back by the loader's own checks and decoded, and compared
-   with the numbers they were made of; in any order of tasks, in one file or several. */
+/* exl2_import_gguf: tiny Llamas in GGUF are imported, read back with the loader's own checks, decoded, and compared
+   with the numbers that they were made of; with any order of tasks, in one file or several. */
 #include "../import_rig.h"
 #include "../../exl2_impl/1_load/model_config.h"
 
@@ -87,7 +87,7 @@ static void test_order(void)
     llama_free(&l);
 }
 
-/* Small shards, by the parts that an import is made of. */
+/* Small shards, through the parts that an import consists of. */
 static void test_shards(void)
 {
     llama_model l;

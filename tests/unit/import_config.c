@@ -1,4 +1,4 @@
-/* import_config.h and import_plan.h: RoPE scaling and floats of config.json, and the models that an import refuses. */
+/* import_config.h and import_plan.h: RoPE scaling and floats of config.json, and the models that an import rejects. */
 #include "../import_rig.h"
 #include "../../exl2_impl/1_load/model_config.h"
 
@@ -7,7 +7,7 @@
 static void add_rope_table(gguf_maker *m, float factor, double original, float spoil)
 {
     float table[8];
-    for (int i = 0; i < 8; i++) { /* as llama.cpp's converter makes it, heads of 16 */
+    for (int i = 0; i < 8; i++) { /* as llama.cpp's converter computes it, for heads of 16 */
         double wavelength = 6.283185307179586 / pow(500000.0, -2.0 * i / 16);
         double smooth = (original / wavelength - 1) / (4.0 - 1);
         table[i] = (float)(wavelength < original / 4 ? 1
@@ -131,7 +131,7 @@ static void test_model_refusals(void)
     o.kv_heads = 3;
     check_refused("heads", &o, EXL2_ERR_FORMAT, "4 heads cannot share 3");
     o = small;
-    o.spoil = "blk.0.attn_q.weight"; /* F32 */
+    o.spoil = "blk.0.attn_q.weight"; /* a tensor of F32 */
     check_refused("NaN in a matrix", &o, EXL2_ERR_FORMAT, "blk.0.attn_q.weight has a number in row 63");
     o.spoil = "blk.0.attn_norm.weight";
     check_refused("NaN in a norm", &o, EXL2_ERR_FORMAT, "blk.0.attn_norm.weight has a number at 63");

@@ -1,5 +1,5 @@
-/* exl2_import_gguf: wrong arguments, folders that are there already, cancelling, refused memory and failing reads leave
-   nothing half-made and nothing of others touched. */
+/* exl2_import_gguf: with wrong arguments, folders that exist already, cancelling, failing allocations and failing
+   reads, nothing half-made remains, and no file of anyone else is touched. */
 #include "../import_rig.h"
 
 static void check_argument(exl2_import_desc d, rig *r, const char *piece)
@@ -40,9 +40,9 @@ static void test_arguments(void)
     d.out_dir = "";
     check_argument(d, &r, "out_dir has 0 bytes");
     CHECK_INT(exl2_import_gguf(NULL), EXL2_ERR_ARG);
-    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: its pointer for the error leads nowhere */
+    memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: its pointer for the error is invalid */
     CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_ARG);
-    d = describe(&r); /* the public function: model.gguf is no file */
+    d = describe(&r); /* the public function reads the disk, where no model.gguf exists */
     d.error = &error;
     CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_IO);
     CHECK_INT(error.code, EXL2_ERR_IO);
@@ -75,13 +75,13 @@ static void test_left_overs(void)
     llama_make(&l, &small);
     rig_make(&r, l.file);
     exl2_import_desc d = describe(&r);
-    /* A killed run: its folder is taken away and made anew. */
+    /* The folder of a killed run is removed and made again. */
     CHECK(exl2__platform_make_dir(work_dir));
     write_file(work_dir, "config.json");
     write_file(work_dir, "output-00001-of-00002.safetensors");
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
     check_folder(&l, &small, 8, 32, 8);
-    /* A finished one is never written over. */
+    /* A finished folder is never overwritten. */
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
     CHECK(strstr(r.c.error.text, "exists and is not empty") != NULL);
     check_folder(&l, &small, 8, 32, 8);
@@ -94,7 +94,8 @@ static void test_left_overs(void)
     CHECK(strstr(r.c.error.text, "holds diary.txt") != NULL);
     CHECK(remove_file(work_dir, "diary.txt"));
     CHECK(exl2__platform_remove_dir(work_dir));
-    /* So do those of our names beside something that is not ours: nothing is deleted before all was looked at. */
+    /* Files with our names stay, too, if something else is next to them: nothing is deleted before everything was
+       checked. */
     static const struct { const char *make, *remove, *holds; } others[] = {
         { "echo >'%s/zebra.txt'", "zebra.txt", "holds zebra.txt" },
         { "echo >'%s/a diary.txt'", "a diary.txt", "holds a diary.txt" },
@@ -117,7 +118,7 @@ static void test_left_overs(void)
         snprintf(command, sizeof command, "rm -r '%s'", work_dir);
         CHECK_INT(system(command), 0);
     }
-    /* A link of that name is not followed, to a folder or to nothing. */
+    /* A symbolic link of that name is not followed, whether it leads to a folder or nowhere. */
     for (int dangling = 0; dangling < 2; dangling++) {
         char elsewhere[600], command[1400];
         snprintf(elsewhere, sizeof elsewhere, "%s-elsewhere", out_dir);
@@ -130,10 +131,10 @@ static void test_left_overs(void)
         CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
         CHECK(strstr(r.c.error.text, "is a link") != NULL);
         CHECK(!there(out_dir) && there(elsewhere) == !dangling);
-        CHECK(exl2__platform_remove_file(work_dir)); /* it is still there */
+        CHECK(exl2__platform_remove_file(work_dir)); /* it still exists */
         CHECK(dangling || (remove_file(elsewhere, "config.json") && exl2__platform_remove_dir(elsewhere)));
     }
-    /* No parent folder, or a file in its place. */
+    /* The parent folder is missing, or is a file. */
     char below[700];
     snprintf(below, sizeof below, "%s/below", out_dir);
     d.out_dir = below;
@@ -141,7 +142,7 @@ static void test_left_overs(void)
     CHECK(strstr(r.c.error.text, "its parent must be a folder") != NULL);
     d.out_dir = out_dir;
     check_clean(&r);
-    /* An empty folder is taken, with or without a slash behind its name. */
+    /* An empty folder is accepted, with or without a slash after its name. */
     CHECK(exl2__platform_make_dir(out_dir));
     char slash[600];
     snprintf(slash, sizeof slash, "%s//", out_dir);
@@ -149,7 +150,7 @@ static void test_left_overs(void)
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
     check_folder(&l, &small, 8, 32, 8);
     remove_out();
-    /* A file of that name is not. */
+    /* A file of that name is rejected. */
     d.out_dir = out_dir;
     FILE *file = fopen(out_dir, "wb");
     CHECK(file && fclose(file) == 0);
@@ -182,7 +183,7 @@ static void test_cancel(void)
     llama_free(&l);
 }
 
-/* The n-th allocation or read fails, for n = 0, 1, 2 ... until none is left. */
+/* The n-th allocation or read fails, for n = 0, 1, 2 ... until none fails. */
 static void test_faults(bool reads)
 {
     llama_model l;

@@ -1,4 +1,4 @@
-/* import_text.h: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it refuses. */
+/* import_text.h: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it rejects. */
 #include "../import_rig.h"
 
 static uint32_t json_at(const exl2__json *j, uint32_t array, uint32_t index)
@@ -66,7 +66,7 @@ static void check_tokenizer(uint32_t count)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* Pre-tokenizers by name, as the published files of those models have them. */
+/* Pre-tokenizers by name, as in the published files of those models. */
 static void check_splitter(const char *pre)
 {
     static const struct {

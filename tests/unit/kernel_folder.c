@@ -1,4 +1,5 @@
-/* kernel_folder.c: the kernel cache as a folder: where it is, entries kept and replaced, what cannot be written. */
+/* kernel_folder.c: the kernel cache as a folder: where it is, how entries are kept and replaced, and what happens if it
+   cannot be written. */
 #include "../../demo/common/kernel_folder.c"
 
 #include "../check.h"
@@ -51,11 +52,11 @@ static void test_entries(void)
     CHECK(kernel_folder_open(&f, path));
     exl2_kernel_cache c = kernel_folder_hook(&f);
     CHECK_INT(c.load(c.user, "one-sm_89-0", NULL, 0), 0);
-    CHECK_INT(files_in(root), 0); /* looking makes nothing */
+    CHECK_INT(files_in(root), 0); /* looking up creates nothing */
     c.store(c.user, "one-sm_89-0", "first", 5);
     c.store(c.user, "two-sm_89-0", "", 0);
     CHECK_INT(c.load(c.user, "one-sm_89-0", NULL, 0), 5);
-    CHECK_INT(c.load(c.user, "one-sm_89-0", text, 4), 5); /* too little room: nothing is written there */
+    CHECK_INT(c.load(c.user, "one-sm_89-0", text, 4), 5); /* the buffer is too small: nothing is written to it */
     CHECK_TEXT(text, "");
     CHECK_INT(c.load(c.user, "one-sm_89-0", text, sizeof text), 5);
     CHECK_TEXT(text, "first");
@@ -65,11 +66,11 @@ static void test_entries(void)
     CHECK_TEXT(text, "second");
     CHECK_INT(f.stored, 3);
     CHECK_INT(f.stored_bytes, 11);
-    CHECK_INT(files_in(path), 2); /* no part is left */
+    CHECK_INT(files_in(path), 2); /* no temporary file is left */
     CHECK_TEXT(f.error, "");
 }
 
-/* A file where the folder should be, and a disk that is full: told once, and nothing left behind. */
+/* A file in place of the folder, and a full disk: one warning each, and nothing left behind. */
 static void test_refused(void)
 {
     char path[200];
@@ -84,7 +85,7 @@ static void test_refused(void)
     CHECK(!write_file("/dev/full", "data", 4));
 }
 
-/* A file of this name, written that many days ago. */
+/* Makes a file of this name that was written `days` days ago. */
 static void make_aged(const char *folder, const char *name, int days)
 {
     char path[300];
@@ -112,11 +113,11 @@ static void test_old_versions(void)
     } files[] = {
         { "gemv1-sm_89-0123456789abcdef", 31, false },
         { "gemv1-sm_89-00000000000000ff", 400, false },
-        { "gemv1-sm_89-fedcba9876543210", 29, true },          /* young */
-        { "gemv1-sm_89-1111111111111111", 400, true },         /* the key itself: written anew */
+        { "gemv1-sm_89-fedcba9876543210", 29, true },          /* too young to be removed */
+        { "gemv1-sm_89-1111111111111111", 400, true },         /* the stored key itself: written anew */
         { "gemv1-sm_90a-0123456789abcdef", 400, true },        /* another target, */
         { "gemv8-sm_89-0123456789abcdef", 400, true },         /* another module, */
-        { "gemv1-sm_89-0123456789abcdeg", 400, true },         /* no digits */
+        { "gemv1-sm_89-0123456789abcdeg", 400, true },         /* not a hexadecimal digit */
         { "gemv1-sm_89-0123456789abcdef.part7", 400, true },
         { "gemv1-sm_89-0123456789abcde", 400, true },
         { "notes.txt", 400, true },
@@ -135,7 +136,7 @@ static void test_old_versions(void)
             printf("  %s\n", files[i].name);
         }
     }
-    c.store(c.user, "short", "new", 3); /* no key of ours: nothing is like it */
+    c.store(c.user, "short", "new", 3); /* not a key in our format: nothing matches it */
     CHECK_INT(files_in(path), sizeof files / sizeof files[0] - 2 + 1);
     CHECK_TEXT(f.error, "");
 }

@@ -1,4 +1,4 @@
-/* made_step.h: a step with all that it points to: pages and rows handed out to sequences; for tests of phases.
+/* made_step.h: a step with all that it points to: pages and rows assigned to sequences; for tests of phases.
    takes: cpu_synth.h; the test's CONTEXT, PAGES (a prime), ROWS_MAX, SEQUENCES_MAX, LOGITS_MAX, defined before.
    gives: made_rows, made_step, made_copies, made_step_place.
    owns:  nothing. */
@@ -7,7 +7,7 @@
 
 #include "cpu_synth.h"
 
-typedef struct made_rows { /* of a sequence */
+typedef struct made_rows { /* the rows of one sequence */
     uint32_t position, rows;
 } made_rows;
 
@@ -26,8 +26,8 @@ typedef struct made_step {
 static const exl2__page_copy made_copies[] = { { 0, 12 }, { 5, 0 }, { 0, 11 }, { 11, 10 }, { 1, 11 }, { 2, 1 },
                                                { 10, 2 } };
 
-/* A zeroed step with the rows of the sequences, up to the first without rows, with random tokens, on pages in a
-   scattered order; and with the copies. It has no logits yet. */
+/* A zeroed step with the copies and with the rows of the sequences, up to the first sequence without rows: random
+   tokens, on pages in a scattered order. It has no logits yet. */
 static inline void made_step_place(made_step *m, const made_rows *sequence, uint32_t vocab, bool copies)
 {
     uint32_t pages = 0, rows = 0;

@@ -1,5 +1,5 @@
-/* model_config.c: what config.json and generation_config.json become, what is refused and in which words, and the
-   RoPE frequencies against the numbers of architectures 7.4. Also file.h, below it. */
+/* model_config.c: values read from config.json and generation_config.json, what is rejected and with which message, and
+   the RoPE frequencies compared with published numbers. Also file.h, which it uses. */
 #include "../memory_files.h"
 
 #include "../../exl2_impl/1_load/model_config.h"
@@ -7,9 +7,9 @@
 #define LLAMA "'architectures':['LlamaForCausalLM']"
 #define SIZES "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2," \
               "'num_attention_heads':4,'rms_norm_eps':1e-05"
-#define BASE "{" LLAMA "," SIZES /* a whole config.json but for the brace */
+#define BASE "{" LLAMA "," SIZES /* a whole config.json without the closing brace */
 
-/* One read of these two texts, in json_text's notation (NULL: no file). */
+/* Reads these two texts, in json_text's notation (NULL: no file). */
 static exl2_result read_texts(memory_files *m, const char *config, const char *generation, exl2__config *out)
 {
     memory_make(m);
@@ -104,7 +104,7 @@ static void check_variants(void)
     k = read_good(BASE ",'bos_token_id':[3,4],'eos_token_id':-1}", "{'eos_token_id':319}", 0);
     CHECK(k.bos == 3 && k.eos_count == 1 && k.eos[0] == 319);
     k = read_good(BASE ",'eos_token_id':320}", "{'bos_token_id':2}",
-                  1); /* beyond the vocabulary: warned of */
+                  1); /* beyond the vocabulary: logs a warning */
     CHECK(k.eos_count == 0 && k.bos == 2);
     k = read_good(BASE "}", "{'temperature':null,'top_k':0,'do_sample':false}", 0);
     CHECK(!k.defaults.has_temperature && k.defaults.has_top_k && k.defaults.top_k == 0 && k.defaults.has_do_sample &&
@@ -162,7 +162,8 @@ static void refuse(const char *more, exl2_result code, const char *piece, const 
     read_bad(text, NULL, code, piece, other);
 }
 
-/* Only the string decides: the sizes and the tensors of SmolLM3 and Ernie 4.5 fit Llama, and their logits do not. */
+/* Only the architecture's name decides: the sizes and tensors of SmolLM3 and Ernie 4.5 fit Llama, but their logits
+   would be wrong. */
 static void check_architectures(void)
 {
     static const char *const others[] = {

@@ -1,5 +1,5 @@
-/* The normalizer's steps: normal forms against the tokenizers library (tests/golden/README.md), marks that move with
-   the text, and time. */
+/* The normalizer's steps: normal forms compared with the tokenizers library (tests/golden/README.md), marks that move
+   with the text, and time. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/normal.h"
 
@@ -76,7 +76,7 @@ static void check_steps(exl2__ctx *c)
     CHECK_TEXT(run(c, &rules, " <e\xCC\x81>x ", "   ##  # "), "<\xC3\xA9>x | ##  #");
 }
 
-/* A megabyte of the worst kinds takes time near to linear. */
+/* The time for a megabyte of the worst kinds is nearly linear. */
 static void check_time(exl2__ctx *c)
 {
     static const char *const kinds[] = { "\xCC\x81", "\xCC\x81\xCC\xA3", "e\xCC\x81", "\xEA\xB0\x80",

@@ -1,4 +1,4 @@
-/* Packing against the vectors of exl2-format 4.4 and 4.11, and against an independent decoder at random layouts. */
+/* Packing compared with hand-computed vectors of the format, and with an independent decoder for random layouts. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/pack.h"
 #include "../check.h"
@@ -12,7 +12,7 @@ static uint32_t draw(uint32_t below)
     return (state >> 8) % below;
 }
 
-/* perm: input feature of each packed row; inverse: packed row of each input feature, as q_invperm has it. */
+/* perm: input feature of each packed row; inverse: packed row of each input feature, as in q_invperm. */
 static void invert(const uint32_t *perm, uint32_t count, uint32_t *inverse)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -40,7 +40,7 @@ static void test_vectors(void)
         memset(words, 0xEE, sizeof words);
         for (uint32_t r = 0; r < 32; r++) {
             codes[r][0] = codes[r][1] = (uint8_t)((7 * r + 3) % (1u << rows[i].bits));
-            codes[r][2] = 0xFF; /* beyond the columns */
+            codes[r][2] = 0xFF; /* beyond the last column */
         }
         exl2__pack_codes(&codes[0][0], 32, 2, 3, rows[i].bits, &words[0][0], 4);
         for (uint32_t w = 0; w < rows[i].bits; w++) {
@@ -178,7 +178,7 @@ static void test_random(void)
                 levels[g * COLUMNS + n] = (uint8_t)(1 + draw(16));
             }
             units[g] = (uint16_t)(1 + draw(0x2000));
-            /* two halves, as tasks would do it */
+            /* in two halves, as tasks do */
             for (uint32_t n = 0; n < COLUMNS; n += COLUMNS / 2) {
                 exl2__pack_codes(codes + groups[g].row * COLUMNS + n, groups[g].rows, COLUMNS / 2, COLUMNS,
                                  groups[g].bits, words + groups[g].word * COLUMNS + n, COLUMNS);

@@ -1,4 +1,4 @@
-/* pool.c: ids of slots: a stale one never names what came later. */
+/* pool.c: ids of slots: a stale id never names a later object. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/0_base/platform.h"
@@ -6,7 +6,7 @@
 #include "../check.h"
 
 #define SLOTS 4
-#define OPENS 1000000000ull /* after which no id may have come twice */
+#define OPENS 1000000000ull /* number of ids among which none may repeat */
 
 static exl2__ctx ctx;
 static exl2__arena arena;
@@ -55,7 +55,7 @@ static void takes_and_gives(void)
     end();
 }
 
-/* Ids of a slot only grow, so none comes twice; and they go on to do so where halves and signs of a generation end. */
+/* Ids of a slot only grow, so none repeats. They keep growing where 16, 24 and 31 bits of the generation overflow. */
 static void never_twice(void)
 {
     static const uint32_t from[] = { 0, 0xFFF0, 0xFFFFF0, 0x7FFFFFF0, (uint32_t)OPENS, 0xFFFF0000 };
@@ -63,7 +63,8 @@ static void never_twice(void)
     uint64_t first = exl2__pool_alloc(&p), last = first, opens = 0;
     exl2__pool_free(&p, 0);
     for (uint32_t i = 0; i < EXL2__COUNT(from); i++) {
-        p.generations[0] = p.generations[0] > from[i] ? p.generations[0] : from[i]; /* as if so many had been */
+        /* as if that many had been opened */
+        p.generations[0] = p.generations[0] > from[i] ? p.generations[0] : from[i];
         for (uint32_t k = 0; k < 200000; k++) {
             uint64_t id = exl2__pool_alloc(&p);
             if (id == 0) {
@@ -77,11 +78,11 @@ static void never_twice(void)
     }
     CHECK(opens > 1000000);
     CHECK_INT(exl2__pool_slot(&p, first), -1);
-    CHECK(last >> 32 == UINT32_MAX && UINT32_MAX > OPENS); /* a slot alone has more than it must */
+    CHECK(last >> 32 == UINT32_MAX && UINT32_MAX > OPENS); /* one slot alone has more ids than required */
     end();
 }
 
-/* A slot that has had all its generations stays empty; the others go on. */
+/* A slot that has used up its generations stays empty; the others continue. */
 static void used_up(void)
 {
     exl2__pool p = make(2);

@@ -1,4 +1,5 @@
-/* The scale search and rounding, against errors computed one number at a time in double from what a decoder gives. */
+/* The search for scales and the rounding, compared with errors that are computed in double, number by number, from
+   decoded values. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantize.h"
 #include "../check.h"
@@ -24,7 +25,7 @@ static double normal(void)
 static float strips[STRIPS][ROWS_MAX * LANES];
 static uint8_t codes[ROWS_MAX][COLUMNS], levels[COLUMNS];
 
-/* fp16 of a decoder, by its own steps (exl2-format 4.5, 4.6). */
+/* The fp16 value that a decoder computes, by the decoder's own steps. */
 static double decode(uint16_t scale_max, uint32_t level, uint32_t bits, uint32_t code)
 {
     float unit = exl2__f16_to_f32(exl2__f32_to_f16(exl2__f16_to_f32(scale_max) / 256));
@@ -32,7 +33,8 @@ static double decode(uint16_t scale_max, uint32_t level, uint32_t bits, uint32_t
     return (double)exl2__f16_to_f32(exl2__f32_to_f16((float)((int)code - (1 << (bits - 1))) * step));
 }
 
-/* Least squared error of a column at any of the 16 levels, codes by trying the neighbours of the quotient. */
+/* Least squared error of a column at any of the 16 levels; the codes are found by trying the neighbours of the
+   quotient. */
 static double best_error(uint32_t column, uint32_t rows, uint32_t bits, uint16_t scale_max)
 {
     double best = 1e300;
@@ -54,7 +56,7 @@ static double best_error(uint32_t column, uint32_t rows, uint32_t bits, uint16_t
     return best;
 }
 
-/* All steps of one group; returns q_scale_max and the relative error of what a decoder gives. */
+/* All steps for one group; returns q_scale_max and the relative error of the decoded values. */
 static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
 {
     float peaks[COLUMNS], peak = 0;
@@ -101,7 +103,7 @@ static void fill(uint32_t rows, int kind, double size)
     }
 }
 
-/* Bounds a little above what was measured on normal numbers; 2^-bits * const would be as good. */
+/* The bounds are a little above what was measured on normal numbers. */
 static void test_errors(void)
 {
     static const double bounds[9] = { 0, 0, 0.39, 0.20, 0.105, 0.054, 0.028, 0, 0.0071 };
@@ -122,7 +124,7 @@ static void test_errors(void)
                 }
                 bool good =
                     CHECK(found <=
-                          best * 1.02); /* nearly the best levels: those past the first unclipped one are not tried */
+                          best * 1.02); /* nearly the best levels: the search stops at the first unclipped one */
                 good = CHECK(kind != 0 || relative <= bounds[bits]) && good;
                 if (!good) {
                     printf("  %u bits, %u rows, kind %d: %.5f, %.4f of the best\n", bits, rows, kind, relative,
@@ -134,7 +136,8 @@ static void test_errors(void)
     }
 }
 
-/* The plain way: the scale that does not clip the peak, each column's nearest level. The search must beat it. */
+/* The simple method: the scale that does not clip the peak, and the nearest level for each column. The search must be
+   better. */
 static void test_against_plain(void)
 {
     for (uint32_t bits = 2; bits <= 8; bits += bits == 6 ? 2 : 1) {
@@ -176,7 +179,7 @@ static void test_extremes(void)
         uint16_t scale_max = run(32, bits, &relative);
         CHECK(relative == 0);
         CHECK(exl2__pack_scale(scale_max, 1) > 0); /* readers warn of a scale of 0 */
-        fill(32, 0, 1e-7); /* about the least fp16: steps of 2^-24 */
+        fill(32, 0, 1e-7); /* near the smallest fp16: steps of 2^-24 */
         run(32, bits, &relative);
         CHECK(relative < 0.6);
         fill(32, 0, 1);

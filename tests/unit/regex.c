@@ -1,5 +1,5 @@
-/* Regular expressions against the Split of the tokenizers library (tests/golden/README.md), the hand-written scanners
-   against the patterns that they stand for, what is refused, and time. */
+/* Regular expressions compared with the Split of the tokenizers library (tests/golden/README.md), the hand-written
+   scanners compared with the patterns that they replace, rejected patterns, and time. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/regex_parse.h"
 #include "../../exl2_impl/6_text/tokenizer/words.h"
@@ -7,7 +7,7 @@
 static exl2__regex_parser parser;
 static int rows, refused;
 
-/* The program in memory of its own, or NULL: it is refused. */
+/* Compiles into memory of its own; NULL if the pattern is rejected. */
 static exl2__regex *compiled(const char *pattern, size_t bytes, exl2__arena *memory)
 {
     if (!exl2__regex_parse(&parser, pattern, bytes)) {
@@ -56,7 +56,7 @@ static void regex_row(void *user, const exl2__json *j, int line)
     free(text);
 }
 
-/* Cuts each golden text of words.jsonl with every pattern of words.h and with its scanner. */
+/* Splits each golden text of words.jsonl with every pattern of words.h and with its scanner. */
 static void scanner_row(void *user, const exl2__json *j, int line)
 {
     exl2__regex *const *programs = user;
@@ -125,7 +125,7 @@ static void check_refused(void)
     free(many);
 }
 
-/* Texts that make other matchers look at the rest of the text again and again. */
+/* Texts that make backtracking matchers read the rest of the text again and again. */
 static void check_time(void)
 {
     static const char *const patterns[] = { "a+b|a", "(?:a|aa)+b|.", "a(?=a*b)|a", "\\s+(?!\\S)|\\s+|a",
@@ -148,7 +148,7 @@ static void check_time(void)
                 words++;
             }
             double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
-            if (!CHECK(words > 0 && seconds < 5)) { /* sanitizers included; a quadratic one takes hours */
+            if (!CHECK(words > 0 && seconds < 5)) { /* includes sanitizers; quadratic time would be hours */
                 printf("    %s on %s: %.1f s\n", patterns[p], units[u], seconds);
             }
             free(memory.base);

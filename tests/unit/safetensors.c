@@ -1,11 +1,11 @@
-/* safetensors.c: the tensor table over good folders, every check of a header by a file that breaks it, reads that come
-   in pieces, end early or fail, shard sets, and exl2__sort below it. */
+/* safetensors.c: the tensor table of valid folders, every check of a header by a file that violates it, reads that
+   return small pieces, end early or fail, sets of shards, and exl2__sort, which it uses. */
 #include "../memory_files.h"
 #include "../model_maker.h"
 
 #include "../../exl2_impl/1_load/tensor_table.h"
 
-/* A file of `data_bytes` zeros behind this header, in json_text's notation; length 0 = the header's own. */
+/* Adds a file of `data_bytes` zeros after this header, in json_text's notation; length 0 = the header's own length. */
 static void add_file(memory_files *m, const char *name, const char *header, uint64_t length, size_t data_bytes)
 {
     size_t bytes = strlen(header);
@@ -95,7 +95,7 @@ static void check_values(void)
     check_error(&m.c, "'single.weight': wrong size [3000]", "expected [2999]", "size");
     CHECK_INT(exl2__tensor_floats(&m.c, &t, "double.weight", 3, values), EXL2_ERR_FORMAT);
     check_error(&m.c, "'double.weight'", "missing", "absent");
-    /* Reads: a range of a tensor, past its end, a file that shrank, a device that fails. */
+    /* Reads: a range of a tensor, past its end, a file that has shrunk, a disk that fails. */
     const exl2__tensor *entry = exl2__tensors_find(&t, "single.weight");
     CHECK_INT(exl2__tensors_read(&m.c, &t, entry, 4 * 1000, values, 8), EXL2_OK);
     CHECK(values[0] == 1000.0f && values[1] == 1001.0f);
@@ -204,7 +204,8 @@ static void check_folders(void)
     check_error(&m.c, "'model.norm' is in both a.safetensors and z.safetensors", "remove stale shards", "two files");
     memory_free(&m);
 
-    memory_make(&m); /* shards 2 and 5 of 5 missing; one of another set; the last one's number is beyond its total */
+    /* shards 2 and 5 of 5 are missing; one shard is of another set; the last one's number is above its total */
+    memory_make(&m);
     add_file(&m, "output-00003-of-00005.safetensors", none, 0, 0);
     add_file(&m, "output-00001-of-00005.safetensors", one, 0, 8);
     add_file(&m, "output-00004-of-00005.safetensors", none, 0, 0);
@@ -235,7 +236,7 @@ static void check_folders(void)
     m.c.host_bytes_max = 1000;
     CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
     exl2__tensors_close(&m.c, &t);
-    for (uint64_t cap = 1; cap < 1000; cap++) { /* any allocation may be the one too many */
+    for (uint64_t cap = 1; cap < 1000; cap++) { /* the cap is exceeded at each allocation in turn */
         m.c.host_bytes_max = cap;
         exl2_result result = exl2__tensors_open(&m.c, "f", &t);
         CHECK(result == EXL2_OK || result == EXL2_ERR_BUDGET);
@@ -266,7 +267,7 @@ static void check_sort(void)
     for (uint32_t count = 0; count < 300; count++) {
         uint32_t values[300], sum = 0;
         for (uint32_t i = 0; i < count; i++) {
-            values[i] = maker_random(&random) % (count + 1); /* with repeats */
+            values[i] = maker_random(&random) % (count + 1); /* with duplicates */
             sum += values[i] * values[i];
         }
         exl2__sort_items items = { values, less_u32, swap_u32 };

@@ -1,4 +1,4 @@
-/* What settings become: presets, the model's defaults, EXL2_OFF, refusals. */
+/* Resolving the sampler's settings: presets, the model's defaults, EXL2_OFF, rejected values. */
 #include "../../exl2_impl/5_generate/sampler.h"
 #include "../check.h"
 
@@ -6,7 +6,7 @@
 
 static exl2__ctx context;
 
-/* By fields: padding is nobody's. */
+/* Compares fields, because padding is undefined. */
 static int same(const exl2_sampler_desc *a, const exl2_sampler_desc *b)
 {
     exl2_sampler_desc x = *a, y = *b;
@@ -30,7 +30,7 @@ static exl2_sampler_desc resolve(const exl2__config_defaults *model, exl2_sample
     exl2_sampler_desc out, again;
     CHECK_INT(exl2__sampler_resolve(&context, model ? model : &silent, &d, &out), EXL2_OK);
     CHECK_INT(exl2__sampler_resolve(&context, model ? model : &silent, &out, &again), EXL2_OK);
-    CHECK(same(&out, &again)); /* nothing is left to resolve */
+    CHECK(same(&out, &again)); /* resolving again changes nothing */
     return out;
 }
 
@@ -54,17 +54,18 @@ static void test_presets(void)
     d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .seed = 77 });
     check_numbers(&d, 0.8f, OFF, OFF, 0.05f, 1.1f, 256);
     CHECK(d.seed == 77 && d.preset == EXL2_PRESET_BALANCED);
-    d = resolve(NULL, (exl2_sampler_desc){ 0 }); /* MODEL, and the model says nothing */
+    d = resolve(NULL, (exl2_sampler_desc){ 0 }); /* preset MODEL, and the model defines nothing */
     check_numbers(&d, 0.8f, OFF, OFF, 0.05f, 1.1f, 256);
     exl2_sampler_desc of_null;
     exl2__config_defaults silent = { 0 };
     CHECK_INT(exl2__sampler_resolve(&context, &silent, NULL, &of_null), EXL2_OK);
     CHECK(same(&d, &of_null));
-    CHECK_INT(exl2__sampler_resolve(&context, &silent, &of_null, &of_null), EXL2_OK); /* in place */
+    /* input and output are the same struct */
+    CHECK_INT(exl2__sampler_resolve(&context, &silent, &of_null, &of_null), EXL2_OK);
     CHECK(same(&d, &of_null));
 }
 
-/* In place of any preset, whatever the filters say; penalties and lists stay the desc's. */
+/* Greedy replaces any preset, whatever the filters are. Penalties and lists remain those of the desc. */
 static void test_greedy(void)
 {
     const exl2_preset presets[] = { EXL2_PRESET_MODEL, EXL2_PRESET_NEUTRAL, EXL2_PRESET_GREEDY, EXL2_PRESET_BALANCED };
@@ -82,7 +83,7 @@ static void test_greedy(void)
         CHECK(s.greedy && s.repeat_penalty == 1.2f);
     }
     exl2_sampler_desc d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_GREEDY, .top_k = 40 });
-    CHECK(!d.greedy); /* what a desc says wins over its preset */
+    CHECK(!d.greedy); /* the desc has priority over its preset */
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f });
     CHECK(d.greedy);
 }
@@ -109,7 +110,8 @@ static void test_fields_over_presets(void)
     CHECK_INT(exl2__sampler_penalty_range(&d), 64);
 }
 
-/* What the plain chain has not: off in every preset, and numbers where the setting only shapes another one. */
+/* Settings outside the plain chain: off in every preset, with default numbers where a setting only shapes another
+   one. */
 static void test_other_fields(void)
 {
     const exl2_preset presets[] = { EXL2_PRESET_MODEL, EXL2_PRESET_NEUTRAL, EXL2_PRESET_GREEDY, EXL2_PRESET_BALANCED };
@@ -142,7 +144,7 @@ static void test_other_fields(void)
     CHECK(s.frequency_penalty == -0.5f && s.penalty_range == 10 && s.penalty_decay == 30 && s.repeat_penalty == 1);
     CHECK(s.mirostat_tau == 3 && s.mirostat_mu == 6);
     CHECK(dry.multiplier == 0.8f && dry.base == 1.75f && dry.allowed == 4 && dry.range == 99 && dry.match_max == 20);
-    d.penalty_range = -1; /* no decay behind everything */
+    d.penalty_range = -1; /* the range is the whole history, so no decay follows it */
     CHECK_INT(exl2__sampler_penalty_range(&d), -1);
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.penalty_decay == 0);
@@ -161,7 +163,7 @@ static void test_model_defaults(void)
     d = resolve(&m, (exl2_sampler_desc){ .temperature = 1.1f, .top_p = OFF });
     check_numbers(&d, 1.1f, OFF, OFF, 0.05f, 1.1f, 256);
 
-    m = (exl2__config_defaults){ 0 }; /* in the file 0 is a value */
+    m = (exl2__config_defaults){ 0 }; /* in the file, 0 is a value */
     m.has_top_k = m.has_top_p = m.has_min_p = m.has_repeat_penalty = true;
     m.repeat_penalty = 1;
     d = resolve(&m, (exl2_sampler_desc){ 0 });
@@ -244,10 +246,11 @@ static void test_make(void)
     d = resolve(NULL, (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .penalty_range = OFF });
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.repeat_penalty == 1);
-    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f }); /* colder than 0.01 is the likeliest token */
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f }); /* below 0.01 sampling is greedy */
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.greedy);
-    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f, .temperature_last = true }); /* spec 17, defect 20 */
+    /* also if the temperature comes last */
+    d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.009f, .temperature_last = true });
     exl2__sampler_make(&d, 1, &s);
     CHECK(s.greedy && !s.temperature_last);
     d = resolve(NULL, (exl2_sampler_desc){ .temperature = 0.01f });

@@ -1,5 +1,5 @@
-/* schedule.c: who starts and who gets rows: priority, order, overtaking with an end, decoding before prompts, small
-   pieces of prompts beside speakers.
+/* schedule.c: which sequences start and which get rows: priority, order, a limit on overtaking, decoding before
+   prompts, small pieces of prompts together with decoding sequences.
    takes: nothing.
    gives: main.
    owns:  nothing. */
@@ -35,7 +35,7 @@ static void open_all(void)
     }
 }
 
-/* A waiting sequence with a prompt, which wants `new_tokens` besides. */
+/* A waiting sequence with a prompt, which also wants `new_tokens`. */
 static exl2__sequence *queue(uint32_t i, uint32_t prompt_count, uint32_t new_tokens, int32_t priority)
 {
     static uint64_t order;
@@ -60,7 +60,7 @@ static exl2__sequence *next(void)
     return exl2__schedule_next(all, COUNT, &pages);
 }
 
-/* The sequence has computed all that is pending and drawn a token. */
+/* The sequence has computed all that was pending and sampled a token. */
 static void speak(exl2__sequence *s)
 {
     s->table->cached = s->table->tokens;
@@ -86,7 +86,7 @@ static void starts_by_priority_then_order(void)
     CHECK(next() == NULL);
 }
 
-/* One that does not fit is overtaken a few times, and then nobody passes it any more. */
+/* A sequence that does not fit is overtaken a limited number of times; then no other may start before it. */
 static void overtaking_has_an_end(void)
 {
     open_all();
@@ -109,7 +109,7 @@ static void overtaking_has_an_end(void)
     CHECK(next() == big);
 }
 
-/* The pages of a prompt and of what may follow are taken at once: an active sequence never lacks one. */
+/* The pages of a prompt and of the new tokens are reserved at once, so an active sequence never lacks a page. */
 static void pages_are_reserved(void)
 {
     open_all();
@@ -129,21 +129,22 @@ static void rows_go_to_speakers_first(void)
     start(speaker);
     start(reader);
     start(late);
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 330); /* all of all prompts: nobody speaks yet */
+    /* all rows of all prompts, because no sequence decodes yet */
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 330);
     speak(speaker);
     CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 1 + EXL2__SCHEDULE_MIXED_ROWS);
     CHECK_INT(speaker->rows, 1);
-    CHECK_INT(reader->rows, EXL2__SCHEDULE_MIXED_ROWS); /* priority decides among prompts */
+    CHECK_INT(reader->rows, EXL2__SCHEDULE_MIXED_ROWS); /* priority decides among the prompts */
     CHECK_INT(late->rows, 0);
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 8, 16), 1 + 8); /* a budget allows 8 prompt rows */
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 1), 1);    /* room for one sequence */
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 8, 16), 1 + 8); /* the budget allows 8 prompt rows */
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 1), 1);    /* a pass for one sequence */
     speaker->held = true;
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 100, 512, 16), 100); /* row limit of a pass */
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 100, 512, 16), 100); /* the row limit of a pass */
     CHECK_INT(speaker->rows, 0);
     CHECK_INT(reader->rows, 100);
 }
 
-/* A prompt of no tokens on a history that is all in the cache: the last token is computed again for its logits. */
+/* An empty prompt on a history that is completely cached: the last token is computed again for its logits. */
 static void nothing_new_still_gives_a_row(void)
 {
     open_all();

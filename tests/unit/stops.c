@@ -1,11 +1,12 @@
-/* Stop strings: the rule by example, then against a search by brute force over random texts cut at random. */
+/* Stop strings: the rule in examples, then compared with a brute-force search over random texts split at random. */
 #include "../check.h"
 #include "../../exl2_impl/6_text/tokenizer/stops.h"
 
 static const char *names[8];
 static uint32_t name_count;
 
-/* Feeds text in pieces of the lengths given, as a job does; *shown is what was released or precedes the stop. */
+/* Feeds text in pieces of the given lengths, as a job does; *shown is the text that was released or that precedes the
+   stop. */
 static bool feed(const char *text, size_t bytes, const size_t *pieces, char *shown)
 {
     _Alignas(8) static char memory[4096];
@@ -35,12 +36,12 @@ static bool feed(const char *text, size_t bytes, const size_t *pieces, char *sho
         held_bytes -= release;
         memmove(held, held + release, held_bytes);
     }
-    memcpy(shown + shown_bytes, held, held_bytes); /* the end: nothing more can complete a stop */
+    memcpy(shown + shown_bytes, held, held_bytes); /* at the end no stop string can become complete any more */
     shown[shown_bytes + held_bytes] = 0;
     return false;
 }
 
-/* The first end of any stop string in text; of those that end there the longest. */
+/* The first end of any stop string in the text; of those that end there, the longest. */
 static bool search(const char *text, size_t bytes, size_t *start)
 {
     for (size_t end = 1; end <= bytes; end++) {
@@ -71,14 +72,14 @@ static void check_examples(void)
     CHECK_TEXT(shown, "hi");
     CHECK(!feed("hi\nUse", 6, single, shown));
     CHECK_TEXT(shown, "hi\nUse");
-    CHECK(feed("xabcdef", 7, single, shown)); /* cd is complete first, in one piece as in seven */
+    CHECK(feed("xabcdef", 7, single, shown)); /* cd is complete first, in one piece and in seven */
     CHECK_TEXT(shown, "xab");
     CHECK(feed("xabcdef", 7, whole, shown));
     CHECK_TEXT(shown, "xab");
     names[0] = "world";
     names[1] = "o world";
     name_count = 2;
-    CHECK(feed("hello world", 11, whole, shown)); /* both end there: the longer one */
+    CHECK(feed("hello world", 11, whole, shown)); /* both end there: the longer one counts */
     CHECK_TEXT(shown, "hell");
 
     exl2__stops none = { 0 };
@@ -122,7 +123,7 @@ static void check_random(void)
     CHECK(stopped > 1000 && stopped < 20000);
 }
 
-/* ASCII letters in either case, other bytes as they are. */
+/* ASCII letters match in either case, other bytes exactly. */
 static void check_fold(void)
 {
     static const char *const strings[] = { "sToP!", "\xC3\x84x" };

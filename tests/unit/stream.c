@@ -1,4 +1,5 @@
-/* Streaming and whole decoding against the tokenizers library (tests/golden/README.md), and cut code points. */
+/* Streaming and whole decoding compared with the tokenizers library (tests/golden/README.md), and incomplete code
+   points. */
 #include "../text_goldens.h"
 
 static void check_files(exl2__ctx *c, const char *vocab_dir, const char *rows_dir, int rows)
@@ -16,7 +17,7 @@ static void check_files(exl2__ctx *c, const char *vocab_dir, const char *rows_di
     exl2__vocab_close(c, &v);
 }
 
-/* Ids that have no piece, and a stream that is copied in the middle of a code point. */
+/* Ids without a piece, and a stream that is copied in the middle of a code point. */
 static void check_corners(exl2__ctx *c)
 {
     exl2__vocab v;
@@ -39,7 +40,7 @@ static void check_corners(exl2__ctx *c)
     CHECK(memcmp(text, "\xEF\xBF\xBD", 3) == 0);
     CHECK_INT(exl2__stream_push(&checkpoint, &v, outside[1], text, 64), 0);
     CHECK_INT(exl2__stream_push(&checkpoint, &v, bytes[3], text, 2),
-              4); /* what is beyond cap is counted, not written */
+              4); /* bytes beyond cap are counted, not written */
     CHECK(memcmp(text, "\xF0\x9F\xBD", 3) == 0);
     exl2__vocab_close(c, &v);
     exl2__vocab none = { 0 };

@@ -1,5 +1,5 @@
-/* table.c: the page pool and the tables of sessions against plain arrays: thousands of random appends, rewinds and
-   forks. K and V are stood for by an array beside the pool, written and copied as a backend would.
+/* table.c: the page pool and the tables of sessions, compared with plain arrays: thousands of random appends, rewinds
+   and forks. An array next to the pool stands for K and V; it is written and copied as a backend would.
    takes: nothing.
    gives: main.
    owns:  nothing. */
@@ -12,7 +12,7 @@
 #define SESSIONS 6u
 #define CONTEXT (8u * EXL2__PAGE_TOKENS)
 
-typedef struct twin { /* what a session must hold */
+typedef struct twin { /* the expected contents of a session */
     exl2_token tokens[CONTEXT];
     uint32_t count, cached;
 } twin;
@@ -51,7 +51,7 @@ static exl2_token *kv_at(uint32_t s, uint32_t position)
     return &kv[page * EXL2__PAGE_TOKENS + position % EXL2__PAGE_TOKENS];
 }
 
-/* A job: reserve, append, then "compute" all or all but the last token. */
+/* What a job does: reserve, append, then "compute" all tokens or all but the last one. */
 static void extend(uint32_t s)
 {
     exl2__table *t = &tables[s];

@@ -36,7 +36,7 @@ static const char *golden(const char *name)
     return path;
 }
 
-/* What a render gave: text (malloc) or the failure. */
+/* The result of a render: the text (malloc) or the error. */
 typedef struct outcome {
     exl2_result code;
     char *text;
@@ -73,14 +73,14 @@ static exl2_result set_members(exl2__template_run *r, const exl2__json *j, uint3
     return EXL2_OK;
 }
 
-/* Renders with the members of these objects as variables, in blocks that grow from 512 bytes. */
+/* Renders with the members of these objects as variables, in memory blocks that grow from 512 bytes. */
 static outcome render_json(const char *source, size_t source_bytes, const exl2__json *const *json,
                            const uint32_t *objects, size_t count)
 {
     outcome o = { EXL2_OK, NULL, 0 };
     exl2__template t = { 0 };
     o.code = exl2__template_open(&ctx, source, source_bytes, &t);
-    if (t.refused.code < 0) { /* what exl2__template_render would say */
+    if (t.refused.code < 0) { /* what exl2__template_render would report */
         o.code = exl2__fail(&ctx, t.refused.code, "%s", t.refused.text);
     }
     for (size_t bytes = 512; o.code == EXL2_OK && !o.text; bytes *= 2) {
@@ -111,7 +111,8 @@ static outcome render_json(const char *source, size_t source_bytes, const exl2__
     return o;
 }
 
-/* Equal, refused by name, or (counted as a failure) different. A golden error must be an error, in our words. */
+/* A row is equal, rejected as unsupported, or (counted as a failure) different. Where the golden has an error, an error
+   is required, but not its wording. */
 static void compare(const char *what, size_t line, const exl2__json *row, const outcome *o, size_t *equal,
                     size_t *refused)
 {
@@ -128,7 +129,7 @@ static void compare(const char *what, size_t line, const exl2__json *row, const 
         CHECK(strstr(ctx.error.text, "not supported"));
         printf("%s line %zu: refused %s\n  wanted %s\n", what, line, ctx.error.text, wanted);
     } else {
-        CHECK(same /* or refused */);
+        CHECK(same /* or rejected */);
         printf("%s line %zu: got %d %s\n  wanted %s\n", what, line, o->code, o->text ? o->text : ctx.error.text,
                wanted);
     }
@@ -137,7 +138,7 @@ static void compare(const char *what, size_t line, const exl2__json *row, const 
 
 /* ---- goldens ---- */
 
-/* Rows of Jinja2's own behaviour over variables.json: every one is equal or refused. */
+/* Rows of Jinja2's behaviour over variables.json: every row is equal or rejected as unsupported. */
 static void test_cases(const char *name, size_t wanted_equal)
 {
     lines l = lines_read(golden(name));
@@ -164,7 +165,7 @@ static void test_cases(const char *name, size_t wanted_equal)
     free(l.text);
 }
 
-/* chat.jsonl of one template: each row is an object with messages, tools, ..., and maybe kwargs. */
+/* chat.jsonl of one template: each row is an object with messages, tools, ..., and possibly kwargs. */
 static void test_rows(const char *name, const char *source, const char *rows_path, const char *tokens_text,
                       size_t wanted_equal)
 {
@@ -196,7 +197,7 @@ static char *json_raw(const exl2__json *j, uint32_t token)
     return token ? text_copy(j->text + j->tokens[token].begin, j->tokens[token].end - j->tokens[token].begin) : NULL;
 }
 
-/* A row through the interface: every message as its fields. */
+/* Renders a row through the interface that jobs use: every message by its fields. */
 static outcome render_row(exl2__template_set *set, const exl2__json *row, const char *tokens,
                           const char *const model_tokens[4])
 {
@@ -233,7 +234,8 @@ static outcome render_row(exl2__template_set *set, const exl2__json *row, const 
 
 static const char *const smollm2_tokens[4] = { "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_end|>" };
 
-/* bos_token .. pad_token of a tokenizer_config.json, each a text or an object with `content`; free them. */
+/* bos_token .. pad_token of a tokenizer_config.json, each a string or an object with `content`. The caller frees
+   them. */
 static void config_tokens(const char *path, char *tokens[4])
 {
     static const char *const names[4] = { "bos_token", "eos_token", "unk_token", "pad_token" };
@@ -271,7 +273,7 @@ static void test_through(const char *name, exl2__template_set *set, const char *
     free(l.text);
 }
 
-/* The template of the model folder, with every row: as JSON, and through the interface. */
+/* The template of the model folder with every row: as JSON, and through the interface. */
 static void test_smollm2(void)
 {
     char folder[1024], config_path[1100];
@@ -315,7 +317,7 @@ static void test_shared_models(void)
     }
 }
 
-/* The thirteen templates of the shared fixtures; those of `wanted` must render every row. */
+/* The thirteen templates of the shared fixtures; those named in `wanted` must render every row. */
 static void test_shared_templates(void)
 {
     static const struct {
@@ -345,7 +347,7 @@ static void test_shared_templates(void)
     }
 }
 
-/* Doubles print as Python prints them. */
+/* Doubles are printed as Python prints them. */
 static void test_numbers(void)
 {
     static const struct {

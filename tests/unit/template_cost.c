@@ -1,7 +1,7 @@
-/* template_cost.c: what a step of the template interpreter stands for. Every operation over values of two lengths: what
-   it touches is counted, 64 bytes or two elements to a step at most. `test_template_cost time` measures instead: the
-   nanoseconds of CPU time that a step of each operation takes in a loop, the dearest ones first; times the limit of
-   steps that is the worst render. */
+/* template_cost.c: what one step of the template interpreter covers. Every operation runs over values of two lengths,
+   and its steps are counted: one step per 64 bytes or two elements at most. `test_template_cost time` measures instead
+   the nanoseconds of CPU time per step of each operation in a loop, the most expensive ones first. That time multiplied
+   by the limit of steps is the worst render. */
 #define _POSIX_C_SOURCE 200809L
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template.h"
@@ -25,7 +25,7 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Renders in the largest block, in so many steps at most. */
+/* Renders in the largest block, in at most `steps` steps. */
 static cost run(const char *source, uint32_t steps)
 {
     static const exl2_message talk[] = { { .role = "user", .text = "Hello." } };
@@ -49,16 +49,17 @@ static cost run(const char *source, uint32_t steps)
 /* ---- operations: `v` is the value ---- */
 
 typedef enum touch {
-    NONE,  /* one look, whatever the length */
-    ALL,   /* every byte or element */
+    NONE,  /* reads a constant amount */
+    ALL,   /* reads every byte or element */
 } touch;
 
 typedef struct operation {
     const char *code;
-    touch text, list; /* of a text, of a list of numbers */
+    touch text, list; /* of a text; of a list of numbers */
 } operation;
 
-/* In order of the tables of template_code.h, then operators. An operation that a kind does not have fails at once. */
+/* In the order of the tables of template_code.h, then the operators. An operation that a kind does not have fails at
+   once. */
 static const operation operations[] = {
     { "v | abs", NONE, NONE }, { "v | attr('x')", NONE, NONE }, { "v | batch(3)", ALL, ALL },
     { "v | capitalize", ALL, ALL }, { "v | center(9)", ALL, ALL }, { "v | center(100000)", ALL, ALL },
@@ -143,7 +144,7 @@ static const char *source_of(const char *value, uint32_t times, const char *code
     return text;
 }
 
-/* Where a render of the short value works, the long one costs a step more for 64 bytes, or for two elements. */
+/* If a render of the short value works, the long one costs one step more per 64 bytes or two elements. */
 static void check_counts(const char *value, uint32_t unit, bool list)
 {
     enum { SHORT = 10, LONG = 3000 };

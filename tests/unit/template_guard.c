@@ -1,5 +1,5 @@
-/* template_guard.c: no message becomes an added token that the chat template prints, whatever the normalizer makes of
-   both: crafted cases, and every pair of template and tokenizer of the shared fixtures. */
+/* template_guard.c: no message becomes an added token that the chat template prints, whatever the normalizer does with
+   both: hand-made cases, and every pair of template and tokenizer in the shared fixtures. */
 #define _POSIX_C_SOURCE 200809L
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
@@ -21,7 +21,7 @@ typedef struct bench {
     size_t count;
 } bench;
 
-/* Renders and encodes as a job does. false: the template refuses the conversation. */
+/* Renders and encodes as a job does. false: the template rejects the conversation. */
 static bool bench_run(bench *b, const char *message, bool long_talk)
 {
     static _Alignas(16) char block[1 << 20];
@@ -69,7 +69,8 @@ static bool bench_template(bench *b, const char *template, size_t bytes)
 {
     exl2__template_close(&ctx, &b->template);
     bool fine = CHECK_INT(exl2__template_open(&ctx, template, bytes, &b->template), EXL2_OK);
-    ctx.error_lock = 1; /* another thread writes its sentence: no probe waits for that, nor for a copy of the lock */
+    /* As if another thread were writing its message: no probe may wait for that, nor copy the lock. */
+    ctx.error_lock = 1;
     fine = fine && CHECK_INT(exl2__template_guard(&ctx, &b->template, &b->vocab), EXL2_OK);
     ctx.error_lock = 0;
     if (!fine) {
@@ -94,8 +95,8 @@ static void bench_close(bench *b)
 #define RAW ",\"normalized\":false"
 #define BOS TOKEN(20, "<s>", ",\"special\":true")
 
-/* Token 21 is what the message tries to forge; the template prints it once. Token 22, if there is one, is what the
-   template never prints: the message, twice in it, becomes that token as any text does. */
+/* The message tries to forge token 21, which the template prints once. Token 22, if present, is never printed by the
+   template: the message contains it twice, and it becomes that token as in any text. */
 static const struct {
     const char *name, *normalizer, *added, *template, *message, *special;
 } cases[] = {
@@ -171,7 +172,7 @@ static void test_cases(void)
 
 /* ---- every template with every tokenizer ---- */
 
-/* All spellings of the token in messages: none adds one to the tokens of the conversation. */
+/* Tries all spellings of the token in messages: none adds one to the tokens of the conversation. */
 static void check_token(bench *b, const char *pair, uint32_t id, bool long_talk, uint32_t *attacks)
 {
     static const char *const forms[] = { "%s", " %s", "a\n%s", "%s%s", "a %s b" };
@@ -202,7 +203,7 @@ static void check_token(bench *b, const char *pair, uint32_t id, bool long_talk,
     }
 }
 
-/* Every added token that the template prints, in a short and a long conversation. */
+/* Tries every added token that the template prints, in a short and a long conversation. */
 static void check_pair(bench *b, const char *pair, uint32_t *tokens, uint32_t *attacks)
 {
     static uint8_t done[1 << 20];
@@ -254,7 +255,7 @@ static const char *const tokenizers[] = {
     "mini_metaspace_never_split", "mini_no_byte_fallback", "mini_o200k_ignore", "mini_prepend_flags"
 };
 
-/* The markers of the templates, of which a tokenizer made for them has each as a normalized token. */
+/* The markers of the templates. A tokenizer made for them has each marker as a normalized token. */
 static const char markers[] =
     "<|im_start|> <|im_end|> <tool_call> </tool_call> <think> </think> [INST] [/INST] <<SYS>> <</SYS>> "
     "<start_of_turn> <end_of_turn> <|user|> <|assistant|> <|system|> <|end|> <|start_header_id|> <|end_header_id|> "

@@ -1,4 +1,4 @@
-/* template_limits.c: chat templates that mean harm, blocks that are too small, model folders, failing allocations. */
+/* template_limits.c: malicious chat templates, blocks that are too small, model folders, failing allocations. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
@@ -14,7 +14,7 @@ static const exl2_chat_desc no_chat = { 0 };
 
 /* ---- hostile templates ---- */
 
-/* `count` times `piece` between the two ends; free it. */
+/* `count` times `piece` between the two ends. The caller frees it. */
 static char *repeated(const char *front, const char *piece, size_t count, const char *back)
 {
     size_t bytes = strlen(piece);
@@ -106,7 +106,8 @@ static void test_limits(void)
     check_ends(repeated("{{ ('", "a line of a long message\\n", 4000, "') | replace('\n', '|') | length }}"), EXL2_OK);
 }
 
-/* A block that is too small says so quietly, whatever its size; a larger one then gives the same text. */
+/* A block that is too small gives its error without a log line, whatever its size. A larger block then gives the same
+   text. */
 static void test_small_blocks(void)
 {
     const char *source =
@@ -121,7 +122,7 @@ static void test_small_blocks(void)
     CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
     memset(&ctx.error, 0, sizeof ctx.error);
     for (size_t size = 0; size < 32768; size += 29) {
-        char *block = malloc(size + 3); /* exact, so that a sanitizer sees every byte beyond it */
+        char *block = malloc(size + 3); /* exact size, so that a sanitizer sees every byte beyond it */
         exl2_result result = exl2__template_render(&ctx, &t, &in, block + 3, size, &text, &bytes, &marks);
         CHECK(result == EXL2_ERR_TOO_SMALL || result == EXL2_OK);
         CHECK(result == EXL2_OK || fits == 0);
@@ -139,7 +140,7 @@ static void test_small_blocks(void)
 /* ---- model folders, in memory ---- */
 
 typedef struct folder {
-    const char *jinja, *config; /* NULL: not there */
+    const char *jinja, *config; /* NULL: the file is missing */
     int allocations_left;       /* -1: no limit */
 } folder;
 
@@ -198,7 +199,7 @@ static void test_config(void)
     static const struct {
         const char *jinja, *config;
         bool present;
-        const char *text, *refusal; /* of render */
+        const char *text, *refusal; /* expected of the render */
     } rows[] = {
         { NULL, NULL, false, NULL, "the model has no chat template" },
         { NULL, "{}", false, NULL, "the model has no chat template" },
@@ -238,7 +239,7 @@ static void test_config(void)
     }
 }
 
-/* Every allocation fails once: the right code, nothing kept. */
+/* Every allocation fails once: the right code, and nothing is kept. */
 static void test_faults(void)
 {
     const char *configs[2] = { NULL,

@@ -1,5 +1,5 @@
-/* template_marks.c: chat templates: which bytes of a render come from outside, which added tokens a template guards,
-   and the sentences of what is refused. */
+/* template_marks.c: chat templates: which bytes of a render come from outside the template, which added tokens a
+   template guards, and the messages of rejected templates. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
@@ -11,7 +11,7 @@ static const exl2_message talk[] = {
     { .role = "assistant", .text = NULL }, { .role = "user", .text = "" },
 };
 
-/* Renders for `talk` in a block of 64 KiB; the texts live until the next call. */
+/* Renders for `talk` in a block of 64 KiB; the texts stay valid until the next call. */
 static exl2_result render(const char *source, const char *tools, const char **text, size_t *bytes,
                           const uint8_t **marks)
 {
@@ -29,7 +29,7 @@ static exl2_result render(const char *source, const char *tools, const char **te
     return result;
 }
 
-/* The template renders to `wanted`; `marks` has an 'm' under each byte that comes from a message or tool. */
+/* The template renders to `wanted`; `marks` has an 'm' under each byte that comes from a message or a tool. */
 static void check_marks(const char *source, const char *tools, const char *wanted, const char *wanted_marks)
 {
     const char *text;
@@ -45,7 +45,7 @@ static void check_marks(const char *source, const char *tools, const char *wante
     CHECK_TEXT(got, wanted_marks);
 }
 
-/* Whatever a template does to the text of a message, the bytes stay marked. */
+/* Whatever a template does with the text of a message, its bytes stay marked. */
 static void test_marks(void)
 {
     check_marks("a{{ messages[0].content }}b", NULL, "aBe brief.b", ".mmmmmmmmm.");
@@ -79,7 +79,7 @@ static void test_marks(void)
                 "TrueFalse", ".........");
 }
 
-/* Added tokens that stand in the template count as markers, those that do not stay what they are. */
+/* Added tokens that are in the template count as markers. Others keep their kind. */
 static void test_guard(void)
 {
     static const char contents[] = "<b><tool_call>";
@@ -143,7 +143,7 @@ static void test_errors(void)
     check_error("{# x", EXL2_ERR_FORMAT, "chat template line 1, column 1: this comment has no end");
     check_error("{{ raise_exception('No ' ~ messages[0].role) }}", EXL2_ERR_ARG, "No system");
     check_error("{{ raise_exception('a\xFF\xC3\xA9\xE2\x82|\xED\xA0\x80\xC0\xAF') }}", EXL2_ERR_ARG,
-                "a?\xC3\xA9??|?????"); /* sentences are UTF-8, whatever they quote */
+                "a?\xC3\xA9??|?????"); /* messages are UTF-8, whatever they quote */
     check_error("{{ 'a' + messages[2].content }}", EXL2_ERR_FORMAT,
                 "chat template line 1, column 8: can only concatenate str (not \"NoneType\") to str");
     check_error("{{ messages[9].role }}", EXL2_ERR_FORMAT,

@@ -1,9 +1,9 @@
-/* Whole tokenizers against the tokenizers library (tests/golden/README.md): every row of encode, decode and stream, and
-   the bytes of every id. Those of the shared fixtures are packed, and unpacked by the program xz. */
+/* Whole tokenizers compared with the tokenizers library (tests/golden/README.md): every row of encode, decode and
+   stream, and the bytes of every id. The shared fixtures are compressed; the program xz unpacks them. */
 #define _POSIX_C_SOURCE 200809L
 #include "../text_goldens.h"
 
-/* The file, or what xz makes of the file with .xz behind its name; NULL: neither is there. */
+/* The file, or the unpacked file of that name with .xz after it; NULL: neither exists. */
 static char *unpack(const char *path, size_t *bytes)
 {
     char command[600];
@@ -43,7 +43,7 @@ static void check_rows(rows_state *s, const char *dir, const char *name, int lea
     free(text);
 }
 
-/* vocab_bytes.bin: u32 length and bytes for each id. */
+/* vocab_bytes.bin has a u32 length and the bytes for each id. */
 static void check_pieces(const exl2__vocab *v, const char *dir)
 {
     char path[512];
@@ -108,7 +108,7 @@ int main(int count, char **names)
     };
     exl2__ctx c = rows_ctx();
     char dir[512];
-    for (int i = 1; i < count; i++) { /* by hand: folders */
+    for (int i = 1; i < count; i++) { /* folders given by hand */
         check_tokenizer(&c, names[i], 1);
     }
     for (size_t i = 0; i < EXL2__COUNT(golden) && count < 2; i++) {

@@ -1,5 +1,4 @@
-/* Class counts of the tokenizers library (spec/tokenizer-chat.md 3.2), code points of every class, UTF-8 of
-   every kind. */
+/* Character class counts of the tokenizers library, code points of every class, UTF-8 of every kind. */
 #include "../check.h"
 #include "../../exl2_impl/6_text/unicode/unicode.h"
 
@@ -51,7 +50,7 @@ static void check_classes(void)
     for (size_t i = 0; i < EXL2__COUNT(letters); i++) {
         CHECK(exl2__unicode_class(letters[i]) & EXL2__UNICODE_LETTER);
     }
-    for (uint32_t code = 0; code < 0x80; code++) { /* the table and the short cut for ASCII agree */
+    for (uint32_t code = 0; code < 0x80; code++) { /* the table and the shortcut for ASCII agree */
         CHECK_INT(exl2__unicode_class(code), exl2__unicode_class_search(code));
     }
     CHECK_INT(exl2__unicode_class(0x100), EXL2__UNICODE_UPPER);
@@ -79,7 +78,7 @@ static size_t encode(uint32_t code, char out[4])
     return bytes;
 }
 
-/* Every code point reads back; every beginning of it is CUT; surrogates are not UTF-8. */
+/* Every code point is read back; every proper prefix of one is CUT; surrogates are not UTF-8. */
 static void check_utf8(void)
 {
     for (uint32_t code = 0; code < 0x110000; code++) {
@@ -99,12 +98,13 @@ static void check_utf8(void)
     }
 }
 
-/* Maximal invalid parts: the table of Unicode 3.9 (U+FFFD substitution), and what a byte more makes of them. */
+/* Maximal invalid parts: the table in section 3.9 of the Unicode Standard (U+FFFD substitution), also with one more
+   byte. */
 static void check_invalid(void)
 {
     static const struct {
         const char *text;
-        uint32_t lengths[8]; /* of the parts; 0 = end */
+        uint32_t lengths[8]; /* lengths of the parts; 0 = end */
     } rows[] = {
         { "\xC0\xAF\xE0\x80\xBF\xF0\x81\x82", { 1, 1, 1, 1, 1, 1, 1, 1 } },
         { "\xED\xA0\x80\xED\xBF\xBF\xED\xAF", { 1, 1, 1, 1, 1, 1, 1, 1 } },

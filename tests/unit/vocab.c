@@ -1,4 +1,4 @@
-/* Opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and what fails on the way. */
+/* Opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and failures on the way. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
 #include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
@@ -29,7 +29,7 @@ static const char *piece(const exl2__vocab *v, exl2_token id)
     return p ? text : NULL;
 }
 
-/* Bytes of every id, as u32 length and bytes, hash to what vocab_bytes.bin of the fixtures hashes to (FNV-1a). */
+/* The bytes of every id, as u32 length and bytes, have the same FNV-1a hash as vocab_bytes.bin of the fixtures. */
 static void check_smollm2(void)
 {
     exl2__vocab v;
@@ -107,18 +107,18 @@ static void check_bos(void)
     CHECK(v.unk_text == NULL);
     exl2__vocab_settle_bos(&v, -1, false);
     CHECK(v.prefix_count == 0);
-    exl2__vocab_settle_bos(&v, -1, true); /* the files leave it open, the architecture wants it */
+    exl2__vocab_settle_bos(&v, -1, true); /* the files leave it open, and the architecture wants BOS */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 9);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\"}", &v) == EXL2_OK);
-    exl2__vocab_settle_bos(&v, 3, true); /* config.json comes first */
+    exl2__vocab_settle_bos(&v, 3, true); /* config.json has priority */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 3 && v.bos == 3);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, NULL, &v) == EXL2_OK);
     exl2__vocab_settle_bos(&v, -1, true);
-    CHECK(v.prefix_count == 0 && v.bos == -1); /* none is defined */
+    CHECK(v.prefix_count == 0 && v.bos == -1); /* no BOS is defined */
     exl2__vocab_settle_bos(&v, 1000, true);
-    CHECK(v.prefix_count == 0); /* the tokenizer does not know it */
+    CHECK(v.prefix_count == 0); /* the tokenizer has no such token */
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":false}", &v) == EXL2_OK);
     exl2__vocab_settle_bos(&v, 3, true);
@@ -127,7 +127,7 @@ static void check_bos(void)
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":true}", &v) == EXL2_OK && v.prefix_count == 1);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.prefix_count == 1 && v.bos == 9);
-    exl2__vocab_settle_bos(&v, 3, true); /* the post-processor's is what the model was trained with */
+    exl2__vocab_settle_bos(&v, 3, true); /* the post-processor has priority, because the model was trained with it */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 9);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && v.prefix_count == 0 && v.bos == 9);
@@ -159,7 +159,7 @@ static void check_bos(void)
     exl2__vocab_close(&context, &v);
 }
 
-/* Pieces follow the byte map; of an added token that the vocabulary knows, the vocabulary's id counts. */
+/* Pieces are decoded with the byte map. If an added token is also in the vocabulary, the vocabulary's id counts. */
 static void check_added(void)
 {
     exl2__vocab v;
@@ -283,7 +283,7 @@ static void check_malformed(void)
 
 /* ---- what fails on the way ---- */
 
-static int allocations_left; /* before one is refused; -1 = none is */
+static int allocations_left; /* allocations until one fails; -1 = none fails */
 
 static void *counted_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {

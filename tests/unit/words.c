@@ -1,4 +1,5 @@
-/* Words against the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after another. */
+/* Words compared with the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after
+   another. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/words.h"
 
@@ -59,7 +60,7 @@ static void words_row(void *user, const exl2__json *j, int line)
     free(text);
 }
 
-/* Words of text, '|' between them and '^' for a space that the text does not have. */
+/* The words of text, with '|' between them and '^' for a space that the text does not have. */
 static const char *cut(const exl2__words_rules *rules, const char *text)
 {
     static char line[256];
@@ -75,7 +76,7 @@ static const char *cut(const exl2__words_rules *rules, const char *text)
     return line;
 }
 
-/* add_prefix_space works on each piece that ByteLevel gets, and the pattern sees the space. */
+/* add_prefix_space applies to each piece that ByteLevel gets, and the pattern sees the added space. */
 static void check_prefix(void)
 {
     exl2__words_rules rules = { .steps = { GPT2 }, .count = 1, .prefix = EXL2__WORDS_PREFIX };
@@ -93,7 +94,7 @@ static void check_prefix(void)
     CHECK_TEXT(cut(&rules, "a b12"), "^a b|^1|^2");
 }
 
-/* What the library does with matches: the same text under each behavior, as it is and inverted. */
+/* The library's behaviors for matches: the same text with each behavior, normal and inverted. */
 static void check_behaviors(void)
 {
     static const char *const wanted[2][5] = {
@@ -111,7 +112,7 @@ static void check_behaviors(void)
     }
 }
 
-/* U+2581 and the space are the same; text stays whole where a merge may cross the gap. */
+/* U+2581 and the space are equivalent; the text is not split where a merge may cross the space. */
 static void check_marks(void)
 {
     static const uint32_t kept[8] = { 0, 1u | 1u << ('>' - 32), 0, 0, 0, 0, 0, 0 };
