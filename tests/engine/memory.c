@@ -20,7 +20,7 @@ static exl2_engine_stats stats_of(exl2_engine *e)
     return stats;
 }
 
-static uint64_t foretold(const exl2_model_info *info)
+static uint64_t predicted(const exl2_model_info *info)
 {
     return info->weight_bytes + info->cache_bytes + info->scratch_bytes;
 }
@@ -71,13 +71,13 @@ static void check_model_memory(const exl2_model_desc *m, uint32_t tasks)
     uint64_t base = stats_of(r.engine).host_bytes;
     CHECK_INT(exl2_model_measure(r.engine, m, &info), EXL2_OK);
     CHECK_INT(stats_of(r.engine).host_bytes, base);
-    CHECK(stats_of(r.engine).host_peak - base <= foretold(&info));
+    CHECK(stats_of(r.engine).host_peak - base <= predicted(&info));
     CHECK_INT(exl2_model_load(r.engine, m, &r.model), EXL2_OK);
     CHECK_INT(exl2_model_get(r.engine, r.model, &loaded), EXL2_OK);
-    CHECK_INT(foretold(&loaded), foretold(&info));
+    CHECK_INT(predicted(&loaded), predicted(&info));
     exl2_engine_stats ready = stats_of(r.engine);
-    CHECK(ready.host_peak - base <= foretold(&info));
-    CHECK(ready.host_peak - base + SLACK >= foretold(&info));
+    CHECK(ready.host_peak - base <= predicted(&info));
+    CHECK(ready.host_peak - base + SLACK >= predicted(&info));
     if (!m->text_only) {
         work(&r);
         CHECK_INT(stats_of(r.engine).allocations, ready.allocations);

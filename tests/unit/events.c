@@ -33,7 +33,7 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* ---- events that tell from which number they were made ---- */
+/* ---- events made from a number ---- */
 
 static exl2_alt tokens[600], alts[600 * EXL2_ALTS_MAX];
 static float sums[600];
@@ -174,7 +174,7 @@ static void reserved_room_is_there(void)
 }
 
 /* The predicted size of scored rows holds for every way to split them into groups of 16. */
-static void foretold(void)
+static void predicted(void)
 {
     for (uint32_t per_token = 0; per_token <= EXL2_ALTS_MAX; per_token += 16) {
         for (uint32_t rows = 1; rows < 100; rows++) {
@@ -197,6 +197,6 @@ int main(void)
 {
     largest_fits_when_empty();
     reserved_room_is_there();
-    foretold();
+    predicted();
     return check_done();
 }
