@@ -88,7 +88,7 @@ static long number_before(const char *text, size_t bytes, const char *unit)
     return 0;
 }
 
-/* ---- what the assembler says ---- */
+/* ---- the assembler's report ---- */
 
 static void check_line(const char *what, const char *text, size_t bytes)
 {

@@ -18,7 +18,7 @@ static bool exists(const char *path)
     return stat(full, &info) == 0;
 }
 
-/* Four labelled parts in the first comment: name, takes, gives, owns. */
+/* The first comment has four labelled parts: name, takes, gives, owns. */
 static void check_head(const source_file *file)
 {
     static const char *const labels[] = { "   takes: ", "   gives: ", "   owns:  " };
@@ -48,7 +48,7 @@ static bool defines(const char *name, size_t bytes)
     return false;
 }
 
-/* What the head says the file gives, the file defines. After check_macros and check_scope. */
+/* The names in the head's `gives:` part are defined in the file. Runs after check_macros and check_scope. */
 static void check_gives(const source_file *file)
 {
     const char *at = strstr(file->text, "\n   gives: "), *end = at ? strstr(at, "\n   owns:  ") : NULL;
@@ -78,8 +78,8 @@ static bool same_room(const char *a, const char *b)
     return room_bytes(a) == room_bytes(b) && strncmp(a, b, room_bytes(a)) == 0;
 }
 
-/* A function bears a word of its file's name, the name of its room, or that of a type that the file defines. What
-   0_base defines serves everybody and has names of its own. */
+/* A function's name has a word of its file's name, the name of its room, or that of a type that the file defines.
+   Functions of 0_base are used everywhere and have names of their own. */
 static void check_functions(const source_file *file)
 {
     char words[2 * SOURCE_PATH_BYTES];
@@ -120,7 +120,8 @@ static void check_system_include(const source_file *file, int line, const char *
     require(allowed, file, line, "this system header belongs into platform.h", name);
 }
 
-/* What the CUDA backend includes from outside: headers shared with kernels, and the sources that embed.c made. */
+/* Targets outside the CUDA backend that it may include: headers shared with kernels, and the sources that embed.c
+   made. */
 static bool is_of_kernels(const char *target)
 {
     return strcmp(source_base(target), "exl2_kernels.inc") == 0
@@ -154,8 +155,8 @@ static void check_includes(const source_file *file)
     }
 }
 
-/* The files of a room stand together in the list. Of its own number a file includes its room, or a room that is
-   complete above it. */
+/* The files of a room are adjacent in the list. From its own numbered folder a file includes only its room, or a room
+   that is complete before it. */
 static void check_rooms(const source_names *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -186,7 +187,7 @@ static void check_rooms(const source_names *list)
     }
 }
 
-/* The list names every file once, in an order that depends on nothing below, each under its "defines:" line. */
+/* The list names every file once, each under its "defines:" line, in an order in which no file needs a later one. */
 static void check_list(void)
 {
     source_file list = source_read("exl2_impl/exl2_impl.h");
@@ -261,7 +262,7 @@ static void check_calls(const source_file *file)
 
 /* ---- sizes, manual, users ---- */
 
-/* Columns are code points. */
+/* Columns are counted in code points. */
 static void check_columns(const source_file *file)
 {
     int line = 1, columns = 0;
@@ -307,7 +308,7 @@ static bool has_word(const char *text, const source_token *word)
     return false;
 }
 
-/* Every public function is named in the manual, the top comment of exl2.h, and in one demo or test. */
+/* Every public function is named in the manual, which is the top comment of exl2.h, and is used by a demo or test. */
 static void check_manual(void)
 {
     size_t manual_bytes = (size_t)(strstr(header.text, "*/") - header.text);
@@ -341,7 +342,7 @@ static void check_manual(void)
     free(manual);
 }
 
-/* A test that Meson does not know never runs. Hosts are named in hosts.c. */
+/* A test that is missing in meson.build never runs. The tests in tests/hosts are named in hosts.c. */
 static void check_tests_run(void)
 {
     source_names tests = { 0 };

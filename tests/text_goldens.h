@@ -1,4 +1,4 @@
-/* text_goldens.h: rows of encode, decode and stream goldens, each against the engine's tokenizer. */
+/* text_goldens.h: rows of encode, decode and stream goldens, each compared with the engine's tokenizer. */
 #ifndef TEXT_GOLDENS_H
 #define TEXT_GOLDENS_H
 

@@ -28,7 +28,7 @@ static exl2_result ask(const char *json, size_t bytes, const char *path, char *o
     return r;
 }
 
-/* ---- one by one ---- */
+/* ---- single cases ---- */
 
 #define SMILE "\xF0\x9F\x98\x80"
 #define BAD_CHAR "\xEF\xBF\xBD"

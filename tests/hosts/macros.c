@@ -1,5 +1,5 @@
-/* A host whose own macros carry the names that debug heaps, windows.h and old engines take. Whatever of ours they
-   touch does not compile. */
+/* An application that defines macros with the names that debug heaps, windows.h and old engines use. Any of our names
+   that they replace does not compile. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A host in one file: the implementation, an engine with defaults, the version; without CUDA, its refusal. */
+/* An application in one file: the implementation, an engine with defaults, the version; without CUDA, the error for
+   it. */
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"
 

@@ -10,7 +10,7 @@
 
 #include <ctype.h>
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 static void case_sentences(void)
 {
@@ -161,7 +161,7 @@ static void case_turns(void)
     free(text);
 }
 
-/* ---- what nobody asked before ---- */
+/* ---- questions that the game was not written for ---- */
 
 #define PEOPLE 3
 

@@ -1,5 +1,5 @@
-/* program.h: what the tests of programs share: run one with flags, read what it said, check its sentence, look into its
-   JSON with the reader of the programs.
+/* program.h: what the tests of programs share: run one with flags, read its output, check its message, and look into
+   its JSON with the programs' own parser.
    takes: a program, a folder to write to.
    gives: program_set, program_run, program_read, program_write, program_sentence, program_parse, program_json,
           program_number, program_text.
@@ -27,8 +27,8 @@ static inline void program_set(const char *path, const char *work)
     CHECK_INT(system(make), 0);
 }
 
-/* Runs the program with these flags, which may end in redirections; otherwise stdin is empty, stdout and stderr go to
-   FOLDER/out and FOLDER/err. Its exit code. */
+/* Runs the program with these flags, which may end in redirections, and returns its exit code. Without redirections,
+   stdin is empty, and stdout and stderr go to FOLDER/out and FOLDER/err. */
 static inline int program_run(const char *format, ...)
 {
     char flags[4096], command[8192];
@@ -43,7 +43,7 @@ static inline int program_run(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A file of the folder, NUL behind it. */
+/* A file of the folder, NUL-terminated. */
 static inline char *program_read(const char *name)
 {
     char path[1100];
@@ -62,7 +62,7 @@ static inline void program_write(const char *name, const char *text)
     }
 }
 
-/* That it ended with this code and one line on stderr which holds `part`. */
+/* The program ended with this code and with one line on stderr that contains `part`. */
 static inline void program_sentence(int got, int wanted, const char *part)
 {
     char *err = program_read("err");
@@ -74,7 +74,7 @@ static inline void program_sentence(int got, int wanted, const char *part)
     free(err);
 }
 
-/* The text as a tree; ends the test when it is no JSON. */
+/* The text as a tree; ends the test if it is not JSON. */
 static inline json_value *program_parse(const char *text, size_t bytes)
 {
     const char *error = NULL;
@@ -86,7 +86,7 @@ static inline json_value *program_parse(const char *text, size_t bytes)
     return root;
 }
 
-/* What a run that must go well left on stdout: one JSON value. The tree points into *text; free both. */
+/* The output of a run that must succeed: one JSON value. The tree points into *text; the caller frees both. */
 static inline json_value *program_json(int code, char **text)
 {
     char *err = program_read("err");
@@ -103,7 +103,7 @@ static inline double program_number(const json_value *object, const char *key)
     return CHECK(value && value->kind == JSON_NUMBER) ? value->number : -1;
 }
 
-static inline const char *program_text(const json_value *object, const char *key) /* NULL: not there, or no text */
+static inline const char *program_text(const json_value *object, const char *key) /* NULL: missing, or not a string */
 {
     const json_value *value = json_member(object, key);
     return value && value->kind == JSON_TEXT ? value->text : NULL;

@@ -1,5 +1,5 @@
 /* template.c: the flags --template, --tokens and --now of the program exl2, and the named templates of a folder; on the
-   real model what `generate --chat` and `chat` make of --template.
+   real model the effect of --template on `generate --chat` and `chat`.
    takes: template CASE PROGRAM FOLDER: "render" or "generate", the program, a folder to write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
@@ -9,7 +9,8 @@
 #define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 #define HELLO "{\"messages\": [{\"role\": \"user\", \"content\": \"caf\\u00e9\"}], \"add_generation_prompt\": true"
 
-/* What `exl2 render MODEL flags` answers to one line: text, or NULL and the error. The answer lives until the next. */
+/* The answer of `exl2 render MODEL flags` to one line: text, or NULL and the error. The answer is valid until the next
+   call. */
 static void check_render(const char *model, const char *flags, const char *line, const char *rendered,
                          const char *error)
 {
@@ -47,7 +48,7 @@ static void case_render(void)
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
     program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template goes with --chat");
 
-    /* a folder with several templates: by flag, by the line, by tools */
+    /* a folder with several templates: chosen by flag, by the line, by tools */
     snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder,
              folder);
     CHECK_INT(system(command), 0);
@@ -62,7 +63,7 @@ static void case_render(void)
     check_render(flags, "", HELLO ", \"documents\": [{\"text\": \"x\"}], \"template\": \"rag\"}\n", "Rx", NULL);
 }
 
-/* The ids that a prompt became, as text. */
+/* The ids of the encoded prompt, as text. */
 static char *prompt_ids(int code)
 {
     char *text;
@@ -74,7 +75,7 @@ static char *prompt_ids(int code)
     return copy;
 }
 
-/* Markers of the template are tokens, the same letters of a message are text. */
+/* Markers of the template are tokens; the same letters in a message are text. */
 static void case_generate(void)
 {
     const char *model = check_model();

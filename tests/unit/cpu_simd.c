@@ -11,7 +11,7 @@
 #define ROWS_MAX 40u
 #define LOGIT_GROUP 8u
 
-/* ---- hosts that lend threads, in their own ways ---- */
+/* ---- task functions of applications, each with its own order ---- */
 
 static uint64_t shuffle_state;
 static uint32_t tasks_run;

@@ -71,7 +71,7 @@ static void test_blocks(void)
     free(text);
 }
 
-/* ---- a right file ---- */
+/* ---- a valid file ---- */
 
 static gguf_bytes make_good(uint32_t version)
 {
@@ -201,7 +201,7 @@ static void test_good(uint32_t version, size_t piece)
     free(file.data);
 }
 
-/* ---- wrong files ---- */
+/* ---- invalid files ---- */
 
 static void check_refused(const char *what, gguf_bytes file, exl2_result code, const char *piece, const char *other)
 {

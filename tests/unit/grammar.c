@@ -117,7 +117,7 @@ static void check_texts(void)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejected sources ---- */
 
 static void check_refusal(exl2_grammar_kind kind, const char *source, const char *sentence)
 {

@@ -88,7 +88,7 @@ static void test_rope(void)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejected models ---- */
 
 static void add_parts(gguf_maker *m) { gguf_key_u32(m, "split.count", 3); }
 static void add_experts(gguf_maker *m) { gguf_key_u32(m, "llama.expert_count", 8); }

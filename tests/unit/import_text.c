@@ -129,7 +129,7 @@ static void test_tokenizer(void)
     }
 }
 
-/* ---- refusals ---- */
+/* ---- rejected vocabularies ---- */
 
 static void add_bad_bos(gguf_maker *m) { gguf_key_u32(m, "tokenizer.ggml.eom_token_id", 83); }
 static void add_bad_bool(gguf_maker *m) { gguf_key_u32(m, "tokenizer.ggml.add_bos_token", 1); }

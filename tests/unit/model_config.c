@@ -153,7 +153,7 @@ static void check_rope(void)
     check_near(f[8], 0.01); /* 10000^(-16/32) */
 }
 
-/* ---- refused ---- */
+/* ---- rejected configs ---- */
 
 static void refuse(const char *more, exl2_result code, const char *piece, const char *other)
 {

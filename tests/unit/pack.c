@@ -20,7 +20,7 @@ static void invert(const uint32_t *perm, uint32_t count, uint32_t *inverse)
     }
 }
 
-/* ---- 4.4 ---- */
+/* ---- packing of codes ---- */
 
 static void test_vectors(void)
 {
@@ -51,7 +51,7 @@ static void test_vectors(void)
     }
 }
 
-/* ---- 4.11 ---- */
+/* ---- the worked example ---- */
 
 static void test_worked_example(void)
 {

@@ -175,7 +175,7 @@ static void test_counts(void)
     check_counts("[[1], (2, 3)]", 2, true);
 }
 
-/* ---- time, by hand ---- */
+/* ---- time (run by hand) ---- */
 
 typedef struct row {
     double ns, seconds;

@@ -281,7 +281,7 @@ static void check_malformed(void)
     check_refused((tokenizer_parts){ 0 }, "[]", EXL2_ERR_FORMAT, "tokenizer_config.json");
 }
 
-/* ---- what fails on the way ---- */
+/* ---- failures while opening ---- */
 
 static int allocations_left; /* allocations until one fails; -1 = none fails */
 
