@@ -36,7 +36,8 @@ static exl2_flow hear(void *user, const exl2_event *ev)
     return EXL2_STOP_JOB; /* has no effect here */
 }
 
-/* Begins the load and steps until it has ended. Without a callback, pulls events after each step. */
+/* Begins the load and steps until it has ended. With `pull` there is no callback, and events are pulled after each
+   step. */
 static load_said load(exl2_engine *e, exl2_model_desc d, bool pull, exl2_model *m)
 {
     load_said said = { 0 };

@@ -105,7 +105,7 @@ static void budget(const rig *r)
     }
     uint64_t soon = exl2__platform_ns() + 3600000000000u;
     CHECK(exl2__drawing_masks(r->engine, m, soon) && !j->sequence.mask_due);
-    j->sequence.mask_due = true; /* its mask is cached now */
+    j->sequence.mask_due = true; /* requested again, but cached now */
     CHECK_INT(exl2__grammars_cost(r->engine, j), 0);
     m->mask_ns = 1e9f;
     CHECK(exl2__drawing_masks(r->engine, m, exl2__platform_ns() + 1000000000u) && !j->sequence.mask_due);

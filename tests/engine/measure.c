@@ -110,7 +110,7 @@ static void check_jobs(const rig *r)
     CHECK_INT(exl2_tokenize(r->engine, r->model, text, need, EXL2_TEXT_NO_BOS, tokens, 512, &all), EXL2_OK);
     CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
     CHECK(all > first && info.tokens_cached > 0);
-    /* all of the first turn, because it ends where a turn ends */
+    /* all of the first turn is reused, because the session was rewound to its end */
     check_job(r, &d, (uint32_t)all, info.tokens_cached, 1);
     d.prompt.messages = NULL;
     d.prompt.message_count = 0;
