@@ -117,7 +117,7 @@ static void check_system_include(const source_file *file, int line, const char *
     bool allowed = any_of(name, strlen(name), plain) || strcmp(file->path, "exl2_impl/0_base/platform.h") == 0
         || ((folder == 3 || strcmp(file->path, "exl2_impl/0_base/config.h") == 0) && any_of(name, strlen(name), simd))
         || (folder == 8 && any_of(name, strlen(name), tools));
-    require(allowed, file, line, "this system header belongs into platform.h", name);
+    require(allowed, file, line, "this system header belongs in platform.h", name);
 }
 
 /* Targets outside the CUDA backend that it may include: headers shared with kernels, and the sources that embed.c
@@ -254,7 +254,7 @@ static void check_calls(const source_file *file)
         bool called = t->name && !(i > 0 && source_is(t - 1, "undef"));
         bool plain_files = folder_number(file->path) == 8;
         if (called && (any_of(t->text, t->bytes, never) || (!plain_files && any_of(t->text, t->bytes, files_only)))) {
-            broken(file, t->line, "this name belongs into platform.h", t->text, t->bytes);
+            broken(file, t->line, "this name belongs in platform.h", t->text, t->bytes);
         }
     }
     check_count++;

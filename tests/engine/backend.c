@@ -66,7 +66,7 @@ static void check_without(const char *reason, exl2_result wanted)
     CHECK_INT(open_error.code, wanted);
     CHECK_INT(machine.errors, 1);
     if (!CHECK(strstr(open_error.text, reason) != NULL && strcmp(machine.error, open_error.text) == 0)) {
-        printf("  the sentence is \"%s\", it should name \"%s\"\n", open_error.text, reason);
+        printf("  the message is \"%s\", it should name \"%s\"\n", open_error.text, reason);
     }
 }
 

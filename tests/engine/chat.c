@@ -340,7 +340,7 @@ static void check_gives_back(const rig *r, const exl2_chat_desc *chat, bool job,
         bool whole = refused == 0 || blocks.made < refused; /* no allocation failed */
         if (!CHECK_INT(result, whole ? wanted : EXL2_ERR_MEMORY) || !CHECK_INT(blocks.live, live) ||
             !CHECK_INT(blocks.bytes, bytes)) {
-            printf("    %s, %s, allocation %u refused\n", chat->template_text, chat->special_tokens, refused);
+            printf("    %s, %s, allocation %u failed\n", chat->template_text, chat->special_tokens, refused);
         }
         CHECK(refused || wanted < 0 || blocks.made > 0); /* these calls allocate, as the manual says */
         if (refused && whole) {

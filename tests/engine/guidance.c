@@ -213,7 +213,7 @@ static void expect_refused(const rig *r, const exl2_job_desc *d, exl2_result wan
     exl2_last_error(r->engine, &error);
     CHECK(after.host_bytes == before.host_bytes && after.pages_used == before.pages_used);
     if (!CHECK(strstr(error.text, piece) != NULL)) {
-        printf("  the sentence is \"%s\", it should hold \"%s\"\n", error.text, piece);
+        printf("  the message is \"%s\", it should hold \"%s\"\n", error.text, piece);
     }
 }
 

@@ -15,7 +15,7 @@ static void check_refused(exl2_result got, exl2_result wanted, const char *call,
     exl2_error error;
     exl2_last_error(engine, &error);
     check_int(got, wanted, call, file, line);
-    check_int(error.code, wanted, "the code of the sentence", file, line);
+    check_int(error.code, wanted, "the code of the message", file, line);
     check_that(strlen(error.text) > 10, call, file, line);
 }
 
@@ -110,7 +110,7 @@ static void check_open(const exl2_engine_desc *given, exl2_result wanted, const 
     CHECK(e == NULL);
     CHECK_INT(error.code, wanted);
     if (!CHECK(strstr(error.text, piece) != NULL)) {
-        printf("  the sentence is \"%s\", it should hold \"%s\"\n", error.text, piece);
+        printf("  the message is \"%s\", it should hold \"%s\"\n", error.text, piece);
     }
 }
 

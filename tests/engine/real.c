@@ -48,7 +48,7 @@ static double check_prompt(const rig *r, const rig_golden_file *g, uint32_t i)
         double best = (double)said.alts[p][0].logprob + (double)said.logsumexp[p];
         off += p >= COARSE_POSITIONS && fabs(best - logits[p * per_position]) > 2 * LOGIT_BOUND;
     }
-    printf("prompt %u: %u positions, %u sure, %u wrong, %u likeliest logits off, nll %.4f\n", i, said.scored, sure,
+    printf("prompt %u: %u positions, %u sure, %u wrong, %u best logits off, nll %.4f\n", i, said.scored, sure,
            wrong, off, nll);
     CHECK(sure > 0 || said.scored < 4);
     CHECK_INT(wrong, 0);
@@ -117,12 +117,12 @@ static void check_memory(void)
     exl2_job_desc d = rig_job(&r, ids, 1500, 16, &said);
     rig_run(&r, &d);
     exl2_stats(r.engine, &stats);
-    uint64_t foretold = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
+    uint64_t predicted = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
     uint64_t process = process_bytes("VmHWM");
-    printf("foretold %.2f MiB, peak of host bytes %.2f MiB, of the process %.2f MiB\n", (double)foretold / 1048576,
+    printf("predicted %.2f MiB, peak of host bytes %.2f MiB, of the process %.2f MiB\n", (double)predicted / 1048576,
            (double)stats.host_peak / 1048576, (double)process / 1048576);
-    CHECK(stats.host_peak <= foretold + (1u << 20) && stats.host_peak + (1u << 20) >= foretold);
-    CHECK(process <= foretold + (32u << 20));
+    CHECK(stats.host_peak <= predicted + (1u << 20) && stats.host_peak + (1u << 20) >= predicted);
+    CHECK(process <= predicted + (32u << 20));
     rig_close(&r);
 }
 

@@ -41,7 +41,7 @@ static void expect_refused(const rig *r, exl2_sampler_desc sampler, exl2_result 
     CHECK_INT(exl2_job_start(r->engine, &d, NULL), wanted);
     exl2_last_error(r->engine, &error);
     if (!CHECK(strstr(error.text, piece) != NULL)) {
-        printf("  the sentence is \"%s\", it should hold \"%s\"\n", error.text, piece);
+        printf("  the message is \"%s\", it should hold \"%s\"\n", error.text, piece);
     }
 }
 

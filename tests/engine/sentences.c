@@ -73,11 +73,11 @@ static void check_failed(const rig *r, exl2_result got, bool quotes)
     if (!CHECK(got < 0 && error.code == got)) {
         printf("    %s: %d, %s; text \"%.12s\"\n", asked, got, error.text, quoted);
     }
-    check_sentence(error.text, "sentence");
+    check_sentence(error.text, "message");
     char piece[8] = { 0 };
     memcpy(piece, quoted, 4);
     if (quotes && !broken && !CHECK(strncmp(quoted, "aaa", 3) != 0 || strstr(error.text, "aaa") != NULL)) {
-        printf("    sentence of %s: %s\n", asked, error.text);
+        printf("    message of %s: %s\n", asked, error.text);
     }
 }
 

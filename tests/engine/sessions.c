@@ -234,7 +234,7 @@ static void cancel_anywhere(const rig *r)
         }
         exl2_session_close(r->engine, s);
         if (ended) {
-            printf("a job of 46 tokens took %u tiny steps\n", steps);
+            printf("a job of 46 tokens needed %u of the smallest steps\n", steps);
             CHECK(steps > 20);
             return;
         }

@@ -235,7 +235,7 @@ static void check_names(const rig *r, exl2_result got, exl2_job job, const char 
     CHECK_INT(got, EXL2_ERR_STATE);
     snprintf(name, sizeof name, "job %u.%u ", (unsigned)job.id, (unsigned)(job.id >> 32));
     if (!CHECK(strstr(error.text, name) && strstr(error.text, why))) {
-        printf("  the sentence is \"%s\", it should name %s, and why: %s\n", error.text, name, why);
+        printf("  the message is \"%s\", it should name %s, and why: %s\n", error.text, name, why);
     }
 }
 

@@ -110,7 +110,7 @@ static inline void text_check_refused(const rig *r, exl2_result got, exl2_result
     CHECK_INT(got, wanted);
     CHECK_INT(error.code, wanted);
     if (!CHECK(strstr(error.text, piece) != NULL)) {
-        printf("  the sentence is \"%s\", it should hold \"%s\"\n", error.text, piece);
+        printf("  the message is \"%s\", it should hold \"%s\"\n", error.text, piece);
     }
 }
 

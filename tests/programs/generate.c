@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 {
     char model[1100];
     if (argc != 4) {
-        printf("generate PROGRAM FOLDER NPC\n");
+        printf("usage: generate PROGRAM FOLDER NPC\n");
         return 1;
     }
     program_set(argv[1], argv[2]);

@@ -103,7 +103,7 @@ static void case_generate(void)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        printf("takes: CASE PROGRAM FOLDER\n");
+        printf("usage: template CASE PROGRAM FOLDER\n");
         return 1;
     }
     program_set(argv[2], argv[3]);

@@ -167,7 +167,7 @@ static void reserved_room_is_there(void)
     while (exl2__events_pull(&r.q, &event)) {
         check_number(&event, out++);
     }
-    printf("%u events, %u scores, %u reserves, %u refused\n", in, scored, reserves, refused);
+    printf("%u events, %u scores, %u reserves, %u did not fit\n", in, scored, reserves, refused);
     CHECK_INT(out, in);
     CHECK(reserves > 1000 && refused > 1000);
     ring_close(&r);

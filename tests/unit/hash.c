@@ -76,7 +76,7 @@ int main(void)
         }
     }
     uint32_t entered = enter(&c, false);
-    printf("%u of 1000 names that collide went in\n", entered);
+    printf("%u of 1000 colliding names were entered\n", entered);
     CHECK(entered > 100 && entered < 1000);
     CHECK_INT(c.host_bytes, 0);
     return check_done();

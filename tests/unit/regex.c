@@ -49,7 +49,7 @@ static void regex_row(void *user, const exl2__json *j, int line)
         rows++;
     } else {
         refused++;
-        printf("%s:%d: refused: it has %s\n", (const char *)user, line, parser.refused);
+        printf("%s:%d: rejected: it has %s\n", (const char *)user, line, parser.refused);
     }
     free(memory.base);
     free(pattern);
@@ -116,7 +116,7 @@ static void check_refused(void)
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         bool parsed = exl2__regex_parse(&parser, cases[i][0], strlen(cases[i][0]));
         if (!CHECK(!parsed && parser.refused && strstr(parser.refused, cases[i][1]))) {
-            printf("    %s: %s\n", cases[i][0], parsed ? "not refused" : parser.refused);
+            printf("    %s: %s\n", cases[i][0], parsed ? "not rejected" : parser.refused);
         }
     }
     char *many = malloc(4096);
@@ -163,7 +163,7 @@ int main(int count, char **names)
     char golden[] = EXL2_GOLDEN_DIR "/tokenizer/regex.jsonl";
     char *path = count > 1 ? names[1] : golden;
     rows_each(&c, path, regex_row, path);
-    printf("%d rows, %d refused\n", rows, refused);
+    printf("%d rows, %d rejected\n", rows, refused);
     CHECK(count > 1 || (rows >= 500 && refused == 0));
     check_scanners(&c);
     check_refused();
