@@ -9,7 +9,7 @@
 #define LLAMA_TENSORS_MAX 64
 
 typedef struct llama_wanted {
-    char name[96]; /* "model.layers.0.self_attn.q_proj" */
+    char name[96]; /* such as "model.layers.0.self_attn.q_proj" */
     uint32_t in, out;
     float *numbers; /* [out, in] */
     float *bias;    /* [out] or NULL */
@@ -193,7 +193,7 @@ static void llama_keys(gguf_maker *m, const llama_options *o)
 static void llama_make(llama_model *l, const llama_options *o)
 {
     gguf_maker m = { 0 };
-    bool k = o->hidden % 256 == 0; /* the types with blocks of 256 */
+    bool k = o->hidden % 256 == 0; /* types with blocks of 256 are possible */
     uint32_t q = o->heads * o->head_dim, kv = o->kv_heads * o->head_dim;
     memset(l, 0, sizeof *l);
     llama_keys(&m, o);

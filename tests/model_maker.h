@@ -1,6 +1,6 @@
 /* model_maker.h: a tiny, valid EXL2 Llama model made in memory, tensor by tensor, so that a test can spoil any part of
-   it. One layer, hidden 64, two heads of 32, one kv head, inner 64, vocabulary 64; every matrix has 32 rows of 4 bits
-   and 32 of 3 bits. */
+   it. One layer, hidden size 64, two heads of 32, one K/V head, MLP size 64, vocabulary 64. Every matrix has 32 rows of
+   4 bits and 32 of 3 bits. */
 #ifndef MODEL_MAKER_H
 #define MODEL_MAKER_H
 

@@ -99,7 +99,7 @@ static void define_name(const source_token *name, bool function)
     defined[defined_count++].function = function;
 }
 
-/* Macros of one letter, X above all, are local: undefined in the same file. */
+/* Macros of one letter, mostly X, are local: they are undefined in the same file. */
 static void check_macros(const source_file *file)
 {
     char guard[SOURCE_PATH_BYTES];
@@ -182,7 +182,8 @@ static void check_body(const source_file *file, size_t open, size_t end)
 
 typedef struct declaration { /* what the parser has seen since the last ';' or body */
     const source_token *name;
-    bool type, fixed, local, public, foreign, function, body; /* typedef, const, static, EXL2_API, OS; has (), has {} */
+    /* typedef, const, static, EXL2_API, a name of the system; has (), has {} */
+    bool type, fixed, local, public, foreign, function, body;
 } declaration;
 
 static void check_declaration(const source_file *file, const declaration *d)
@@ -202,7 +203,7 @@ static void check_declaration(const source_file *file, const declaration *d)
     }
 }
 
-/* Walks the declarations at file scope. Function bodies, parameter lists, struct members are skipped. */
+/* Walks the declarations at file scope. Skips function bodies, parameter lists and struct members. */
 static void check_scope(const source_file *file)
 {
     bool os_file = strcmp(file->path, "exl2_impl/0_base/platform.h") == 0;
@@ -215,7 +216,7 @@ static void check_scope(const source_file *file)
         }
         d.type |= source_is(t, "typedef");
         d.fixed |= source_is(t, "const");
-        /* nm knows what the macro was */
+        /* an upper-case word may be a macro for `static`; nm checks the symbols */
         d.local |= source_is(t, "static") || (macro_like(t) && !source_is(t + 1, "("));
         d.public |= source_is(t, "EXL2_API");
         d.foreign |= os_file && (source_is(t, "extern") || source_is(t, "__declspec"));

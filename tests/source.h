@@ -91,7 +91,7 @@ static bool source_starts(const source_token *token, const char *prefix)
     return token->bytes >= strlen(prefix) && memcmp(token->text, prefix, strlen(prefix)) == 0;
 }
 
-/* Length of the comment, string, name, number or punctuation at p. */
+/* Length of the comment, string, name, number or punctuation that begins at p. */
 static size_t source_piece(const char *p)
 {
     size_t n = 1;

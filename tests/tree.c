@@ -1,6 +1,6 @@
-/* tree.c: the rules that amalgamate and layers keep, each tried on a small source tree that breaks it.
+/* tree.c: the rules that amalgamate and layers enforce, each tried on a small source tree that violates it.
    takes: tree AMALGAMATE LAYERS FOLDER; FOLDER is emptied.
-   gives: a failed check for every rule that let its tree pass.
+   gives: a failed check for every rule whose violation passed.
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
@@ -104,7 +104,7 @@ static void check_good_tree(void)
     free(text);
 }
 
-/* Both uses of a template reach the single header; the list does not name it. */
+/* A template header reaches the single header twice, once per use. The list does not name it. */
 static void check_template(void)
 {
     char path[1200];

@@ -393,7 +393,7 @@ static void test_probe_failures(void)
         exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
         CHECK_INT(exl2_open(&d, &e), EXL2_OK);
         fake.fail_at = at;
-        fake.fail_code = at % 2 ? 2 : 719; /* out of memory; a fault, which ends the context */
+        fake.fail_code = at % 2 ? 2 : 719; /* 2: out of memory; 719: a fault, which destroys the context */
         exl2_result result = exl2_device_probe(e, &speed);
         failed = fake.fail_at == 0;
         fake.fail_at = 0;

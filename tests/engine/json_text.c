@@ -186,7 +186,7 @@ static void check_depth(void)
     CHECK_INT(ask(json, 257, "", out, sizeof out, &need, &whole), EXL2_ERR_FORMAT);
     CHECK_INT(ask(json, sizeof json, "/0", NULL, 0, &need, &whole), EXL2_ERR_FORMAT);
     size_t bytes = 0;
-    for (int i = 0; i < 128; i++, bytes += 6) { /* 256 levels, of both kinds */
+    for (int i = 0; i < 128; i++, bytes += 6) { /* 256 levels of arrays and objects */
         memcpy(json + bytes, "[{\"a\":", 6);
     }
     json[bytes++] = '7';

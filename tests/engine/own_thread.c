@@ -15,7 +15,7 @@ typedef struct note { /* a copy of an event, whose pointers do not outlive the n
     exl2_result result;
 } note;
 
-typedef struct speaker { /* what `user` points to; belongs to the main thread */
+typedef struct speaker { /* the target of `user`; only the main thread uses it */
     rig_said said;
     exl2_token prompt[8];
     exl2_job job;

@@ -72,7 +72,7 @@ static void waiting_and_overtaking(void)
     CHECK_INT(info.state, EXL2_JOB_QUEUED);
     exl2_job small[12];
     for (uint32_t i = 2; i < 12; i++) {
-        small[i] = start(&r, i, 20, 4, 0);  /* 1 page each: may overtake, four times */
+        small[i] = start(&r, i, 20, 4, 0);  /* 1 page each; four may overtake */
     }
     while (exl2_job_get(r.engine, big, &info) == EXL2_OK && info.state == EXL2_JOB_QUEUED) {
         exl2_step(r.engine, NULL);

@@ -282,7 +282,7 @@ int main(void)
         folders(&r);
         tokenizers(&r);
         told(&r);
-        CHECK(lines >= before + 40); /* each failure is logged too */
+        CHECK(lines >= before + 40); /* each error is logged, too */
     }
     rig_close(&r);
     return check_done();

@@ -99,7 +99,7 @@ static void one_unread_queue(void)
     uint32_t scored = 0, done = 0;
     rig r = open_small_queue(0, 0);
     exl2_job_desc unread = scoring(&r, 0, 200, EXL2_ALTS_MAX, 4);
-    CHECK_INT(exl2_job_start(r.engine, &unread, NULL), EXL2_OK); /* 64 KiB do not hold its scores */
+    CHECK_INT(exl2_job_start(r.engine, &unread, NULL), EXL2_OK); /* its scores need more than 64 KiB */
     for (uint32_t i = 0; i < 2; i++) {
         exl2_job_desc d = rig_job(&r, prompt + i, 20, 30, &said[i]);
         CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);

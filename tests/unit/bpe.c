@@ -62,7 +62,7 @@ static void check_random(void)
     for (int round = 0; round < 3000; round++) {
         exl2__bpe_merge merges[24];
         uint32_t merge_count = 1 + next_random(&state) % 24, letters = 1 + next_random(&state) % 4;
-        for (uint32_t i = 0; i < merge_count; i++) { /* later merges build on earlier ones; some pairs come twice */
+        for (uint32_t i = 0; i < merge_count; i++) { /* later merges build on earlier ones; some pairs occur twice */
             merges[i].left = next_random(&state) % (letters + i);
             merges[i].right = next_random(&state) % (letters + i);
             merges[i].id = letters + i;

@@ -15,7 +15,7 @@ typedef enum cpu_buffer {
     CPU_BUFFER_COUNT
 } cpu_buffer;
 
-/* Expands to the members of a device that a cpu_view shows, whatever its arithmetic type. */
+/* Expands to the members of a device that are in a cpu_view, whatever its arithmetic type. */
 #define CPU_VIEW_STRIDES(d)                                                               \
     { (d)->hidden_stride, (d)->query_stride, (d)->inter_stride, (d)->vocab_stride,        \
       (size_t)((d)->page_bytes / sizeof(exl2__kv)) }

@@ -2,22 +2,22 @@
    alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes and
    passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
-#define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
+#define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_double.h"
 
-/* ---- what each phase reads and writes, and how far it may be off ----
+/* ---- buffers of each phase, and the largest allowed error ----
 
-   Off: the largest difference in a row over the largest value wanted in that row. A float operation rounds by up to
-   2^-24 = 6e-8. The longest chains here have 32 terms in a block and 11 blocks, rounded like a random walk, so a
-   product is off by about sqrt(43) * 6e-8 = 4e-7; codes double that, as an unsigned field is up to twice as large as
-   the code. The bounds are 2 to 3 times the largest seen. One wrong or missing term among a few hundred is off by more
-   than 1e-2.
+   Error: the largest difference in a row over the largest expected value of that row. A float operation rounds by up to
+   2^-24 = 6e-8. The longest chains here have 32 terms in a block and 11 blocks, and their rounding errors add up like a
+   random walk, so a product is off by about sqrt(43) * 6e-8 = 4e-7. Codes double that, because an unsigned field is up
+   to twice as large as the code. The bounds are 2 to 3 times the largest errors measured. One wrong or missing term
+   among a few hundred gives an error above 1e-2.
      copy_pages, embed, sample   no arithmetic that may differ: exact
-     qkv, gate_up, head          a norm (one factor, off by 1e-7), then a product; silu and * up add their own
+     qkv, gate_up, head          a norm (one factor, off by 1e-7), then a product; silu and its product add their own
      qkv into pages              the product, and half a unit of f16: 2^-11 of the value, 2^-25 if it is subnormal
-     attend                      scores of up to about 8, so e^score is off by several 8 * 6e-8; then averages
-     out, down                   a product onto r, which is as large as it */
+     attend                      scores of up to about 8, so e^score is off by several 8 * 6e-8; then weighted sums
+     out, down                   a product added to the residual, which has the same magnitude */
 #define BIT(name) (1u << CPU_BUFFER_##name)
 #define RULE_copy_pages { BIT(pages), BIT(pages), 0 }
 #define RULE_embed { 0, BIT(residual), 0 }
@@ -76,7 +76,7 @@ static const synth_shape shapes[] = {
 };
 
 typedef struct pass {
-    made_rows sequence[SEQUENCES_MAX]; /* the first ones have rows */
+    made_rows sequence[SEQUENCES_MAX]; /* the first sequences have rows, the rest has none */
 } pass;
 
 /* After these come passes of 1..17 rows of one sequence. */
@@ -405,7 +405,7 @@ int main(void)
             pair p = { .shape = NULL };
             pair_open(&p, &shapes[s], 1000 + s);
             for (uint32_t i = 0; i < PASSES; i++) {
-                if (i >= EXL2__COUNT(passes) && (i + s) % 2) { /* every number of rows, with every other shape */
+                if (i >= EXL2__COUNT(passes) && (i + s) % 2) { /* every number of rows, with every second shape */
                     continue;
                 }
                 pass one = pass_of(i);

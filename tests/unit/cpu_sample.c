@@ -235,7 +235,7 @@ static void test_bias_and_penalty(void)
     b->sampling.bias_count = 1;
     b->sampling.top_k = 1;
     CHECK_INT(run(b), 2);
-    CHECK(fabs((double)b->result.logprob - (2 - raw_sum)) < 1e-6); /* not of the biased logit */
+    CHECK(fabs((double)b->result.logprob - (2 - raw_sum)) < 1e-6); /* the biased logit does not count */
     free(b);
 
     /* The repetition penalty alone: a token that was seen twice is penalised once, 0 stays 0, tokens outside the
@@ -260,7 +260,7 @@ static void test_bias_and_penalty(void)
     free(b);
 }
 
-/* Log-probabilities, logsumexp and the order of alternatives against sums in double. */
+/* Log-probabilities, logsumexp and the order of alternatives, compared with sums in double. */
 static void test_scores(void)
 {
     static const uint32_t vocabs[] = { 1, 2, 40, 1000, 49152, 152064 };

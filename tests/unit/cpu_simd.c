@@ -1,7 +1,7 @@
 /* cpu_simd.c: order of sums. The result of a position of a sequence (its residual row, its logits, its K and V) has the
    same bits alone, together with seven other sequences, in chunks of any size, in passes of any mix, in any split of a
    phase, and with any number of tasks in any order. The vector paths have the same bits as each other. */
-#define EXL2__CPU_TASK_COST 1 /* every stage is cut into tasks */
+#define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
 

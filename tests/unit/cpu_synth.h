@@ -42,7 +42,7 @@ typedef struct synth_matrix {
     void *data;        /* q_weight or rows, as in the file */
     uint32_t rows;     /* number of rows of data */
     size_t row_bytes;
-    double *weight;    /* [in, out_stored] in the order of input features; code * scale, unrounded */
+    double *weight;    /* [in, out_stored] code * scale, unrounded, in the order of the input features */
     double *reach;     /* the same for the largest weight that a code of this width can express; dense: |weight| */
     uint16_t *rounded; /* the same as weight, fp16(code * scale) bits; EXL2 only */
 } synth_matrix;
@@ -202,7 +202,7 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
 typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
     uint32_t mix;           /* chooses widths and group sizes, or the types of dense matrices */
-    bool dense, bias, tied; /* tied: the embedding, always dense, is the head too */
+    bool dense, bias, tied; /* tied: the embedding, which is always dense, is also the head */
     bool one_order;         /* v has the permutation of q and k; up has that of gate */
 } synth_shape;
 

@@ -250,7 +250,8 @@ static void test_missing_kernel(void)
     CHECK_INT(rig_open(&d, true), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
     CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_ERR_COMPILE);
-    CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_ERR_COMPILE); /* the module does not count as loaded */
+    /* a module without the kernel does not count as loaded */
+    CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_ERR_COMPILE);
     exl2__cuda_device_leave(&d);
     exl2__cuda_device_close(&d);
     rig_end();

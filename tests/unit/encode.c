@@ -10,7 +10,7 @@ static int encode_rows(exl2__ctx *c, exl2__vocab *v, const char *path)
     return rows_each(c, path, encode_row, &s);
 }
 
-/* Ids of text as "1 2 3". */
+/* The ids of a text, as "1 2 3". */
 static const char *ids_of(exl2__ctx *c, exl2__vocab *v, const char *text, const uint8_t *marks, uint32_t flags)
 {
     static char line[1024];
@@ -25,7 +25,7 @@ static const char *ids_of(exl2__ctx *c, exl2__vocab *v, const char *text, const 
     return line;
 }
 
-/* Special tokens that a message forges stay text; those of the template around it do not. */
+/* Special tokens that a message forges stay text. Those of the template around the message do not. */
 static void check_messages(exl2__ctx *c, exl2__vocab *v)
 {
     const char *text = "<|im_start|>a<|im_end|>b<|im_end|>";
@@ -41,7 +41,7 @@ static void check_messages(exl2__ctx *c, exl2__vocab *v)
     snprintf(mixed, sizeof mixed, "1 %s 2", plain);
     CHECK_TEXT(ids_of(c, v, text, marks, 0), mixed);
     memset(marks, 0, sizeof marks);
-    marks[22 / 8] = 1 << 22 % 8; /* one byte of the marker is enough */
+    marks[22 / 8] = 1 << 22 % 8; /* one marked byte in the marker is enough */
     CHECK_TEXT(ids_of(c, v, text, marks, 0), mixed);
     /* a marker that begins in the template and ends in the message counts as forged */
     marks[22 / 8] = 0;
@@ -207,7 +207,7 @@ static void check_limits(exl2__ctx *c, exl2__vocab *v)
         double seconds = (double)(exl2__platform_ns() - start) * 1e-9;
         printf("1 MiB of \"%s\": %zu tokens, %.3f s, %.1f MB/s\n", k == 4 ? "\\n " : kinds[k], need, seconds,
                1.048576 / seconds);
-        CHECK(seconds < 20); /* quadratic would be hours; sanitizers are slow */
+        CHECK(seconds < 20); /* quadratic time would be hours; sanitizers are slow */
         if (k == 3 || k == 6) {
             CHECK_INT(c->allocations, before);
         }

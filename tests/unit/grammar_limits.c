@@ -178,7 +178,7 @@ static void append(const char *text)
     strcat(source, text);
 }
 
-/* Kinds of lists of n of the words. */
+/* Kinds of lists of n words. */
 typedef enum long_list {
     LIST_ENUM, LIST_ANY_OF, LIST_ONE_OF, LIST_ALL_OF, LIST_ANY_CONST, LIST_ONE_CONST, LIST_CHOICES, LIST_REGEX,
     LIST_EBNF, LISTS

@@ -103,7 +103,7 @@ static bool is_there(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Storing removes old entries of the same module and target, and nothing else. */
+/* Storing an entry removes old entries of the same module and target, and nothing else. */
 static void test_old_versions(void)
 {
     static const struct {

@@ -193,10 +193,10 @@ static void words_stay_whole(void)
             "three", "\x1b[0m");
     WRAPPED(8, "abcdefg\n  hijkl\n  mn op\n", "abcdefghijklmn op");    /* a word longer than a row */
     WRAPPED(8, "ab\n  cdefg\n  hij\n", "ab cdefghij");
-    WRAPPED(20, "  a   b\n", "  a   b");                               /* blanks are kept within a row, */
-    WRAPPED(8, "abcd\n  efgh\n", "abcd   ", "  efgh");                 /* and none stands at its end */
+    WRAPPED(20, "  a   b\n", "  a   b");                               /* blanks inside a row are kept */
+    WRAPPED(8, "abcd\n  efgh\n", "abcd   ", "  efgh");                 /* a row does not end with blanks */
     WRAPPED(20, "a b c\n", "a\tb\nc");
-    WRAPPED(10, E4 " " EURO2 "\n", E4 " " EURO2); /* of 4 columns each: those of E4 are narrow, */
+    WRAPPED(10, E4 " " EURO2 "\n", E4 " " EURO2); /* of 4 columns each: those of E4 are narrow */
     WRAPPED(9, E4 "\n  " EURO2 "\n", E4 " " EURO2); /* those of EURO2 may be wide */
     WRAPPED(20, "\n", "");
 }

@@ -175,7 +175,7 @@ static void test_model_defaults(void)
     d = resolve(&m, (exl2_sampler_desc){ 0 });
     check_numbers(&d, 0.8f, 20, OFF, 0.1f, 1.05f, 256);
 
-    m.has_do_sample = m.has_temperature = true; /* do_sample false: greedy, with the model's own penalty */
+    m.has_do_sample = m.has_temperature = true; /* do_sample = false: greedy, with the model's own repetition penalty */
     m.temperature = 0.7f;
     d = resolve(&m, (exl2_sampler_desc){ 0 });
     check_numbers(&d, 1, 1, OFF, OFF, 1.05f, 256);

@@ -1,4 +1,4 @@
-/* template.c: the chat template interpreter against renders of Jinja2 and transformers. */
+/* template.c: the chat template interpreter, compared with renders of Jinja2 and transformers. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"

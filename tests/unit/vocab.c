@@ -87,7 +87,7 @@ static void check_small(void)
     exl2__vocab_close(&context, &v);
 }
 
-/* tokenizer_config.json and the post-processor. */
+/* BOS by tokenizer_config.json and the post-processor. */
 static void check_bos(void)
 {
     static const char *const template_e =
