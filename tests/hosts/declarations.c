@@ -1,4 +1,4 @@
-/* The header without the implementation, in a file of its own, as C11 and as C++11. */
+/* declarations.c: the header without the implementation, in a file of its own, as C11 and as C++11. */
 #include "exl2.h"
 #include "exl2.h"
 

@@ -1,3 +1,4 @@
-/* The implementation and nothing else: for an application of two files, for its symbols and its size. */
+/* implementation.c: the implementation and nothing else: for an application of two files, for its symbols and its
+   size. */
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"

@@ -1,5 +1,5 @@
-/* An application that defines macros with the names that debug heaps, windows.h and old engines use. Any of our names
-   that they replace does not compile. */
+/* macros.c: an application that defines macros with the names that debug heaps, windows.h and old engines use. Any of
+   our names that they replace does not compile. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

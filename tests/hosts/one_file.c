@@ -1,5 +1,5 @@
-/* An application in one file: the implementation, an engine with defaults, the version; without CUDA, the error for
-   it. */
+/* one_file.c: an application in one file: the implementation, an engine with defaults, the version; without CUDA, the
+   error for it. */
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"
 

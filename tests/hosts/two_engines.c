@@ -1,6 +1,6 @@
-/* Two engines on two threads. Each loads the tiny model MODEL/ and continues the first sequence of its golden.json.
-   Both, and one engine that ran before them, must give the golden's greedy ids. Built with -fsanitize=thread, and with
-   -ffast-math. */
+/* two_engines.c: two engines on two threads. Each loads the tiny model MODEL/ and continues the first sequence of its
+   golden.json. Both, and one engine that ran before them, must give the golden's greedy ids. Built with
+   -fsanitize=thread, and with -ffast-math. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"

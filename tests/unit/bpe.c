@@ -1,4 +1,4 @@
-/* Merging with a heap, compared with the definition: repeatedly merge the leftmost pair of the lowest rank. */
+/* bpe.c: merging with a heap, compared with the definition: repeatedly merge the leftmost pair of the lowest rank. */
 #include "../check.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/tokenizer/bpe.h"

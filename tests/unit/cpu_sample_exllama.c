@@ -1,7 +1,8 @@
-/* The sampling chain compared with ExLlamaV2's own sampler on the real model's logits: the rows of sampler.json.
-   ExLlamaV2's top-p differs from the textbook's. Its probabilities are therefore compared with the reference run its
-   way, the reference run our way is compared with the chain, and both are compared directly where the same tokens
-   remain. Its typical sampling sorts by p + ln p: rows that use it are compared with the definition only. */
+/* cpu_sample_exllama.c: the sampling chain compared with ExLlamaV2's own sampler on the real model's logits: the rows
+   of sampler.json. ExLlamaV2's top-p differs from the textbook's. Its probabilities are therefore compared with the
+   reference run its way, the reference run our way is compared with the chain, and both are compared directly where the
+   same tokens remain. Its typical sampling sorts by p + ln p: rows that use it are compared with the definition
+   only. */
 #include "../text_rows.h"
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../exl2_impl/5_generate/dry.h"

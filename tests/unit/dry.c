@@ -1,5 +1,5 @@
-/* DRY: hand-computed vectors, comparison with a literal implementation of the definition over random histories, and its
-   limits. */
+/* dry.c: DRY: hand-computed vectors, comparison with a literal implementation of the definition over random histories,
+   and its limits. */
 #include "../../exl2_impl/5_generate/dry.h"
 #include "../check.h"
 

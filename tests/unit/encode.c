@@ -1,4 +1,4 @@
-/* Encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8,
+/* encode.c: encoding against ids of the tokenizers library (tests/golden/README.md), forged markers, invalid UTF-8,
    time and memory. */
 #include "../text_goldens.h"
 #include "../text_pipelines.h"

@@ -1,4 +1,5 @@
-/* The GGUF reader: block goldens of the gguf Python package, a file of every value type, hand-made malformed files. */
+/* gguf.c: the GGUF reader: block goldens of the gguf Python package, a file of every value type, hand-made malformed
+   files. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/gguf/gguf.h"
 #include "../../exl2_impl/0_base/json/json.h"

@@ -1,6 +1,6 @@
-/* Grammars without a model: texts that fit and texts that do not, rejected sources, masks compared with a walk token by
-   token, values that end within a token limit, blocks that are too small, and random texts judged by Python's
-   jsonschema and re. */
+/* grammar.c: grammars without a model: texts that fit and texts that do not, rejected sources, masks compared with a
+   walk token by token, values that end within a token limit, blocks that are too small, and random texts judged by
+   Python's jsonschema and re. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_judge.h"
 #include "../text_rows.h"

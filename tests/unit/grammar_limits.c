@@ -1,5 +1,5 @@
-/* Grammars at their limits: long lists of values, where the work must grow linearly with the length; texts with many
-   possible parses at once; and what is rejected as too large, with its message. */
+/* grammar_limits.c: grammars at their limits: long lists of values, where the work must grow linearly with the length;
+   texts with many possible parses at once; and what is rejected as too large, with its message. */
 #define _GNU_SOURCE /* mkdtemp */
 #include <string.h>
 

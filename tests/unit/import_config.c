@@ -1,4 +1,4 @@
-/* import_config.h and import_plan.h: RoPE scaling and floats of config.json, and the models that an import rejects. */
+/* import_config.c: RoPE scaling and floats of config.json, and the models that an import rejects. */
 #include "../import_rig.h"
 #include "../../exl2_impl/1_load/model_config.h"
 

@@ -1,5 +1,5 @@
-/* exl2_import_gguf: with wrong arguments, folders that exist already, cancelling, failing allocations and failing
-   reads, nothing half-made remains, and no file of anyone else is touched. */
+/* import_faults.c: exl2_import_gguf: with wrong arguments, folders that exist already, cancelling, failing allocations
+   and failing reads, nothing half-made remains, and no file of anyone else is touched. */
 #include "../import_rig.h"
 
 static void check_argument(exl2_import_desc d, rig *r, const char *piece)

@@ -1,4 +1,4 @@
-/* import_text.h: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it rejects. */
+/* import_text.c: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it rejects. */
 #include "../import_rig.h"
 
 static uint32_t json_at(const exl2__json *j, uint32_t array, uint32_t index)

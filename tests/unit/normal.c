@@ -1,5 +1,5 @@
-/* The normalizer's steps: normal forms compared with the tokenizers library (tests/golden/README.md), marks that move
-   with the text, and time. */
+/* normal.c: the normalizer's steps: normal forms compared with the tokenizers library (tests/golden/README.md), marks
+   that move with the text, and time. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/normal.h"
 

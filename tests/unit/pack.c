@@ -1,4 +1,5 @@
-/* Packing compared with hand-computed vectors of the format, and with an independent decoder for random layouts. */
+/* pack.c: packing compared with hand-computed vectors of the format, and with an independent decoder for random
+   layouts. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/pack.h"
 #include "../check.h"

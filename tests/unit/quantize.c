@@ -1,5 +1,5 @@
-/* The search for scales and the rounding, compared with errors that are computed in double, number by number, from
-   decoded values. */
+/* quantize.c: the search for scales and the rounding, compared with errors that are computed in double, number by
+   number, from decoded values. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantize.h"
 #include "../check.h"

@@ -1,5 +1,5 @@
-/* Regular expressions compared with the Split of the tokenizers library (tests/golden/README.md), the hand-written
-   scanners compared with the patterns that they replace, rejected patterns, and time. */
+/* regex.c: regular expressions compared with the Split of the tokenizers library (tests/golden/README.md), the
+   hand-written scanners compared with the patterns that they replace, rejected patterns, and time. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/regex_parse.h"
 #include "../../exl2_impl/6_text/tokenizer/words.h"

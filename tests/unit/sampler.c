@@ -1,4 +1,4 @@
-/* Resolving the sampler's settings: presets, the model's defaults, EXL2_OFF, rejected values. */
+/* sampler.c: resolving the sampler's settings: presets, the model's defaults, EXL2_OFF, rejected values. */
 #include "../../exl2_impl/5_generate/sampler.h"
 #include "../check.h"
 

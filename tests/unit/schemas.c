@@ -1,4 +1,4 @@
-/* Schemas as other programs write them: texts that fit keywords and texts that do not, messages for what is
+/* schemas.c: schemas as other programs write them: texts that fit keywords and texts that do not, messages for what is
    rejected, bounded work. Each line of golden/schemas/pydantic.jsonl (made by make.py beside it) compiles, and random
    texts of all of them are values that Python's jsonschema accepts.
    $EXL2_SCHEMAS names another file of schemas, one per line. Those that do not compile are then counted by their

@@ -1,4 +1,5 @@
-/* Stop strings: the rule in examples, then compared with a brute-force search over random texts split at random. */
+/* stops.c: stop strings: the rule in examples, then compared with a brute-force search over random texts split at
+   random. */
 #include "../check.h"
 #include "../../exl2_impl/6_text/tokenizer/stops.h"
 

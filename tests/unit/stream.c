@@ -1,5 +1,5 @@
-/* Streaming and whole decoding compared with the tokenizers library (tests/golden/README.md), and incomplete code
-   points. */
+/* stream.c: streaming and whole decoding compared with the tokenizers library (tests/golden/README.md), and incomplete
+   code points. */
 #include "../text_goldens.h"
 
 static void check_files(exl2__ctx *c, const char *vocab_dir, const char *rows_dir, int rows)

@@ -1,5 +1,5 @@
-/* Whole tokenizers compared with the tokenizers library (tests/golden/README.md): every row of encode, decode and
-   stream, and the bytes of every id. The shared fixtures are compressed; the program xz unpacks them. */
+/* tokenizers.c: whole tokenizers compared with the tokenizers library (tests/golden/README.md): every row of encode,
+   decode and stream, and the bytes of every id. The shared fixtures are compressed; the program xz unpacks them. */
 #define _POSIX_C_SOURCE 200809L
 #include "../text_goldens.h"
 

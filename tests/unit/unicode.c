@@ -1,4 +1,4 @@
-/* Character class counts of the tokenizers library, code points of every class, UTF-8 of every kind. */
+/* unicode.c: character class counts of the tokenizers library, code points of every class, UTF-8 of every kind. */
 #include "../check.h"
 #include "../../exl2_impl/6_text/unicode/unicode.h"
 

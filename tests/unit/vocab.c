@@ -1,4 +1,4 @@
-/* Opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and failures on the way. */
+/* vocab.c: opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and failures on the way. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
 #include "../../exl2_impl/6_text/tokenizer/vocab_read.h"

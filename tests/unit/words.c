@@ -1,4 +1,4 @@
-/* Words compared with the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after
+/* words.c: words compared with the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after
    another. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/words.h"
