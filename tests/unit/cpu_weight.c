@@ -28,7 +28,7 @@ static void test_keys(void)
     CHECK_INT(exl2__weight_key(PLUS_INF), EXL2__WEIGHT_KEY_INF);
 }
 
-/* Every fraction of the first binary places, then the boundaries of the others. */
+/* Every step from 1 to 1/2, then the powers of two and one fraction between each two of them. */
 static void test_exp2(void)
 {
     uint64_t before = EXL2__WEIGHT_ONE + 1;
