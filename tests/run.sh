@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds exl2.h and runs all tests, twice: as hosts build it, and under the address and undefined-behaviour
+# Builds exl2.h and runs all tests twice: in the default build, and in a build with the address and undefined-behaviour
 # sanitizers. Works on a fresh Debian or Ubuntu from any folder. The last line is "N passed, N failed, N skipped".
-#   EXL2_TEST_DATA   shared fixtures; default ../shared beside the repository
-#   EXL2_TEST_MODEL  the unpacked real model; default: unpacked from EXL2_TEST_DATA/models once
+#   EXL2_TEST_DATA   folder of the shared fixtures; default: ../shared, beside the repository
+#   EXL2_TEST_MODEL  folder of the real model; default: it is unpacked once from EXL2_TEST_DATA/models
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
@@ -130,7 +130,7 @@ compile() { # folder
     return 0
 }
 
-count() { # file, result: lines of the log with that result
+count() { # log, result: how many tests have that result
     grep -c "\"result\": \"$2\"" "$1"
 }
 

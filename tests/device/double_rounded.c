@@ -1,4 +1,4 @@
-/* double_rounded.c: the build of double_rounded.h. */
+/* double_rounded.c: cpu_double.c compiled a second time, with weights rounded to fp16. */
 #define EXL2__TEST_F16_WEIGHTS
 #define cpu_double_backend cpu_rounded_backend
 #define cpu_double_look cpu_rounded_look

@@ -1,4 +1,4 @@
-/* double_rounded.h: the reference in double with weights rounded to fp16, beside that of cpu_double.h.
+/* double_rounded.h: the double reference of cpu_double.h, but with weights rounded to fp16.
    takes: nothing.
    gives: cpu_rounded_backend, cpu_rounded_look: as cpu_double_backend, cpu_double_look.
    owns:  nothing. */

@@ -1,15 +1,15 @@
-/* fake_model.h: what the kernels do to histories, and nothing else: attention keeps (token, position) in the pages of
-   its rows, sampling draws a token that depends on every token that its row finds there. So a page that is missing,
-   stale, or of another session changes what is said.
+/* fake_model.h: a model of what the kernels do to histories, and of nothing else. Attention stores (token, position) in
+   the pages of its rows; sampling returns a token that depends on every token in the row's pages. So a page that is
+   missing, stale, or of another session changes the generated tokens.
    takes: launches, as fake.run.
    gives: fake_model_run, fake_model_say.
-   owns:  nothing; marks lie in the pages. */
+   owns:  the table of passes; marks lie in the pages. */
 #ifndef FAKE_MODEL_H
 #define FAKE_MODEL_H
 
 #include "fake_engine.h"
 
-#define FAKE_MODEL_FIRST 16u /* lower ids, ends of text among them, are never drawn */
+#define FAKE_MODEL_FIRST 16u /* lower ids, which include the end-of-text tokens, are never sampled */
 
 typedef struct fake_mark {
     uint32_t token, position;
@@ -17,14 +17,14 @@ typedef struct fake_mark {
 
 #define FAKE_MODEL_PASSES 64u
 
-static struct fake_pages { /* of the layer whose attention ran last, for each pass: known by where its rows lie */
+static struct fake_pages { /* for each pass, known by its rows' address: pages of the layer whose attention ran last */
     uint64_t rows, address, used;
     uint32_t page_bytes;
 } fake_pages[FAKE_MODEL_PASSES];
-static uint64_t fake_pages_used; /* counts uses: the entry whose last one is the oldest gives way */
+static uint64_t fake_pages_used; /* counts uses; the least recently used entry is replaced */
 
-/* Models of one device run beside each other, and the groups of one sampling have a step each, but its rows are those
-   of the attention before it. */
+/* The entry of the pass whose rows lie at `rows`. Several models can run on one device at the same time, and each group
+   of logits that is sampled has a step of its own; but the address of the rows is the same as in attention before. */
 static struct fake_pages *fake_model_pages(uint64_t rows, bool make)
 {
     struct fake_pages *found = NULL, *oldest = fake_pages;
@@ -41,7 +41,7 @@ static struct fake_pages *fake_model_pages(uint64_t rows, bool make)
     return found;
 }
 
-/* Device memory that a kernel needs; misuse when it is not there. */
+/* Device memory that a kernel accesses; misuse if it is not allocated. */
 static void *fake_model_at(uint64_t address, uint64_t bytes)
 {
     static uint64_t nothing[4096];
@@ -52,7 +52,7 @@ static void *fake_model_at(uint64_t address, uint64_t bytes)
     return memory || bytes > sizeof nothing ? memory : nothing;
 }
 
-/* Where the row's sequence keeps its token of a position. */
+/* The place in the pages of the row's sequence where the token at `position` is stored. */
 static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_pass *step, const exl2k_row *row,
                                   uint32_t position)
 {
@@ -91,19 +91,19 @@ static void fake_model_copy(const exl2k_copy_args *a, uint32_t layers)
     }
 }
 
-/* One token more of what was said so far; `sum` is 0 before the first. */
+/* Adds a token to the hash of the history; `sum` is 0 before the first token. */
 static inline uint32_t fake_model_hear(uint32_t sum, uint32_t token)
 {
     return (sum ^ (token + 1)) * 16777619u + 12345u;
 }
 
-/* What follows. */
+/* The token that follows a history with this hash. */
 static inline exl2_token fake_model_say(uint32_t sum, uint32_t vocab)
 {
     return (exl2_token)(FAKE_MODEL_FIRST + (sum >> 7) % (vocab - FAKE_MODEL_FIRST));
 }
 
-/* needed: the row's token is wanted by somebody. */
+/* The token that follows the row's history. needed: the token is used, so the row's pages must be right. */
 static uint32_t fake_model_draw(const exl2k_sample_args *a, const exl2k_row *row, bool needed)
 {
     const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
@@ -119,7 +119,7 @@ static uint32_t fake_model_draw(const exl2k_sample_args *a, const exl2k_row *row
     return (uint32_t)fake_model_say(sum, a->vocab);
 }
 
-/* Of what a mask allows, the first from `token` on. */
+/* The first token from `token` on, cyclically, that the mask allows. */
 static uint32_t fake_model_allowed(uint64_t mask, uint32_t vocab, uint32_t token)
 {
     const uint32_t *bits = mask ? fake_model_at(mask, (vocab + 31) / 32 * 4) : NULL;
@@ -132,7 +132,7 @@ static uint32_t fake_model_allowed(uint64_t mask, uint32_t vocab, uint32_t token
     return EXL2K_NO_TOKEN;
 }
 
-/* Logits of a row that is not drawn, for hosts that draw: what the kernel would have drawn is far ahead. */
+/* Writes logits of a row that the CPU samples: the token that the kernel would have sampled leads by far. */
 static void fake_model_logits(const exl2k_sample_args *a, const exl2k_row *row, uint32_t i)
 {
     float *logits = fake_memory(a->logits + (uint64_t)i * a->stride * sizeof(float), a->vocab * sizeof(float));

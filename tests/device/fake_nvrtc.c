@@ -1,6 +1,6 @@
-/* fake_nvrtc.c: a kernel compiler that checks what it is asked for and answers with canned images.
-   takes: fake; a source with the line "#error" does not compile.
-   gives: fake_nvrtc; the image of a module is the text "FAKE sm_89 13000 gemv1.cu", which the fake driver loads.
+/* fake_nvrtc.c: a kernel compiler that checks its arguments and returns made-up images.
+   takes: fake; a source with a line that begins with "#error" does not compile.
+   gives: fake_nvrtc; the image of a module is a text such as "FAKE sm_89 13000 gemv1.cu", which the fake driver loads.
    owns:  programs, until program_free or fake_reset. */
 #include "fake_driver.h"
 
@@ -112,7 +112,7 @@ static int program_free(exl2__cuda_program **handle)
     return result;
 }
 
-/* The target must be known, the dialect and -default-device named. */
+/* The target must be one that the compiler supports; the options must name the dialect and -default-device. */
 static int compile(exl2__cuda_program *handle, int option_count, const char *const *options)
 {
     static const char flag[] = "--gpu-architecture=";

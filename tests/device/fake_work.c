@@ -6,8 +6,9 @@
 
 /* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv1.cu" ---- */
 
-/* What the driver says to an image for this target: machine code runs on the same major and an equal or higher minor
-   architecture, an "a" variant on its own only; PTX must not be newer than the driver. */
+/* The driver's result for an image of this target, by CUDA's rules. Machine code runs on the same major architecture
+   with an equal or higher minor one; code of an "a" variant runs on exactly that architecture. PTX must not be newer than
+   the driver. */
 static int module_fits(const fake_device *d, const char *target, int built)
 {
     int arch = d->arch_major * 10 + d->arch_minor;
@@ -91,8 +92,8 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
     return EXL2__CUDA_NOT_FOUND;
 }
 
-/* Static shared memory: none in products, which take all that there is at launch; in the kernels of decode attention
-   as much as the host reckons with. */
+/* Bytes of static shared memory. Products have none, because they use all shared memory as dynamic memory. Kernels of
+   decode attention have as much as the backend reserves for them. */
 static int static_bytes(const object *function)
 {
     bool product = strncmp(function->name, "exl2k_gemv", 10) == 0 || strncmp(function->name, "exl2k_gemm", 10) == 0;
@@ -126,7 +127,7 @@ static int function_set(exl2__cuda_function *function, int attribute, int value)
     return 0;
 }
 
-/* ---- launches: the argument struct is copied at once, its size known from the list ---- */
+/* ---- launches: the argument struct is copied at once; the list of kernels has its size ---- */
 
 static int queue_launch(exl2__cuda_function *function, const unsigned *grid, const unsigned *block,
                         unsigned shared_bytes, exl2__cuda_stream *stream, void **arguments)
@@ -209,7 +210,7 @@ static int capture_begin(exl2__cuda_stream *stream, int mode)
     return 0;
 }
 
-/* Ends the capture also when it reports a failure. */
+/* Ends the capture even if the call reports a failure. */
 static int capture_end(exl2__cuda_stream *stream, exl2__cuda_graph **graph)
 {
     int result = fake_call("cuStreamEndCapture", false);
@@ -272,7 +273,7 @@ static int graph_launch(exl2__cuda_graph_exec *exec, exl2__cuda_stream *stream)
     int result = 0;
     for (op *o = ops_copy(((object *)(void *)exec)->recorded), *next; o; o = next) {
         next = o->next;
-        result = fake_queue(stream, *o); /* takes over what it owns */
+        result = fake_queue(stream, *o); /* now owns o->owned */
         free(o);
     }
     return result;

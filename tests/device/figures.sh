@@ -1,8 +1,9 @@
 #!/bin/sh
-# figures.sh: the GPU figures of the README: models of random weights by `exl2 synth`, all models by `exl2 bench`.
-#   tests/device/figures.sh EXL2 [FOLDER ...]   EXL2: the program; FOLDER: further models
-# Models are made in $TMPDIR or /dev/shm, which takes 6 GB; with LARGE=1 also llama2-70b, 29 GB. Kernels lie in
-# $EXL2_TEST_KERNELS, else in the user's cache folder. Exit code: 0, 1, or 77 without a GPU.
+# figures.sh: measures the GPU figures of the README with `exl2 bench`, on models that `exl2 synth` makes with random
+# weights, and on the given ones.
+#   tests/device/figures.sh EXL2 [FOLDER ...]   EXL2: the program exl2; FOLDER: more models to measure
+# The models are made in $TMPDIR or /dev/shm and need 6 GB; LARGE=1 adds llama2-70b, which needs 29 GB. Compiled kernels
+# are kept in $EXL2_TEST_KERNELS, else in the user's cache folder. Exit code: 0, 1, or 77 without a GPU.
 exl2=$1
 shift
 models=${TMPDIR:-/dev/shm}

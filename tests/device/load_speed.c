@@ -1,7 +1,7 @@
-/* load_speed.c: how fast weights come from page-cached files onto the GPU, against reading and uploading alone; and
-   what memory that takes.
-   takes: the folder of a model, of a gigabyte or more; a GPU; $EXL2_TEST_KERNELS.
-   gives: exit code 0, 1, or 77 without a GPU or a model; figures.
+/* load_speed.c: the speed of loading weights from page-cached files to the GPU, compared with reading alone and with
+   uploading alone; and the memory that loading needs.
+   takes: the folder of a model of at least a gigabyte; a GPU; $EXL2_TEST_KERNELS.
+   gives: exit code 0, 1, or 77 without a GPU or a model; speeds, times and bytes.
    owns:  nothing that outlives the program. */
 #include "../../exl2.h"
 
@@ -33,7 +33,8 @@ static double gigabytes_per_s(uint64_t bytes, uint64_t ns)
     return (double)bytes / (double)ns;
 }
 
-/* All that comes in slices, read into one pinned slot; the second time, from the page cache for sure. */
+/* Reads all tensors in slices into one pinned buffer, twice: the second time they are certainly in the page cache.
+   Returns the nanoseconds of the second time. */
 static uint64_t read_all(void *slot)
 {
     uint64_t start = 0;
@@ -107,7 +108,7 @@ int main(int argc, char **argv)
         bytes += load.tensors.entries[i].bytes;
     }
     exl2_result r = EXL2_PENDING;
-    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+    while (r == EXL2_PENDING) { /* each call prepares a few kernels */
         need(r = b->memory->reserve(d, load.weight_bytes));
     }
     need(exl2__cuda_device_enter(&gpu));

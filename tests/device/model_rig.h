@@ -1,4 +1,4 @@
-/* model_rig.h: a whole model on one backend, and passes over texts of it whose logits the host sees.
+/* model_rig.h: a whole model on one backend, and passes over texts whose logits the test can read.
    takes: a folder with a model; for CUDA an open exl2__cuda_device.
    gives: side with open and close; side_run, side_poison.
    owns:  the model, until side_close. */
@@ -18,11 +18,11 @@
 #define TEXTS 16u
 #define TEXT_TOKENS 256u
 #define TEXT_PAGES (TEXT_TOKENS / EXL2__PAGE_TOKENS)
-#define PAGES 67u /* prime: pages are handed out in a scattered order */
+#define PAGES 67u /* prime, so that page numbers are scattered */
 #define ROWS 160u
 #define LAYERS_MAX 80u
 
-/* Some rows of a pass: positions [first, first + rows) of a text. */
+/* Consecutive rows of a pass: positions [first, first + rows) of a text. */
 typedef struct part {
     uint32_t text, first, rows;
 } part;
@@ -39,13 +39,13 @@ typedef struct side {
     exl2__forward forward;
     exl2__logit_result results[EXL2__LOGIT_ROWS];
     exl2_alt alts[EXL2__LOGIT_ROWS][EXL2_ALTS_MAX];
-    /* Of the last pass: */
+    /* the last pass */
     exl2__step_row rows[ROWS];
     exl2__logit_row logit_rows[ROWS];
     uint32_t row_count, logit_count;
     exl2_token drawn[ROWS];
     float *logits; /* [ROWS, vocab] in the order of logit_rows */
-    bool by_unit;  /* of a device: layer range by layer range, as under a budget */
+    bool by_unit;  /* the GPU runs unit by unit, as under a budget */
 } side;
 
 static exl2_token texts[TEXTS][TEXT_TOKENS];
@@ -83,7 +83,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
         s->layers[i].index = i;
     }
     exl2_result r = EXL2_PENDING;
-    while (r == EXL2_PENDING) { /* kernels, a few at a time */
+    while (r == EXL2_PENDING) { /* each call prepares a few kernels */
         r = exl2__backend_has_memory(b)
                 ? b->memory->reserve(s->d, s->load.weight_bytes)
                 : exl2__arena_open(&s->c, &s->weights, s->load.weight_bytes, EXL2_MEM_WEIGHTS);
@@ -118,7 +118,7 @@ static inline void side_close(side *s)
     free(s->logits);
 }
 
-/* Waits for the device. */
+/* Waits until the copy is complete. */
 static inline void gpu_read(uint64_t from, void *to, size_t bytes)
 {
     int result = gpu.driver.context_push(gpu.context);
@@ -130,7 +130,7 @@ static inline void gpu_read(uint64_t from, void *to, size_t bytes)
     }
 }
 
-/* Rows [first, first + count) of the group of logits that the forward pass has just sampled. */
+/* Copies tokens and logits of the group that was just sampled: rows [first, first + count) of the pass's logits. */
 static inline void side_take(side *s, uint32_t first, uint32_t count)
 {
     uint32_t vocab = s->plan.shape.vocab;
@@ -147,7 +147,7 @@ static inline void side_take(side *s, uint32_t first, uint32_t count)
     }
 }
 
-/* NaNs in all buffers of a pass on the GPU, wherever their rows mean something; padding stays, for products read it. */
+/* Fills the used part of every row in the GPU's buffers with NaN. Padding becomes zero, because products read it. */
 static inline void side_poison(const side *s)
 {
     const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
@@ -180,8 +180,8 @@ static inline void side_poison(const side *s)
     }
 }
 
-/* A pass; logits of every row (`every`), or of the last row of each part. Tokens are drawn greedily. Parts of one row
-   each decode: such passes may go by graphs. */
+/* Runs a pass, with logits of every row if `every`, else of the last row of each part. Tokens are sampled greedily. If
+   every part has one row, the pass is marked as decoding and may run as a graph. */
 static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
 {
     static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };

@@ -1,5 +1,7 @@
-/* models.c: whole models: logits of the GPU against the CPU's, greedy text, and the same bits in any company.
-   takes: [folders of models, else the goldens: trained ones have a tokenizer.json]; a GPU; $EXL2_TEST_KERNELS.
+/* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
+   bit whatever rows share the pass.
+   takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS. A folder with a tokenizer.json counts as
+          a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
    owns:  nothing that outlives the program. */
 #include "model_rig.h"
@@ -7,10 +9,11 @@
 #define REPEATS 1000u
 #define GREEDY_TOKENS 48u
 
-/* The norm of the difference over the norm of a row of logits. kernels.md 11 allows 2e-3 for a whole model, and models
-   of `exl2 synth` keep that. Two kinds amplify roundings: the goldens, of random weights and 64 or 128 features, and
-   trained models. With q, the weights of V and all inputs of products rounded at random places of fp16's grid, all on
-   the CPU, goldens are off by 3e-3 to 1.2e-2; SmolLM2-135M, with the inputs alone, by 4.2e-3 to 2.8e-2. */
+/* Bounds of the relative error: the norm of the difference over the norm of a row of logits. A whole model may be off
+   by 2e-3, and models of `exl2 synth` stay below that. Two kinds of models amplify rounding errors: the goldens, which
+   have random weights and only 64 or 128 features, and trained models. This was measured on the CPU alone, by rounding
+   to fp16 up or down at random. With q, the attention weights and all inputs of products rounded in this way, the
+   goldens are off by 3e-3 to 1.2e-2; SmolLM2-135M, with only the inputs of products rounded, by 4.2e-3 to 2.8e-2. */
 #define OFF_MAX 2e-3
 #define OFF_MAX_SENSITIVE 1.5e-2
 
@@ -39,7 +42,7 @@ static void make_texts(uint32_t vocab)
 
 static double worst_off, worst_logit, off_max;
 
-/* Row i of the last pass of both. Returns the largest difference of a logit. */
+/* Compares row i of the logits of the last pass. Returns the largest difference of a logit. */
 static double compare_row(uint32_t i)
 {
     uint32_t vocab = cpu.plan.shape.vocab;
@@ -86,8 +89,8 @@ static void test_logits(void)
     both(long_one, 1, false);
 }
 
-/* Greedy text of text 7: wherever the likeliest token leads by more than the logits differ, both say the same one.
-   Both go on with the GPU's. Returns how many tokens were the same. */
+/* Greedy continuation of text 7. Both backends sample the same token wherever the likeliest token leads by more than
+   twice the largest difference of a logit. Both continue with the GPU's token. Returns the number of equal tokens. */
 static uint32_t test_greedy(void)
 {
     uint32_t same = 0;
@@ -117,7 +120,8 @@ static bool same_as_kept(uint32_t i)
     return memcmp(kept, cuda.logits + (size_t)i * cuda.plan.shape.vocab, cuda.plan.shape.vocab * sizeof *kept) == 0;
 }
 
-/* The first part of `alone` has the same bits as part i of `among`. Prompts of the others are there. */
+/* The logits of the first part of `alone` equal those of part i of `among` bit for bit. K and V of the positions before
+   every part are already in the pages. */
 static void check_same(const part *alone, uint32_t alone_count, const part *among, uint32_t among_count, uint32_t i)
 {
     side_run(&cuda, alone, alone_count, false);
@@ -128,8 +132,8 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
     }
 }
 
-/* Rows have the bits of any pass of their class: 1 | 2..8 | 9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 |
-   ..128 (exl2__cuda_gemm_class). */
+/* The bits of a row depend only on the class of its pass, which is the range of its number of rows: 1 | 2..8 |
+   9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
 static void test_alone(void)
 {
     static const part one[] = { { 8, 40, 1 } };
@@ -159,7 +163,7 @@ static void test_alone(void)
     check_same(large, 1, larger, 3, 2);
 }
 
-/* Graphs of whole passes, and layer range by layer range. */
+/* A pass as one graph and the same pass unit by unit give the same bits. */
 static void test_units(void)
 {
     static const part one[] = { { 8, 40, 1 } }, three[] = { { 8, 40, 1 }, { 9, 70, 1 }, { 11, 64, 1 } };
@@ -215,8 +219,8 @@ static const struct {
     { { { 11, 151, 100 }, { 8, 44, 1 } }, 2 },
 };
 
-/* All passes, one after the other, over poisoned buffers; their logits are kept at `to`, [passes][8, vocab], or (check)
-   compared with what is there. */
+/* Runs all passes in order, each over poisoned buffers. Their logits are written to `to`, [passes][8, vocab]; if
+   `check`, they are compared with the logits at `to` instead. */
 static void run_passes(float *to, bool check)
 {
     size_t vocab = cuda.plan.shape.vocab;
@@ -231,7 +235,7 @@ static void run_passes(float *to, bool check)
     }
 }
 
-/* The same bits from kernels that sleep at random where they could overtake each other (exl2k_sleep in base.cuh). */
+/* Kernels that sleep at random where a race is possible (exl2k_sleep in base.cuh) give the same bits. */
 static void test_sleep(const char *path)
 {
     static const char *const options[] = { "-DEXL2K_SLEEP=7", NULL };

@@ -1,8 +1,9 @@
 #!/bin/sh
-# pack.sh: makes FOLDER with all that run.sh and sanitize.sh need on another machine: programs, compiled kernels,
-# goldens. From the root of the source tree, on a machine with a C compiler and NVRTC ($EXL2_NVRTC), without a GPU:
+# pack.sh: fills FOLDER with everything that run.sh and sanitize.sh need on another machine: programs, compiled kernels,
+# goldens. Run it from the root of the source tree, on a machine with a C compiler and NVRTC ($EXL2_NVRTC); it needs no
+# GPU:
 #   tests/device/pack.sh FOLDER [ARCH]         ARCH: 90 = compute capability 9.0
-# There: cd FOLDER && tests/device/run.sh .
+# On the other machine: cd FOLDER && tests/device/run.sh .
 set -e
 folder=$1
 arch=${2:-90}

@@ -1,4 +1,4 @@
-/* phase_pass.h: the passes of the phase tests: rows at positions that cross pages and splits, their logits.
+/* phase_pass.h: the passes of the phase tests: rows at positions that cross pages and splits, and their logit rows.
    takes: made_step.h.
    gives: passes, make_step; sizes of a made_step.
    owns:  nothing. */
@@ -6,7 +6,7 @@
 #define PHASE_PASS_H
 
 #define CONTEXT 2304u
-#define PAGES 47u /* prime: pages are handed out in a scattered order */
+#define PAGES 47u /* prime, so that page numbers are scattered */
 #define ROWS_MAX 130u
 #define SEQUENCES_MAX 8u
 #define LOGITS_MAX 24u
@@ -14,11 +14,11 @@
 #include "../unit/made_step.h"
 
 typedef struct pass {
-    made_rows sequence[SEQUENCES_MAX]; /* the first ones have rows */
+    made_rows sequence[SEQUENCES_MAX]; /* sequences without rows come last */
     bool copies;
 } pass;
 
-/* A page has 64 tokens, a split 128, or a 16th of the context where that is more. */
+/* A page has 64 tokens. A split has 128 tokens, or a 16th of the context if that is more. */
 static const pass passes[] = {
     { { { 0, 1 } }, true },
     { { { 1000, 1 } }, false },
@@ -41,7 +41,7 @@ static const pass passes[] = {
     { { { 0, 130 } }, false },
 };
 
-/* A row that wants logits: drawn by all filters, drawn greedily and scored in turns. */
+/* Asks for the logits of a row, which in turn are sampled with all filters, sampled greedily, and scored. */
 static inline void make_logits(made_step *m, uint32_t row)
 {
     uint32_t i = m->step.logit_count++;
@@ -65,7 +65,7 @@ static inline bool pass_is_single(const pass *p)
     return most == 1;
 }
 
-/* decodes: a step that says so of itself; every row draws. */
+/* decodes: the step is marked as decoding, so that every logit row is sampled. */
 static inline void make_step(made_step *m, const synth_shape *s, const pass *p, bool decodes)
 {
     made_step_place(m, p->sequence, s->vocab, p->copies);

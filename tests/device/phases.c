@@ -1,6 +1,7 @@
-/* phases.c: every phase of EXL2__PHASES on the GPU, one at a time, against double on the same codes, over shapes and
-   passes; buffers poisoned before each phase, everything that it must leave alone checked after it.
-   takes: [first shape, shapes, [every how manieth pass]]; a GPU; $EXL2_TEST_KERNELS.
+/* phases.c: every phase of EXL2__PHASES on the GPU, one at a time, compared with a reference in double on the same
+   codes, for many shapes and passes. Buffers are poisoned before each phase; after it, everything that the phase must not
+   write is checked.
+   takes: [FIRST COUNT [N]]: COUNT shapes from FIRST on, every Nth pass; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
    owns:  nothing that outlives the program. */
 #include "phase_rig.h"
@@ -8,17 +9,17 @@
 
 /* ---- what each phase writes, and how far it may be off ----
 
-   Off: the norm of the difference over the norm of what is wanted, over all rows of a pass (of q, k, v: apart); a row
-   alone may be off by twice as much. Rounding to fp16 is off by up to 2^-11 for one value, 2^-11 / sqrt(3) = 2.8e-4 for
-   a row; sums in float by 1e-6. kernels.md 11 has 3e-4 for a product with fp16 on one side, 1e-5 for float results,
-   1e-3 for attention; a phase rounds where
-     copy_pages, embed, sample   no arithmetic that may differ: exact
-     qkv, head                   the normalised row is rounded: once
-     attend                      q, the weights of V and the output are
-     out, down                   nothing is: their inputs are halves already; but dense weights of f32 are fp16 on a GPU
-     gate_up                     the normalised row, seen by both factors, and their product: three times */
+   The relative error is the norm of the difference over the norm of the reference, over all rows of a pass (q, k and v
+   are judged separately). A single row may be off by twice as much. One rounding to fp16 is off by up to 2^-11 for a
+   value and by 2^-11 / sqrt(3) = 2.8e-4 for a row; a sum in float by 1e-6. So the bounds are 3e-4 for a product with
+   one fp16 operand, 1e-5 for float results and 1e-3 for attention. These roundings to fp16 occur in the phases:
+     copy_pages, embed, sample   none: results are exact
+     qkv, head                   one: the normalised row
+     attend                      three: q, the attention weights and the output
+     out, down                   none: their inputs are fp16 already (but dense f32 weights are fp16 on a GPU)
+     gate_up                     three: the normalised row as input of gate and of up, and the product of both */
 typedef struct phase_rule {
-    uint32_t few, many; /* sets of SEEN that it writes in passes of few, of many rows; SUMS: those of the next norm */
+    uint32_t few, many; /* buffers (SEEN bits) written in passes of few and of many rows; SUMS: sums of the next norm */
     double off_max;
 } phase_rule;
 
@@ -48,8 +49,8 @@ static const char *const phase_names[EXL2__PHASE_COUNT] = {
 static double worst[EXL2__PHASE_COUNT];
 static uint32_t compared[EXL2__PHASE_COUNT]; /* rows */
 
-/* Every head size, 1 to 16 query heads a K/V head, every bit width alone and mixed, dense matrices of every type, and v
-   with an order of inputs of its own. */
+/* Every head size, 1 to 16 query heads per K/V head, every bit width alone and mixed, dense matrices of every type, and
+   matrices v and up with input permutations that differ from those of q and gate. */
 static const synth_shape shapes[] = {
     /* hidden inter layers heads kv dim vocab mix  dense  bias  tied  one order */
     { 128, 352, 2, 4, 4, 64, 300, 0, false, false, false, true },
@@ -70,7 +71,7 @@ static const synth_shape shapes[] = {
     { 416, 192, 1, 16, 1, 128, 1025, 77, false, false, false, true },
     { 64, 64, 1, 16, 1, 256, 100, 100, false, true, false, true },
     { 576, 1536, 1, 9, 3, 64, 2048, 15, false, false, true, true }, /* as SmolLM2-135M */
-    { 160, 224, 2, 8, 4, 80, 333, 1, false, true, true, false },    /* v and up in orders of their own */
+    { 160, 224, 2, 8, 4, 80, 333, 1, false, true, true, false },    /* v and up have their own permutations */
     { 352, 96, 1, 12, 2, 64, 90, 31, false, false, false, false },
     { 70, 51, 2, 4, 2, 64, 45, 0, true, true, true, true },         /* dense: nothing is a multiple of anything */
     { 33, 65, 1, 3, 1, 80, 33, 1, true, false, false, true },
@@ -100,7 +101,7 @@ static void judge(const trio *t, exl2__phase phase, const char *what, uint32_t r
     }
 }
 
-/* The rows of a pass; *all begins as zero and ends as their sum. */
+/* Judges one row of a pass, and adds its distance to *all. */
 static void judge_row(const trio *t, exl2__phase phase, const char *what, uint32_t row, distance d, distance *all)
 {
     judge(t, phase, what, row, d, 2 * rules[phase].off_max);
@@ -133,7 +134,7 @@ static void check_floats(const trio *t, exl2__phase phase, uint32_t truth, watch
     judge_all(t, phase, "rows", rows, all);
 }
 
-/* Halves in the order of the matrix that reads them. */
+/* Compares halves, which lie permuted as the matrix that reads them needs. */
 static void check_halves(const trio *t, exl2__phase phase, uint32_t truth, watch got, cpu_buffer wanted,
                          const exl2__matrix *reader, uint32_t count)
 {
@@ -178,7 +179,8 @@ static void check_qkv(const trio *t, uint32_t truth)
     }
 }
 
-/* Every copy for itself, in order, over page numbers; then whole pages, of all layers. */
+/* Follows the copies in order to know which page's content each page must have; then compares the pages of all
+   layers. */
 static void check_copies(trio *t)
 {
     uint32_t from[PAGES], wrong = 0;
@@ -285,7 +287,7 @@ static void check_phase(trio *t, exl2__phase phase, uint32_t layer)
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
     synth_phase(&t->tested, phase, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count, 0);
     watch_check(t, set, phase >= EXL2__PHASE_head ? t->logit_count : t->made->step.row_count);
-    if (phase == EXL2__PHASE_attend) { /* it reads the pages that the device has just written */
+    if (phase == EXL2__PHASE_attend) { /* the reference reads the pages that the GPU has just written */
         pages_check(t, layer);
         level(t, phase, truth, layer);
     }
@@ -308,7 +310,7 @@ static void check_pass(trio *t, made_step *made)
     synth_need(&t->tested, t->tested.b->begin(t->tested.d, &made->step));
     if (made->step.copy_count) {
         check_phase(t, EXL2__PHASE_copy_pages, 0);
-        pages_fill(t); /* the copies mixed up the contexts */
+        pages_fill(t); /* the copies have overwritten pages of the contexts */
     }
     check_phase(t, EXL2__PHASE_embed, 0);
     for (uint32_t layer = 0; layer < t->shape->layers; layer++) {
@@ -324,7 +326,7 @@ static void check_pass(trio *t, made_step *made)
     }
 }
 
-/* Every `every`th pass. */
+/* Checks every `every`th pass on one shape. */
 static void check_shape(uint32_t index, uint32_t every)
 {
     static made_step made;
@@ -352,7 +354,7 @@ int main(int argc, char **argv)
         check_shape(i, every);
     }
     gpu_close();
-    gpu_open(NULL, 48u << 10); /* what a graphics-shared context grants */
+    gpu_open(NULL, 48u << 10); /* the shared memory of a context that is shared with graphics */
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i += 5) {
         check_shape(i, every);
     }

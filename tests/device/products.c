@@ -1,5 +1,6 @@
-/* products.c: products of 1 to 8 rows on the device against double on the same codes, and rows against themselves.
-   takes: [kernels_src]; a GPU.
+/* products.c: products of 1 to 8 rows on the GPU compared with a reference in double on the same codes, and rows of a
+   batch compared with the same rows alone.
+   takes: [kernels_src [NVRTC options]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU; the largest errors.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
@@ -14,7 +15,7 @@ static const char *const kind_names[KINDS] = { "store", "residual", "act" };
 static rig_module shuffle, gemv1, gemv8;
 static double worst_half, worst_single;
 
-/* ---- one matrix with its inputs and what must come out ---- */
+/* ---- one matrix with its inputs and its expected results ---- */
 
 typedef struct product_case {
     product_matrix m;
@@ -69,7 +70,7 @@ static double rho_of(const float *sums, uint32_t row, uint32_t slots, uint32_t h
     return 1 / sqrt(sum / hidden + 1e-5);
 }
 
-/* The parts of c->m are made. outlier: one input is a thousand times as large. */
+/* Makes everything but the parts of c->m, which the caller has made. outlier: one input of each row is 1000. */
 static void case_open(product_case *c, uint32_t count, uint32_t slices, uint32_t chunk_bytes, uint32_t order,
                       bool outlier)
 {
@@ -139,7 +140,7 @@ typedef struct setting {
     bool half;
 } setting;
 
-/* Rows [row, row + s->rows) by the kernel for one row or that for eight. The outputs are poisoned first. */
+/* Computes rows [row, row + s->rows) with the kernel for eight rows (`eight`) or for one. Poisons the outputs first. */
 static void run(product_case *c, result_kind kind, const setting *s, uint32_t row, bool eight)
 {
     uint64_t skip = (uint64_t)row * EXL2K_SLOTS_MAX * 4;
@@ -162,7 +163,7 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     rig_wait();
 }
 
-/* ---- what must come out ---- */
+/* ---- expected results ---- */
 
 static double silu(double v) { return v / (1 + exp(-v)); }
 
@@ -175,7 +176,7 @@ static double bias_of(const product_case *c, uint32_t n)
     return c->m.part[part].desc.has_bias ? (double)c->m.part[part].bias[n] : 0;
 }
 
-/* Result n of a row: store, head: output; act: h; residual: the new residual. */
+/* Expected result n of a row: STORE: the output; ACT: h; RESIDUAL: the new residual. */
 static double wanted(const product_case *c, result_kind kind, uint32_t row, uint32_t n)
 {
     const double *value = c->value + (size_t)row * c->columns;
@@ -216,7 +217,7 @@ static float out_at(const void *out, bool half, size_t i)
     return half ? exl2__f16_to_f32(((const uint16_t *)out)[i]) : ((const float *)out)[i];
 }
 
-/* The outputs of rows 0.. of the last run, against double. */
+/* Compares the outputs of the last run with the reference. */
 static void check_rows(product_case *c, result_kind kind, const setting *s)
 {
     bool half = kind == ACT || kind == RESIDUAL || (kind == STORE && s->half);
@@ -240,7 +241,7 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
                 measure(&d, got, right);
             }
         }
-        /* one large output has the whole error of rounding to fp16, 2^-11 */
+        /* ACT: if one output dominates the norm, the row has the full rounding error of one fp16 value, 2^-11. */
         judge(c, "result", kind, row, s, d, !half || kind == RESIDUAL ? 1e-5 : kind == ACT ? 4.9e-4 : 3e-4);
         if (kind == RESIDUAL) {
             judge(c, "y", kind, row, s, y, 3e-4);
@@ -257,7 +258,7 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
     free(r);
 }
 
-/* Every row of a batch of 8 has the bits that it has alone. */
+/* Every row of a batch of 8 equals the same row computed alone, bit for bit. */
 static void check_alone(product_case *c, result_kind kind, setting s)
 {
     size_t bytes = c->out_pitch * (s.half || kind == ACT || kind == RESIDUAL ? 2 : 4);

@@ -1,10 +1,10 @@
-/* rig.h: a small host for kernel tests: device 0, a module of kernels_src out of $EXL2_TEST_KERNELS or compiled on the
-   spot, buffers, launches, timing. Every call that fails prints a sentence and ends the test with exit code 1; no GPU:
-   exit code 77.
-   Compile with -DEXL2_KERNEL_DIR='"kernels_src"' (only the default of rig_open's folder).
+/* rig.h: what kernel tests need of CUDA: device 0, modules of kernels_src, buffers, launches, timing. A module comes
+   from $EXL2_TEST_KERNELS or is compiled when it is loaded. If a call fails, the rig prints a message and ends the test
+   with exit code 1; without a GPU the exit code is 77.
+   Compile with -DEXL2_KERNEL_DIR='"kernels_src"'.
 
        rig_open("kernels_src");
-       rig_module m = rig_load("probe.cu", NULL);              options: "-DA=1 -DB=2", or NULL
+       rig_module m = rig_load("probe.cu", NULL);              NVRTC options: "-DA=1 -DB=2", or NULL
        rig_buffer b = rig_buffer_make(bytes);                  poisoned with 0xFF; rig_upload, rig_download, rig_poison
        rig_launch(&m, "exl2k_probe", grid, block, shared_bytes, &args, sizeof args);
        rig_start(); ... launches ...; double us = rig_stop();  device time
@@ -108,7 +108,7 @@ static void rig_open(const char *dir)
            rig.shared_optin, rig.driver_version);
 }
 
-/* Opens NVRTC; without it the test ends as skipped. */
+/* Opens NVRTC. Without NVRTC the test ends as skipped. */
 static exl2__cuda_target rig_compiler(void)
 {
     char why[200];
@@ -120,7 +120,8 @@ static exl2__cuda_target rig_compiler(void)
     return target;
 }
 
-/* The module's image: as compiled, or (an entry) EXL2__CUDA_ENTRY_HEAD bytes in. */
+/* Loads or compiles the module's image. Returns true if *image is a cache entry, in which the image follows a head of
+   EXL2__CUDA_ENTRY_HEAD bytes. */
 static bool rig_image(exl2__cuda_compile *job, exl2__blob *image)
 {
     char key[EXL2__CUDA_KEY_MAX];
@@ -141,7 +142,7 @@ static bool rig_image(exl2__cuda_compile *job, exl2__blob *image)
     return false;
 }
 
-/* Loads a file of kernels_src; options: NVRTC options between blanks, or NULL. */
+/* Loads a file of kernels_src. options: NVRTC options separated by blanks, or NULL. */
 static rig_module rig_load(const char *file, const char *options)
 {
     rig_module m = { 0 };
@@ -183,7 +184,7 @@ static exl2__cuda_function *rig_function(const rig_module *m, const char *name)
     return function;
 }
 
-/* Queues a kernel on the rig's stream. `args`: the kernel's one parameter, a struct of `bytes` bytes. */
+/* Enqueues a kernel on the rig's stream. `args`: the kernel's one parameter, a struct of `bytes` bytes. */
 static void rig_run(exl2__cuda_function *function, uint32_t grid_x, uint32_t grid_y, uint32_t threads,
                     uint32_t shared_bytes, const void *args, size_t bytes)
 {
@@ -205,7 +206,7 @@ static void rig_run(exl2__cuda_function *function, uint32_t grid_x, uint32_t gri
             "cuLaunchKernel");
 }
 
-/* As rig_run, by name; allows as much dynamic shared memory as the launch asks for. */
+/* As rig_run, for a kernel given by name; allows as much dynamic shared memory as the launch needs. */
 static void rig_launch(const rig_module *m, const char *name, uint32_t grid_x, uint32_t grid_y, uint32_t threads,
                        uint32_t shared_bytes, const void *args, size_t bytes)
 {
@@ -221,9 +222,9 @@ static void rig_wait(void)
     rig_try(rig.driver.stream_wait(rig.stream), "the kernels in front of cuStreamSynchronize");
 }
 
-/* ---- buffers: all copies wait ---- */
+/* ---- buffers: every copy is synchronous ---- */
 
-/* 0xFF everywhere: NaN as fp16 and as float. */
+/* Fills the buffer with 0xFF bytes: NaN as fp16 and as float. */
 static void rig_poison(rig_buffer b)
 {
     rig_try(rig.driver.fill8(b.address, 0xFF, (size_t)b.bytes, rig.stream), "cuMemsetD8Async");
@@ -272,7 +273,7 @@ static void rig_start(void)
     rig_try(rig.driver.event_record(rig.from, rig.stream), "cuEventRecord");
 }
 
-/* Microseconds on the device since rig_start. Waits. */
+/* Waits for the stream. Returns the microseconds of device time since rig_start. */
 static double rig_stop(void)
 {
     float ms = 0;

@@ -1,9 +1,9 @@
 #!/bin/sh
-# run.sh: everything in this folder that needs a GPU, with one summary at the end. From the root of the source tree:
+# run.sh: runs all tests that need a GPU and prints one summary at the end. From the root of the source tree:
 #   tests/device/run.sh [FOLDER]
-# FOLDER: what pack.sh made elsewhere, programs and compiled kernels, so that nothing is built here; without it the
-# programs of build/tests (meson setup build && ninja -C build), which compile their kernels anew each.
-# Models besides the goldens: folders in EXL2_TEST_MODELS, separated by blanks. Logs: $OUT or ./device-log.
+# FOLDER: the folder that pack.sh made, with programs and compiled kernels, so that nothing is built here. Without
+# FOLDER, the programs of build/tests are run (meson setup build && ninja -C build); each compiles its own kernels.
+# EXL2_TEST_MODELS: folders of more models, separated by blanks. Logs go to $OUT or ./device-log.
 # Exit code: 0, 1, or 77 without a GPU.
 folder=${1:-build/tests}
 logs=${OUT:-device-log}

@@ -1,9 +1,10 @@
 #!/bin/sh
-# sanitize.sh: compute-sanitizer's memcheck, racecheck and synccheck over every kernel on small shapes: 0 findings.
-#   tests/device/sanitize.sh FOLDER            FOLDER: of pack.sh
-# Shapes of phases.c with heads of 64, 128 and 256 elements, one with orders of its own for v and up and a dense one run
-# every kernel but the probe, which `host` runs. Two to three minutes. Exit code: 0, 1, or 77 where compute-sanitizer
-# or a GPU is not there.
+# sanitize.sh: runs every kernel on small shapes under compute-sanitizer (memcheck, racecheck, synccheck), which must
+# report no error.
+#   tests/device/sanitize.sh FOLDER            FOLDER: the folder that pack.sh made
+# Five shapes of phases.c run every kernel but the probe kernel, which `host` runs: heads of 64, 128 and 256 elements,
+# v and up with their own permutations, and dense matrices. Lasts two to three minutes. Exit code: 0, 1, or 77 without
+# compute-sanitizer or a GPU.
 folder=${1:-.}
 logs=${OUT:-device-log}
 mkdir -p "$logs"
@@ -17,14 +18,14 @@ check() {
     shift 2
     program=$1
     shift
-    barriers="" # of a CTA: the tool counts instructions that make one, and these make many
+    barriers="" # racecheck and synccheck count every instruction that makes a barrier, so a CTA needs a higher limit
     [ "$tool" = memcheck ] || barriers="--num-cuda-barriers 1024"
     # shellcheck disable=SC2086 # two words or none
     timeout 280 compute-sanitizer --tool "$tool" $barriers --error-exitcode 9 "$folder/$program" "$@" >"$log" 2>&1
     echo "exit code $?" >>"$log"
 }
 
-# As many at a time as a GPU of many gigabytes holds.
+# Five programs run at the same time; the GPU needs memory for all of them.
 for tool in memcheck racecheck synccheck; do
     check $tool phases-64 phases 0 1 3 &
     check $tool phases-128 phases 3 1 3 &
