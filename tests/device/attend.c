@@ -1,20 +1,20 @@
-/* attend.c: attention on the device against a reference in double over the same K and V; rows alone against rows
-   together, bit by bit.
+/* attend.c: attention on the GPU compared with a reference in double over the same K and V; rows alone must equal the
+   same rows in a larger launch, bit for bit.
    takes: [kernels_src [test | time [NVRTC options]]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
 #include "attend_rig.h"
 
-/* ---- rows against the reference, and against themselves ---- */
+/* ---- rows against the reference, and against the same rows of other launches ---- */
 
-/* All rows at once; then each alone and with other rings: the same bits. */
+/* Runs all rows at once; then again with other numbers of stages, and each row alone: the bits must be the same. */
 static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t flags)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 1, 1 }, { 15, 1 }, { 16, 1 }, { 63, 1 }, { 64, 1 } },
         { { 127, 1 }, { 510, 3 }, { 1022, 2 }, { 1024, 1 }, { 0, 1 } },
         { { 8190, 3 }, { 5000, 1 }, { 9000, 1 }, { 600, 1 } },
-        { { 100, 40 }, { 0, 20 } }, /* more rows of a sequence than a warp looks back at a time */
+        { { 100, 40 }, { 0, 20 } }, /* more rows of one sequence than a warp has lanes */
         { { 300, 1 }, { 255, 3 }, { 900, 1 }, { 40, 1 }, { 1023, 1 } },
     };
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
@@ -61,7 +61,7 @@ static void test_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
         attend_prefill(m, &s, 0, s.rows);
         attend_check(&s, "prefill");
         uint16_t *together = attend_outputs(&s);
-        for (uint32_t r = 0; r < s.rows; r += 13) { /* K and V of the rows before lie in the pages now */
+        for (uint32_t r = 0; r < s.rows; r += 13) { /* the pages hold K and V of the earlier rows now */
             attend_prefill(m, &s, r, 1);
             attend_same(&s, together, r, 1, "a row alone");
         }
@@ -73,14 +73,14 @@ static void test_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
     }
 }
 
-/* Rows that have ended leave everything as it is. */
+/* Rows that are done, and rows beyond the pass's row count, write nothing. */
 static void test_done(const attend_modules *m)
 {
     static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 20, 1 }, { 90, 1 }, { 700, 1 } };
     attend_scene s;
     attend_scene_make(&s, 4, 2, 64, sequences, 0);
     s.row[1].flags = EXL2K_ROW_DONE;
-    s.present = 2; /* and row 2 is not there, though the launch has it */
+    s.present = 2; /* the launch has a row 2, but the pass has not */
     attend_decode(m, &s, 0, s.rows, 2);
     uint16_t *out = attend_outputs(&s);
     for (uint32_t i = s.out_pitch; i < 3 * s.out_pitch; i++) {
@@ -102,7 +102,7 @@ static void test_repeats(const attend_modules *m)
         attend_scene_make(&s, 32, 8, 128, sequences[k], ATTEND_PERMUTED);
         attend_decode(m, &s, 0, s.rows, 2);
         uint16_t *first = attend_outputs(&s);
-        s.early = 1; /* where launches overlap: as in a graph */
+        s.early = 1; /* launches overlap, as in a graph */
         s.splits = k == 1 ? EXL2K_CLUSTER_MAX : 0;
         for (int i = 0; i < 1000; i++) {
             attend_decode_launch(m, &s, s.rows, 2, s.pages.address);
@@ -113,7 +113,7 @@ static void test_repeats(const attend_modules *m)
     }
 }
 
-/* ---- time: distinct pages a layer, in one graph ---- */
+/* ---- time: one graph in which every layer has its own pages ---- */
 
 static void time_decode(const attend_modules *m, const char *what, uint32_t heads, uint32_t kv_heads, uint32_t dim,
                         uint32_t context, uint32_t rows, uint32_t layers, uint32_t stages)
@@ -130,7 +130,7 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     uint64_t layer_bytes = s.pages.bytes;
     rig_buffer pages = rig_buffer_make(layer_bytes * layers);
     rig_try(rig.driver.fill8(pages.address, 0x21, (size_t)pages.bytes, rig.stream), "cuMemsetD8Async");
-    attend_decode_launch(m, &s, rows, stages, pages.address); /* allows the shared memory before the recording */
+    attend_decode_launch(m, &s, rows, stages, pages.address); /* sets the limit of shared memory before the capture */
     rig_wait();
     rig_capture();
     for (uint32_t l = 0; l < layers; l++) {

@@ -1,4 +1,4 @@
-/* attend_rig.h: scenes for tests of attention: sequences in shuffled pages, rows to come, a reference in double.
+/* attend_rig.h: scenes for tests of attention: sequences in shuffled pages, the rows of a pass, a reference in double.
    takes: rig.h; kernels attend_*.cu.
    gives: attend_scene, attend_decode, attend_prefill, attend_check, attend_same.
    owns:  attend_scene: host arrays and device memory, until attend_scene_free. */
@@ -11,12 +11,12 @@
 #include "rig.h"
 
 #define ATTEND_SEQUENCES 6
-#define ATTEND_PERMUTED 1u  /* outputs are scattered */
+#define ATTEND_PERMUTED 1u  /* outputs are permuted */
 #define ATTEND_HALF 2u      /* qkv is fp16 */
-#define ATTEND_UNWRITTEN 4u /* for timing: K and V of earlier tokens are not made, there is nothing to compare */
+#define ATTEND_UNWRITTEN 4u /* K and V of earlier tokens are not made: only for timing, results mean nothing */
 
 typedef struct attend_sequence {
-    uint32_t before, rows; /* tokens in the pages, rows of the pass */
+    uint32_t before, rows; /* number of tokens in the pages; number of rows in the pass */
 } attend_sequence;
 
 typedef struct attend_modules {
@@ -30,17 +30,17 @@ typedef struct attend_scene {
     uint32_t *table;          /* [ATTEND_SEQUENCES, table_pitch] */
     float *qkv, *rope;        /* [rows, qkv_pitch]; [positions, dim / 2, 2] */
     uint16_t *map;
-    uint16_t *host_pages;     /* what the pages must hold after the pass; 0xFFFF: nothing */
+    uint16_t *host_pages;     /* expected contents of the pages after the pass; 0xFFFF: never written */
     float scale;
-    bool scattered;           /* prefill stores outputs in their order by itself */
-    uint32_t splits, early;   /* of decode launches; splits 0: as many as there may be; 2 to 8: as a cluster */
+    bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
+    uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
 } attend_scene;
 
 static uint64_t attend_random = 17;
-static double attend_worst[2]; /* decode, prefill */
+static double attend_worst[2]; /* largest relative error of decode and of prefill */
 
-/* options: of NVRTC, or NULL */
+/* options: NVRTC options separated by blanks, or NULL */
 static attend_modules attend_modules_load(const char *options)
 {
     static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
@@ -67,13 +67,12 @@ static uint16_t *attend_kv(const attend_scene *s, uint32_t sequence, uint32_t po
          + ((uint64_t)((value ? s->kv_heads : 0) + head) * 64 + position % 64) * s->dim;
 }
 
-/* Elements of a row of qkv as the kernel reads them. */
 static double attend_input(const attend_scene *s, uint32_t row, uint32_t feature)
 {
     return (double)s->qkv[(size_t)row * s->qkv_pitch + feature];
 }
 
-/* One rotated head of a row. */
+/* Rotates (RoPE) the head of a row that begins at `feature`. */
 static void attend_rotate(const attend_scene *s, uint32_t row, uint32_t feature, double *out)
 {
     uint32_t half = s->dim / 2;
@@ -136,7 +135,7 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
 static void attend_buffers(attend_scene *s, uint32_t positions)
 {
     uint64_t inputs = (uint64_t)s->rows * s->qkv_pitch;
-    uint32_t *zeros = take(s->rows * s->heads * 4); /* heads: at least kv_heads * tiles of heads */
+    uint32_t *zeros = take(s->rows * s->heads * 4); /* at least one ticket per row, K/V head and tile of heads */
     memset(zeros, 0, s->rows * s->heads * 4);
     s->step = rig_buffer_make(sizeof(exl2k_pass));
     s->rows_at = rig_buffer_make(s->rows * sizeof(exl2k_row));
@@ -224,7 +223,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
     return a;
 }
 
-/* cluster: the splits are one. */
+/* cluster: the x CTAs of a row and head form one cluster. */
 static void attend_launch(const rig_module *m, const char *name, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
                           uint32_t shared, exl2k_attend_args *a, bool cluster)
 {
@@ -261,7 +260,8 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
                   warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind) + inbox, &a, cluster);
 }
 
-/* Rows [first, first + count) of the scene, with their tiles; the outputs are poisoned. */
+/* Uploads rows [first, first + count) of the scene with their tiles, and poisons the outputs. Returns the number of
+   tiles. */
 static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
 {
     uint32_t group = s->heads / s->kv_heads, tiles = 0, bytes = s->flags & ATTEND_HALF ? 2 : 4;
@@ -285,7 +285,7 @@ static uint32_t attend_upload(attend_scene *s, uint32_t first, uint32_t count)
     return tiles;
 }
 
-/* As the scene's rows stand in `inputs` from 0 on, a later first row is reached by the address. */
+/* The scene with the addresses of inputs and outputs moved, so that a launch begins at row `first`. */
 static attend_scene attend_shifted(const attend_scene *s, uint32_t first)
 {
     attend_scene shifted = *s;
@@ -294,7 +294,7 @@ static attend_scene attend_shifted(const attend_scene *s, uint32_t first)
     return shifted;
 }
 
-/* Splits of the longest of the rows. */
+/* Number of splits of the longest row. */
 static uint32_t attend_splits(const attend_scene *s, uint32_t first, uint32_t count)
 {
     uint32_t most = 1;
@@ -347,7 +347,7 @@ static uint16_t *attend_outputs(const attend_scene *s)
 
 /* ---- comparisons ---- */
 
-/* Rows [first, first + count) must be as they were in `wanted`. */
+/* Outputs of rows [first, first + count) must equal `wanted` bit for bit. */
 static void attend_same(const attend_scene *s, const uint16_t *wanted, uint32_t first, uint32_t count, const char *what)
 {
     uint16_t *out = attend_outputs(s);
@@ -358,7 +358,7 @@ static void attend_same(const attend_scene *s, const uint16_t *wanted, uint32_t 
     free(out);
 }
 
-/* K and V of the row, within half a unit of fp16, are taken over as what the pages hold. */
+/* Checks K and V that the GPU stored for the row, to half a unit of fp16, and copies them to host_pages. */
 static void attend_check_stored(attend_scene *s, uint32_t row, const uint16_t *device)
 {
     uint32_t wrong = 0, features = s->heads * s->dim;
@@ -389,7 +389,7 @@ static bool attend_page_has(const attend_scene *s, uint32_t row)
     return has;
 }
 
-/* Output of one head of one row in double, from the K and V of the pages. */
+/* Output of one head of one row in double, from K and V of host_pages. */
 static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head, double *out)
 {
     uint32_t keys = s->row[row].position + 1, kv_head = head / (s->heads / s->kv_heads);
@@ -420,7 +420,7 @@ static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head,
     free(score);
 }
 
-/* After all rows were run: what was stored, what came out, and nothing else touched. */
+/* To be called after all rows have run: checks stored K and V, outputs, and that nothing else was written. */
 static void attend_check(attend_scene *s, const char *what)
 {
     uint16_t *out = attend_outputs(s), *pages = take((size_t)s->page_count * s->page_bytes);

@@ -1,7 +1,8 @@
-/* attend_speed.c: how long attention of single rows takes between the two products around it, in graphs with plain and
-   with overlapping launches.
-   takes: KERNELS_SRC [tokens of a split ...]; a GPU.
-   gives: microseconds a layer of chains qkv, attention, out less those of chains qkv, out; and of attention alone.
+/* attend_speed.c: the time of attention of single rows between the products qkv and out, in graphs with plain and with
+   overlapping launches.
+   takes: KERNELS_SRC [TOKENS ...]; a GPU. TOKENS: length of a split.
+   gives: microseconds per layer: the time of the chain qkv, attention, out minus that of the chain qkv, out; and the
+          time of attention alone.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
@@ -27,10 +28,10 @@ typedef struct chain {
 enum { QKV, OUT, UNITS };
 
 static product_matrix model[LAYERS][UNITS];
-static rig_module gemv[2]; /* of one row, of several */
+static rig_module gemv[2]; /* for one row, for several */
 static rig_buffer x, residual, sums, weight;
 
-/* Random bytes as weights: only time counts. */
+/* The weights are arbitrary bytes, since only the time matters. */
 static void make_model(const shape *s)
 {
     uint32_t hidden = s->heads * s->dim, kv = s->kv_heads * s->dim;
@@ -93,11 +94,11 @@ static int ascending(const void *a, const void *b)
     return (p > q) - (p < q);
 }
 
-/* Median microseconds a layer. */
+/* Median of the microseconds per layer. */
 static double time_chain(const chain *c)
 {
     double times[REPEATS];
-    attend_decode_launch(c->modules, c->scene, c->rows, c->stages, c->pages); /* allows the shared memory */
+    attend_decode_launch(c->modules, c->scene, c->rows, c->stages, c->pages); /* sets the limit of shared memory */
     rig_wait();
     rig_capture();
     for (uint32_t l = 0; l < LAYERS; l++) {
@@ -126,7 +127,7 @@ static double time_chain(const chain *c)
     return times[REPEATS / 2];
 }
 
-/* What attention adds to a layer. */
+/* Microseconds that attention adds to a layer. */
 static double time_between(chain c)
 {
     c.products = true;
@@ -168,7 +169,7 @@ static void time_split(const shape *shapes, size_t count, uint32_t tokens)
     static const uint32_t contexts[] = { 128, 256, 512, 2048, 6144 };
     char options[96];
     attend_modules m[2];
-    rig_module products[2][2]; /* by overlap, by rows */
+    rig_module products[2][2]; /* [overlapping launches][several rows] */
     for (int overlap = 0; overlap < 2; overlap++) {
         snprintf(options, sizeof options, "-DEXL2K_PDL=%d -DEXL2K_SPLIT_TOKENS=%u", overlap, tokens);
         m[overlap] = attend_modules_load(options);

@@ -1,5 +1,5 @@
-/* build_kernels.c: compiles every kernel into a folder for $EXL2_TEST_KERNELS, on a machine that has NVRTC but no GPU.
-   takes: FOLDER ARCH [NVRTC options]: build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC.
+/* build_kernels.c: compiles every kernel into a folder for $EXL2_TEST_KERNELS. Needs NVRTC, but no GPU.
+   takes: FOLDER ARCH [NVRTC options], for example build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC.
    gives: exit code 0, 1, or 77 without NVRTC.
    owns:  the folder's files. */
 #include "../../exl2.h"

@@ -1,4 +1,4 @@
-/* fake_driver.c: the books of the fake driver, its devices and contexts.
+/* fake_driver.c: the fake driver's record of objects and misuse, its devices and contexts.
    takes: `fake`.
    gives: fake_driver, fake_reset, fake_leaks, fake_memory; devices and contexts.
    owns:  objects in one list; they die by their destroy call or by fake_reset. */
@@ -9,9 +9,9 @@ fake_state fake;
 static object *objects, *stack[64];
 static uint64_t next_address;
 
-#define FIRST_ADDRESS ((uint64_t)0x5EA1 << 32) /* that no pair of small numbers looks like */
+#define FIRST_ADDRESS ((uint64_t)0x5EA1 << 32) /* two small 32-bit numbers together never look like such an address */
 
-/* ---- books ---- */
+/* ---- objects and misuse ---- */
 
 void fake_misuse(const char *what)
 {
@@ -24,7 +24,7 @@ int fake_call(const char *name, bool nvrtc)
 {
     fake.calls++;
     bool quiet = strcmp(name, "cuCtxPushCurrent") == 0 || strcmp(name, "cuCtxPopCurrent") == 0;
-    if (fake.lost && !nvrtc && !quiet) { /* a context that is dead can still be made current */
+    if (fake.lost && !nvrtc && !quiet) { /* the context of a lost device can still be made current */
         return fake.lost;
     }
     bool counts = !fake.fail_name || strcmp(fake.fail_name, name) == 0;
@@ -91,8 +91,8 @@ void fake_ops_free(op *first)
     }
 }
 
-/* Blocks of device memory that are free: sweeps want the same sizes again and again. They are reached by addresses
-   alone, which never come back. */
+/* Freed blocks, kept because fault sweeps allocate the same sizes again and again. Reuse cannot hide a stale access:
+   kernels reach memory only by device addresses, which are never used twice. */
 static struct {
     void *memory;
     uint64_t bytes;
@@ -136,7 +136,7 @@ void fake_drop(object *dead)
     free(dead);
 }
 
-/* Addresses never come back, so that a stale one is noticed. */
+/* Addresses are never used twice, so that a stale one is detected. */
 uint64_t fake_next_address(uint64_t bytes)
 {
     uint64_t address = next_address;
@@ -333,7 +333,7 @@ static int primary_retain(exl2__cuda_context **context, int device)
     return 0;
 }
 
-/* Calls that give something back do so even when they report a failure. */
+/* Calls that release something do so even if they report a failure. */
 static int primary_release(int device)
 {
     int result = fake_call("cuDevicePrimaryCtxRelease", false);

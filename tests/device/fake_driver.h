@@ -1,17 +1,18 @@
-/* fake_driver.h: a CUDA driver and an NVRTC that keep books, so that the host side runs without a GPU. Copies are done
-   in host memory, lazily and in the order of streams and events, as late as a device may do them; kernels are checked
-   and handed to a callback; any call can be made to fail.
-   takes: what the machine is like, in `fake`, after fake_reset.
-   gives: fake_driver, fake_nvrtc: the tables; fake_leaks: what was not given back; fake_memory: bytes of the device.
-   owns:  everything behind the handles; fake_reset frees it. */
+/* fake_driver.h: a CUDA driver and an NVRTC that record every object and every misuse, so that the CPU code of the CUDA
+   backend runs without a GPU. Copies are done in host memory, in the order of streams and events, as late as a device
+   may do them; launches are checked and passed to a callback; any call can be made to fail.
+   takes: the description of the machine in `fake`, after fake_reset.
+   gives: fake_driver, fake_nvrtc: the tables; fake_leaks: number of leaks; fake_memory: access to device memory.
+   owns:  the objects of all handles; fake_reset frees them. */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 
 #include <time.h>
 
-/* For fake_engine.c, in place of nanosleep and clock_gettime, so in front of the engine's own files. While the host
-   sleeps the device works until each stream has recorded an event; the clock goes by what sleeps ask for, and by a
-   microsecond a look, so that what the engine learns of times does not depend on the machine. */
+/* fake_engine.c uses these two instead of nanosleep and clock_gettime, so they are declared before the engine's files
+   are included. During a sleep the device works until each stream has recorded an event. The clock advances by the
+   length of each sleep and by a microsecond per reading, so that the times that the engine measures do not depend on
+   the machine. */
 int fake_sleep(const struct timespec *time, struct timespec *left);
 int fake_clock(int clock, struct timespec *time);
 
@@ -24,43 +25,43 @@ typedef struct fake_device {
     uint8_t uuid[16], luid[8];
     int arch_major, arch_minor, sm_count, memory_clock, memory_width, compute_mode, shared_optin;
     uint64_t bytes_total, bytes_used;
-    int retained; /* of its primary context */
+    int retained; /* reference count of its primary context */
 } fake_device;
 
 typedef struct fake_kernel { /* a row of kernels.def.h */
     const char *function, *module;
     size_t argument_bytes;
-    const char *dynamic; /* shared memory: NONE, BUDGET */
+    const char *dynamic; /* dynamic shared memory: NONE or BUDGET */
 } fake_kernel;
 
-/* The rows of the present EXL2__KERNELS, whose argument structs are known. */
+/* For EXL2__KERNELS, after the definitions of the kernels' argument structs. */
 #define FAKE_KERNEL_ROW(function, module, arguments, shared) { #function, module, sizeof(arguments), #shared },
 
 typedef struct fake_state {
     /* the machine: fake_reset makes one device of 8.9, driver and NVRTC 13.0 */
     fake_device devices[FAKE_DEVICES_MAX];
     int device_count, driver_version, nvrtc_version;
-    int archs[16], arch_count; /* that NVRTC knows */
+    int archs[16], arch_count; /* architectures that NVRTC supports */
     const fake_kernel *kernels;
     size_t kernel_count;
-    /* Called when a launch is executed; NULL: it does nothing. May read and write device memory. */
+    /* Called when a launch is executed, and may access device memory; NULL: launches do nothing. */
     void (*run)(const char *function, const void *arguments, const unsigned grid[3]);
-    bool eager;              /* the device does at once what is queued; else while the host sleeps, waits or asks */
+    bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
-    const char *fail_name;   /* that counts calls of this name only; NULL: all */
-    int fail_code;           /* with this; NVRTC's calls with fail_nvrtc */
+    const char *fail_name;   /* fail_at counts only calls of this name; NULL: all calls */
+    int fail_code;           /* result of a driver call that fails; fail_nvrtc: of an NVRTC call */
     int fail_nvrtc;
-    char failed[64];         /* the call that did */
-    int lost;                /* a sticky result, which all later calls give */
-    uint32_t fault_at;       /* the n-th launch to be executed from now faults, and the device is lost; 0 = none */
+    char failed[64];         /* name of the call that failed */
+    int lost;                /* a sticky error, which all later calls return; 0 = none */
+    uint32_t fault_at;       /* the n-th launch executed from now faults, and the device is lost; 0 = none */
     int fault_code;
-    /* books */
+    /* records */
     uint32_t calls, launches, programs, compiles, module_loads;
-    uint64_t allocated;      /* device bytes now */
-    uint64_t copied;         /* bytes by copies from the device to itself */
+    uint64_t allocated;      /* bytes of device memory that are allocated now */
+    uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;
-    char misuse[160];        /* the first thing that a real driver would not have stood */
+    char misuse[160];        /* the first misuse: something that may crash or corrupt memory with a real driver */
 } fake_state;
 
 extern fake_state fake;
@@ -69,26 +70,27 @@ void fake_reset(void);
 exl2__cuda_driver fake_driver(void);
 exl2__cuda_nvrtc fake_nvrtc(void);
 
-/* For fake_engine.c: what the test fills the tables of the engine's driver and compiler with; either may be NULL. */
+/* Defined by the test, for fake_engine.c: fills in the tables of driver and compiler; either pointer may be NULL. */
 void machine_tables(exl2__cuda_driver *driver, exl2__cuda_nvrtc *nvrtc);
 
-/* Prints each thing that still lives or was misused; returns how many. */
+/* Prints each object that still lives and each misuse. Returns their number. */
 int fake_leaks(void);
 
-/* Whether the number lies where device memory was given out, but in none that lives. */
+/* Whether the number is an address of device memory that has been freed. */
 bool fake_stale(uint64_t number);
 
-/* Where [address, address + bytes) lies; NULL when that is not inside of one allocation. */
+/* The host memory that stands for [address, address + bytes); NULL if that is not inside one allocation. */
 void *fake_memory(uint64_t address, uint64_t bytes);
 
-/* A context that the host made itself, current until fake_host_context_end. */
+/* Makes a context as an application does for itself; it is current until fake_host_context_end. */
 void *fake_host_context(int device);
 void fake_host_context_end(void *context);
 
-/* Whether all of it lies in pinned memory. */
+/* Whether the whole range lies in pinned memory. */
 bool fake_pinned(const void *memory, size_t bytes);
 
-/* For fake_nvrtc.c: counts a call; nonzero: it is the one that fails. Both print nothing. */
+/* For fake_nvrtc.c. fake_call counts a call and returns the error code if this call is to fail, else 0; fake_misuse
+   records a misuse. Neither prints anything. */
 int fake_call(const char *name, bool nvrtc);
 void fake_misuse(const char *what);
 int fake_nvrtc_leaks(void);

@@ -1,6 +1,6 @@
-/* fake_engine.c: an engine whose tables of driver and compiler are filled by the test that links it, and that cuts tiny
-   models into tasks, too.
-   takes: machine_tables; the device works while this engine sleeps, and its clock is fake_clock.
+/* fake_engine.c: the engine with the fake driver and compiler, whose tables the test that links it fills in. It also
+   splits the work of tiny models into tasks.
+   takes: machine_tables; fake_sleep, during which the fake device works; fake_clock.
    gives: every function of exl2.h.
    owns:  nothing. */
 #include <time.h>

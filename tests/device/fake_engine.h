@@ -1,6 +1,6 @@
-/* fake_engine.h: the whole engine over the fake driver: an engine that believes in GPUs, a kernel cache in memory, and
-   what it logs. The engine is linked: fake_engine.c.
-   takes: `machine`: whether there are a driver and a compiler; fake_driver.h's `fake`.
+/* fake_engine.h: the whole engine over the fake driver, with a kernel cache in memory and a record of what the engine
+   logs. Link fake_engine.c as the engine.
+   takes: `machine`, which says whether a driver and a compiler are installed; `fake` of fake_driver.h.
    gives: machine_make, machine_desc, machine_drop_cache, machine_end; the cache's entries; warnings and errors.
    owns:  the cache, until machine_drop_cache. */
 #ifndef FAKE_ENGINE_H
@@ -21,12 +21,12 @@ typedef struct machine_entry {
 } machine_entry;
 
 static struct machine {
-    bool driver, compiler; /* there are such */
+    bool driver, compiler; /* whether each is installed */
     machine_entry entries[MACHINE_ENTRIES];
     uint32_t entry_count, stores;
-    uint32_t warnings, errors; /* lines */
-    char warning[256], error[256]; /* the last ones, */
-    exl2_log_id warning_id, error_id; /* and what they are about */
+    uint32_t warnings, errors; /* logged lines of that level */
+    char warning[256], error[256]; /* last line of each level */
+    exl2_log_id warning_id, error_id; /* log ids of those lines */
 } machine;
 
 static const fake_kernel machine_kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
@@ -95,7 +95,7 @@ static inline void machine_drop_cache(void)
     machine.entry_count = machine.stores = 0;
 }
 
-/* A fresh machine with all that is needed; the cache stays as it is. */
+/* A fresh machine with a driver and a compiler. The cache keeps its entries. */
 static inline void machine_make(void)
 {
     fake_reset();
@@ -106,7 +106,7 @@ static inline void machine_make(void)
     machine.warning[0] = machine.error[0] = 0;
 }
 
-/* With the cache and the log; a machine without a compiler finds none on the system either. */
+/* A desc with the cache and the log. If the machine has no compiler, the path hides the one of the system. */
 static inline exl2_engine_desc machine_desc(exl2_backend backend, exl2_error *error)
 {
     exl2_engine_desc d = { .backend = backend, .open_error = error };
@@ -116,7 +116,7 @@ static inline exl2_engine_desc machine_desc(exl2_backend backend, exl2_error *er
     return d;
 }
 
-/* Nothing may be left. */
+/* Checks that no object of the fake driver and no device memory is left. */
 static inline void machine_end(void)
 {
     CHECK_INT(fake_leaks(), 0);

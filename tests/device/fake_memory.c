@@ -1,4 +1,5 @@
-/* fake_memory.c: memory and streams of the fake driver: work is queued, and executed only when somebody waits or asks.
+/* fake_memory.c: memory and streams of the fake driver. Work is queued, and executed only when a call waits for it,
+   asks for its state, or sleeps.
    takes: fake_objects.h.
    gives: fake_queue, fake_run_until, fake_sleep, fake_clock, fake_fill_memory.
    owns:  nothing of its own. */
@@ -17,7 +18,7 @@ static void *device_bytes(uint64_t address, uint64_t bytes)
     return memory;
 }
 
-/* Every address among the arguments must be of memory that lives. */
+/* Checks that no argument is an address of freed memory; then runs the kernel. */
 static void launch(const op *o)
 {
     const uint8_t *arguments = o->owned;
@@ -34,7 +35,7 @@ static void launch(const op *o)
     }
 }
 
-/* A lost device does nothing any more. */
+/* Executes one op. A lost device executes nothing. */
 static void execute(object *stream, op *o)
 {
     if (fake.lost) {
@@ -158,7 +159,7 @@ static int memory_info(size_t *bytes_free, size_t *bytes_total)
     return 0;
 }
 
-/* New memory holds what nobody should rely on. */
+/* New memory is filled with 0xA5, so that reading it before writing gives wrong results. */
 static int memory_alloc(uint64_t *address, size_t bytes)
 {
     CALL("cuMemAlloc");
@@ -186,7 +187,7 @@ static int memory_free(uint64_t address)
     int result = fake_call("cuMemFree", false);
     for (object *o = fake_first(); o; o = o->next) {
         if (o->kind == MEMORY && o->address == address) {
-            fake_finish(); /* as the real call does */
+            fake_finish(); /* the real call waits, too */
             fake.devices[o->device].bytes_used -= o->bytes;
             fake.allocated -= o->bytes;
             fake_drop(o);
@@ -227,7 +228,7 @@ static int host_free(void *memory)
 
 /* ---- copies ---- */
 
-/* Pinned memory is read when the device gets there; pageable memory is read at once. */
+/* Pinned memory is read when the copy is executed; pageable memory is read at once. */
 static int copy_up(uint64_t to, const void *from, size_t bytes, exl2__cuda_stream *stream)
 {
     CALL("cuMemcpyHtoDAsync");
@@ -243,7 +244,7 @@ static int copy_down(void *to, uint64_t from, size_t bytes, exl2__cuda_stream *s
     CALL("cuMemcpyDtoHAsync");
     int result = fake_queue(stream, (op){ .kind = OP_DOWN, .from = from, .bytes = bytes, .target = to });
     if (result == 0 && !fake_pinned(to, bytes) && !((object *)(void *)stream)->capturing) {
-        fake_run_until((object *)(void *)stream, UINT64_MAX); /* such a copy waits */
+        fake_run_until((object *)(void *)stream, UINT64_MAX); /* a copy to pageable memory is synchronous */
     }
     return result;
 }
@@ -312,7 +313,7 @@ static int stream_wait(exl2__cuda_stream *stream)
     return result;
 }
 
-/* Each question lets the device do one more thing. */
+/* Each query executes one more op. */
 static int stream_query(exl2__cuda_stream *handle)
 {
     CALL("cuStreamQuery");

@@ -1,4 +1,4 @@
-/* fake_objects.h: what the parts of the fake driver share: live objects, queued work.
+/* fake_objects.h: what the parts of the fake driver share: objects that live, and queued work.
    takes: fake_driver.h.
    gives: object, op; current, make, good, drop, ops_free; CALL.
    owns:  nothing. */
@@ -18,15 +18,15 @@ typedef enum op_kind { OP_UP, OP_DOWN, OP_COPY, OP_FILL, OP_LAUNCH, OP_RECORD, O
 
 struct object;
 
-typedef struct op { /* something queued on a stream */
+typedef struct op { /* an operation queued on a stream */
     op_kind kind;
     uint64_t id, to, from, bytes;
     const void *source;
     void *target;
     uint32_t value, unit;
     unsigned grid[3];
-    struct object *object; /* event or function */
-    void *owned;           /* copy of arguments, or of pageable memory */
+    struct object *object; /* event of RECORD, function of LAUNCH, stream of WAIT */
+    void *owned;           /* copy of the arguments, or of pageable memory */
     struct op *next;
 } op;
 
@@ -35,18 +35,18 @@ typedef struct object {
     struct object *next, *context, *stream; /* stream: where an event was recorded */
     int device;
     bool primary, capturing;
-    uint64_t address, bytes;     /* function: bytes: 1: it takes dynamic shared memory */
-    uint64_t id; /* id: of the op that records the event; of the stream's last op done */
+    uint64_t address, bytes;     /* bytes of a function: 1 if it accepts dynamic shared memory, else 0 */
+    uint64_t id; /* event: the op that records it; stream: the last op that was executed */
     void *memory;
-    op *first, *last;       /* stream: queued; graph, exec: recorded */
-    op *recorded, *recorded_last; /* stream: what is being captured */
-    char name[64];          /* module: file; function: its name */
+    op *first, *last;       /* stream: queued ops */
+    op *recorded, *recorded_last; /* stream: ops of the capture under way; graph, exec: its ops */
+    char name[64];          /* module: name of its file; function: name of the function */
     size_t argument_bytes;
     int dynamic_max;
     double ms;
 } object;
 
-/* Returns from a driver function whose call is to fail. */
+/* Counts a call of a driver function, and returns the error code if this call is to fail. */
 #define CALL(name)                            \
     do {                                      \
         int fails_ = fake_call(name, false);  \
@@ -55,19 +55,19 @@ typedef struct object {
         }                                     \
     } while (0)
 
-/* The context that is current, or NULL. */
+/* The current context, or NULL. */
 object *fake_current(void);
 
-/* A new object of the current context. */
+/* Makes an object of the current context. */
 object *fake_make(kind k);
 
-/* Whether the handle lives, is of this kind, and belongs to the current context; if not, that is misuse. */
+/* Whether the handle is of this kind, still valid, and of the current context; if not, misuse is recorded. */
 bool fake_good(const void *handle, kind k);
 
 /* The first of all objects. */
 object *fake_first(void);
 
-/* Executes all that is queued anywhere. */
+/* Executes all queued work of all streams. */
 void fake_finish(void);
 
 void fake_drop(object *dead);
@@ -75,15 +75,15 @@ void fake_ops_free(op *first);
 uint64_t fake_next_address(uint64_t bytes);
 void *fake_block(uint64_t bytes); /* uninitialised memory of a MEMORY object */
 
-/* The members of the table that each part has. */
+/* Each part fills in its members of the driver's table. */
 void fake_fill_devices(exl2__cuda_driver *driver);
 void fake_fill_memory(exl2__cuda_driver *driver);
 void fake_fill_work(exl2__cuda_driver *driver);
 
-/* Executes what is queued on a stream up to an op; UINT64_MAX: all. */
+/* Executes the ops that are queued on a stream up to op `id`; UINT64_MAX: all. */
 void fake_run_until(object *stream, uint64_t id);
 
-/* Queues a copy of an op on a stream, or records it when the stream is being captured; takes over its `owned`. */
+/* Queues a copy of an op on a stream, or records it if the stream is being captured. Becomes the owner of op.owned. */
 int fake_queue(exl2__cuda_stream *stream, op o);
 
 #endif

@@ -1,4 +1,4 @@
-/* fake_rig.h: a small list of kernels with sources in memory, a cache in memory, and devices over the fake driver.
+/* fake_rig.h: two small kernels with sources in memory, a kernel cache in memory, and devices of the fake driver.
    takes: fake_driver.h; include this before anything else that includes cuda_kernels.h.
    gives: rig_make, rig_open, rig_end; cache_entry and the cache's counters.
    owns:  everything in `rig`, until rig_end. */
@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define EXL2_KERNEL_DIR "kernels" /* of the folder in memory */
+#define EXL2_KERNEL_DIR "kernels" /* a folder in memory */
 #define EXL2__KERNELS(X)                               \
     X(exl2k_one, "one.cu", fake_one_args, NONE)        \
     X(exl2k_two, "two.cu", fake_two_args, BUDGET)      \
@@ -37,8 +37,8 @@ static struct rig {
     cache_entry entries[RIG_ENTRIES];
     uint32_t entry_count, stores, misses;
     exl2__cuda_settings settings;
-    uint32_t errors; /* lines at that level */
-    char lines[2048]; /* all of them */
+    uint32_t errors; /* logged errors */
+    char lines[2048]; /* all logged lines */
 } rig;
 
 static const fake_kernel rig_kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
@@ -87,7 +87,7 @@ static void rig_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resu
     }
 }
 
-/* Does what the kernels of the list say: one: fills words; two and again: copy. */
+/* Executes the kernels: exl2k_one fills words, the others copy bytes. */
 static void rig_run(const char *function, const void *arguments, const unsigned grid[3])
 {
     (void)grid;
@@ -115,7 +115,7 @@ static void rig_drop_cache(void)
     rig.entry_count = rig.stores = rig.misses = 0;
 }
 
-/* A fresh machine; the cache stays as it is. */
+/* A fresh machine. The cache keeps its entries. */
 static void rig_make(void)
 {
     fake_reset();
@@ -134,7 +134,7 @@ static void rig_make(void)
     rig.settings = (exl2__cuda_settings){ .cache = { rig_load, rig_store, NULL } };
 }
 
-/* Three: the first fast and too old, the last faster than the second. */
+/* A machine with three devices: the first is fast but too old, the third is faster than the second. */
 static void rig_three_devices(void)
 {
     fake.device_count = 3;
@@ -150,7 +150,7 @@ static void rig_three_devices(void)
     fake.devices[2].memory_width = 512;
 }
 
-/* Opens a device over the fakes. compiler false: there is no NVRTC. */
+/* Opens a device of the fake driver. compiler: whether NVRTC is installed. */
 static exl2_result rig_open(exl2__cuda_device *d, bool compiler)
 {
     *d = (exl2__cuda_device){ .driver = fake_driver() };
@@ -162,7 +162,7 @@ static exl2_result rig_open(exl2__cuda_device *d, bool compiler)
     return exl2__cuda_device_open(&rig.files.c, d, &rig.settings);
 }
 
-/* Nothing may be left. */
+/* Checks that no object of the fake driver and no device memory is left. */
 static void rig_end(void)
 {
     CHECK_INT(fake_leaks(), 0);

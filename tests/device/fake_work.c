@@ -7,8 +7,8 @@
 /* ---- modules: an image is a line of text, "FAKE sm_89 13000 gemv1.cu" ---- */
 
 /* The driver's result for an image of this target, by CUDA's rules. Machine code runs on the same major architecture
-   with an equal or higher minor one; code of an "a" variant runs on exactly that architecture. PTX must not be newer than
-   the driver. */
+   with an equal or higher minor one; code of an "a" variant runs on exactly that architecture. PTX must not be newer
+   than the driver. */
 static int module_fits(const fake_device *d, const char *target, int built)
 {
     int arch = d->arch_major * 10 + d->arch_minor;

@@ -1,5 +1,5 @@
-/* gemm.c: products of 9 and more rows on the device against double on the same codes.
-   takes: [kernels_src [SHAPE ROWS]]: only this shape, with up to so many rows; a GPU.
+/* gemm.c: products of 9 and more rows on the GPU compared with a reference in double on the same codes.
+   takes: [kernels_src [SHAPE ROWS]]; a GPU. With SHAPE and ROWS only this shape is tested, with at most ROWS rows.
    gives: exit code 0, 1, or 77 without a GPU; the largest error.
    owns:  nothing that outlives the program. */
 #include "gemm_rig.h"
@@ -46,14 +46,14 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
             c->x[(size_t)row * c->x_pitch + k] = exl2__f32_to_f16(product_uniform());
         }
     }
-    for (uint32_t n = 0; n < c->columns; n++) { /* of act: a permutation of the gate's columns, reversed */
+    for (uint32_t n = 0; n < c->columns; n++) { /* each part reversed: ACT needs a permutation of the gate's columns */
         c->map[n] = (uint16_t)(c->m.part[0].desc.out - 1 - n % c->m.part[0].desc.out);
     }
     for (size_t i = 0; i < (size_t)rows * c->columns; i++) {
         c->residual[i] = product_uniform();
     }
     double *weights = product_take(c->m.in + 64, sizeof *weights), *sums = product_take(rows, sizeof *sums);
-    double *inputs = product_take((size_t)rows * c->m.in, sizeof *inputs); /* [in, rows]: sums run side by side */
+    double *inputs = product_take((size_t)rows * c->m.in, sizeof *inputs); /* [in, rows]: rows are the inner loop */
     for (size_t i = 0; i < (size_t)rows * c->m.in; i++) {
         inputs[i] = (double)exl2__f16_to_f32(c->x[i % rows * c->x_pitch + i / rows]);
     }
@@ -126,7 +126,7 @@ static void check_rows(const gemm_case *c, uint32_t kind, uint32_t rows, bool ha
     }
 }
 
-/* Against double, and each row against the same row of the largest batch of its class, bit by bit. */
+/* Compares with the reference, and each row bit for bit with the same row of the largest batch of its class. */
 static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
 {
     static const uint32_t rows[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
@@ -170,7 +170,7 @@ static const struct {
     { 2, { 288, 288 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 608, 32 } }, { { 4, 1024, 32 } } }, true },
 };
 
-/* Whether chunks are small follows from the budget, as in cuda.h. */
+/* budget: bytes of shared memory. A small budget gets small chunks, as in cuda.h. */
 static void check_shape(uint32_t shape, uint32_t budget)
 {
     gemm_case c = { 0 };
@@ -189,7 +189,7 @@ static void check_shape(uint32_t shape, uint32_t budget)
     case_close(&c);
 }
 
-/* exl2k_gemm_permute: exact, and nothing behind the columns is touched. */
+/* exl2k_gemm_permute is exact, and writes nothing after the columns. */
 static void check_order(uint32_t columns)
 {
     enum { PITCH = 5200, LINES = 3 };

@@ -1,4 +1,4 @@
-/* gemm_rig.h: launches of products of many rows, as the backend makes them.
+/* gemm_rig.h: launches of products of many rows, as the CUDA backend makes them.
    takes: rig.h, product_rig.h; kernels gemm.cu.
    gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close. */
@@ -25,7 +25,7 @@ static void gemm_scratch_close(gemm_scratch *s)
     rig_buffer_free(&s->tickets);
 }
 
-/* Fills in all that the plan decides. */
+/* Makes the plan and fills in the arguments that follow from it. */
 static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
                                          uint32_t budget)
 {
@@ -46,7 +46,7 @@ static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl
     rig_launch(gemm, "exl2k_gemm", plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
 }
 
-/* Element n of each row goes to map[n]. */
+/* Permutes each row in place: element n moves to map[n]. */
 static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, uint32_t rows, uint32_t columns,
                        uint32_t pitch)
 {

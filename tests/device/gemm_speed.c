@@ -1,10 +1,10 @@
-/* gemm_speed.c: how fast products of 9 and more rows are: the linear layers of an 8B model of 4.0 bits a weight.
-   takes: KERNELS_SRC ["profile": every product once, for a profiler] [rows ...]; a GPU.
+/* gemm_speed.c: the speed of products of 9 and more rows: the linear layers of an 8B model with 4.0 bits per weight.
+   takes: KERNELS_SRC [profile] [ROWS ...]; a GPU. profile: runs every product once, for a profiler.
    gives: microseconds and TFLOP/s of each product and of a layer.
    owns:  nothing that outlives the program. */
 #include "gemm_rig.h"
 
-#define LAYERS 4 /* 4 * 109 MB: more than any L2 */
+#define LAYERS 4 /* 4 * 109 MB, more than any L2 cache holds */
 #define REPEATS 5
 #define HIDDEN 4096u
 #define INTER 14336u
@@ -36,7 +36,7 @@ static void make_layer(product_matrix *layer)
     }
 }
 
-/* Layers beyond the first have the same tables, and copies of its strips. */
+/* All layers share the tables of the first one, and have copies of its strips. */
 static void make_model(void)
 {
     make_layer(model[0]);
@@ -72,7 +72,7 @@ static int compare(const void *a, const void *b)
     return (one > two) - (one < two);
 }
 
-/* Median microseconds of a layer's units `first` .. `last`, over all layers in one graph. */
+/* Microseconds per layer of units `first` to `last`: median over runs of one graph with all layers. */
 static double time_units(uint32_t first, uint32_t last, uint32_t rows)
 {
     double times[REPEATS];

@@ -1,4 +1,4 @@
-/* gpu_rig.h: the GPU of a test that works below the engine.
+/* gpu_rig.h: the GPU of a test that uses the CUDA backend without the engine.
    takes: exl2__cuda_device; $EXL2_NVRTC, $EXL2_TEST_KERNELS.
    gives: gpu, gpu_ctx; gpu_open, gpu_close.
    owns:  the device, until gpu_close. */
@@ -12,8 +12,8 @@
 static exl2__cuda_device gpu;
 static exl2__ctx gpu_ctx;
 
-/* options: of NVRTC, ended by NULL; or NULL. shared_bytes_max: 0 = what the device has. Skips the test where there is
-   no GPU. */
+/* Opens the GPU; without a GPU the test ends as skipped. options: NVRTC options, ended by NULL, or NULL for none.
+   shared_bytes_max: limit of shared memory per block; 0: the limit of the device. */
 static inline void gpu_open(const char *const *options, uint32_t shared_bytes_max)
 {
     exl2_device_desc device = { .shared_bytes_max = shared_bytes_max };

@@ -1,7 +1,7 @@
-/* host.c: the host side of the CUDA backend on a real device: opening, compiling and loading through the cache,
-   copies through the pinned ring, launches, graphs; prints what the card gives.
-   takes: a GPU; NVRTC, also through EXL2_NVRTC; run in the root of the tree.
-   gives: exit code 77 where there is none.
+/* host.c: the CPU code of the CUDA backend on a real GPU: opening, compiling and loading through the cache, copies
+   through the pinned ring, launches, graphs. Prints the bandwidths and the cost of a launch.
+   takes: a GPU; NVRTC ($EXL2_NVRTC or the system's); run it in the root of the tree.
+   gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
 #define EXL2__KERNELS(X) X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)
 #define EXL2_KERNEL_DIR "kernels_src"
@@ -59,7 +59,7 @@ static double ms_since(uint64_t start)
     return (double)(exl2__platform_ns() - start) * 1e-6;
 }
 
-/* Best of ten, in GB/s, of reading by our kernel or of copying by the driver. */
+/* Best bandwidth of ten runs, in GB/s: of a copy by the driver if `copies`, else of reading by the probe kernel. */
 static double probe(exl2__cuda_device *d, exl2k_probe_args args, bool copies)
 {
     exl2__cuda_event *from = NULL, *to = NULL;
@@ -84,7 +84,7 @@ static double probe(exl2__cuda_device *d, exl2k_probe_args args, bool copies)
     return (double)args.words * 16 * (copies ? 2 : 1) / (double)best * 1e-6;
 }
 
-/* Uploads through the ring, copies on the device, compares. */
+/* Uploads through the ring, copies from device memory to device memory, downloads, and compares. */
 static void test_copies(exl2__cuda_device *d, uint64_t bytes)
 {
     exl2__cuda_ring ring;
@@ -132,7 +132,7 @@ static void test_copies(exl2__cuda_device *d, uint64_t bytes)
     exl2__cuda_device_free(d, b, bytes, EXL2_MEM_WEIGHTS);
 }
 
-/* Bandwidth over more than any cache. */
+/* Bandwidth over more bytes than any cache holds. */
 static void test_bandwidth(exl2__cuda_device *d, uint64_t bytes)
 {
     uint64_t a, b;
@@ -145,7 +145,7 @@ static void test_bandwidth(exl2__cuda_device *d, uint64_t bytes)
     exl2__cuda_device_free(d, b, bytes, EXL2_MEM_WEIGHTS);
 }
 
-/* A graph of 1,000 empty launches: what a launch costs inside of a graph; with and without programmatic edges. */
+/* Measures the cost of one launch inside a graph, over 1,000 empty launches, with or without programmatic edges. */
 static void test_graph(exl2__cuda_device *d, bool programmatic)
 {
     exl2__cuda_graph *graph = NULL;
@@ -170,7 +170,7 @@ static void test_graph(exl2__cuda_device *d, bool programmatic)
     CHECK_INT(d->driver.graph_exec_free(exec), 0);
 }
 
-/* Whole device life; `cached`: the modules come from the entry that the first life stored. */
+/* Opens a device, uses and closes it. cached: the modules come from the cache entry that an earlier call stored. */
 static void test_life(bool cached)
 {
     exl2__ctx c = context_of_hooks();
@@ -210,7 +210,8 @@ static void test_life(bool cached)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* An entry for this architecture that the driver refuses, undamaged as an entry: compiled anew and stored over. */
+/* A cache entry whose hash is right but whose image the driver rejects: the module is compiled again and the entry is
+   replaced. */
 static void test_refused(void)
 {
     exl2__ctx c = context_of_hooks();
@@ -230,8 +231,9 @@ static void test_refused(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* A kernel that reads from nowhere: DEVICE_LOST with a sentence, from then on at once; closing works. Driver 580 gives
-   the same process no new context afterwards: opening anew either works or is DEVICE_LOST with a sentence. */
+/* A kernel that reads from an unmapped address: the wait for it fails with DEVICE_LOST and a message, each later call
+   fails with DEVICE_LOST at once, and closing works. Driver 580 gives the same process no new context after that, so
+   opening the device again may either succeed or fail with DEVICE_LOST and a message. */
 static void test_lost(void)
 {
     exl2__ctx c = context_of_hooks();
@@ -264,7 +266,7 @@ static void test_lost(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
-/* With any argument nothing fails on purpose: for compute-sanitizer. */
+/* With any argument the tests that fail on purpose are left out, for compute-sanitizer. */
 int main(int argc, char **argv)
 {
     (void)argv;

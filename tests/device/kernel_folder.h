@@ -1,4 +1,4 @@
-/* kernel_folder.h: compiled kernels in a folder, as the cache hook of tests: a file an entry, named by its key.
+/* kernel_folder.h: a kernel cache for tests that keeps each entry in a file of a folder, named by the entry's key.
    takes: $EXL2_TEST_KERNELS, or a folder that build_kernels.c fills.
    gives: kernel_folder_of, kernel_folder.
    owns:  nothing. */
@@ -44,7 +44,7 @@ static inline exl2_kernel_cache kernel_folder_of(char *folder)
     return (exl2_kernel_cache){ kernel_folder_load, kernel_folder_store, folder };
 }
 
-/* That of $EXL2_TEST_KERNELS; without it none, and every program compiles for itself. */
+/* The cache in folder $EXL2_TEST_KERNELS. If that is not set, there is no cache: each program compiles its kernels. */
 static inline exl2_kernel_cache kernel_folder(void)
 {
     char *folder = getenv("EXL2_TEST_KERNELS");

@@ -1,11 +1,11 @@
-/* phase_rig.h: a synthetic model on the GPU and, twice, in double; every buffer of the GPU's passes under watch.
+/* phase_rig.h: a synthetic model on the GPU and two references in double; every buffer of the GPU's passes is watched.
    takes: a shape, an open exl2__cuda_device; cpu_double.c and double_rounded.c, linked.
    gives: trio with open and close; watch_poison, watch_check; pages_fill, pages_check; level_*.
-   owns:  the models and the host's copies, until trio_close.
+   owns:  the models and the copies in host memory, until trio_close.
 
-   The references: weights as code * scale, which products of few rows read; and rounded to fp16, as products of many
-   rows decode them (kernels.md 11). Before a phase a reference takes over what the GPU has, so each phase is compared
-   from the same input. */
+   One reference has weights code * scale, as products of few rows compute them. The other one rounds that to fp16, as
+   products of many rows decode weights. Before each phase the reference gets the GPU's inputs, so that each phase is
+   compared by itself. */
 #ifndef PHASE_RIG_H
 #define PHASE_RIG_H
 
@@ -15,7 +15,7 @@
 #include "gpu_rig.h"
 #include "phase_pass.h"
 
-/* ---- what is watched ---- */
+/* ---- the watched buffers ---- */
 
 #define WATCHED(X) X(residual) X(x) X(qkv) X(attended) X(h) X(sums0) X(sums1) X(sums2) X(head_x) X(logits)
 
@@ -28,10 +28,10 @@ typedef enum watch {
 
 #define SEEN(name) (1u << WATCH_##name)
 
-typedef struct watched { /* bytes; `used` of every row mean something, behind them is padding */
+typedef struct watched { /* the first `used` of the `pitch` bytes of a row are data, the rest is padding */
     uint64_t at;
     uint32_t rows, used, pitch;
-    uint8_t *now; /* what the device holds */
+    uint8_t *now; /* copy of the buffer, as the GPU holds it */
 } watched;
 
 enum { FACTORED, ROUNDED, TRUTHS };
@@ -40,7 +40,7 @@ typedef struct trio {
     synth_model tested, truth[TRUTHS];
     cpu_double_view view[TRUTHS];
     watched watched[WATCH_COUNT];
-    uint16_t *pages; /* [layers, PAGES, page_elements] what the device holds */
+    uint16_t *pages; /* [layers, PAGES, page_elements] copy of the pages, as the GPU holds them */
     size_t page_elements;
     const synth_shape *shape;
     const made_step *made;
@@ -133,8 +133,9 @@ static inline void trio_close(trio *t)
 
 /* ---- poison and canaries ---- */
 
-/* NaNs wherever a row means something, of all rows that passes of that kind may have; padding stays, for products read
-   it. Buffers that are needed at different times may overlap: takes over what the device holds now. */
+/* Fills the data of the buffers in `set` with NaN, in all rows that a pass of this kind may have. Padding stays as it
+   is, because products read it. Buffers that are never needed at the same time may overlap, so the copies of all
+   buffers are read again. */
 static inline void watch_poison(trio *t, uint32_t set)
 {
     uint32_t most = device_of(t)->pass.by_gemm ? t->tested.plan.rows_max : EXL2__CUDA_GEMM_ROWS_MIN - 1;
@@ -153,8 +154,8 @@ static inline void watch_poison(trio *t, uint32_t set)
     }
 }
 
-/* Whether [at, at + bytes) overlaps the first `rows` rows of another buffer, one of `set`, or the logits, whose place
-   products and attention use, too. */
+/* Whether bytes [at, at + bytes) of buffer `mine` may change because their memory has another use: they overlap the
+   first `rows` rows of another buffer in `set`, or are in the logits, the scratch memory of products and attention. */
 static inline bool watch_lent(const trio *t, uint32_t set, uint32_t rows, watch mine, uint64_t at, uint64_t bytes)
 {
     bool lent = mine == WATCH_logits;
@@ -166,7 +167,7 @@ static inline bool watch_lent(const trio *t, uint32_t set, uint32_t rows, watch 
     return lent;
 }
 
-/* Takes over what the device holds. Only the first `rows` rows of `set` may have changed, without their padding. */
+/* Reads all buffers again, and checks that only the data of the first `rows` rows of the buffers in `set` changed. */
 static inline void watch_check(trio *t, uint32_t set, uint32_t rows)
 {
     static const char *const names[WATCH_COUNT] = {
@@ -210,7 +211,7 @@ static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t
     return (double)exl2__f16_to_f32(value);
 }
 
-/* Where the inputs of a matrix lie in the rows that it reads; the caller frees it. */
+/* The matrix's input permutation: input i lies at element [i] of its rows. The caller frees it. */
 static inline uint16_t *order_of(const exl2__matrix *matrix, uint32_t count)
 {
     uint64_t map = exl2__cuda_matrix_of(matrix)->map;
@@ -226,7 +227,7 @@ static inline uint16_t *order_of(const exl2__matrix *matrix, uint32_t count)
 
 /* ---- pages ---- */
 
-/* fp16 K [kv_heads, 64, dim], then V alike. */
+/* A head's K or V of one token. A page has fp16 K [kv_heads, 64, dim], then V of the same shape. */
 static inline uint16_t *page_at(const trio *t, uint32_t layer, uint32_t page, bool value, uint32_t head, uint32_t slot)
 {
     const synth_shape *s = t->shape;
@@ -234,7 +235,7 @@ static inline uint16_t *page_at(const trio *t, uint32_t layer, uint32_t page, bo
     return t->pages + ((size_t)layer * PAGES + page) * t->page_elements + line * s->head_dim;
 }
 
-/* Random K and V wherever the context lies, NaNs everywhere else: nothing may come from there. */
+/* Fills the context with random K and V and everything else with NaN, which no result may depend on. */
 static inline void pages_fill(trio *t)
 {
     size_t lines = t->page_elements / t->shape->head_dim;
@@ -248,7 +249,7 @@ static inline void pages_fill(trio *t)
     gpu_write(device_of(t)->b.pages, t->pages, t->shape->layers * PAGES * t->page_elements * sizeof *t->pages);
 }
 
-/* q (scaled) or k of the device's last qkv, element i of its rows, rotated. */
+/* Element i of a row of the GPU's last qkv, which must belong to q or k, rotated (RoPE). */
 static inline double rotated(const trio *t, uint32_t row, uint32_t i)
 {
     const synth_shape *s = t->shape;
@@ -259,7 +260,8 @@ static inline double rotated(const trio *t, uint32_t row, uint32_t i)
                           : mine * c + (double)float_at(t, WATCH_qkv, row, i - half) * d;
 }
 
-/* After attention: the rows' K and V are there, rounded once from the device's qkv; all else kept its bits. */
+/* Checks after attention that the pages hold K and V of the pass's rows, rounded once from the GPU's qkv, and that all
+   else kept its bits. */
 static inline void pages_check(trio *t, uint32_t layer)
 {
     const synth_shape *s = t->shape;
@@ -285,7 +287,7 @@ static inline void pages_check(trio *t, uint32_t layer)
     free(got);
 }
 
-/* ---- what a reference takes over from the device ---- */
+/* ---- copies of the GPU's inputs for a reference ---- */
 
 static inline void level_residual(const trio *t, uint32_t truth)
 {
@@ -298,7 +300,7 @@ static inline void level_residual(const trio *t, uint32_t truth)
     }
 }
 
-/* fp16 rows in the order of the matrix that reads them. */
+/* Copies fp16 rows, which lie permuted as the matrix that reads them needs. */
 static inline void level_halves(const trio *t, uint32_t truth, watch from, cpu_buffer to, const exl2__matrix *reader,
                                 uint32_t count)
 {
@@ -312,7 +314,7 @@ static inline void level_halves(const trio *t, uint32_t truth, watch from, cpu_b
     free(order);
 }
 
-/* What attention reads: rotated queries, and the pages. */
+/* Copies the inputs of attention: rotated queries and the pages. */
 static inline void level_attention(const trio *t, uint32_t truth, uint32_t layer)
 {
     const cpu_double_view *v = &t->view[truth];

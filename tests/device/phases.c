@@ -1,6 +1,6 @@
 /* phases.c: every phase of EXL2__PHASES on the GPU, one at a time, compared with a reference in double on the same
-   codes, for many shapes and passes. Buffers are poisoned before each phase; after it, everything that the phase must not
-   write is checked.
+   codes, for many shapes and passes. Buffers are poisoned before each phase; after it, everything that the phase must
+   not write is checked.
    takes: [FIRST COUNT [N]]: COUNT shapes from FIRST on, every Nth pass; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
    owns:  nothing that outlives the program. */

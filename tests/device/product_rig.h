@@ -1,7 +1,7 @@
-/* product_rig.h: matrices for tests of kernels: random ones of any mix of widths, on the host and packed on the device.
-   takes: rig.h, a mix; kernels shuffle.cu.
+/* product_rig.h: random matrices with any mix of bit widths for tests of kernels, in host memory and packed on the GPU.
+   takes: rig.h; runs of rows with their bit widths and group sizes; kernels shuffle.cu.
    gives: product_matrix, product_make, product_pack, product_code, product_weight, product_record_code, random numbers.
-   owns:  product_matrix: host tables and device memory, until product_free. */
+   owns:  product_matrix: tables in host memory and device memory, until product_free. */
 #ifndef PRODUCT_RIG_H
 #define PRODUCT_RIG_H
 
@@ -43,15 +43,15 @@ typedef struct product_part {
     exl2k_chunk *chunks;
     uint16_t (*group_of)[8];
     exl2__cuda_layout layout;
-    uint64_t base;             /* of its strips, in product_matrix.strips */
+    uint64_t base;             /* offset of its strips in product_matrix.strips */
 } product_part;
 
 typedef struct product_matrix {
     product_part part[EXL2K_PARTS_MAX];
     uint32_t count, in;
     exl2k_matrix device;
-    uint32_t chunk_bytes;      /* largest of all parts */
-    uint64_t bytes;            /* of all strips */
+    uint32_t chunk_bytes;      /* size of the largest chunk of all parts */
+    uint64_t bytes;            /* size of all strips */
     rig_buffer strips, tables[EXL2K_PARTS_MAX], bias[EXL2K_PARTS_MAX];
 } product_matrix;
 
@@ -65,7 +65,7 @@ static void *product_take(size_t count, size_t size)
     return memory;
 }
 
-/* Halves in [-1, 1), on the device. */
+/* Random halves in [-1, 1), in device memory. */
 static inline rig_buffer product_random_halves(size_t count)
 {
     uint16_t *values = product_take(count, 2);
@@ -77,7 +77,7 @@ static inline rig_buffer product_random_halves(size_t count)
     return b;
 }
 
-/* A permutation of 0 .. count - 1, u16, on the device. */
+/* A random permutation of 0 .. count - 1, u16, in device memory. */
 static inline rig_buffer product_random_map(uint32_t count)
 {
     uint16_t *map = product_take(count, 2);
@@ -91,7 +91,7 @@ static inline rig_buffer product_random_map(uint32_t count)
     return b;
 }
 
-/* Tables and codes of one part: everything random, scales so that weights are about 0.02. */
+/* Makes random tables and codes of one part. The scales give weights of about 0.02. */
 static void product_part_make(product_part *p, const product_run *runs, uint32_t run_count, uint32_t out, bool bias)
 {
     exl2__matrix_desc *d = &p->desc;
@@ -137,9 +137,10 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
     d->bias = bias ? p->bias : NULL;
 }
 
-#define PRODUCT_REST 32u /* added to slices: chunks that are left go by strips */
+#define PRODUCT_REST 32u /* n * PRODUCT_REST in `slices` sets exl2__cuda_slicing.rest to n */
 
-/* Descriptor, chunk tables and room for strips on the device. Parts have been made. slices 0: the best. */
+/* Makes the descriptor, the chunk tables and the memory of the strips on the GPU, for parts that have been made.
+   slices 0: as the backend chooses. */
 static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint32_t chunk_bytes)
 {
     uint32_t shared = chunk_bytes < EXL2__CUDA_CHUNK_BYTES ? 48 * 1024 : (uint32_t)rig.shared_optin;
@@ -191,7 +192,7 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint
     }
 }
 
-/* Packs all parts by the kernels of shuffle.cu: codes in slabs that end at every `slab` chunks. */
+/* Packs all parts with the kernels of shuffle.cu. Each launch packs the codes of at most `slab` chunks. */
 static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t slab, uint64_t columns_from)
 {
     for (uint32_t i = 0; i < m->count; i++) {
@@ -257,7 +258,8 @@ static uint32_t product_group_of(const product_part *p, uint32_t row)
     return g;
 }
 
-/* exl2-format 4.4. */
+/* Code of a row in packed order and of a column: `bits` bits of the column's words, low bits first, from the group's
+   first word on (formats.md, "EXL2: groups"). */
 static uint32_t product_code(const product_part *p, uint32_t g, uint32_t row, uint32_t column)
 {
     const exl2__group *group = &p->groups[g];
@@ -275,7 +277,7 @@ static uint32_t product_level(const product_part *p, uint32_t g, uint32_t column
     return p->scale_codes[(size_t)g * (p->desc.out_stored / 8) + column / 8] >> column % 8 * 4 & 15u;
 }
 
-/* Column of weights q * S, packed order; rounded: fp16(q * S), what the format defines. */
+/* A column of weights q * S in packed order. rounded: fp16(q * S), which is what the format defines. */
 static void product_column(const product_part *p, uint32_t column, bool rounded, double *weights)
 {
     const exl2__matrix_desc *d = &p->desc;
@@ -297,9 +299,10 @@ static void product_column(const product_part *p, uint32_t column, bool rounded,
     }
 }
 
-/* ---- the layout of a record, in its own words: kernels_src/unpack.cuh ---- */
+/* ---- the layout of a record (kernels_src/unpack.cuh), implemented a second time ---- */
 
-/* Word and bit of bit n of a code, of pair i of step j; the second row of the pair lies 16 bits higher. */
+/* The word and the bit in which bit n of a code lies, for pair i of step j; the second row of the pair lies 16 bits
+   higher. */
 static void product_field(uint32_t bits, uint32_t j, uint32_t i, uint32_t n, uint32_t *word, uint32_t *bit)
 {
     static const uint32_t at2[2][4] = { { 4, 6, 10, 12 }, { 0, 8, 2, 14 } }, at3[4] = { 4, 7, 10, 13 };
@@ -317,14 +320,14 @@ static void product_field(uint32_t bits, uint32_t j, uint32_t i, uint32_t n, uin
         *word = j == 0 ? i / 2 : i % 2 == 0 ? j + 1 : j == 3 && i == 3 ? n : 2 * j - 2 + i / 2;
         *bit = j == 0 ? i % 2 * 10 + n : i % 2 == 0 ? i / 2 * 10 + n : j == 3 && i == 3 ? 15 : 5 + n;
         break;
-    default: /* 6: words A, B, C of each half */
+    default: /* 6 bits: each half has words A, B, C */
         *word = j / 2 * 3 + (j % 2 == 0 ? i / 2 : i < 2 || n >= 4 ? 2 : i - 2);
         *bit = j % 2 == 0 || i < 2 ? i % 2 * 6 + n : n < 4 ? 12 + n : (i == 2 ? 12 : 14) + n - 4;
         break;
     }
 }
 
-/* Where word k of a lane lies in the record, in words. */
+/* Offset of word k of a lane in the record, in words. */
 static uint32_t product_word(uint32_t bits, uint32_t k, uint32_t lane)
 {
     uint32_t quads = bits / 4;
@@ -335,7 +338,7 @@ static uint32_t product_word(uint32_t bits, uint32_t k, uint32_t lane)
     return quads * 128 + (k < 2 && bits % 4 >= 2 ? lane * 2 + k : bits % 4 / 2 * 64 + lane);
 }
 
-/* Code (dense: half) of row 0..63, column 0..15 of a record. */
+/* The code (of dense matrices, the half) in row 0..63 and column 0..15 of a record. */
 static uint32_t product_record_code(const uint32_t *record, uint32_t bits, uint32_t row, uint32_t column)
 {
     uint32_t h = row / 32, t = row % 32 / 8, j = 2 * h + row % 8 / 4, code = 0;

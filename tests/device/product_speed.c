@@ -1,7 +1,8 @@
-/* product_speed.c: how fast decode products are: all linear layers of a layer of four models, one after the other.
-   takes: KERNELS_SRC [-u: each product alone too | -r STAGES,SIDE: this ring for one row | options of kernels ...];
-          a GPU.
-   gives: for 1 and 8 rows microseconds a layer by plain launches, by a graph, by a graph with programmatic edges, TB/s.
+/* product_speed.c: the speed of decode products: all linear layers of four models, one after the other.
+   takes: KERNELS_SRC [-u] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -r: uses a
+          ring with these sizes for one row.
+   gives: for 1 and 8 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
+          edges; TB/s.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
@@ -13,11 +14,12 @@ typedef enum launch_mode { PLAIN, GRAPH, OVERLAPPED, MODES } launch_mode;
 
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
 
-/* Widths as the converter mixes them at this size; layers: together larger than L2, where the model is. */
+/* Bit widths as the converter mixes them for models of this size. layers: enough to be larger than the L2 cache, if the
+   model itself is. */
 typedef struct speed_model {
     const char *name;
     uint32_t hidden, inter, values, layers;
-    product_run attn[UNIT_RUNS], gate[UNIT_RUNS], up[UNIT_RUNS], down[UNIT_RUNS]; /* rows 0: what is left */
+    product_run attn[UNIT_RUNS], gate[UNIT_RUNS], up[UNIT_RUNS], down[UNIT_RUNS]; /* rows 0: all rows that remain */
 } speed_model;
 
 static const speed_model models[] = {
@@ -39,7 +41,7 @@ static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, 
 static rig_module gemv1, gemv8;
 static uint32_t ring_stages, ring_side;
 
-/* Tables only: strips are random bytes. */
+/* Makes the tables of a part; its strips hold random bytes. */
 static void make_part(product_part *p, const product_run *runs, uint32_t in, uint32_t out)
 {
     exl2__matrix_desc *d = &p->desc;
@@ -77,7 +79,7 @@ static void make_layer(product_matrix *layer)
     }
 }
 
-/* Layers beyond the first share its tables. */
+/* All layers share the tables of the first one. */
 static void make_model(void)
 {
     static uint32_t *noise;
@@ -174,7 +176,8 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->residual = residual.address;
     a->residual_pitch = now->hidden;
     a->weight = weight.address;
-    /* out: reads a, writes b; gate_up: b over a; down: reads b, writes a; qkv: a over b */
+    /* Two buffers hold the sums of squares in turn. out reads A and writes B; down reads B and writes A. gate_up scales
+       by the norm of B over that of A, qkv by the norm of A over that of B. */
     a->sums_now = unit == QKV ? sums_a.address : unit == GATE_UP ? sums_b.address : 0;
     a->sums_before = after_attention ? sums_a.address : sums_b.address;
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
@@ -204,7 +207,7 @@ static void queue(const launch *all, uint32_t count)
     }
 }
 
-/* Median microseconds of a layer's units `first` .. `last`, over all layers. */
+/* Microseconds per layer of units `first` to `last`: median over runs of all layers. */
 static double time_units(uint32_t first, uint32_t last, uint32_t rows, launch_mode mode)
 {
     static launch all[LAYERS_MAX * UNITS];

@@ -1,4 +1,4 @@
-/* repack.c: codes, scales and dense weights packed on the device, read back by a second reading of the layout.
+/* repack.c: codes, scales and dense weights packed on the GPU, read back with a second implementation of the layout.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
@@ -10,7 +10,7 @@ static uint32_t width_bits(const exl2k_chunk *chunk)
     return bits[chunk->width];
 }
 
-/* Every row of every strip, padding included; returns the number of wrong codes and scales. */
+/* Checks every row of strip `s`, with padding. Returns the number of wrong codes and scales. */
 static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32_t s)
 {
     uint32_t wrong = 0, rows = 0;
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
         check_matrix(&shuffle, mixes[i].runs, mixes[i].count, 96, 1 + product_random() % 16, 1088);
     }
     static const uint32_t widths[] = { 2, 3, 4, 5, 6, 8, 16 }, sizes[] = { 32, 64, 128 };
-    for (uint32_t i = 0; i < 21; i++) { /* every width in every size of group, odd multiples of 32 */
+    for (uint32_t i = 0; i < 21; i++) { /* every width with every group size; rows are odd multiples of 32 */
         product_run run = { widths[i % 7], (product_random() % 20 * 2 + 1) * 32, sizes[i / 7] };
         check_matrix(&shuffle, &run, 1, 32 + 30 * (i % 3), 0, EXL2__CUDA_CHUNK_BYTES);
     }

@@ -1,4 +1,4 @@
-/* sample.c: sampling on the device against the CPU backend's, which is compiled in: every result equal bit for bit.
+/* sample.c: sampling on the GPU compared with the CPU backend: every result must be equal bit for bit.
    takes: [kernels_src [test | time]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
@@ -86,7 +86,7 @@ typedef struct wanted_row {
     uint32_t mask[MASK_WORDS];
 } wanted_row;
 
-/* Odd rows of every kind: tokens outside the vocabulary, tokens named twice, scores and alternatives. */
+/* Makes a row with unusual settings: tokens outside the vocabulary, tokens listed twice, scores and alternatives. */
 static void wanted_fill(wanted_row *w, uint32_t vocab, uint32_t index, exl2__sampling sampling)
 {
     *w = (wanted_row){ .sampling = sampling };
@@ -110,7 +110,7 @@ static void wanted_fill(wanted_row *w, uint32_t vocab, uint32_t index, exl2__sam
     w->row.sample_position = mix(&random_state) >> (index % 2 ? 0 : 40);
     w->row.history = w->history;
     w->row.history_count = HISTORY - index;
-    for (uint32_t i = 0; i < MASK_WORDS; i++) { /* of every token, every eighth, a few, or, sometimes, none */
+    for (uint32_t i = 0; i < MASK_WORDS; i++) { /* allow half of the tokens, an eighth, or very few, sometimes none */
         uint32_t bits = (uint32_t)mix(&random_state);
         uint32_t few = bits & (uint32_t)mix(&random_state) & (uint32_t)mix(&random_state);
         w->mask[i] = index % 8 == 1 ? bits : index % 8 == 3 ? few : mix(&random_state) % 256 == 0 ? few : 0;
@@ -161,7 +161,7 @@ static void compare_row(const bench *b, const wanted_row *w, const exl2k_result 
     free(copy);
 }
 
-/* All settings over the logits at hand, ROWS at a time; every launch twice, with the same results. */
+/* Compares all settings on the bench's logits, ROWS at a time. Every launch is repeated and must give the same. */
 static void compare_all(const bench *b)
 {
     exl2__sampling cases[] = {
@@ -178,7 +178,7 @@ static void compare_all(const bench *b)
     exl2k_pass step = { .logit_count = ROWS, .ticket = ticket_of(b) };
     rig_upload(b->step, 0, &step, sizeof step);
     rig_upload(b->device_logits, 0, b->logits, ROWS * b->stride * 4ull);
-    for (uint32_t first = 0; first < EXL2__COUNT(cases); first += 5) { /* overlapping: other kinds of rows each time */
+    for (uint32_t first = 0; first < EXL2__COUNT(cases); first += 5) { /* rows of several kinds get each setting */
         for (uint32_t i = 0; i < ROWS; i++) {
             wanted_fill(&rows[i], b->vocab, i, cases[(first + i) % EXL2__COUNT(cases)]);
             upload_row(b, &rows[i], i);
@@ -199,7 +199,7 @@ static void compare_all(const bench *b)
     }
 }
 
-/* What models do not give: ties, infinities, NaN, nothing allowed. */
+/* Logits that models do not give: ties, infinities, NaN, subnormal numbers, rows of minus infinity. */
 static void spoil(bench *b, uint32_t kind)
 {
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -237,7 +237,7 @@ static void test_rows(const rig_module *module)
     }
 }
 
-/* ---- rows that go on by themselves ---- */
+/* ---- rows that continue on the GPU ---- */
 
 static void test_ahead(const rig_module *module, exl2__sampling sampling)
 {
@@ -251,7 +251,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
         fill_logits(b.logits + r * b.stride, b.vocab, 1, r + 3);
     }
     rig_upload(b.device_logits, 0, b.logits, 2 * b.stride * 4ull);
-    for (uint32_t r = 0; r < 2; r++) { /* by the CPU: every step penalises the last 8 tokens */
+    for (uint32_t r = 0; r < 2; r++) { /* expected tokens, by the CPU: the last 8 tokens are penalised */
         wanted_fill(&rows[r], b.vocab, 0, sampling);
         rows[r].row.row = r;
         rows[r].row.history_count = 0;
@@ -281,7 +281,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
     rig_upload(b.rows, 0, state, sizeof state);
     const uint32_t end[2] = { PASSES - 4, 1000 };
     for (uint32_t pass = 0; pass < PASSES; pass++) {
-        launch(&b, ROWS); /* more rows than there are */
+        launch(&b, ROWS); /* the launch has more rows than the pass */
         rig_download(b.results, 0, host_results, sizeof host_results);
         rig_download(b.rows, 0, state, sizeof state);
         for (uint32_t r = 0; r < 2; r++) {

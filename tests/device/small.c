@@ -1,4 +1,5 @@
-/* small.c: embedding, norm, RoPE table, page copies and fills, gathers on the device against references on the host.
+/* small.c: the small kernels on the GPU (embedding, norm, RoPE table, page copies and fills, gathers) compared with
+   references on the CPU.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
@@ -11,7 +12,7 @@
 #include "../sample_reference.h"
 #include "rig.h"
 
-#define ROWS 5u    /* of a pass */
+#define ROWS 5u    /* rows of a pass */
 #define LAUNCHED 7u
 #define SLOTS 40u
 #define SLOTS_PITCH 256u
@@ -126,7 +127,7 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
     uint16_t *map = random_order(hidden);
     exl2k_sampling samplings[LAUNCHED] = { { .row = 6 }, { .row = 0 }, { .row = 3 }, { .row = 3 }, { .row = 5 } };
     const float eps = 1e-5f;
-    residual[7] = 3000; /* one element far out */
+    residual[7] = 3000; /* an outlier */
     rig_buffer b[] = {
         rig_buffer_of(&present, 4), rig_buffer_of(residual, (size_t)LAUNCHED * pitch * 4),
         rig_buffer_of(samplings, sizeof samplings),
@@ -147,7 +148,7 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
         for (uint32_t n = 0; n < hidden; n++) {
             double wanted = (double)x[n] * rho * (double)weight[n];
             double got = (double)exl2__f16_to_f32(out[r * pitch + (permuted ? map[n] : n)]);
-            /* Half a unit of fp16, and what the norm itself may be off. */
+            /* half a unit of fp16, plus 1e-5 for the norm itself */
             wrong += !(fabs(got - wanted) <= fabs(wanted) * (0x1p-11 + 1e-5) + 0x1p-25);
         }
         CHECK(is_poison(&out[r * pitch + hidden], 64));
@@ -195,7 +196,7 @@ static void test_copies(const rig_module *m, uint32_t page_bytes, uint32_t layer
         pages[i] = (uint8_t)mix(&random_state);
     }
     rig_buffer b = rig_buffer_of(pages, bytes);
-    for (uint32_t i = 0; i < COPIES; i++) { /* many read what an earlier one wrote */
+    for (uint32_t i = 0; i < COPIES; i++) { /* many copies read a page that an earlier copy wrote */
         copies[i][0] = (uint32_t)(mix(&random_state) % PAGES);
         copies[i][1] = (uint32_t)(mix(&random_state) % PAGES);
         for (uint32_t l = 0; l < layers; l++) {
@@ -215,7 +216,7 @@ static void test_copies(const rig_module *m, uint32_t page_bytes, uint32_t layer
     rig_buffer_free(&list);
 }
 
-/* ---- parts in orders of their own ---- */
+/* ---- parts with their own permutations ---- */
 
 static void test_gather(const rig_module *m, uint32_t count)
 {
@@ -248,9 +249,9 @@ static void test_join(const rig_module *m, uint32_t count, bool permuted)
     uint32_t pitch = (count + 63) / 64 * 64 + 64, wrong = 0;
     float *from = random_floats((size_t)ROWS * 2 * count, 6);
     uint16_t *map = random_order(count);
-    from[0] = -200; /* whose exponential is beyond float */
+    from[0] = -200; /* exp(200) overflows a float */
     from[1] = 300;
-    from[count + 1] = 400; /* beyond fp16 */
+    from[count + 1] = 400; /* 300 * 400 is clamped to the largest fp16 value */
     rig_buffer b[] = { rig_buffer_of(from, (size_t)ROWS * 2 * count * 4), rig_buffer_of(map, count * 2),
                        rig_buffer_make((ROWS + 1) * pitch * 2ull) };
     exl2k_silu_mul_args a = { b[0].address, b[2].address, permuted ? b[1].address : 0, 0, count, pitch };

@@ -1,4 +1,4 @@
-/* spread.h: exl2_parallel by threads that live for one call: references in tests take less time.
+/* spread.h: exl2_parallel with threads that live for one call, which shortens the references of tests.
    takes: nothing.
    gives: spread_parallel.
    owns:  nothing. */
