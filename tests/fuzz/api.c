@@ -1,21 +1,25 @@
-/* api.c: a fuzzer of the whole API. A sequence is some hundred operations, each chosen by the seed and its own number
-   over all functions of exl2.h, on engines with tiny caps, models of a few layers, callbacks that start, cancel, fork
-   and close, an allocator that refuses and files that fail. A shadow model (api_shadow.h) knows what must hold:
-   one DONE a job and nothing after it; histories are prompt and events; what has ended is stale for ever; only results
-   that exl2.h names; no allocation but those that it names; bytes freed are bytes allocated; the same ids, seed and
-   settings say the same in another engine.
+/* api.c: a fuzzer of the whole API. A sequence has some hundred operations; the seed and an operation's number choose
+   the operation among all functions of exl2.h. Engines have tiny caps, models have few layers, callbacks start, cancel,
+   fork and close, allocations and file reads fail at random. A shadow model (api_shadow.h) checks that
+     - each job has one DONE, and no event after it;
+     - a history is what it was before, the prompt, and the tokens of the events;
+     - the handle of an object that has ended stays stale for ever;
+     - functions return only the results and make only the allocations that exl2.h names;
+     - as many bytes are freed as were allocated;
+     - the same ids, seed and settings generate the same tokens in another engine.
 
-   Sequences run in child processes, so that a crash is a finding, too. Of a finding the shortest prefix is printed that
-   still fails, without the operations that it does not need, one line each.
+   Sequences run in child processes, so that a crash is a finding, too. A finding is reduced to the shortest prefix that
+   still fails, without the operations that are not needed, and printed with one line for each operation.
 
-       fuzz_api [--cuda] [--begin SEED] [--count SEQUENCES] [--operations N]   those sequences; what CI does
-       fuzz_api [--cuda] --seconds S [--begin SEED]     as many as S seconds of CPU hold: 1800 for a release
-       fuzz_api [--cuda] --seed SEED                    one, with every operation printed
+       fuzz_api [--cuda] [--begin SEED] [--count SEQUENCES] [--operations N]   runs these sequences, as CI does
+       fuzz_api [--cuda] --seconds S [--begin SEED]     runs sequences for S seconds of CPU time: 1800 for a release
+       fuzz_api [--cuda] --seed SEED                    runs one sequence and prints every operation
        fuzz_api --threads --seconds S                   a second thread calls what any thread may call; not repeatable
+       --all: goes on after a finding
 
-   --cuda: over the fake driver of tests/device. In CI with the address and undefined-behaviour sanitizers. By hand, for
-   30 minutes each: a build with -Db_sanitize=thread and --threads; with clang, -Db_sanitize=memory and
-   -Dc_args=-DEXL2_NO_SIMD (CC=clang meson setup ...; MSan does not see into the C library's functions otherwise).
+   --cuda: uses the CUDA backend over the fake driver of tests/device. CI uses a build with the address and
+   undefined-behaviour sanitizers. For a release also run, for 30 minutes each: a build with -Db_sanitize=thread, with
+   --threads; and a build by clang with -Db_sanitize=memory and -Dc_args=-DEXL2_NO_SIMD (CC=clang meson setup ...).
    takes: the goldens of tests/golden.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -29,9 +33,9 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#define MAIN_BATCH 20u        /* sequences a child */
+#define MAIN_BATCH 20u        /* sequences per child process */
 #define MAIN_OPERATIONS 4096u
-#define MAIN_CPU_SECONDS 100  /* of a sequence: more is a hang */
+#define MAIN_CPU_SECONDS 100  /* a sequence that needs more CPU time counts as a hang */
 
 static bool skipped[MAIN_OPERATIONS];
 
@@ -39,7 +43,8 @@ static bool skipped[MAIN_OPERATIONS];
 
 static uint32_t thread_ends;
 
-/* Calls what any thread may call, with handles as they come. The lock keeps the engine; nothing else is in step. */
+/* Calls functions that any thread may call, with guessed handles. The lock keeps the engine open during a call; nothing
+   else is synchronized with the first thread. */
 static void *second_thread(void *seed)
 {
     uint64_t random = *(uint64_t *)seed;
@@ -93,7 +98,7 @@ static void end_jobs(void)
     api.job_count = 0;
 }
 
-/* The operations [0, count) of the seed that are not skipped, the end, replays. */
+/* Runs the operations [0, count) of the seed that are not skipped, closes the engine, and replays some jobs. */
 static void run_sequence(uint64_t seed, uint32_t count)
 {
     struct itimerval limit = { { 0, 0 }, { MAIN_CPU_SECONDS, 0 } };
@@ -135,7 +140,8 @@ static void run_sequence(uint64_t seed, uint32_t count)
 
 /* ---- children ---- */
 
-/* Runs them in a child; whether it ended as it should. silent: what it prints is lost. */
+/* Runs `count` sequences in a child process. Returns whether the child ended without a finding. silent: its output is
+   discarded. */
 static bool run_child(uint64_t begin, uint32_t count, uint32_t operations, bool silent)
 {
     int status;
@@ -171,7 +177,7 @@ static bool run_child(uint64_t begin, uint32_t count, uint32_t operations, bool 
     return false;
 }
 
-/* Whether two findings are the same but for their numbers. */
+/* Whether two findings are equal, apart from the numbers in them. */
 static bool same_finding(const char *a, const char *b)
 {
     for (; *a || *b; a++, b++) {
@@ -187,7 +193,7 @@ static bool same_finding(const char *a, const char *b)
     return true;
 }
 
-/* ---- the shortest ---- */
+/* ---- reducing a finding ---- */
 
 static uint32_t shorten_runs;
 
@@ -197,7 +203,8 @@ static bool still_fails(uint64_t seed, uint32_t operations, const char *finding)
     return !run_child(seed, 1, operations, true) && same_finding(api_shared->finding, finding);
 }
 
-/* The shortest prefix, then without what it does not need; printed as it runs. */
+/* Finds the shortest prefix that still fails, removes the operations that are not needed, and runs the rest with
+   tracing. */
 static void show(uint64_t seed, uint32_t operations)
 {
     char finding[512];
@@ -210,7 +217,7 @@ static void show(uint64_t seed, uint32_t operations)
     snprintf(finding, sizeof finding, "%s", api_shared->finding);
     bad = api_shared->op < operations ? api_shared->op + 1 : operations;
     good = api_shared->op < operations && still_fails(seed, bad, finding) ? bad - 1 : 0;
-    while (good + 1 < bad) { /* what shows only at the end began somewhere */
+    while (good + 1 < bad) { /* a finding at the end of the sequence: its cause is an earlier operation */
         uint32_t middle = good + (bad - good) / 2;
         *(still_fails(seed, middle, finding) ? &bad : &good) = middle;
     }
@@ -258,7 +265,7 @@ int main(int argc, char **argv)
             api.cuda = true;
         } else if (strcmp(argv[i], "--threads") == 0) {
             api.threads = true;
-        } else if (strcmp(argv[i], "--all") == 0) { /* goes on after a finding */
+        } else if (strcmp(argv[i], "--all") == 0) {
             going_on = true;
         } else if (strcmp(argv[i], "--begin") == 0) {
             begin = strtoull(value, NULL, 10), i++;

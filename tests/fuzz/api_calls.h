@@ -1,4 +1,5 @@
-/* api_calls.h: stepping, pulling, running dry; engines; misuse; the choice of an operation, in a callback or outside.
+/* api_calls.h: stepping, polling events, running until nothing is left to do; engines; misuse; the choice of an
+   operation, inside or outside a callback.
    takes: the shadow model, api.random of the operation.
    gives: api_operation, api_callback_operation, api_open_engine, api_close_engine, api_drain.
    owns:  the engine. */
@@ -19,7 +20,7 @@ static api_job *api_find_pulled(uint64_t id)
     return NULL;
 }
 
-/* false: there was none. */
+/* Polls one event. Returns false if there was none. */
 static bool api_pull(void)
 {
     exl2_event ev;
@@ -76,7 +77,7 @@ static void api_op_step(void)
     api_trace("exl2_step, %u us: %s", d.cpu_us, exl2_result_name(r));
 }
 
-/* Everybody goes on, everything is read: what is not blocked comes to its end. */
+/* Unpauses all jobs, steps and polls until the engine stays idle: every job that is not blocked ends. */
 static void api_run_dry(void)
 {
     exl2_step_desc d = { .wait = true };
@@ -99,8 +100,9 @@ static void api_run_dry(void)
     API_MUST(idle, "20,000 steps, and still not idle");
 }
 
-/* Jobs that are left wait for pages that the sessions of other waiting jobs hold: one of them is cancelled. Returns
-   false if no job is left. A job that was paused in the last step is not at rest: run dry again. */
+/* For jobs that remain after api_run_dry. Each must wait for pages that sessions or other waiting jobs hold, so one job
+   is cancelled. Returns false if no job remains. If the last step paused a job, nothing is cancelled: the caller must
+   call api_run_dry again. */
 static bool api_unblock(void)
 {
     api_job *left = NULL;
@@ -113,7 +115,7 @@ static bool api_unblock(void)
             jobs++;
             handle.id = (api_id)left->id;
             exl2_result r = API_CALL(job_get, exl2_job_get(api.e, handle, &info));
-            if (r == EXL2_OK && info.state == EXL2_JOB_PAUSED) { /* in the last step, by another thread or a callback */
+            if (r == EXL2_OK && info.state == EXL2_JOB_PAUSED) { /* another thread or a callback paused it */
                 return true;
             }
             API_MUST(r == EXL2_OK && info.state == EXL2_JOB_QUEUED, "job %u is at rest in state %d (%s)",
@@ -137,7 +139,7 @@ static bool api_unblock(void)
     return true;
 }
 
-/* No job may be left once no idle session holds pages, and others that wait are cancelled. */
+/* Closes idle sessions and cancels jobs that wait for each other, until no job is left. */
 static void api_drain(void)
 {
     uint32_t refuse = api.refuse_one_in, fail = api.fail_one_in;
@@ -152,7 +154,7 @@ static void api_drain(void)
             api_run_dry();
         }
     }
-    for (uint32_t round = 0; round < 3; round++) { /* callbacks open others */
+    for (uint32_t round = 0; round < 3; round++) { /* callbacks may have opened more sessions */
         for (uint32_t i = 0; i < API_SESSIONS; i++) {
             exl2_session handle = { 0 };
             handle.id = (api_id)api.sessions[i].id;
@@ -184,13 +186,13 @@ static void api_op_look(void)
         live += api_lives(api.jobs[i]) || (api.jobs[i] == api.waiting && !api.jobs[i]->done);
     }
     for (const api_frame *f = api.frames; f < api.frames + api.frame_count; f++) {
-        live += f->fn == API_generate; /* one that has not told its handle */
+        live += f->fn == API_generate; /* its job has no handle yet */
     }
     API_MUST(stats.pages_used <= stats.pages_total && stats.pages_shared <= stats.pages_used,
              "exl2_stats: %u pages, %u used, %u shared", stats.pages_total, stats.pages_used, stats.pages_shared);
     API_MUST(api.depth || stats.jobs_active + stats.jobs_waiting <= live, "exl2_stats: %u + %u jobs, there are %u",
              stats.jobs_active, stats.jobs_waiting, live);
-    bool whole = api.cuda ? stats.host_bytes >= api.live_bytes : stats.host_bytes == api.live_bytes; /* pinned, too */
+    bool whole = api.cuda ? stats.host_bytes >= api.live_bytes : stats.host_bytes == api.live_bytes; /* and pinned */
     API_MUST(api.depth || whole, "exl2_stats: %llu bytes, allocated are %llu",
              (unsigned long long)stats.host_bytes, (unsigned long long)api.live_bytes);
     API_MUST(api.depth || stats.allocations == api.allocations, "exl2_stats: %llu allocations, there were %llu",
@@ -210,7 +212,7 @@ static void api_op_look(void)
     API_MUST(exl2_result_name((exl2_result)((int)api_draw(60) - 30))[0], "exl2_result_name");
 }
 
-/* Handles of what has ended, of another kind, and of nothing. */
+/* Calls with handles of objects that have ended, of another kind, and of nothing. */
 static void api_op_stale(void)
 {
     static const uint64_t wild[] = { 0, 0x7FFFFFFF, 0xFFFFFFFF, 1ull << 32, UINT64_MAX, 0xDEAD00000001u };
@@ -267,7 +269,7 @@ static void api_op_stale(void)
     API_MUST(r == EXL2_ERR_STALE, "a handle of what has ended is not stale: %s", exl2_result_name(r));
 }
 
-/* NULL where something must be. */
+/* Calls with NULL for an argument that must not be NULL. */
 static void api_op_nothing(void)
 {
     exl2_engine *e = api_chance(2) ? NULL : api.e, *none = NULL;
@@ -302,7 +304,7 @@ static void api_op_nothing(void)
     };
     api.nobody = false;
     for (uint32_t i = 0; i < EXL2__COUNT(results); i++) {
-        bool inside = api.depth && results[i] == EXL2_ERR_STATE; /* the callback is looked at first */
+        bool inside = api.depth && results[i] == EXL2_ERR_STATE; /* checked before the arguments */
         API_MUST(results[i] == EXL2_ERR_ARG || inside, "call %u with NULL gives %s", i, exl2_result_name(results[i]));
     }
     memset(&spoilt, 0xCD, sizeof spoilt);
@@ -391,7 +393,7 @@ static void api_close_engine(void)
     }
 }
 
-/* Other hooks fail now, or no more. */
+/* Changes which hooks and driver calls fail from now on. */
 static void api_op_faults(void)
 {
     static const uint32_t rates[] = { 0, 0, 0, 2, 5, 30 };
@@ -459,7 +461,7 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
     case 19:
         api_op_text();
         break;
-    case 20: /* what may not be done here */
+    case 20: /* 20 and 21: calls that are not allowed in a callback */
         api_op_model_close();
         break;
     case 21:

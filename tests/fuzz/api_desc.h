@@ -1,4 +1,4 @@
-/* api_desc.h: random descs: engines, models, jobs, grammars. Mostly sound, sometimes at a border, rarely wrong.
+/* api_desc.h: random descs of engines, models, jobs and grammars: mostly valid, sometimes at a limit, rarely invalid.
    takes: api_draw; a shadow model.
    gives: api_make_engine, api_make_model, api_make_job, api_grammar_specs, api_logits.
    owns:  nothing; a job's arrays lie in its api_job_store. */
@@ -9,7 +9,7 @@
 
 /* ---- engines and models ---- */
 
-/* Caps are tiny, so that they are met. */
+/* Caps are tiny, so that they are reached. */
 static void api_make_engine(exl2_engine_desc *d)
 {
     static const uint32_t models[] = { 1, 2, 3, 4 }, sessions[] = { 1, 2, 3, 5, 8, 16 }, jobs[] = { 1, 2, 3, 4, 8 };
@@ -73,7 +73,7 @@ static const api_grammar_spec api_grammar_specs[] = {
     { EXL2_GRAMMAR_CHOICES, "one" },
     { EXL2_GRAMMAR_CUSTOM, NULL },
     { EXL2_GRAMMAR_CUSTOM, NULL },
-    { EXL2_GRAMMAR_REGEX, "(" }, /* from here on refused */
+    { EXL2_GRAMMAR_REGEX, "(" }, /* this one and all that follow are rejected */
     { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":" },
     { EXL2_GRAMMAR_EBNF, "root ::= root \"a\"" },
     { EXL2_GRAMMAR_CHOICES, "" },
@@ -97,7 +97,7 @@ static exl2_token api_make_token(const api_model *m)
     return (exl2_token)api_draw(vocab);
 }
 
-/* Some words; now and then what no text should hold. */
+/* Writes some words. Now and then one byte is not valid UTF-8 (*irregular). */
 static void api_make_text(char *out, size_t cap, uint32_t words, bool *irregular)
 {
     size_t used = 0;
@@ -123,7 +123,7 @@ static void api_make_sampler(exl2_sampler_desc *d, api_job_store *s, const api_m
     d->min_p = api_chance(5) ? 0.02f * (float)api_draw(10) : 0;
     d->repeat_penalty = api_chance(4) ? 1.0f + 0.1f * (float)api_draw(8) : 0;
     d->penalty_range = api_chance(4) ? (int32_t)api_draw(50) - 1 : 0;
-    if (api_chance(4)) { /* what only the host draws */
+    if (api_chance(4)) { /* settings that only the CPU samples */
         d->typical = api_chance(2) ? 0.9f : 0;
         d->top_a = api_chance(3) ? 0.2f : 0;
         d->tail_free = api_chance(3) ? 0.9f : 0;
@@ -221,7 +221,7 @@ static void api_make_prompt(api_job_store *s, const api_model *m)
         for (uint32_t i = 0; i < d->prompt.token_count; i++) {
             s->tokens[i] = api_make_token(m);
         }
-        if (api_chance(3)) { /* one text of many, so that repetitions are found */
+        if (api_chance(3)) { /* a prompt that many jobs share, so that common prefixes are found */
             for (uint32_t i = 0; i < d->prompt.token_count; i++) {
                 s->tokens[i] = (exl2_token)(5 + i % 7);
             }
@@ -237,7 +237,7 @@ static void api_make_ends(api_job_store *s, const api_model *m)
 {
     static const char *const strings[] = { "a", "b", "ab", "abd", "END", "e", "zz", "th", "\n", "\xC3\xA9", "stop" };
     exl2_job_desc *d = &s->d;
-    bool dear = api_chance(30); /* empty, or not UTF-8 */
+    bool dear = api_chance(30); /* one stop string is empty or not UTF-8 */
     if (api_chance(3)) {
         d->stop_string_count = 1 + api_draw(4);
         d->stop_strings = s->stop_list;
@@ -266,7 +266,7 @@ static void api_make_ends(api_job_store *s, const api_model *m)
 
 static void api_logits(void *user, exl2_job job, float *logits, uint32_t vocab);
 
-/* The same again for the same `sub_seed`. Whom it is for (sessions, grammar, callbacks) is for the caller. */
+/* Makes a job's desc, always the same one for the same `sub_seed`. The caller sets sessions, grammar and callbacks. */
 static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed)
 {
     uint64_t outer = api.random;

@@ -1,5 +1,5 @@
-/* api_engine.c: the engine that api.c drives: its clock, its sleeps and its drawn seeds are the fuzzer's, so that a
-   sequence of calls is a function of the seed alone; driver and compiler are those of tests/device.
+/* api_engine.c: the engine that api.c drives. Its clock, sleeps and random seeds come from the fuzzer, so that a
+   sequence of calls depends on the fuzzer's seed alone. Driver and compiler are the fakes of tests/device.
    takes: api_clock, api_sleep, api_nap, api_entropy, machine_tables.
    gives: every function of exl2.h.
    owns:  nothing. */
@@ -19,7 +19,7 @@ int api_sleep(const struct timespec *time, struct timespec *left);
 uint64_t api_entropy(void);
 void api_nap(void);
 
-/* Only calls that wait and have nothing to do nap; who waits for the device dozes. */
+/* Called only when a call that waits has nothing to do; waiting for the GPU sleeps through api_sleep. */
 static inline void exl2__platform_sleep_ms(void)
 {
     api_nap();

@@ -1,5 +1,5 @@
-/* api_hooks.h: the host's hooks: an allocator that keeps books and refuses at random, files in memory that fail at
-   random, a clock that counts, sleeps in which "another thread" calls.
+/* api_hooks.h: the application's hooks: an allocator that records its blocks and fails at random, files in memory that
+   fail at random, a clock that advances with each reading and in which "another thread" makes calls.
    takes: api; api_other_thread of api_jobs.h.
    gives: api_engine_desc, api_files_make; api_clock, api_sleep, api_entropy for api_engine.c.
    owns:  the files, for the life of the program. */
@@ -11,7 +11,7 @@
 #include "../engine/text_model.h"
 #include "../model_maker.h"
 
-#define API_LOOKS_MAX 4000000u /* of the clock in one call: it does not return */
+#define API_LOOKS_MAX 4000000u /* a call that reads the clock more often counts as a hang */
 
 static void api_other_thread(void);
 
@@ -67,7 +67,7 @@ static void api_free(void *user, void *memory, size_t bytes, exl2_mem tag)
     api.live_blocks--;
     api.live_bytes -= bytes;
     api.blocks[at].memory = NULL;
-    for (uint32_t i = (at + 1) % API_BLOCKS; api.blocks[i].memory; i = (i + 1) % API_BLOCKS) { /* those that gave way */
+    for (uint32_t i = (at + 1) % API_BLOCKS; api.blocks[i].memory; i = (i + 1) % API_BLOCKS) { /* re-insert */
         api_block moved = api.blocks[i];
         api.blocks[i].memory = NULL;
         api.blocks[api_block_at(moved.memory)] = moved;
@@ -88,14 +88,15 @@ typedef struct api_file {
 static api_file api_file_list[API_FILES];
 static uint32_t api_file_count;
 
-/* The folders: "text" has all, "plain" and "rope" no tokenizer, "words" nothing else, the last three are no models. */
+/* The folders. API_TEXT_FOLDER has everything, API_PLAIN and API_ROPE have no tokenizer, API_WORDS has only a
+   tokenizer. The last three cannot be loaded. */
 typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_MADE, API_WORDS, API_CUT, API_BROKEN, API_ABSENT,
                           API_FOLDERS } api_folder;
 
 static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/made", "m/words", "m/cut", "m/broken",
                                            "m/absent" };
 
-static text_model api_text; /* its tokenizer */
+static text_model api_text; /* tokenizer of API_TEXT_FOLDER */
 
 static bool api_read_fails(void)
 {
@@ -173,12 +174,12 @@ static void api_file_copy(const char *folder, const char *name, const char *from
     api_file_add(folder, name, data, bytes);
 }
 
-/* Texts of ids beside one for each byte: longer ones that begin as others do, and pieces of code points. */
+/* Texts of the tokens that are not single bytes: some begin like others, some are incomplete code points. */
 static const char *const api_plan[] = { "ab", "abc", "abd", "the ", "th", "\xC3", "\xA9", "\xC3\xA9", "\xE2\x82",
                                         "\xAC", "{\"a\":", "true", "\n\n", "  ", "hi", "END", "aaaa", "stop", "zz",
                                         "\xF0\x9F" };
 
-/* Reads everything once, before the first fork. */
+/* Makes all files once, before the first fork. */
 static void api_files_make(void)
 {
     static maker made;
@@ -244,9 +245,9 @@ int api_sleep(const struct timespec *time, struct timespec *left)
     return 0;
 }
 
-/* ---- the others ---- */
+/* ---- the other hooks ---- */
 
-/* Every sentence of ours is UTF-8 without controls, NUL-terminated within `cap`. */
+/* Every message of the engine is UTF-8 and NUL-terminated within `cap` bytes. */
 static void api_check_sentence(const char *text, size_t cap, const char *of)
 {
     size_t bytes = 0;
@@ -281,7 +282,7 @@ static void api_zone_end(void *user)
     api.zones--;
 }
 
-/* Backwards, or from the middle on: any order will do. */
+/* Runs the tasks backwards, or from the middle on: no result may depend on their order. */
 static void api_run_tasks(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
 {
     uint32_t middle = count ? (uint32_t)(api.seed % count) : 0;
@@ -291,7 +292,7 @@ static void api_run_tasks(void *user, uint32_t count, void (*task)(void *arg, ui
     }
 }
 
-/* The hooks; the rest is for the caller. */
+/* A desc with all hooks; the caller sets the rest. */
 static exl2_engine_desc api_engine_desc(exl2_error *error)
 {
     exl2_engine_desc d = machine_desc(api.cuda ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU, error);

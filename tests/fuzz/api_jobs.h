@@ -1,4 +1,4 @@
-/* api_jobs.h: jobs as the fuzzer starts them, what their callbacks do, and what another thread does beside.
+/* api_jobs.h: the jobs that the fuzzer starts, what their callbacks do, and what another thread does meanwhile.
    takes: the shadow model.
    gives: api_op_start, api_hear, api_allow, api_logits, api_other_thread, api_nap.
    owns:  nothing; records belong to the shadow model. */
@@ -55,7 +55,7 @@ static bool api_lives(const api_job *job)
     return job->id && !job->done && !job->over && !job->replay;
 }
 
-/* One whose DONE the host has not heard. */
+/* A job whose DONE the application has not received. */
 static api_job *api_pick_job(uint64_t *random)
 {
     api_job *picked = NULL;
@@ -106,10 +106,10 @@ static exl2_flow api_hear_load(void *user, const exl2_event *event)
         api_callback_operation(NULL, event);
         api.depth--;
     }
-    return EXL2_STOP_JOB; /* means nothing here */
+    return EXL2_STOP_JOB; /* must be ignored: this is not the event of a job */
 }
 
-/* A function of `n` and the kind alone, so that a replay gives the same. */
+/* The mask depends only on `n` and the grammar, so that a replay gives the same. */
 static bool api_allow(void *user, exl2_job handle, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words)
 {
     const api_grammar_spec *spec = (const api_grammar_spec *)user;
@@ -165,9 +165,9 @@ static void api_logits(void *user, exl2_job handle, float *logits, uint32_t voca
     }
 }
 
-/* ---- beside ---- */
+/* ---- another thread ---- */
 
-/* What any thread may call, at any moment of another call: here one thread plays both. */
+/* Calls functions that any thread may call at any moment of another call. One thread plays both parts here. */
 static void api_other_thread(void)
 {
     api_frame *frame = &api.frames[api.frame_count - 1];
@@ -213,7 +213,8 @@ static void api_other_thread(void)
     frame->other_called |= r < 0;
 }
 
-/* A call that waits has nothing to do: then its own job is paused. */
+/* Called when exl2_generate waits and has nothing to do, which is right only while its own job is paused. Then another
+   thread unpauses the job. */
 void api_nap(void)
 {
     api_frame *frame = api.frame_count ? &api.frames[api.frame_count - 1] : NULL;
@@ -244,7 +245,7 @@ static api_job *api_new_job(void)
     return job;
 }
 
-/* Whom the desc names: a session and model, another session for guidance, a grammar; sometimes the wrong ones. */
+/* Sets the objects of the desc: model, session, another session for guidance, grammar. Sometimes one is wrong. */
 static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
 {
     api_model *m = job->model;
@@ -267,7 +268,7 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     if (g) {
         d->grammar.id = (api_id)g->id;
         job->grammar_spec = g->spec + 1;
-        if (!api_chance(10)) { /* which do not go together */
+        if (!api_chance(10)) { /* these settings cannot be combined with a grammar */
             d->heal_prompt = false;
             d->ban_string_count = 0;
             d->ban_strings = NULL;
@@ -282,7 +283,7 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     }
 }
 
-/* The histories that the job begins with. */
+/* Records the histories with which the job begins. */
 static void api_note_before(api_job *job)
 {
     api_session *s = job->session, *n = job->negative;
@@ -313,7 +314,7 @@ static void api_keep(api_job *job)
     api.jobs[api.job_count++] = job;
 }
 
-/* It may have become ready since the last call. */
+/* The model may have become ready since the last call. */
 static void api_look_at(api_model *m)
 {
     exl2_model_info info;
@@ -327,7 +328,7 @@ static void api_look_at(api_model *m)
     }
 }
 
-/* Starts a job, or runs one and waits; on `wanted`, if that is given. */
+/* Starts a job, or if `waits` runs one with exl2_generate. wanted: the session to use, or NULL for a random one. */
 static void api_op_start(bool waits, api_session *wanted)
 {
     static api_job_store given;
@@ -347,7 +348,7 @@ static void api_op_start(bool waits, api_session *wanted)
     job->context_max = m->desc.context_max;
     job->has_text = m->has_text;
     job->waited = waits;
-    for (uint32_t round = 0; round < 2; round++) { /* one that is given away and spoilt, and ours */
+    for (uint32_t round = 0; round < 2; round++) { /* given to the engine and then overwritten; our copy */
         api_job_store *s = round ? &job->store : &given;
         uint64_t outer = api.random;
         api_make_job(s, m, sub_seed);
@@ -365,7 +366,7 @@ static void api_op_start(bool waits, api_session *wanted)
     exl2_result r;
     if (waits) {
         api_job *outer = api.waiting;
-        api_keep(job); /* its events come before the call returns */
+        api_keep(job); /* events arrive before the call returns */
         api.waiting = job;
         bool inside = api.depth > 0;
         if (!busy && !inside) {
@@ -374,7 +375,7 @@ static void api_op_start(bool waits, api_session *wanted)
         api_begin_more(API_generate, given.irregular);
         r = exl2_generate(api.e, &given.d);
         memset(&given, 0xEE, sizeof given);
-        api.frames[api.frame_count - 1].refused -= job->done; /* DONE's result may be any that a job ends with */
+        api.frames[api.frame_count - 1].refused -= job->done; /* a job may end with any result */
         r = api_end(r);
         api.waiting = outer;
         bool ran = job->done || (job->dropped && r == EXL2_OK);

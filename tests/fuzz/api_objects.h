@@ -1,4 +1,4 @@
-/* api_objects.h: operations on models, texts, sessions, grammars and jobs, with what each must answer.
+/* api_objects.h: operations on models, texts, sessions, grammars and jobs, with the expected results of each.
    takes: the shadow model, api.random of the operation.
    gives: api_op_model_open and the other api_op_*; api_refresh_models.
    owns:  nothing. */
@@ -9,7 +9,7 @@
 
 /* ---- models ---- */
 
-/* What exl2_model_get says of those that load or may have ended. */
+/* Asks exl2_model_get about models that load or may have ended. */
 static void api_refresh_models(void)
 {
     for (uint32_t i = 0; i < API_MODELS && api.models[i].used; i++) {
@@ -88,7 +88,8 @@ static void api_op_model_open(void)
     }
 }
 
-/* Everything of it is stale, and every job has had its DONE, but for those whose events nobody pulls. */
+/* After a model has been closed: its objects are stale, and every job of it has had its DONE, unless the job's events
+   are polled or dropped. */
 static void api_model_ended(api_model *m)
 {
     for (uint32_t i = 0; i < api.job_count; i++) {
@@ -128,7 +129,7 @@ static void api_op_model_load(void)
     API_MUST((r == EXL2_OK) == (handle.id != 0), "exl2_model_load gives %s, and the handle %llu", exl2_result_name(r),
              (unsigned long long)handle.id);
     if (r < 0) {
-        m->closing = m->id != 0; /* told by a LOAD event, whose callback may have made a grammar */
+        m->closing = m->id != 0; /* known from a LOAD event; its callback may have made a grammar */
         if (m->id) {
             api_model_ended(m);
         }

@@ -1,5 +1,5 @@
-/* api_replay.h: jobs once more, each alone, in an engine with other caps that nobody disturbs: the same ids, seed and
-   settings say the same.
+/* api_replay.h: runs jobs again, each alone, in an engine with other caps in which nothing fails. The same ids, seed
+   and settings must generate the same tokens.
    takes: the records of a sequence whose engine is closed.
    gives: api_replay_some.
    owns:  an engine, while it runs. */
@@ -8,7 +8,7 @@
 
 #include "api_calls.h"
 
-/* An idle session with this history. */
+/* Opens a session with this history. */
 static exl2_session api_replay_session(exl2_model m, const exl2_token *history, uint32_t count)
 {
     exl2_session s = { 0 };
@@ -39,7 +39,7 @@ static void api_compare(const api_job *was, const api_job *now)
     API_MUST(!whole || (now->result == EXL2_OK && now->stop == was->stop && now->said_count == count),
              "replay of job %u ends otherwise: %u tokens, stop %d then; %u, stop %d now (%s)", was->number, count,
              (int)was->stop, now->said_count, (int)now->stop, now->error);
-    whole = whole && was->has_text; /* a tokenizer.json that could not be opened counts as none */
+    whole = whole && was->has_text; /* false if opening tokenizer.json failed */
     API_MUST(!whole || (now->text_bytes == was->text_bytes && memcmp(now->text, was->text, was->text_bytes) == 0),
              "replay of job %u says another text", was->number);
 }
@@ -102,7 +102,7 @@ static void api_replay(const api_job *was)
     api_shared->replays++;
 }
 
-/* At most `most` of the jobs, chosen at random. */
+/* Replays at most `most` of the jobs, chosen at random. */
 static void api_replay_some(uint32_t most)
 {
     api.quiet = true;

@@ -1,5 +1,5 @@
-/* api_shadow.h: the shadow model at work: what each event and each history must be, which handles live, which results a
-   function may give.
+/* api_shadow.h: the checks of the shadow model: the expected events and histories, the handles that live, the results
+   that a function may return.
    takes: events, results.
    gives: api_begin, api_end: around every call of the engine; api_event; api_settle_all; api_check_idle; records.
    owns:  the job records. */
@@ -26,8 +26,8 @@ typedef enum api_fn {
     API_job_get, API_job_pause, API_kernels_build, API_FNS
 } api_fn;
 
-/* What exl2.h says of each: errors beside ARG, STALE and, after a refusal, MEMORY; whether it may allocate once all
-   models are ready. */
+/* What exl2.h says of each function: its errors (besides ARG, STALE and, after an allocation failed, MEMORY), and
+   whether it may allocate once all models are ready. */
 static const struct {
     const char *name;
     bool stale, allocates;
@@ -105,7 +105,7 @@ static api_frame api_leave(void)
     return frame;
 }
 
-/* A model or the engine is being closed. */
+/* Whether a model or the engine is being closed. */
 static bool api_closes(void)
 {
     bool closes = false;
@@ -115,7 +115,7 @@ static bool api_closes(void)
     return closes;
 }
 
-/* The result must be one that the manual names for the function, and a failure has a sentence. */
+/* The result must be one that the manual names for the function, and an error must have a message. */
 static exl2_result api_end(exl2_result r)
 {
     api_frame frame = api_leave();
@@ -127,7 +127,7 @@ static exl2_result api_end(exl2_result r)
     allowed |= refused ? API_BIT(EXL2_ERR_MEMORY) : 0;
     allowed |= unread ? API_BIT(EXL2_ERR_IO) | API_BIT(EXL2_ERR_FORMAT) : 0;
     allowed |= api.device_faulted ? API_GPU_ERRORS | API_BIT(EXL2_ERR_NO_DEVICE) : 0;
-    allowed |= api.device_faulted ? API_BIT(EXL2_ERR_MEMORY) : 0; /* pinned memory, too, is the driver's */
+    allowed |= api.device_faulted ? API_BIT(EXL2_ERR_MEMORY) : 0; /* the driver allocates pinned memory */
     API_MUST(r >= EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %d", name, (int)r);
     API_MUST(r >= 0 || allowed >> -r & 1, "%s gives %s, which the manual does not name for it", name,
              exl2_result_name(r));
@@ -154,7 +154,7 @@ static exl2_result api_end(exl2_result r)
 static void api_bury(api_kind kind, uint64_t id)
 {
     uint32_t at = api.dead_count < API_DEAD ? api.dead_count++
-                : API_DEAD / 2 + (uint32_t)(api.dead_seen % (API_DEAD / 2)); /* the oldest stay for ever */
+                : API_DEAD / 2 + (uint32_t)(api.dead_seen % (API_DEAD / 2)); /* the first half is never replaced */
     api.dead_seen++;
     api.dead[at].kind = kind;
     api.dead[at].id = id;
@@ -188,7 +188,7 @@ static api_session *api_new_session(uint64_t id, api_model *m)
     api_finding("more sessions live than max_sessions allows");
 }
 
-/* Jobs that use it know it no more. */
+/* Removes the session, also from the jobs that use it. */
 static void api_forget_session(api_session *s)
 {
     for (uint32_t i = 0; i < api.job_count; i++) {
@@ -226,7 +226,8 @@ static bool api_same(const exl2_token *a, uint32_t a_count, const exl2_token *b,
     return a_count == b_count && (a_count == 0 || memcmp(a, b, a_count * sizeof *a) == 0);
 }
 
-/* The job's prompt as ids, or -1 if only the engine can know them (conversations). */
+/* Writes the ids of the job's prompt and returns their number, or -1 for a conversation, whose ids only the engine
+   knows. */
 static int32_t api_prompt_ids(const api_job *job, const api_job_store *s, bool empty, exl2_token *out)
 {
     static exl2_token with[API_HISTORY * 4], without[API_HISTORY * 4];
@@ -257,7 +258,8 @@ static int32_t api_prompt_ids(const api_job *job, const api_job_store *s, bool e
     return (int32_t)(plain + bos);
 }
 
-/* What the history was before, the prompt and the tokens of the events; less only where nothing was said. */
+/* The history must be the one before the job, the prompt and the tokens of the events. It may be unchanged if the job
+   generated nothing and did not end with OK; healing may have removed the prompt's last token. */
 static void api_check_after(api_job *job, const char *whose, const exl2_token *before, uint32_t before_count,
                             int32_t prompt_count, const exl2_token *prompt, const exl2_token *after, uint32_t count)
 {
@@ -289,7 +291,7 @@ static void api_check_after(api_job *job, const char *whose, const exl2_token *b
              whose, job->number, count, before_count, prompt_count, job->said_count, exl2_result_name(job->result));
 }
 
-/* Both histories of a job whose DONE was told, as far as they were read after it. */
+/* Checks both histories of a job that is done, if they were read after its DONE. */
 static void api_check_histories(api_job *job)
 {
     static exl2_token prompt[API_HISTORY * 2];
@@ -307,7 +309,7 @@ static void api_check_histories(api_job *job)
     }
 }
 
-/* The session is free again: its history now is what its job left. */
+/* If the session's job has ended, records the history that the job left. */
 static void api_settle(api_session *s)
 {
     api_job *job = s->busy;
@@ -324,7 +326,7 @@ static void api_settle(api_session *s)
         return;
     }
     if (!job->id && info.busy_with.id != 0) {
-        return; /* of exl2_generate, which has not told its handle */
+        return; /* the job of exl2_generate, whose handle is not known yet */
     }
     API_MUST(info.busy_with.id == 0, "a session is busy with a job that was never started on it");
     s->count = api_read_history(s->id, s->history);
@@ -344,7 +346,7 @@ static void api_settle_all(void)
     }
 }
 
-/* An idle session is as it was left. */
+/* The history of an idle session must not have changed. */
 static void api_check_idle(api_session *s)
 {
     static exl2_token now[API_HISTORY];
@@ -432,7 +434,7 @@ static void api_event_prefill(api_job *job, const exl2_event *ev)
     job->scored += ev->token_count;
 }
 
-/* Where nothing cuts the text, it is what the tokens say. */
+/* If no setting changes the text, it must be the text of the tokens. */
 static void api_check_text(const api_job *job)
 {
     static char text[API_TEXT];
@@ -495,7 +497,7 @@ static void api_event_done(api_job *job, const exl2_event *ev)
     }
 }
 
-/* Of the job it belongs to, from a callback or the queue. */
+/* Checks an event that a callback or exl2_next_event gave for the job. */
 static void api_event(api_job *job, const exl2_event *ev)
 {
     API_MUST(!job->done, "an event of kind %d for job %u after its DONE", (int)ev->kind, job->number);
@@ -528,7 +530,7 @@ static void api_event(api_job *job, const exl2_event *ev)
     }
 }
 
-/* DONE was told: the handle is stale, the sessions are free, and the histories as they must be. */
+/* After DONE the job's handle must be stale, its sessions idle, and their histories as expected. */
 static void api_after_done(api_job *job)
 {
     exl2_job_info info;

@@ -1,5 +1,5 @@
-/* api_state.h: what the parts of the API fuzzer share: the random numbers of an operation, the shadow model of what
-   the engine must hold, how a finding ends the process that found it.
+/* api_state.h: what the parts of the API fuzzer share: the random numbers of an operation, the records of the shadow
+   model, and findings, which end the process.
    takes: nothing.
    gives: api, api_shared; api_draw, api_chance; api_lend; api_finding, api_trace; the shadow's records.
    owns:  the shadow's records, until api_shadow_end. */
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define API_HISTORY 640u  /* tokens of a history, more than any context */
-#define API_TEXT 8192u    /* bytes that a job may say */
-#define API_MODELS 256u   /* shadow records, closed ones too */
+#define API_TEXT 8192u    /* bytes of text that a job may generate */
+#define API_MODELS 256u   /* records of models, with closed ones */
 #define API_SESSIONS 64u
 #define API_GRAMMARS 64u
 #define API_JOBS_MAX 4096u
@@ -25,11 +25,11 @@
 
 /* ---- between the processes ---- */
 
-/* What a child leaves behind however it ends. */
+/* What the parent can read after a child has ended in any way. */
 typedef struct api_report {
     uint64_t seed, calls, sequences, jobs, dones, tokens, replays, refused;
     uint32_t op;
-    char call[32];     /* the function that runs, or "" */
+    char call[32];     /* name of the function that runs, or "" */
     bool found;
     char finding[512];
 } api_report;
@@ -61,12 +61,12 @@ static inline uint32_t api_below(uint64_t *state, uint32_t below)
 
 typedef enum api_kind { API_MODEL, API_SESSION, API_JOB, API_GRAMMAR } api_kind;
 
-typedef uint64_t api_id; /* of handles */
+typedef uint64_t api_id; /* id of a handle */
 
 typedef struct api_model {
     uint64_t id;          /* 0 = not open */
     uint32_t folder;
-    bool used, text_only, loading, ready, has_text, ended, closing; /* ended: its last LOAD event came */
+    bool used, text_only, loading, ready, has_text, ended, closing; /* ended: the last LOAD event has arrived */
     float progress;
     uint32_t vocab;
     exl2_model_desc desc; /* for a replay */
@@ -77,7 +77,7 @@ typedef struct api_job api_job;
 typedef struct api_session {
     uint64_t id;          /* 0 = free record */
     api_model *model;
-    api_job *busy;        /* the job that uses it as far as the host was told */
+    api_job *busy;        /* the job that uses it, as far as the application knows */
     exl2_token history[API_HISTORY];
     uint32_t count;
 } api_session;
@@ -85,12 +85,12 @@ typedef struct api_session {
 typedef struct api_grammar {
     uint64_t id;
     api_model *model;
-    uint32_t spec;        /* of api_grammar_specs */
+    uint32_t spec;        /* index in api_grammar_specs */
 } api_grammar;
 
-#define API_PROMPT 400u   /* ids of a prompt */
+#define API_PROMPT 400u   /* most ids of a prompt */
 
-/* A job's desc with all that it points to, for two makings of the same desc and for a replay. */
+/* A job's desc with everything to which it points, so that the desc can be made twice and replayed. */
 typedef struct api_job_store {
     exl2_job_desc d;
     char prompt[768], negative[64], words[4][96], stops[4][24], bans[4][24], breakers[2][8];
@@ -98,25 +98,25 @@ typedef struct api_job_store {
     exl2_bias bias[8];
     exl2_message messages[4], negatives[2];
     const char *stop_list[4], *ban_list[4], *breaker_list[2];
-    uint32_t edit;        /* what on_logits does; 0 = there is none */
+    uint32_t edit;        /* what on_logits does; 0 = no callback */
     exl2_token edited;
-    bool irregular;       /* may allocate at its start: see section 5 of the manual */
+    bool irregular;       /* the job may allocate at its start: see section 5 of exl2.h */
 } api_job_store;
 
 struct api_job {
-    uint64_t id;          /* 0 = exl2_generate has not told it yet */
+    uint64_t id;          /* 0 = not known yet (exl2_generate) */
     uint32_t number;
     api_model *model;
     uint64_t model_id;
     uint32_t vocab, folder, context_max;
     bool has_text;
-    api_session *session, *negative;      /* NULL: one of its own, or none; or closed since */
+    api_session *session, *negative;      /* NULL: made by the engine, none, or closed since */
     uint64_t session_id, negative_id;
-    bool pull, dropped, waited, replay;   /* dropped: nobody hears its events; waited: of exl2_generate */
-    bool done, over;                      /* over: its DONE cannot come any more */
-    bool busy_told;                       /* the histories behind it are known */
+    bool pull, dropped, waited, replay;   /* pull: events are polled; dropped: no events; waited: exl2_generate */
+    bool done, over;                      /* over: DONE cannot arrive any more */
+    bool busy_told;
     api_job_store store;
-    uint32_t grammar_spec;                /* + 1; 0 = none */
+    uint32_t grammar_spec;                /* index in api_grammar_specs + 1; 0 = no grammar */
     exl2_token before[API_HISTORY], negative_before[API_HISTORY], said[API_HISTORY];
     uint32_t before_count, negative_before_count, said_count;
     exl2_token after[API_HISTORY], negative_after[API_HISTORY];
@@ -135,7 +135,7 @@ struct api_job {
 typedef struct api_frame {
     uint32_t fn;
     bool may_allocate, in_callback;
-    bool other_called;    /* another thread's call failed meanwhile: the newest sentence may be its */
+    bool other_called;    /* another thread's call failed meanwhile and may have set the most recent message */
     bool interrupted;
     uint64_t refused, failed_reads, looks;
     uint32_t naps;
@@ -151,14 +151,14 @@ typedef struct api_block {
 
 typedef struct api_state {
     uint64_t seed;
-    uint64_t random, other_random; /* of this operation: of the calls, of the other thread's */
+    uint64_t random, other_random; /* state of this operation's random numbers; of the other thread's */
     bool cuda, tracing, threads;
-    bool quiet;           /* nothing fails and nobody else calls, during a replay */
-    bool nobody;          /* calls are made without an engine, so it has no sentence for them */
+    bool quiet;           /* hooks do not fail and no other thread calls, as during a replay */
+    bool nobody;          /* calls have no engine, so no engine has a message for them */
     exl2_engine *e;
     exl2_engine_desc desc;
     uint32_t max_sessions, max_jobs, max_models;
-    uint32_t op, depth;   /* depth: of callbacks */
+    uint32_t op, depth;   /* number of the operation; depth of nested callbacks */
     api_frame frames[API_FRAMES];
     uint32_t frame_count;
     /* hooks */
@@ -176,12 +176,12 @@ typedef struct api_state {
     struct { api_kind kind; uint64_t id; } dead[API_DEAD];
     uint32_t dead_count;
     uint64_t dead_seen;
-    api_job *waiting;     /* of the exl2_generate that runs */
+    api_job *waiting;     /* job of the exl2_generate that runs */
 } api_state;
 
 static api_state api;
 
-/* The engine that a second thread may call while it holds the lock; NULL: none yet, or no more. */
+/* The engine that a second thread may call while it holds the lock; NULL if no engine is open. */
 static pthread_mutex_t api_lent_lock = PTHREAD_MUTEX_INITIALIZER;
 static exl2_engine *api_lent;
 
@@ -204,7 +204,7 @@ static inline bool api_chance(uint32_t one_in)
 
 /* ---- findings ---- */
 
-/* One line of what happens, if that is wanted. */
+/* Prints one line about what happens, if tracing is on. */
 __attribute__((format(printf, 1, 2)))
 static void api_trace(const char *format, ...)
 {
@@ -220,7 +220,7 @@ static void api_trace(const char *format, ...)
     va_end(arguments);
 }
 
-/* What must not be: the process ends, the parent reads why. */
+/* Records a finding for the parent and ends the process. */
 __attribute__((format(printf, 1, 2), noreturn))
 static void api_finding(const char *format, ...)
 {

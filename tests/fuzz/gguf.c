@@ -1,6 +1,6 @@
-/* gguf.c: fuzz target: any bytes as a GGUF file; what can be read is read, planned and written as text, up to the point
-   where an import would touch the disk.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/gguf.c -lm; in the suite with run_seeds.c. */
+/* gguf.c: fuzz target: any bytes as a GGUF file. Runs the whole import, but writes nothing to the disk.
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/gguf.c -lm. The suite runs it with
+   run_seeds.c. */
 #define EXL2_CONVERT
 #include "../memory_files.h"
 
@@ -15,7 +15,7 @@ static void require(int holds)
     }
 }
 
-/* Tensors lie inside the file, in order; the first numbers of each are read. */
+/* Checks that tensors lie inside the file, in order; reads the first numbers of each. */
 static void read_tensors(exl2__gguf *g)
 {
     uint64_t end = 0;
@@ -32,7 +32,7 @@ static void read_tensors(exl2__gguf *g)
     }
 }
 
-/* The files of the tokenizer, into a writer that only counts. */
+/* Writes the files of the tokenizer into a writer that only counts bytes. */
 static void write_text(exl2__gguf *g, const exl2__import_config *config)
 {
     exl2__import_text text;

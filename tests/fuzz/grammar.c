@@ -1,5 +1,6 @@
-/* Fuzz target. The first byte chooses the kind (s: JSON schema, r: regular expression, e: EBNF, else choices; or
-   GRAMMAR_KIND does), the rest is the source. What compiles says a few texts, which must end in time and be UTF-8. */
+/* grammar.c: fuzz target: any bytes as a grammar. The first byte chooses the kind (s: JSON schema, r: regular
+   expression, e: EBNF, else choices) unless GRAMMAR_KIND is defined; the rest is the source. If it compiles, a few
+   texts are generated, which must be UTF-8 and end within their number of tokens. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
 #include "../../exl2_impl/6_text/grammar/grammar.h"
@@ -18,7 +19,7 @@ static void require(bool holds)
     }
 }
 
-/* A token for each byte, and some that cross the borders of marks and characters. */
+/* Opens a vocabulary with a token for each byte, and some that cross borders of characters or of JSON's elements. */
 static void open_vocab(void)
 {
     static const char *const more[] = { "{\\\"", "\\\":", "\\\",", "\\\"}", "true", "null", "ab", "abc",
@@ -46,7 +47,7 @@ static void open_vocab(void)
     require(exl2__grammar_vocab_open(&c, &vocab, &table) == EXL2_OK);
 }
 
-/* A text of at most `left` tokens, chosen by the state of a generator. */
+/* Generates a text of at most `left` tokens, which a random generator chooses among the allowed ones. */
 static void walk(exl2__grammar *g, uint32_t left, uint64_t *state)
 {
     exl2__grammar_mask_place place;
@@ -96,10 +97,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kind = GRAMMAR_KIND;
 #endif
     exl2__grammar g;
-    char *copy = malloc(size > 1 ? size - 1 : 1); /* of the exact size, so that reading beyond it is noticed */
+    char *copy = malloc(size > 1 ? size - 1 : 1); /* exact size, so that ASan detects reads after the end */
     memcpy(copy, data + 1, size - 1);
     exl2_result result = exl2__grammar_open(&c, kind, false, copy, size - 1, &table, 1, &g);
-    free(copy); /* nothing of it is looked at any more */
+    free(copy); /* the grammar must not refer to its source */
     require(result == EXL2_OK || (result < 0 && c.error.code == result && c.error.text[0]));
     if (result == EXL2_OK) {
         exl2__grammar_mask_place place;

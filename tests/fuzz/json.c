@@ -1,6 +1,7 @@
-/* json.c: fuzz target: any bytes as JSON, whole and half-written, and as config.json and generation_config.json of a
+/* json.c: fuzz target: any bytes as JSON, complete and incomplete, and as config.json and generation_config.json of a
    model.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/json.c -lm; in the suite with run_seeds.c. */
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/json.c -lm. The suite runs it with
+   run_seeds.c. */
 #include "../memory_files.h"
 
 #include "../../exl2_impl/0_base/json/json_part.h"
@@ -15,7 +16,7 @@ static void require(int holds)
     }
 }
 
-/* Reads every token in every way and follows every link. */
+/* Reads every token with every reader and follows every link. */
 static void walk(const exl2__json *j)
 {
     for (uint32_t i = 0; i < j->token_count; i++) {
@@ -39,8 +40,8 @@ static void walk(const exl2__json *j)
     }
 }
 
-/* Reads the beginnings of a text as one that is being written: what there is never changes, and no beginning of JSON is
-   refused. */
+/* Reads longer and longer prefixes of a text, as while it is being generated. A value that was read may only grow, and
+   no prefix of valid JSON (`json`) is rejected. */
 static void grow(const uint8_t *data, size_t size, bool json)
 {
     static const char *const paths[] = { "", "/a", "/model/vocab", "/rope_scaling/type", "/0/a", "/1", "/\xC3\xA9" };

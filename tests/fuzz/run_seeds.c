@@ -1,5 +1,6 @@
-/* run_seeds.c: main for a fuzz target without libFuzzer: every file of the folders given, as it is and changed in a few
-   hundred ways by a fixed generator, so that each run is the same. A crash, a sanitizer report or an abort fails.
+/* run_seeds.c: main for a fuzz target without libFuzzer. Runs the target on every file of the given folders, unchanged
+   and with a few hundred changes by a generator with a fixed seed, so that each run is the same. The test fails by a
+   crash, an abort or a sanitizer report.
    run_seeds FOLDER... */
 #include "../check.h"
 
@@ -19,7 +20,8 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)((state >> 32) * below >> 32);
 }
 
-/* One change to data [*size, cap >= *size + 8]: a bit, a byte of interest, a cut, a repeated or a removed piece. */
+/* Makes one change to data, which has room for *size + 8 bytes: a flipped bit, a special byte, a cut, or a piece
+   that is repeated or removed. */
 static void mutate(uint8_t *data, size_t *size)
 {
     static const uint8_t bytes[] = { 0, 0xFF, 0x80, 0x7F, '"', '\\', '{', '}', '[', ']', ',', ':', '0', '9', '-', 'e',
@@ -52,7 +54,7 @@ static void mutate(uint8_t *data, size_t *size)
     }
 }
 
-/* The target gets a block of exactly `size` bytes, so that ASan sees the first byte past it. */
+/* The target gets a block of exactly `size` bytes, so that ASan detects an access to the byte after it. */
 static void run(const uint8_t *data, size_t size)
 {
     uint8_t *exact = (uint8_t *)malloc(size ? size : 1);
@@ -85,7 +87,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp((const char *)a, (const char *)b);
 }
 
-/* In the order of names, so that runs on different disks agree. */
+/* Runs the files in the order of their names, so that runs on different disks agree. */
 static void run_folder(const char *folder)
 {
     char names[256][256];

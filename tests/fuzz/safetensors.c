@@ -1,5 +1,5 @@
-/* safetensors.c: fuzz target: any bytes as a safetensors file; whatever matrices and vectors it holds are read.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm; in the suite with
+/* safetensors.c: fuzz target: any bytes as a safetensors file. All matrices and vectors in it are read.
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm. The suite runs it with
    run_seeds.c. */
 #include "../memory_files.h"
 
@@ -14,7 +14,7 @@ static void require(int holds)
     }
 }
 
-/* The sizes that the file itself claims: what a config.json that fits it would say. */
+/* Reads a matrix with the sizes that the file itself claims, as if config.json agreed with it. */
 static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key)
 {
     const exl2__tensor *perm = exl2__tensors_find_part(t, key, "q_invperm"), *weight = exl2__matrix_data(t, key,
@@ -27,7 +27,7 @@ static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key
         return;
     }
     uint32_t row = 0, word = 0;
-    for (uint32_t g = 0; g < desc.group_count; g++) { /* groups tile rows and words */
+    for (uint32_t g = 0; g < desc.group_count; g++) { /* groups cover rows and words without gaps */
         const exl2__group *group = &desc.groups[g];
         require(group->row == row && group->word == word && group->rows % 32 == 0 && group->rows > 0);
         row += group->rows;

@@ -1,4 +1,4 @@
-/* template.c: fuzz target of the chat template interpreter: the bytes are a template, the conversation is fixed.
+/* template.c: fuzz target: any bytes as a chat template, run on a fixed conversation.
    takes: bytes.
    gives: LLVMFuzzerTestOneInput.
    owns:  what one run allocates. */

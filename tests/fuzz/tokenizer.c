@@ -1,6 +1,7 @@
-/* Fuzz target. The first byte chooses: below 64, the rest is a tokenizer.json, and behind a NUL byte a
-   tokenizer_config.json; below 96, a regular expression, and behind a NUL byte text to cut with it; else text for one
-   of the small tokenizers, which must come back from its ids. */
+/* tokenizer.c: fuzz target: tokenizers, their regular expressions, and texts. The first byte chooses what the rest is.
+   Below 64: a tokenizer.json, optionally followed by a NUL byte and a tokenizer_config.json. Below 96: a regular
+   expression, followed by a NUL byte and a text that it splits. Else: a text for one of the small tokenizers, which
+   decoding its ids must give back. */
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/encode.h"
 #include "../../exl2_impl/6_text/tokenizer/stream.h"
@@ -24,7 +25,8 @@ static exl2_result open_texts(exl2__ctx *c, const char *tokenizer, size_t bytes,
     return exl2__vocab_open(c, "memory", v);
 }
 
-/* Encodes, decodes whole and one by one; the text that comes back is in *out (heap). */
+/* Encodes a text, decodes all ids at once and one by one. The decoded text is in *out, which the caller frees; returns
+   its length. */
 static size_t there_and_back(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes, const uint8_t *marks,
                              uint32_t flags, char **out)
 {
@@ -76,7 +78,7 @@ static void fuzz_files(const char *data, size_t size)
     require(c.host_bytes == 0);
 }
 
-/* Cuts the text with the pattern, if it is one of ours: all of it, and the matches one after another. */
+/* Splits the text with the pattern, if the pattern is supported. The words must cover the text without gaps. */
 static void fuzz_regex(const char *data, size_t size)
 {
     static exl2__regex_parser parser;
@@ -117,14 +119,14 @@ static size_t repaired(const char *text, size_t bytes, char *out)
     return used;
 }
 
-/* What decoding makes of U+2581 where it stands for a space. */
+/* Replaces U+2581 by a space, as decoding does for tokenizers that use it so. */
 static size_t unmarked(char *text, size_t bytes, const exl2__vocab *v)
 {
     bool spaced = false;
     return v->pieces.marked ? exl2__pieces_unmark(text, text, bytes, &spaced) : bytes;
 }
 
-/* Text comes back as it was; no special token is made of text that is plain, or is marked as a message's. */
+/* Decoding gives back the text. Plain text, and text that is marked as part of a message, gives no special token. */
 static void fuzz_text(uint8_t choice, const char *text, size_t bytes)
 {
     static exl2__ctx c;
@@ -168,7 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
-    char *copy = malloc(size > 1 ? size - 1 : 1); /* of the exact size, so that reading beyond it is noticed */
+    char *copy = malloc(size > 1 ? size - 1 : 1); /* exact size, so that ASan detects reads after the end */
     memcpy(copy, data + 1, size - 1);
     if (data[0] < 64) {
         fuzz_files(copy, size - 1);
