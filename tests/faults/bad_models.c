@@ -1,5 +1,5 @@
-/* bad_models.c: model folders with one thing wrong each, written to disk; loading must end with the right code and a
-   sentence that says what and where. The unspoiled folder must load, so that each case fails for its own reason. */
+/* bad_models.c: model folders on disk, each with one defect. Loading must fail with the right code and a message that
+   names the file and the defect. The folder without a defect must load, so that each case fails for its own reason. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/1_load/exl2_matrix.h"
 #include "../../exl2_impl/1_load/model_config.h"
@@ -71,7 +71,7 @@ static exl2_result load_tensors(exl2__ctx *c, const exl2__config *k, const exl2_
     return tied ? EXL2_OK : load_matrix(c, t, "lm_head", k->hidden, k->vocab, &desc);
 }
 
-/* Everything that loading checks before a backend sees it. *error: the sentence of a failure. */
+/* Runs all checks of loading that need no backend. *error: the message, if one fails. */
 static exl2_result check_folder(const char *dir, char error[248])
 {
     exl2__ctx c = { 0 };
@@ -97,12 +97,12 @@ static exl2_result check_folder(const char *dir, char error[248])
 typedef struct folder {
     maker m;
     char *config;              /* text of config.json; NULL = no file */
-    char *generation;          /* of generation_config.json; NULL = no file */
+    char *generation;          /* text of generation_config.json; NULL = no file */
     bool no_tensors;           /* no safetensors file */
-    size_t cut;                /* bytes missing at its end */
-    uint64_t header_length;    /* written instead of the right one; 0 = right */
-    const char *header;        /* JSON instead of the right one */
-    const char *copied_tensor; /* this one is in a second file too */
+    size_t cut;                /* bytes missing at the end of the safetensors file */
+    uint64_t header_length;    /* wrong length of the header; 0 = the right one */
+    const char *header;        /* wrong JSON of the header; NULL = the right one */
+    const char *copied_tensor; /* key of a tensor that a second file has, too */
 } folder;
 
 static char *copy_text(const char *text)
@@ -112,7 +112,7 @@ static char *copy_text(const char *text)
     return copy;
 }
 
-/* Replaces `from`, which must be there, in config.json. */
+/* Replaces `from`, which must occur, in config.json. */
 static void edit_config(folder *f, const char *from, const char *to)
 {
     char *at = strstr(f->config, from);
@@ -325,7 +325,7 @@ static const struct bad_case {
     const char *name;
     void (*spoil)(folder *f);
     exl2_result code;
-    const char *piece, *other; /* both are in the sentence */
+    const char *piece, *other; /* both must occur in the message */
 } cases[] = {
 #define ROW(name, code, piece, other) { #name, name, EXL2_##code, piece, other },
     ROW(nothing, OK, "", "")

@@ -1,12 +1,12 @@
-/* cuda_ahead.c: passes that are queued before their tokens are known, over a device that works while the host sleeps:
-   two tokens a sleep; and jobs that start, pause, end, are cancelled and share histories at random moments, in steps of
-   every kind. Histories are what the fake model says, and nothing is left.
+/* cuda_ahead.c: passes that are queued before their tokens are known, on the fake device, which works while the engine
+   sleeps. Tests that one sleep serves two tokens; and that histories are right and nothing leaks when jobs start,
+   pause, end, are cancelled and share histories at random moments, in steps of every kind.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
 #include "cuda_rig.h"
 
-/* An engine with the golden model. Exits when that fails. */
+/* Opens an engine with the golden model; exits if that fails. */
 static cuda_life begin(void (*run)(const char *function, const void *arguments, const unsigned grid[3]))
 {
     machine_make();
@@ -26,7 +26,7 @@ static void end(cuda_life *l)
 
 /* ---- tokens two at a time ---- */
 
-static uint32_t drawn; /* passes that drew */
+static uint32_t drawn; /* passes that sampled */
 
 static void run_counted(const char *function, const void *arguments, const unsigned grid[3])
 {
@@ -34,7 +34,7 @@ static void run_counted(const char *function, const void *arguments, const unsig
     fake_model_run(function, arguments, grid);
 }
 
-/* Steps until nothing moves any more; how many of them waited for two passes. */
+/* Steps until the engine is idle. Returns the number of steps in which two passes ended. */
 static uint32_t step_pairs(exl2_engine *e, const exl2_step_desc *step)
 {
     uint32_t pairs = 0, before = drawn;
@@ -45,8 +45,8 @@ static uint32_t step_pairs(exl2_engine *e, const exl2_step_desc *step)
     return pairs;
 }
 
-/* A step that may wait sleeps once for two tokens of a quick model; one that may not, or has a budget, never does.
-   Wherever a job stops, is cancelled or joined by another, histories are right. */
+/* With a fast model, a step that may wait sleeps once for two tokens. A step that may not wait, or has a budget, never
+   waits for two. Histories are right wherever a job stops, is cancelled, or another job joins. */
 static void test_pairs(void)
 {
     static const exl2_step_desc steps[] = { { .wait = true }, { .wait = false }, { .wait = true, .gpu_us = 1 } };
@@ -91,7 +91,7 @@ enum { SPEAKERS = 6, MOVES = 60000, PROMPT = 8, NEW = 12 };
 typedef struct speaker {
     exl2_session session;
     exl2_job job;
-    size_t given; /* tokens of the history in front of what the job draws */
+    size_t given; /* tokens of the history before the ones that the job samples */
     bool busy;
     rig_said said;
 } speaker;
@@ -129,7 +129,7 @@ static void start(exl2_engine *e, speaker *s)
     s->busy = CHECK_INT(exl2_job_start(e, &d, &s->job), EXL2_OK);
 }
 
-/* The job has ended, as it should: what it drew is right. */
+/* Checks a job that has ended: its result and the tokens that it sampled. */
 static void check_end(exl2_engine *e, speaker *s)
 {
     CHECK_INT(s->said.done_events, 1);

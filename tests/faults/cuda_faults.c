@@ -1,6 +1,6 @@
-/* cuda_faults.c: what hosts and GPUs do at bad moments, over the fake driver: cancel and close at every border of a
-   pass, a kernel that faults and a device that vanishes in the middle of a token, caps of memory down to the byte,
-   drivers older than the code, contexts of the host, all kinds of devices.
+/* cuda_faults.c: bad moments, over the fake driver: jobs are cancelled and objects closed between any two units of a
+   pass, kernels fault and devices are lost in the middle of a token, memory caps are exact to the byte, drivers are
+   older than the compiler, the application has a context of its own; devices of all kinds.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -13,7 +13,8 @@ static void make(bool late)
     fake.eager = !late;
 }
 
-/* An engine with the golden model and two sessions; a works already, 14 tokens. Exits when that fails. */
+/* Opens an engine with the golden model and two sessions, and generates in session a, which then has 14 tokens. Exits
+   if that fails. */
 static cuda_life begin(bool late)
 {
     cuda_life l = { .e = cuda_open(), .late = late };
@@ -32,11 +33,12 @@ static void end(cuda_life *l)
     machine_end();
 }
 
-/* ---- at every border ---- */
+/* ---- between any two units ---- */
 
 typedef enum moment { CANCEL, CLOSE_SESSION, CLOSE_MODEL, CLOSE_ENGINE, MOMENTS } moment;
 
-/* Two jobs, `steps` steps of little device time, then it happens. false: there were no more borders. */
+/* Starts two jobs, makes `steps` steps of one unit or a few, then does `what`. Returns false if the jobs had ended
+   before. */
 static bool happen(moment what, uint32_t steps, exl2_session a, exl2_session b, cuda_life *l)
 {
     exl2_step_desc step = { .gpu_us = 1 };
@@ -76,7 +78,7 @@ static bool happen(moment what, uint32_t steps, exl2_session a, exl2_session b, 
     return last != EXL2_IDLE;
 }
 
-/* The engine goes on where it stayed open: what it says next is what the histories ask for. */
+/* Does `what` after every number of steps. If the engine stays open, new jobs must continue the histories correctly. */
 static void test_borders(moment what)
 {
     uint32_t steps = 0;
@@ -114,11 +116,11 @@ static void test_borders(moment what)
     printf("borders: %u\n", steps);
     exl2_engine_stats stats;
     exl2_stats(l.e, &stats);
-    CHECK_INT(stats.pages_used, 1); /* of session a */
+    CHECK_INT(stats.pages_used, 1); /* the page of session a */
     end(&l);
 }
 
-/* ---- the device is gone ---- */
+/* ---- the device is lost ---- */
 
 static void check_lost(cuda_life *l, size_t given)
 {
@@ -146,7 +148,7 @@ static void check_lost(cuda_life *l, size_t given)
     CHECK_INT(fake.launches, launches);
 }
 
-/* After the n-th launch, or driver call, in the middle of two jobs. */
+/* The device is lost at the n-th launch (`launch`) or driver call while two jobs run, for every n. */
 static void test_lost(bool launch, int code, bool late)
 {
     uint32_t n = 1;
@@ -166,7 +168,7 @@ static void test_lost(bool launch, int code, bool late)
         }
         cuda_step_all(l.e, late, 0);
         came = cuda_said[0].result < 0 || cuda_said[1].result < 0;
-        if (cuda_said[0].result < 0 && cuda_said[1].result < 0) { /* else one of them had ended before */
+        if (cuda_said[0].result < 0 && cuda_said[1].result < 0) { /* else one job had ended before */
             check_lost(&l, 16);
         }
         end(&l);
@@ -174,7 +176,7 @@ static void test_lost(bool launch, int code, bool late)
     CHECK(n > 20 && n < 2000);
 }
 
-/* A host that lost its GPU goes on with the processor. */
+/* An application that lost its GPU can continue on the CPU. */
 static void test_after_lost(void)
 {
     make(false);
@@ -191,7 +193,7 @@ static void test_after_lost(void)
     end(&l);
 }
 
-/* AUTO: whatever call fails while an engine opens, it opens; without the GPU it says why, once. */
+/* With AUTO an engine opens whatever driver call fails; if it does not use the GPU, it logs once why. */
 static void test_auto(void)
 {
     bool came = true;
@@ -233,7 +235,8 @@ static uint64_t measured(void)
     return info.device_bytes;
 }
 
-/* What measure foretold is enough, and a byte less is not; the books agree with the driver's. */
+/* The bytes that exl2_model_measure predicts are enough, and one byte less is not. The engine's count of device bytes
+   equals the driver's. */
 static void test_cap(void)
 {
     make(false);
@@ -274,8 +277,8 @@ static void *count_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
     return exl2__platform_alloc(NULL, bytes, align, tag);
 }
 
-/* Loads under a cap of host memory. The result is OK, or BUDGET before any memory for the model was allocated, on the
-   GPU or on the host. On OK *over is by how many bytes the predicted peak is above the true one. */
+/* Loads under a cap of host memory. The result must be OK, or BUDGET before any memory of the model was allocated on
+   either side. Returns whether it was OK; then *over has the bytes by which the predicted peak exceeds the true one. */
 static bool fits_host(const exl2_model_desc *m, uint64_t cap, uint64_t *over, uint64_t *cache)
 {
     exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &cuda_error);
@@ -311,7 +314,8 @@ static bool fits_host(const exl2_model_desc *m, uint64_t cap, uint64_t *over, ui
     return r == EXL2_OK;
 }
 
-/* From the smallest cap under which the model loads it loads under every larger one, with no smaller cache. */
+/* Finds the smallest cap with which the model loads. With any larger cap it must load, too, with a cache that is not
+   smaller; with any smaller cap it must not load. */
 static void test_host_cap(uint32_t context_max, uint64_t cache_tokens)
 {
     exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4 };
@@ -388,7 +392,7 @@ static void test_hooks(void)
 
 /* ---- devices, drivers, contexts ---- */
 
-/* PTX for a device newer than the compiler, from a compiler newer than the driver. */
+/* A device newer than the compiler needs PTX, which a driver older than the compiler rejects. */
 static void test_old_driver(void)
 {
     exl2_error error;
@@ -404,7 +408,7 @@ static void test_old_driver(void)
     CHECK(strstr(error.text,
                  "the driver supports CUDA 12.8, but the kernel compiler is NVRTC 13.0: update the driver"));
     CHECK_INT(error.native, EXL2__CUDA_UNSUPPORTED_PTX);
-    fake.driver_version = 13000; /* asked at every load: an update would need a new process anyway */
+    fake.driver_version = 13000; /* the driver has been updated, which needs a new process: a new engine here */
     exl2_close(e);
     machine_end();
     make(false);
@@ -416,7 +420,7 @@ static void test_old_driver(void)
     machine_drop_cache();
 }
 
-/* The same words on every device, with as little shared memory as a context gives that graphics shares. */
+/* Every device generates the same tokens, also with as little shared memory as graphics leaves. */
 static void test_devices(void)
 {
     static const int archs[] = { 75, 80, 86, 89, 90, 100, 120 };
@@ -441,7 +445,7 @@ static void test_devices(void)
     }
 }
 
-/* A host's own context is current before and after every call, and stays alive. */
+/* The application's own context stays current after every call, and is not destroyed. */
 static void test_host_context(void)
 {
     make(false);
@@ -461,7 +465,7 @@ static void test_host_context(void)
     machine_end();
 }
 
-/* Two models on one device: one is closed while the other is at it. */
+/* Two models on one device: one is closed while the other one runs. */
 static void test_two_models(void)
 {
     make(true);
@@ -498,7 +502,7 @@ int main(void)
     test_two_models();
     test_host_cap(640, 1024);
     test_host_cap(640, 0);
-    test_host_cap(65536, 262144); /* page tables of passes that do not fit the ring of 2 MiB */
+    test_host_cap(65536, 262144); /* page tables of a pass need more than the ring of 2 MiB */
     for (int what = CANCEL; what < MOMENTS; what++) {
         test_borders((moment)what);
     }

@@ -1,5 +1,5 @@
-/* cuda_rig.h: what the fault tests over the fake driver share: jobs that must say what the fake model says, and a life
-   of an engine with all that goes through the driver.
+/* cuda_rig.h: what the fault tests over the fake driver share: jobs whose tokens must be those of the fake model, and a
+   use of an engine that makes every kind of driver call.
    takes: fake_model.h; the goldens.
    gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use.
    owns:  nothing. */
@@ -10,13 +10,13 @@
 #include "../device/fake_model.h"
 #include "../engine/rig.h"
 
-#define CUDA_VOCAB 320u /* of exl2-mixed */
+#define CUDA_VOCAB 320u /* vocabulary of exl2-mixed */
 
-static exl2_error cuda_error; /* of cuda_open */
+static exl2_error cuda_error; /* error of the last cuda_open */
 
 static const exl2_token cuda_prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 
-/* An engine on the fake GPU, or NULL: cuda_error says why. */
+/* Opens an engine on the fake GPU. NULL: failed, with the error in cuda_error. */
 static inline exl2_engine *cuda_open(void)
 {
     exl2_engine *e = NULL;
@@ -37,7 +37,7 @@ static inline exl2_result cuda_load(exl2_engine *e, exl2_model *out)
     return exl2_model_load(e, &d, out);
 }
 
-/* The history must be `count` tokens, all behind the first `given` as the fake model says. */
+/* The history must have `count` tokens; all after the first `given` must be those that the fake model generates. */
 static inline void cuda_expect_history(exl2_engine *e, exl2_session s, size_t given, size_t count)
 {
     static exl2_token ids[256];
@@ -52,7 +52,7 @@ static inline void cuda_expect_history(exl2_engine *e, exl2_session s, size_t gi
     CHECK_INT(wrong, 0);
 }
 
-/* A job that goes on in `s`. */
+/* A desc of a greedy job that continues `s`. */
 static inline exl2_job_desc cuda_job(exl2_session s, const exl2_token *ids, size_t count, uint32_t tokens,
                                      rig_said *said)
 {
@@ -68,7 +68,7 @@ static inline exl2_job_desc cuda_job(exl2_session s, const exl2_token *ids, size
     return d;
 }
 
-/* Steps until nothing moves any more. late: no step waits; gpu_us: of device time a step, 0 = whole passes. */
+/* Steps until the engine is idle. late: no step waits. gpu_us: device time per step; 0 = whole passes. */
 static inline void cuda_step_all(exl2_engine *e, bool late, uint32_t gpu_us)
 {
     exl2_step_desc step = { .gpu_us = gpu_us, .wait = !late };
@@ -79,20 +79,20 @@ static inline void cuda_step_all(exl2_engine *e, bool late, uint32_t gpu_us)
     CHECK(steps < 100000);
 }
 
-/* ---- a life ---- */
+/* ---- using an engine ---- */
 
 typedef struct cuda_life {
     exl2_engine *e;
     exl2_model model;
     exl2_session a, b, c;
-    bool late;       /* the device works as late as it may, so no step may wait for it */
-    bool unheard;    /* what failed came after the only job was cancelled */
-    exl2_error error; /* what failed */
+    bool late;       /* the device works as late as it may, so steps must not wait for it */
+    bool unheard;    /* the failure came when no job was left that could report it */
+    exl2_error error; /* the failure */
 } cuda_life;
 
 static rig_said cuda_said[3];
 
-/* A call that may fail; what it said is kept. */
+/* For a call that may fail: keeps the error. */
 static inline exl2_result cuda_try(cuda_life *l, exl2_result r)
 {
     if (r < 0) {
@@ -110,7 +110,7 @@ static inline exl2_result cuda_keep(cuda_life *l, const rig_said *said)
     return said->result;
 }
 
-/* Starts the jobs, steps until they are done; EXL2_OK, or the first one's failure. */
+/* Starts the jobs and steps until they are done. Returns EXL2_OK, or the error of the first job that failed. */
 static inline exl2_result cuda_run(cuda_life *l, const exl2_job_desc *d, uint32_t count)
 {
     exl2_job job;
@@ -126,7 +126,7 @@ static inline exl2_result cuda_run(cuda_life *l, const exl2_job_desc *d, uint32_
     return EXL2_OK;
 }
 
-/* One job alone: its prompt, then tokens one by one, ahead of the host. */
+/* One job alone: a prompt, then single tokens in passes that are queued before the tokens are known. */
 static inline exl2_result cuda_use_alone(cuda_life *l)
 {
     exl2_job_desc d = cuda_job(l->a, cuda_prompt, 8, 6, &cuda_said[0]);
@@ -135,7 +135,7 @@ static inline exl2_result cuda_use_alone(cuda_life *l)
     return EXL2_OK;
 }
 
-/* A fork beside its origin, pages copied; and a prompt over two pages, in pieces, scored. */
+/* Three jobs at once: a session, its fork, whose pages are copied, and a scored prompt over two pages in pieces. */
 static inline exl2_result cuda_use_beside(cuda_life *l)
 {
     exl2_token longer[100];
@@ -155,7 +155,7 @@ static inline exl2_result cuda_use_beside(cuda_life *l)
     return EXL2_OK;
 }
 
-/* Unit by unit, beside a job that is cancelled on the way; then one that the host draws. */
+/* A job that runs unit by unit and is cancelled in the middle; then a job that the CPU samples. */
 static inline exl2_result cuda_use_in_steps(cuda_life *l)
 {
     exl2_job job;
@@ -178,7 +178,7 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
         CHECK(cuda_said[1].result < 0);
         return cuda_keep(l, &cuda_said[1]);
     }
-    /* Filters and penalties that only the host has: the same tokens, drawn here, with DRY beside on the device. */
+    /* The CPU samples because of `typical`, presence penalty and DRY; the tokens are the same. */
     d.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .seed = 3, .typical = 0.9f, .dry_multiplier = 0.5f,
                                      .presence_penalty = 0.1f };
     exl2_engine_stats before, after;
@@ -190,9 +190,9 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
     return EXL2_OK;
 }
 
-#define CUDA_MASKED 9u /* tokens; the grammar has no tenth */
+#define CUDA_MASKED 9u /* the grammar allows this number of tokens */
 
-/* The host's own grammar: the n-th token has n as its remainder. */
+/* The application's own grammar: the n-th id must be n modulo CUDA_MASKED. */
 static bool cuda_allow(void *user, exl2_job job, const exl2_token *out, uint32_t n, uint32_t *bits, uint32_t words)
 {
     (void)job;
@@ -204,9 +204,9 @@ static bool cuda_allow(void *user, exl2_job job, const exl2_token *out, uint32_t
     return n < CUDA_MASKED;
 }
 
-/* Every token is one that its own mask allows, whether passes are repeated before masks are made or go unit by unit,
-   alone or beside a job without. The first text ends when the grammar says so, although a pass is under way, of which
-   nobody hears any more. */
+/* Every token is one that its own mask allows: in passes that are queued before masks are made, unit by unit, and with
+   a second job that has no grammar. The first text ends when the grammar ends, while one more pass is under way, whose
+   result is not used. */
 static inline exl2_result cuda_use_masked(cuda_life *l)
 {
     static uint32_t asked;
@@ -239,7 +239,7 @@ static inline exl2_result cuda_use_masked(cuda_life *l)
         CHECK_INT(need, info.tokens + 3 + CUDA_MASKED);
         uint32_t sum = 0;
         for (uint32_t i = 0; i < need; i++) {
-            uint32_t at = i - info.tokens - 3; /* of what was said */
+            uint32_t at = i - info.tokens - 3; /* index among the generated tokens */
             if (i >= info.tokens + 3) {
                 uint32_t id = (uint32_t)fake_model_say(sum, CUDA_VOCAB);
                 while (id % CUDA_MASKED != at || id < FAKE_MODEL_FIRST) {
@@ -253,7 +253,7 @@ static inline exl2_result cuda_use_masked(cuda_life *l)
     return cuda_try(l, exl2_grammar_close(l->e, g));
 }
 
-/* Load, and everything that jobs do; EXL2_OK, or what failed. Closes the model if it came to the end. */
+/* Loads a model, runs jobs of all kinds, closes the model. Returns EXL2_OK or the first error. */
 static inline exl2_result cuda_use(cuda_life *l)
 {
     EXL2__TRY(cuda_try(l, cuda_load(l->e, &l->model)));

@@ -1,7 +1,7 @@
-/* cuda_sweep.c: makes the n-th call of the driver or of NVRTC fail, for n = 1, 2, 3 ... until a whole life (open,
-   compile, load, generate, fork, cancel, close) passes. Each time: the right code with a sentence, or success where the
-   call does not matter; nothing left in the books; histories readable; the engine usable again, or, when the device is
-   gone, closed in good order.
+/* cuda_sweep.c: makes the n-th call of the driver or of NVRTC fail, for n = 1, 2, 3 ... until a whole use of the engine
+   (open, compile, load, generate, fork, cancel, close) succeeds. Each time the engine must return the right code with a
+   message, or succeed if the call does not matter; nothing may leak; histories must be readable; and the engine must be
+   usable again or, if the device is lost, close without errors.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
@@ -9,17 +9,17 @@
 
 typedef struct sweep_kind {
     const char *what;
-    int code, nvrtc;    /* what the failing call answers */
+    int code, nvrtc;    /* results of the call that fails: of the driver, of NVRTC */
     const char *name;   /* only calls of this name fail; NULL: all */
     uint32_t fault;     /* 1: launches fault, calls do not fail */
     bool cached;        /* kernels come from the cache */
-    enum { EAGER, ASLEEP, LATE } when; /* the device works at once, while the host sleeps, as late as it may */
-    uint32_t each;      /* every so many-th is tried */
+    enum { EAGER, ASLEEP, LATE } when; /* the device works at once, while the engine sleeps, as late as it may */
+    uint32_t each;      /* n grows by this number */
 } sweep_kind;
 
 /* ---- what a failure should look like ---- */
 
-/* Calls whose failure changes nothing: what is only told, and what gives something back. */
+/* Whether the engine may succeed although this call failed: it gives only information, or releases something. */
 static bool ignorable(const char *name)
 {
     static const char *const names[] = {
@@ -27,7 +27,7 @@ static bool ignorable(const char *name)
         "cuCtxPopCurrent", "cuDevicePrimaryCtxRelease", "cuMemFree", "cuMemFreeHost", "cuStreamDestroy",
         "cuEventDestroy", "cuModuleUnload", "cuGraphDestroy", "cuGraphExecDestroy", "cuEventElapsedTime",
         "nvrtcDestroyProgram", "nvrtcGetProgramLogSize", "nvrtcGetProgramLog",
-        /* where they matter something else fails behind them, and what is said is compared in any case: */
+        /* if one of these matters, a later call fails; and tokens are compared in any case */
         "cuDeviceGetAttribute", "cuCtxPushCurrent", "cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize",
         "cuMemGetInfo",
     };
@@ -39,7 +39,7 @@ static bool ignorable(const char *name)
     return false;
 }
 
-/* Whether the code is one that the failed call explains. */
+/* Whether the failed call explains the engine's error code. */
 static bool explains(const sweep_kind *k, const char *name, exl2_result r, bool opening)
 {
     bool sticky = exl2__cuda_sticky(k->code), nvrtc = strncmp(name, "nvrtc", 5) == 0;
@@ -71,9 +71,9 @@ static void check_failure(const sweep_kind *k, uint32_t n, exl2_result r, const 
     }
 }
 
-/* ---- one life ---- */
+/* ---- one use of an engine ---- */
 
-/* Sessions that were opened can still be read, whatever happened to the device. */
+/* Sessions that were opened can still be read, even if the device is lost. */
 static void check_histories(const cuda_life *l)
 {
     const exl2_session sessions[3] = { l->a, l->b, l->c };
@@ -88,7 +88,7 @@ static void check_histories(const cuda_life *l)
     }
 }
 
-/* Uses an engine whose use has failed: again if the device lives; else everything says that it does not. */
+/* Uses an engine again after an error. Everything must work, or if the device is lost, fail with DEVICE_LOST. */
 static void use_again(cuda_life *l)
 {
     exl2_error error;
@@ -98,7 +98,7 @@ static void use_again(cuda_life *l)
             CHECK_INT(exl2_model_close(l->e, l->model), EXL2_OK);
         }
         cuda_life again = { .e = l->e, .late = l->late };
-        bool compiler = strcmp(fake.failed, "nvrtcVersion") != 0; /* one that does not start is not asked again */
+        bool compiler = strcmp(fake.failed, "nvrtcVersion") != 0; /* not opened a second time */
         if (!CHECK_INT(cuda_use(&again), compiler ? EXL2_OK : EXL2_ERR_NO_COMPILER)) {
             printf("  not usable after %s: %s\n", fake.failed, again.error.text);
         }
@@ -116,7 +116,7 @@ static void use_again(cuda_life *l)
     CHECK_INT(cuda_load(l->e, &l->model), EXL2_ERR_DEVICE_LOST);
 }
 
-/* Whether the n-th call came, and so failed. */
+/* Uses an engine in which the n-th call fails. Returns false if there were fewer than n calls. */
 static bool life(const sweep_kind *k, uint32_t n)
 {
     if (!k->cached) {

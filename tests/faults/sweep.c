@@ -1,11 +1,12 @@
-/* sweep.c: makes the n-th host allocation, then the n-th file read or open, fail, for n = 0, 1, 2 ... until the whole
-   scenario (open, measure, load, generate, fork, generate, close) passes. Each time: a failure code with a sentence, or
-   success; nothing leaked; the engine still usable. Then: what must never allocate, counted. */
+/* sweep.c: makes the n-th host allocation, then the n-th file open or read, fail, for n = 0, 1, 2 ... until the whole
+   scenario (open, measure, load, generate, fork, generate, close) succeeds. Each time the engine must return an error
+   code with a message, or succeed; nothing may leak; and the engine must stay usable. After that, allocations are
+   counted where there must be none. */
 #include "../engine/rig.h"
 
 /* ---- hooks that fail ---- */
 
-static uint32_t calls_left;    /* until the one that fails; UINT32_MAX = none does */
+static uint32_t calls_left;    /* calls before the one that fails; UINT32_MAX = none fails */
 static uint32_t open_files;
 static uint64_t live_bytes;
 static bool failed;
@@ -58,7 +59,7 @@ static void counting_close(void *user, void *file)
 
 static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };
 
-/* A call failed: there must be a sentence, and the code must be one that a fault explains. */
+/* Checks an error: it must have a message, and a code that the failed hook explains. */
 static exl2_result explain(exl2_engine *e, exl2_result r)
 {
     exl2_error error = { 0 };
@@ -105,7 +106,7 @@ static exl2_result use(exl2_engine *e, const char *path)
     return result < 0 ? explain(e, result) : exl2_model_close(e, r.model);
 }
 
-/* Whether the scenario passed with its n-th call failing. */
+/* Runs the scenario with its n-th call failing. Returns true if there were fewer calls and all succeeded. */
 static bool scenario(const char *path, uint32_t n)
 {
     exl2_error error = { 0 };
@@ -124,7 +125,7 @@ static bool scenario(const char *path, uint32_t n)
     } else {
         r = use(e, path);
         calls_left = UINT32_MAX;
-        if (r < 0) { /* still usable */
+        if (r < 0) { /* the engine must still be usable */
             failed = true;
             CHECK_INT(use(e, path), EXL2_OK);
         }
@@ -145,7 +146,7 @@ static void sweep(const char *path, const char *what)
     CHECK(n > 5 && n < 5000);
 }
 
-/* ---- never allocate once the model is ready ---- */
+/* ---- no allocation once the model is ready ---- */
 
 static uint64_t allocations(const rig *r)
 {
@@ -199,9 +200,9 @@ static void check_no_allocation(const char *path)
     rig_close(&r);
 }
 
-/* ---- grammars: nothing is kept of one that is refused ---- */
+/* ---- grammars: if making one fails, nothing of it is kept ---- */
 
-/* Of the n-th allocation failing. */
+/* Makes a grammar while the n-th allocation fails. */
 static exl2_result make_grammar(exl2_engine *e, exl2_model model, const char *schema, uint32_t n)
 {
     exl2_grammar g;
@@ -229,7 +230,7 @@ static void sweep_grammars(void)
         const char *schema = n % 2 ? "{\"properties\":{\"a\":{},\"b\":{\"pattern\":\"x+\"}}}" : "{}";
         uint64_t before = live_bytes;
         exl2_result r = make_grammar(e, model, schema, n / 2);
-        bool first = before + 1000000 < live_bytes; /* the table of tokens, once */
+        bool first = before + 1000000 < live_bytes; /* the table of tokens was made */
         CHECK(first ? refused > 2 : live_bytes == before);
         refused += r < 0;
     }
