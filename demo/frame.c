@@ -109,9 +109,9 @@ static void format_budget(char *text, size_t cap, const frame_run *r)
     const frame_options *o = r->options;
     uint32_t threads = pool_width(r->host.pool);
     if (host_on_gpu(&r->host)) {
-        snprintf(text, cap, "%.2f ms a frame on the GPU, %.2f ms for its queue", o->gpu_us * 1e-3, o->cpu_us * 1e-3);
+        snprintf(text, cap, "%.2f ms per frame on the GPU, %.2f ms for its queue", o->gpu_us * 1e-3, o->cpu_us * 1e-3);
     } else {
-        snprintf(text, cap, "%.2f ms a frame on %u thread%s", o->cpu_us * 1e-3, threads, threads == 1 ? "" : "s");
+        snprintf(text, cap, "%.2f ms per frame on %u thread%s", o->cpu_us * 1e-3, threads, threads == 1 ? "" : "s");
     }
 }
 
@@ -180,18 +180,18 @@ int main(int argc, char **argv)
     frame_options o = { .cpu_us = 4000, .gpu_us = 4000, .seconds = 10 };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
-        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
-        { "--seconds", ARG_U32, &o.seconds, "N", "how long; the engine is idle in the first third (10)" },
-        { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times" },
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
+        { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
+        { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
         HOST_ARGS(o.host),
     };
     const args_desc d = { "frame",
-                          "Runs a 60 Hz loop with the engine inside and shows the frame times.",
+                          "Runs the engine in a 60 Hz loop and shows the frame times.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
     if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0 || o.gpu_us == 0)) {
-        parsed = args_wrong(&d, "--seconds is 1 to 3600, --cpu-us and --gpu-us at least 1");
+        parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and --gpu-us at least 1");
     }
     if (parsed != ARGS_OK) {
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;

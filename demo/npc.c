@@ -84,7 +84,7 @@ static bool begin_loading(game *g)
 static bool fill_tavern(game *g)
 {
     if (!g->host.info.has_tokenizer) {
-        fprintf(stderr, "%s has no tokenizer, so nobody can talk with it\n", g->options->model);
+        fprintf(stderr, "%s has no tokenizer, which npc needs\n", g->options->model);
         return false;
     }
     g->model_ready = true;
@@ -260,7 +260,7 @@ static bool can_visit(const npc_options *o)
         return false;
     }
     if (!good) {
-        fputs("npc needs a terminal for a person to talk, or --script FILE, or --turns N\n", stderr);
+        fputs("npc needs a terminal, or --script FILE, or --turns N\n", stderr);
     }
     return good;
 }
@@ -285,12 +285,12 @@ static int run(const npc_options *o)
         good = (!g.open || say_goodbye(&g)) && good;
     }
     if (good && g.tavern.invalid_turns) {
-        fprintf(stderr, "%u of %u turns were not what the game allows\n", g.tavern.invalid_turns, g.tavern.turns);
+        fprintf(stderr, "%u of %u turns were not valid in the game\n", g.tavern.invalid_turns, g.tavern.turns);
         good = false;
     }
     if (good && g.script.text && (g.visitor.failed || interrupted())) {
         fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
-                                                 : "interrupted before the script's end");
+                                                 : "interrupted before the end of the script");
         good = false;
     }
     host_close(&g.host);
@@ -308,16 +308,16 @@ int main(int argc, char **argv)
                       .temperature = 0.4f };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
-        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "microseconds a frame for the engine (4000)" },
-        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "and of the GPU's, where it runs on one (4000)" },
-        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines, the same answers (2)" },
-        { "--temperature", ARG_FLOAT, &o.temperature, "X", "above 1 wilder, below 1 safer, 0 greedy (0.4)" },
-        { "--script", ARG_TEXT, &o.script, "F", "a file plays the visitor" },
-        { "--turns", ARG_U32, &o.turns, "N", "questions until N turns are answered, as fast as they come" },
-        { "--json", ARG_TEXT, &o.json, "F", "lines and figures at the end" },
-        { "--png", ARG_TEXT, &o.png, "F", "picture of the frame times at the end" },
-        { "--save", ARG_TEXT, &o.save, "F", "where /save writes what was said (lantern.txt)" },
-        { "--people", ARG_TEXT, &o.people, "DIR", "folder of world.txt and the people's files" },
+        { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
+        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines give the same answers (2)" },
+        { "--temperature", ARG_FLOAT, &o.temperature, "X", "above 1: more random; below 1: less; 0: greedy (0.4)" },
+        { "--script", ARG_TEXT, &o.script, "F", "file with the visitor's lines" },
+        { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
+        { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
+        { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
+        { "--save", ARG_TEXT, &o.save, "F", "file that /save writes (lantern.txt)" },
+        { "--people", ARG_TEXT, &o.people, "DIR", "folder with world.txt and the people's files" },
         HOST_ARGS(o.host),
     };
     const args_desc d = { "npc",
@@ -325,13 +325,13 @@ int main(int argc, char **argv)
                           NULL, 0, 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
     if (parsed == ARGS_OK && o.script && o.turns) {
-        parsed = args_wrong(&d, "give one of --script and --turns");
+        parsed = args_wrong(&d, "give at most one of --script and --turns");
     }
     if (parsed == ARGS_OK && !(o.temperature >= 0 && o.temperature <= 100)) {
-        parsed = args_wrong(&d, "--temperature is 0 to 100");
+        parsed = args_wrong(&d, "--temperature must be 0 to 100");
     }
     if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {
-        parsed = args_wrong(&d, "--cpu-us and --gpu-us are at least 1");
+        parsed = args_wrong(&d, "--cpu-us and --gpu-us must be at least 1");
     }
     return parsed == ARGS_OK ? run(&o) : parsed == ARGS_HELP ? 0 : 2;
 }

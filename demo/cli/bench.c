@@ -191,9 +191,9 @@ static bool start(bench *b, const exl2_model_desc *model)
         }
         host_close(&b->host);
         if (!o->json) {
-            printf("a first start: ");
+            printf("first start: ");
             bench_start_print(&b->first);
-            printf("then: ");
+            printf("later start: ");
         }
     }
     bool good = bench_start_run(&b->start, &b->host, &o->host, model);
@@ -219,7 +219,7 @@ static bool load(bench *b)
         return false;
     }
     if (need > b->host.info.context_max) {
-        fprintf(stderr, "%llu tokens are asked for in one sequence and the model's context holds %u\n",
+        fprintf(stderr, "a sequence would have %llu tokens, but the model's context holds %u\n",
                 (unsigned long long)need, b->host.info.context_max);
         return false;
     }
@@ -271,7 +271,7 @@ static args_result check(const args_desc *d, const bench_options *o)
 {
     for (uint32_t i = 0; i < o->batch.count; i++) {
         if (o->batch.items[i] == 0 || o->batch.items[i] > BENCH_BATCH_MAX) {
-            return args_wrong(d, "--batch is 1 to %u", BENCH_BATCH_MAX);
+            return args_wrong(d, "--batch must be 1 to %u", BENCH_BATCH_MAX);
         }
     }
     return o->path || o->probe ? ARGS_OK : args_wrong(d, "MODEL is missing");
@@ -280,19 +280,19 @@ static args_result check(const args_desc *d, const bench_options *o)
 int cli_bench(int argc, char **argv)
 {
     bench_options o = { .prefill = { { 512 }, 1 }, .context = { { 0 }, 1 }, .batch = { { 1 }, 1 }, .decode = 128 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; with --probe it may be left out" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
-        { "--decode", ARG_U32, &o.decode, "N", "tokens each sequence writes; 0 = none (128)" },
-        { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens before them (0)" },
-        { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences side by side (1)" },
-        { "--probe", ARG_BOOL, &o.probe, NULL, "what the GPU's memory reads and copies; runs on a GPU do that anyway" },
-        { "--first-start", ARG_BOOL, &o.first_start, NULL, "also how long a start takes that compiles all kernels" },
+        { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
+        { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
+        { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
+        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as every run on a GPU does" },
+        { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
+        { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 bench",
-                          "Measures tokens a second and what they cost (medians of five), loading, the GPU's memory.",
+                          "Measures tokens per second and CPU time per token (medians of five), loading, GPU memory.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {

@@ -69,13 +69,13 @@ void bench_start_print(const bench_start *s)
 {
     bool on_gpu = s->plan.device_bytes > 0;
     if (on_gpu) {
-        printf("opened in %.3f s; kernels in %.3f s, %llu modules of them compiled; ", s->open_seconds,
+        printf("opened in %.3f s; kernels in %.3f s, with %llu modules compiled; ", s->open_seconds,
                s->kernel_seconds, (unsigned long long)s->kernels_compiled);
     }
     printf("loaded %.2f GB of weights in %.2f s, %.2f GB/s\n", (double)s->plan.weight_bytes * 1e-9,
            s->load_seconds - s->kernel_seconds, load_speed(s));
     if (on_gpu) {
-        printf("GPU memory: %.3f GB planned, %.3f GB taken, at most %.3f GB\n", (double)s->plan.device_bytes * 1e-9,
+        printf("GPU memory: %.3f GB predicted, %.3f GB used, peak %.3f GB\n", (double)s->plan.device_bytes * 1e-9,
                (double)s->device_bytes * 1e-9, (double)s->device_peak * 1e-9);
     }
     fflush(stdout);

@@ -132,13 +132,13 @@ static void obey(chat *c, const char *line)
         begin_conversation(c);
     } else if (strcmp(line, "/help") == 0) {
         fputs("/reset         forgets the conversation, but not the system message\n"
-              "/system TEXT   forgets the conversation; from now on the system message is TEXT, without TEXT none\n"
-              "/quit          ends; so does the end of the input\n"
-              "Ctrl-C         ends a reply\n", stdout);
+              "/system TEXT   forgets the conversation and sets the system message; without TEXT removes it\n"
+              "/quit          quits, as does the end of the input\n"
+              "Ctrl-C         stops a reply\n", stdout);
     } else if (strncmp(line, system, bytes) == 0 && (line[bytes] == ' ' || line[bytes] == 0)) {
         set_system(c, line + bytes + strspn(line + bytes, " "));
     } else {
-        fprintf(stderr, "'%s' is no command; /help lists them\n", line);
+        fprintf(stderr, "unknown command '%s'; /help lists the commands\n", line);
     }
 }
 
@@ -190,7 +190,7 @@ static int open_and_talk(chat *c, const char *path, const char *system)
     }
     if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
         !c->host.info.has_tokenizer) {
-        fprintf(stderr, "%s has no %s; 'exl2 generate' goes on with %s\n", path,
+        fprintf(stderr, "%s has no %s; use 'exl2 generate' with %s\n", path,
                 c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
                 c->host.info.has_tokenizer ? "plain text" : "ids");
         return 1;
@@ -213,14 +213,14 @@ int cli_chat(int argc, char **argv)
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
-        { "--max", ARG_U32, &max_tokens, "N", "tokens of a reply; 0 = 512, or what the context leaves (0)" },
+        { "--max", ARG_U32, &max_tokens, "N", "maximum tokens of a reply; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF
         HOST_ARGS(options),
     };
     const args_desc d = { "exl2 chat",
-                          "Talks in the terminal. /help lists the commands.",
+                          "Chats in the terminal. /help lists the commands.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     chat c = { 0 };
     args_result parsed = args_parse(&d, argc, argv);

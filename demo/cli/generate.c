@@ -87,34 +87,34 @@ static args_result check(const args_desc *d, const generate_options *o)
 {
     int sources = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->ids != NULL);
     if (sources != 1) {
-        return args_wrong(d, "give one of --prompt, --prompt-file and --ids");
+        return args_wrong(d, "give exactly one of --prompt, --prompt-file and --ids");
     }
     if (o->template && !o->chat) {
-        return args_wrong(d, "--template goes with --chat");
+        return args_wrong(d, "--template needs --chat");
     }
     if (o->chat && o->ids) {
-        return args_wrong(d, "--chat goes with --prompt or --prompt-file");
+        return args_wrong(d, "--chat needs --prompt or --prompt-file");
     }
     if (o->system && !o->chat) {
-        return args_wrong(d, "--system goes with --chat");
+        return args_wrong(d, "--system needs --chat");
     }
     if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
-        return args_wrong(d, "give one of --schema, --grammar, --regex and --choices");
+        return args_wrong(d, "give at most one of --schema, --grammar, --regex and --choices");
     }
     if (o->strict && !o->schema) {
-        return args_wrong(d, "--strict goes with --schema");
+        return args_wrong(d, "--strict needs --schema");
     }
     for (uint32_t i = 0; i < ARGS_LIST_MAX; i++) {
         bool stop = i < o->stops.count && !o->stops.items[i][0], ban = i < o->bans.count && !o->bans.items[i][0];
         if (stop || ban) {
-            return args_wrong(d, "%s takes a text that is not empty", stop ? "--stop" : "--ban-text");
+            return args_wrong(d, "%s must not be empty", stop ? "--stop" : "--ban-text");
         }
     }
     if (o->logprobs != UINT32_MAX && o->logprobs > EXL2_ALTS_MAX) {
-        return args_wrong(d, "--logprobs is at most %d", EXL2_ALTS_MAX);
+        return args_wrong(d, "--logprobs must be at most %d", EXL2_ALTS_MAX);
     }
     if (!o->negative != !(o->guidance < 0 || o->guidance > 0)) {
-        return args_wrong(d, "--guidance and --negative go together");
+        return args_wrong(d, "--guidance and --negative must be given together");
     }
     return ARGS_OK;
 }
@@ -155,7 +155,7 @@ static void print_end(const generation *g)
     }
     fflush(stdout);
     if (isatty(STDERR_FILENO) && seconds > 0) {
-        fprintf(stderr, "[%s; %u tokens read, %u written, %.1f a second; seed %llu]\n", host_stop_name(g->end.stop),
+        fprintf(stderr, "[%s; prompt %u tokens, reply %u, %.1f per second; seed %llu]\n", host_stop_name(g->end.stop),
                 stats->prompt_tokens, stats->new_tokens, (double)stats->new_tokens / seconds,
                 (unsigned long long)stats->seed);
     }
@@ -221,7 +221,7 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
         d.negative_prompt.text = o->negative;
     }
     if (o->stops.count + o->bans.count && !g->host->info.has_tokenizer) {
-        fprintf(stderr, "%s has no tokenizer.json: without text nothing can meet %s\n", o->path,
+        fprintf(stderr, "%s has no tokenizer.json, which %s needs\n", o->path,
                 o->stops.count ? "--stop" : "--ban-text");
         return 1;
     }
@@ -251,7 +251,7 @@ static bool read_prompt(generation *g)
         g->file_text = text_file_read(o->prompt_file, &g->prompt_bytes);
         g->prompt = g->file_text;
         if (g->file_text && o->chat && strlen(g->file_text) < g->prompt_bytes) {
-            fprintf(stderr, "%s holds a zero byte; a chat message ends there\n", o->prompt_file);
+            fprintf(stderr, "%s has a zero byte, which a chat message cannot have\n", o->prompt_file);
             return false;
         }
         return g->file_text != NULL;
@@ -282,35 +282,35 @@ int cli_generate(int argc, char **argv)
     generate_options o = { .logprobs = UINT32_MAX, .sampling = sampling_defaults() };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
-        { "--prompt", ARG_TEXT, &o.prompt, "T", "text to go on with; markers such as <|im_start|> count" },
-        { "--prompt-file", ARG_TEXT, &o.prompt_file, "F", "the same from a file" },
-        { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to go on with" },
-        { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message, for the chat template" },
+        { "--prompt", ARG_TEXT, &o.prompt, "T", "text to continue; may have markers such as <|im_start|>" },
+        { "--prompt-file", ARG_TEXT, &o.prompt_file, "F", "file with the text to continue" },
+        { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to continue" },
+        { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         TEMPLATE_ARG(o.template),
-        { "--max", ARG_U32, &o.max_tokens, "N", "tokens to write; 0 = 512, or what the context leaves (0)" },
+        { "--max", ARG_U32, &o.max_tokens, "N", "maximum tokens of the reply; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF o.sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF
         { "--stop", ARG_TEXTS, &o.stops, "T", "text that ends the reply; may be repeated" },
-        { "--stop-ids", ARG_NUMBERS, &o.stop_ids, "1,2", "tokens that end the reply, besides the model's own" },
-        { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not come, in either case; may be repeated" },
-        { "--min", ARG_U32, &o.min_tokens, "N", "tokens before the reply may end (0)" },
-        { "--heal", ARG_BOOL, &o.heal, NULL, "the prompt may end within a word" },
-        { "--guidance", ARG_FLOAT, &o.guidance, "X", "away from --negative above 1, towards it below (off)" },
-        { "--negative", ARG_TEXT, &o.negative, "T", "what would be said otherwise: a prompt like --prompt" },
-        { "--schema", ARG_TEXT, &o.schema, "F", "the text is JSON that fits the schema in this file" },
-        { "--strict", ARG_BOOL, &o.strict, NULL, "refuse every keyword of --schema that would mean nothing" },
-        { "--grammar", ARG_TEXT, &o.grammar, "F", "the text fits the EBNF in this file: root ::= ..." },
-        { "--regex", ARG_TEXT, &o.regex, "R", "the text matches this as a whole" },
-        { "--choices", ARG_TEXT, &o.choices, "F", "the text is one of this file's lines" },
-        { "--logprobs", ARG_U32, &o.logprobs, "N", "each token's log-probability, and those of the N likeliest" },
+        { "--stop-ids", ARG_NUMBERS, &o.stop_ids, "1,2", "tokens that end the reply, in addition to the model's" },
+        { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not occur, ignoring case; may be repeated" },
+        { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
+        { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
+        { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
+        { "--negative", ARG_TEXT, &o.negative, "T", "negative prompt for --guidance" },
+        { "--schema", ARG_TEXT, &o.schema, "F", "generates JSON that fits the JSON schema in this file" },
+        { "--strict", ARG_BOOL, &o.strict, NULL, "rejects keywords of --schema that would be ignored" },
+        { "--grammar", ARG_TEXT, &o.grammar, "F", "generates text that fits the EBNF in this file: root ::= ..." },
+        { "--regex", ARG_TEXT, &o.regex, "R", "generates text that this expression matches completely" },
+        { "--choices", ARG_TEXT, &o.choices, "F", "generates one of the lines of this file" },
+        { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, NULL, "one JSON object instead of the text" },
+        { "--json", ARG_BOOL, &o.json, NULL, "prints one JSON object instead of the text" },
     };
     const args_desc d = { "exl2 generate",
-                          "Goes on with a text, with ids, or answers a message.\n"
-                          "A folder without a tokenizer takes ids and gives ids.",
+                          "Continues a text or token ids, or answers a chat message.\n"
+                          "A model without a tokenizer accepts ids and generates ids.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     exl2_sampler_desc sampler;
     args_result parsed = args_parse(&d, argc, argv);
@@ -329,7 +329,7 @@ int cli_generate(int argc, char **argv)
     exl2_model_desc model = { .path = o.path };
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
-        code = cli_exit(args_wrong(&d, "--ids takes whole numbers with commas between them, not '%s'", o.ids));
+        code = cli_exit(args_wrong(&d, "--ids must be whole numbers separated by commas, not '%s'", o.ids));
     } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
                && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
         code = run(&g, &sampler);

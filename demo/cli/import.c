@@ -67,14 +67,14 @@ int cli_import(int argc, char **argv)
     exl2_import_desc import = { 0 };
     uint32_t threads = 0;
     const arg positional[] = {
-        { "FILE.gguf", ARG_TEXT, &import.gguf_path, NULL, "what to read" },
+        { "FILE.gguf", ARG_TEXT, &import.gguf_path, NULL, "GGUF file to read" },
         { "OUT", ARG_TEXT, &import.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bits", ARG_U32, &import.bits, "B", "2, 3, 4, 5, 6 or 8 bits a weight (8)" },
-        { "--group", ARG_U32, &import.group, "G", "32, 64 or 128 rows share a scale (32)" },
-        { "--head-bits", ARG_U32, &import.head_bits, "B", "bits of the output head (8)" },
-        { "--threads", ARG_U32, &threads, "N", "threads, this one included (one a processor)" },
+        { "--bits", ARG_U32, &import.bits, "B", "bits per weight: 2, 3, 4, 5, 6 or 8 (8)" },
+        { "--group", ARG_U32, &import.group, "G", "rows that share a scale: 32, 64 or 128 (32)" },
+        { "--head-bits", ARG_U32, &import.head_bits, "B", "bits per weight of the output head (8)" },
+        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc d = { "exl2 import",
                           "Makes an EXL2 model from a GGUF file.",

@@ -123,11 +123,11 @@ static void print_text_model(const info *i)
     print_bytes("weights", m->weight_bytes);
     print_bytes("scratch", m->scratch_bytes);
     print_bytes("cache", m->cache_bytes);
-    print_bytes("memory in all", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
+    print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
     }
-    printf("%-18s %u tokens, %llu bytes a token\n", "context", m->context_max,
+    printf("%-18s %u tokens, %llu bytes per token\n", "context", m->context_max,
            (unsigned long long)m->cache_bytes_per_token);
 }
 
@@ -163,15 +163,15 @@ int cli_info(int argc, char **argv)
 {
     info i = { .options = { .threads = 1, .says_place = true } };
     bool json = false;
-    const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; none: the GPUs alone" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; default: only lists GPUs" } };
     const arg flags[] = {
         { "--context", ARG_U32, &i.desc.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
         { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
         HOST_GPU_ARGS(i.options),
-        { "--json", ARG_BOOL, &json, NULL, "for machines" },
+        { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 info",
-                          "Says which GPUs there are, what a model is, what it needs in memory and where it would run.",
+                          "Lists the GPUs, describes a model, shows how much memory it needs and where it would run.",
                           positional, ARGS_COUNT(positional), 0, flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {

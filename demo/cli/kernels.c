@@ -64,22 +64,22 @@ int cli_kernels(int argc, char **argv)
     const char *verb = NULL, *out = NULL, *nvrtc = NULL;
     uint32_t threads = 0;
     const arg positional[] = {
-        { "build", ARG_TEXT, &verb, NULL, "what to do" },
-        { "OUT", ARG_TEXT, &out, NULL, "folder for the kernels; what is in it stays" },
+        { "build", ARG_TEXT, &verb, NULL, "the action" },
+        { "OUT", ARG_TEXT, &out, NULL, "folder for the kernels; its other files are kept" },
     };
     const arg flags[] = {
         { "--arch", ARG_NUMBERS, &archs, "LIST", "75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100, 100: B200, "
-                                                 "120: RTX 50; for any: 75,80,86,89,90,100,120" },
+                                                 "120: RTX 50; all of them: 75,80,86,89,90,100,120" },
         { "--nvrtc", ARG_TEXT, &nvrtc, "PATH", "the kernel compiler, libnvrtc (the system's)" },
-        { "--threads", ARG_U32, &threads, "N", "threads, this one included (one a processor)" },
+        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc d = { "exl2 kernels",
-                          "Compiles the GPU's code into a folder that --kernels and kernel_folder.h read, so that a "
-                          "program needs no compiler where it runs. This machine needs no GPU. --arch has to be given.",
+                          "Compiles the GPU kernels into a folder that --kernels and kernel_folder.h read, so that a\n"
+                          "program needs no compiler where it runs. Needs no GPU. --arch is required.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK && strcmp(verb, "build") != 0) {
-        parsed = args_wrong(&d, "exl2 kernels can build, not '%s'", verb);
+        parsed = args_wrong(&d, "unknown action '%s'; the only one is build", verb);
     } else if (parsed == ARGS_OK && archs.count == 0) {
         parsed = args_wrong(&d, "--arch is missing");
     }

@@ -19,14 +19,14 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     { "info", "what a model is and what it needs", cli_info },
     { "chat", "talk to a model", cli_chat },
-    { "generate", "go on with a text, ids or a chat message", cli_generate },
-    { "score", "how well a model foretells a text", cli_score },
+    { "generate", "continue a text or ids, or answer a chat message", cli_generate },
+    { "score", "how well a model predicts a text", cli_score },
     { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
-    { "bench", "tokens a second", cli_bench },
+    { "bench", "measure tokens per second", cli_bench },
     { "import", "make an EXL2 model from a GGUF file", cli_import },
-    { "kernels", "make the GPU's code ahead of time", cli_kernels },
-    { "synth", "make a model of random weights, for measurements", cli_synth },
+    { "kernels", "compile the GPU kernels ahead of time", cli_kernels },
+    { "synth", "make a model with random weights, for measurements", cli_synth },
 };
 
 static void print_help(FILE *file)
@@ -35,7 +35,7 @@ static void print_help(FILE *file)
     for (size_t i = 0; i < ARGS_COUNT(subcommands); i++) {
         fprintf(file, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
     }
-    fputs("\n'exl2 COMMAND --help' lists the flags of one; 'exl2 --version' is the engine's.\n", file);
+    fputs("\n'exl2 COMMAND --help' lists the flags of a command; 'exl2 --version' prints the version.\n", file);
 }
 
 int main(int argc, char **argv)

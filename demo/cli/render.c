@@ -38,7 +38,7 @@ static void answer(host *h, const json_value *request, void *user)
     const json_value *list = json_member(request, "messages"), *name = json_member(request, "template");
     const json_value *open_reply = json_member(request, "add_generation_prompt");
     if (!list || list->kind != JSON_ARRAY) {
-        lines_error("\"messages\" is missing or is no array");
+        lines_error("\"messages\" is missing or not an array");
         return;
     }
     exl2_message *messages = memory_take(list->child_count, sizeof *messages);

@@ -31,7 +31,7 @@ static args_result take_number(const args_desc *d, const char *flag, float value
         return ARGS_OK;
     }
     if (!(value >= low && value <= high)) {
-        return args_wrong(d, "%s is %g to %g", flag, (double)low, (double)high);
+        return args_wrong(d, "%s must be %g to %g", flag, (double)low, (double)high);
     }
     *out = value < 0 || value > 0 ? value : EXL2_OFF;
     return ARGS_OK;
@@ -43,7 +43,7 @@ static args_result take_count(const args_desc *d, const char *flag, uint32_t val
         return ARGS_OK;
     }
     if (value > INT32_MAX) {
-        return args_wrong(d, "%s is at most %d", flag, INT32_MAX);
+        return args_wrong(d, "%s must be at most %d", flag, INT32_MAX);
     }
     *out = value ? (int32_t)value : all ? -1 : EXL2_OFF;
     return ARGS_OK;
@@ -77,7 +77,7 @@ static args_result take_biases(const args_desc *d, sampling_options *o, exl2_sam
 {
     for (uint32_t i = 0; i < o->biases.count; i++) {
         if (!read_bias(o->biases.items[i], &o->bias[i])) {
-            return args_wrong(d, "--bias takes a token id, '=' and a number, not '%s'", o->biases.items[i]);
+            return args_wrong(d, "--bias must be a token id, '=' and a number, not '%s'", o->biases.items[i]);
         }
     }
     out->bias = o->bias;
@@ -94,7 +94,7 @@ args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_
                                 .temperature_last = o->temperature_last };
     args_result result = take_biases(d, o, out);
     if (given(o->top_p) && !(o->top_p > 0)) {
-        return args_wrong(d, "--top-p is above 0 and at most 1");
+        return args_wrong(d, "--top-p must be above 0 and at most 1");
     }
 #define X(flag, name, low, high, help)                                       \
     if (result == ARGS_OK) {                                                 \
@@ -113,11 +113,11 @@ args_result sampling_desc(const args_desc *d, sampling_options *o, exl2_sampler_
     }
     bool filters = o->top_k != UINT32_MAX || given(o->top_p) || given(o->min_p);
     if (greedy && (filters || (given(o->temperature) && o->temperature > 0))) {
-        return args_wrong(d, "%s leaves no choice to --temperature, --top-k, --top-p and --min-p",
+        return args_wrong(d, "%s cannot be combined with --temperature, --top-k, --top-p and --min-p",
                           o->greedy ? "--greedy" : "--preset greedy");
     }
     if (o->greedy && o->preset) {
-        return args_wrong(d, "--greedy and --preset do not go together");
+        return args_wrong(d, "--greedy and --preset cannot be combined");
     }
     if (greedy || (given(o->temperature) && o->temperature <= 0)) { /* greedy: no filter changes the result */
         out->preset = EXL2_PRESET_GREEDY;

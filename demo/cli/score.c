@@ -84,7 +84,7 @@ static bool check_length(const score *s)
         return false;
     }
     if (s->text.count > s->host->info.context_max) {
-        fprintf(stderr, "the text has %zu tokens and the model's context holds %u; shorten it, with --bytes for one\n",
+        fprintf(stderr, "the text has %zu tokens, but the model's context holds %u; score less, see --bytes\n",
                 s->text.count, s->host->info.context_max);
         return false;
     }
@@ -165,16 +165,16 @@ static void print_score(const score *s)
 static args_result check_flags(const args_desc *d, const score_options *o)
 {
     if (!o->text_file == !o->ids_file) {
-        return args_wrong(d, "give one of --text-file and --ids-file");
+        return args_wrong(d, "give exactly one of --text-file and --ids-file");
     }
     if (o->bytes < UINT64_MAX && o->ids_file) {
-        return args_wrong(d, "--bytes goes with --text-file");
+        return args_wrong(d, "--bytes needs --text-file");
     }
     if (o->top && !o->json) {
-        return args_wrong(d, "--top goes with --json");
+        return args_wrong(d, "--top needs --json");
     }
     if (o->top > EXL2_ALTS_MAX) {
-        return args_wrong(d, "--top is at most %d", EXL2_ALTS_MAX);
+        return args_wrong(d, "--top must be at most %d", EXL2_ALTS_MAX);
     }
     return ARGS_OK;
 }
@@ -185,15 +185,15 @@ int cli_score(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--text-file", ARG_TEXT, &o.text_file, "F", "text to score" },
-        { "--bytes", ARG_U64, &o.bytes, "N", "only so many bytes of it (all)" },
-        { "--ids-file", ARG_TEXT, &o.ids_file, "F", "or token ids, a JSON array" },
-        { "--skip", ARG_U32, &o.skip, "N", "tokens read before the mean begins (0)" },
-        { "--top", ARG_U32, &o.top, "K", "with --json: the K largest logits of every position" },
+        { "--bytes", ARG_U64, &o.bytes, "N", "scores only the first N bytes (all)" },
+        { "--ids-file", ARG_TEXT, &o.ids_file, "F", "token ids to score: a JSON array" },
+        { "--skip", ARG_U32, &o.skip, "N", "tokens before the first one that is scored (0)" },
+        { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
         HOST_ARGS(o.host),
-        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
+        { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 score",
-                          "Says how likely the model finds a text: mean negative log-likelihood, perplexity.",
+                          "Measures how well the model predicts a text: mean negative log-likelihood and perplexity.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {

@@ -25,7 +25,7 @@ static void report(const synth_options *o, const synth_plan *p, uint64_t file_by
     double bpw = (double)p->layer_bits / (double)p->layer_weights;
     uint64_t layer_bytes = p->layer_bits / 8, head_bytes = p->head_bits / 8;
     if (!o->json) {
-        printf("%s: %s, %.4f bits a weight, %.1f MiB in files, %.1f MiB read a token\n", o->folder, p->shape->name, bpw,
+        printf("%s: %s, %.4f bits per weight, %.1f MiB, %.1f MiB read per token\n", o->folder, p->shape->name, bpw,
                (double)file_bytes / (1024 * 1024.0), (double)(layer_bytes + head_bytes) / (1024 * 1024.0));
         return;
     }
@@ -46,10 +46,10 @@ static args_result check(const args_desc *d, const synth_options *o)
         return args_wrong(d, "--shape is missing");
     }
     if (!synth_shape_find(o->shape)) {
-        return args_wrong(d, "--shape is one of " SHAPE_NAMES ", not '%s'", o->shape);
+        return args_wrong(d, "--shape must be one of " SHAPE_NAMES ", not '%s'", o->shape);
     }
     if (!synth_bpw_known((double)o->bpw)) {
-        return args_wrong(d, "--bpw is one of 2.5, 3, 4, 4.5, 5, 6, 8");
+        return args_wrong(d, "--bpw must be one of 2.5, 3, 4, 4.5, 5, 6, 8");
     }
     return ARGS_OK;
 }
@@ -60,12 +60,12 @@ int cli_synth(int argc, char **argv)
     const arg positional[] = { { "OUT", ARG_TEXT, &o.folder, NULL, "folder to make" } };
     const arg flags[] = {
         { "--shape", ARG_TEXT, &o.shape, "S", SHAPE_NAMES },
-        { "--bpw", ARG_FLOAT, &o.bpw, "X", "bits a weight: 2.5, 3, 4, 4.5, 5, 6, 8 (4)" },
-        { "--seed", ARG_U32, &o.seed, "N", "of the random numbers (1)" },
-        { "--json", ARG_BOOL, &o.json, NULL, "for machines" },
+        { "--bpw", ARG_FLOAT, &o.bpw, "X", "bits per weight: 2.5, 3, 4, 4.5, 5, 6, 8 (4)" },
+        { "--seed", ARG_U32, &o.seed, "N", "seed of the random weights (1)" },
+        { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 synth",
-                          "Makes an EXL2 model of random weights; its text is noise. --shape has to be given.",
+                          "Makes an EXL2 model with random weights, which generates noise. --shape is required.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK) {

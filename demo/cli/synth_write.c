@@ -215,7 +215,7 @@ static bool make_folder(writer *w)
         return false;
     }
     if (!w->made_folder && !folder_is_empty(w->folder)) {
-        fprintf(stderr, "%s is not an empty folder; choose another or remove it first\n", w->folder);
+        fprintf(stderr, "%s is not an empty folder; choose another one or remove it first\n", w->folder);
         return false;
     }
     return true;

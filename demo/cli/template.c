@@ -21,7 +21,7 @@ bool template_choose(const char *choice, exl2_chat_desc *chat, char **text)
     fclose(file);
     *text = text_file_read(choice, &bytes);
     if (*text && strlen(*text) < bytes) {
-        fprintf(stderr, "%s holds a zero byte\n", choice);
+        fprintf(stderr, "%s has a zero byte, which a template cannot have\n", choice);
         free(*text);
         *text = NULL;
     }

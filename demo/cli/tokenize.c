@@ -24,7 +24,7 @@ static void encode(host *h, const json_value *request, void *user)
     flags |= member_is(request, "add_bos", JSON_FALSE) ? EXL2_TEXT_NO_BOS : 0;
     ids list;
     if (!text || text->kind != JSON_TEXT) {
-        lines_error("\"text\" is missing or is no string");
+        lines_error("\"text\" is missing or not a string");
         return;
     }
     if (ids_from_text(h->engine, h->model, text->text, text->text_bytes, flags, &list) < 0) {
@@ -44,7 +44,7 @@ static void decode(host *h, const json_value *request, void *user)
     uint32_t flags = member_is(request, "skip_special", JSON_TRUE) ? EXL2_TEXT_SKIP_MARKERS : 0;
     ids list;
     if (!ids_from_json(json_member(request, "ids"), &list)) {
-        lines_error("\"ids\" is missing or is no array of token ids");
+        lines_error("\"ids\" is missing or not an array of token ids");
         free(list.items);
         return;
     }
@@ -71,7 +71,7 @@ int cli_tokenize(int argc, char **argv)
     };
     const args_desc d = { "exl2 tokenize",
                           "Turns {\"text\", \"special\", \"add_bos\"} on each line of stdin into {\"ids\"}. BOS comes "
-                          "before the text if the tokenizer's files say so; no other file is read.",
+                          "first if the tokenizer's files say so; no other file is read.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {

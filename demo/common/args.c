@@ -108,34 +108,34 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
     case ARG_TEXTS: {
         arg_texts *texts = a->value;
         if (texts->count == ARGS_LIST_MAX) {
-            return args_wrong(d, "%s can be given %d times", a->name, ARGS_LIST_MAX);
+            return args_wrong(d, "%s can be given at most %d times", a->name, ARGS_LIST_MAX);
         }
         texts->items[texts->count++] = text;
         return ARGS_OK;
     }
     case ARG_U32:
         if (!read_u64(text, UINT32_MAX, &number, &stop) || *stop) {
-            return args_wrong(d, "%s takes a whole number of at most 4294967295, not '%s'", a->name, text);
+            return args_wrong(d, "%s must be a whole number of at most 4294967295, not '%s'", a->name, text);
         }
         *(uint32_t *)a->value = (uint32_t)number;
         return ARGS_OK;
     case ARG_U64:
         if (!read_u64(text, UINT64_MAX, &number, &stop) || *stop) {
-            return args_wrong(d, "%s takes a whole number, not '%s'", a->name, text);
+            return args_wrong(d, "%s must be a whole number, not '%s'", a->name, text);
         }
         *(uint64_t *)a->value = number;
         return ARGS_OK;
     case ARG_FLOAT:
-        return read_float(text, a->value) ? ARGS_OK : args_wrong(d, "%s takes a number, not '%s'", a->name, text);
+        return read_float(text, a->value) ? ARGS_OK : args_wrong(d, "%s must be a number, not '%s'", a->name, text);
     case ARG_NUMBERS:
         return read_numbers(text, a->value)
                    ? ARGS_OK
-                   : args_wrong(d, "%s takes at most %d whole numbers with commas between them, not '%s'", a->name,
+                   : args_wrong(d, "%s must be at most %d whole numbers separated by commas, not '%s'", a->name,
                                 ARGS_LIST_MAX, text);
     case ARG_CHOICE:
         return read_choice(a->value_name, text, a->value)
                    ? ARGS_OK
-                   : args_wrong(d, "%s is one of %s, not '%s'", a->name, a->value_name, text);
+                   : args_wrong(d, "%s must be one of %s, not '%s'", a->name, a->value_name, text);
     }
     return ARGS_OK;
 }
@@ -197,7 +197,7 @@ static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at
             continue;
         }
         if (a->kind == ARG_BOOL) {
-            return equals ? args_wrong(d, "%s takes no value", a->name) : store_value(d, a, NULL);
+            return equals ? args_wrong(d, "%s accepts no value", a->name) : store_value(d, a, NULL);
         }
         if (equals) {
             return store_value(d, a, equals + 1);
@@ -227,7 +227,7 @@ args_result args_parse(const args_desc *d, int argc, char **argv)
         } else if (positionals < d->positional_count) {
             result = store_value(d, &d->positional[positionals++], text);
         } else {
-            result = args_wrong(d, "'%s' is one argument too many", text);
+            result = args_wrong(d, "unexpected argument '%s'", text);
         }
         if (result != ARGS_OK) {
             return result;

@@ -63,11 +63,11 @@ bool host_open(host *h, const host_options *o)
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place };
     if (!h->pool) {
-        fprintf(stderr, "%u threads could not be started\n", o->threads ? o->threads : pool_processors());
+        fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;
     }
     if (!kernel_folder_open(&h->kernels, o->kernels)) {
-        fputs("the path of the kernels' folder is too long\n", stderr);
+        fputs("the path of the kernel folder is too long\n", stderr);
         host_close(h);
         return false;
     }

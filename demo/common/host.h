@@ -26,12 +26,12 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 
 /* Rows of a flag table. */
 #define HOST_GPU_ARGS(options)                                                                                    \
-    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "what computes (auto)" },                     \
-    { "--device", ARG_NUMBERS, &(options).device, "N", "which GPU, as 'exl2 info' counts (the fastest memory)" }, \
-    { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "where compiled GPU kernels are kept (your cache folder)" }
+    { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
+    { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
+    { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \
-    { "--threads", ARG_U32, &(options).threads, "N", "threads, this one included; at most 64 (one a processor)" }
+    { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }
 
 #define HOST_WARNINGS 64
 

@@ -92,7 +92,7 @@ static size_t take_escape(reader *r, char out[4])
 static char *take_string(reader *r, size_t *bytes)
 {
     if (!take(r, '"')) {
-        fail(r, "a string was expected");
+        fail(r, "expected a string");
         return NULL;
     }
     const char *close = r->at;
@@ -111,14 +111,14 @@ static char *take_string(reader *r, size_t *bytes)
             char piece[4];
             size_t n = take_escape(r, piece);
             if (n == 0) {
-                fail(r, "a string holds a bad escape");
+                fail(r, "a string has an invalid escape");
                 free(out);
                 return NULL;
             }
             memcpy(out + used, piece, n);
             used += n;
         } else if (c < 0x20) {
-            fail(r, "a string holds a control character");
+            fail(r, "a string has a control character");
             free(out);
             return NULL;
         } else {
@@ -138,7 +138,7 @@ static bool take_number(reader *r, json_value *v)
         n++;
     }
     if (n == 0 || n >= sizeof text) {
-        return fail(r, n ? "a number is too long" : "a value was expected");
+        return fail(r, n ? "a number is too long" : "expected a value");
     }
     memcpy(text, r->at, n);
     text[n] = 0;
@@ -203,7 +203,7 @@ static bool take_value(reader *r, json_value *v, int depth)
     v->raw = r->at;
     char c = r->at < r->end ? *r->at : 0;
     if (depth > JSON_DEPTH) {
-        return fail(r, "it is nested too deeply");
+        return fail(r, "arrays and objects are nested too deeply");
     }
     if (c == '{' || c == '[') {
         v->kind = c == '{' ? JSON_OBJECT : JSON_ARRAY;
@@ -226,7 +226,7 @@ json_value *json_read(const char *text, size_t bytes, const char **error)
     bool good = take_value(&r, root, 0);
     skip_space(&r);
     if (good && r.at != r.end) {
-        good = fail(&r, "something follows the value");
+        good = fail(&r, "there is more text after the value");
     }
     if (!good) {
         json_free(root);

@@ -139,7 +139,7 @@ static bool read_character(character *c, const char *path)
         return false;
     }
     if (!c->name || !c->role || !c->mood || !c->topic || !c->persona[0]) {
-        fprintf(stderr, "%s lacks a name, role, mood, topic or persona\n", path);
+        fprintf(stderr, "%s must have a name, a role, a mood, a topic and a persona\n", path);
         return false;
     }
     return true;

@@ -77,7 +77,7 @@ static card_rows rows_of(const end_card *c)
     samples first = first_words(t);
     format_times(r.text[0], cap, "frame", c->frames);
     format_times(r.text[1], cap, "exl2_step", c->steps);
-    snprintf(r.text[2], cap, "budget      %.2f ms a frame; %zu of %zu frames over it", budget_ms(c),
+    snprintf(r.text[2], cap, "budget      %.2f ms per frame, exceeded in %zu of %zu frames", budget_ms(c),
              frames_over_budget(c), c->steps->count);
     snprintf(r.text[3], cap, "first word  after %.0f ms (median), %.0f ms (max)", samples_median(&first),
              samples_percentile(&first, 100));
@@ -92,7 +92,7 @@ static card_rows rows_of(const end_card *c)
              c->allocations, c->stats.pages_used, c->stats.pages_shared);
     snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
              t->prompt_reused);
-    snprintf(r.text[7], cap, "turns       %u, %u of them not what the game allows; a grammar took %.2f ms (median)",
+    snprintf(r.text[7], cap, "turns       %u, %u of them not valid in the game; a grammar needed %.2f ms (median)",
              t->turns, t->invalid_turns, samples_median(&c->tavern->grammar_ms));
     snprintf(r.text[8], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
     samples_free(&first);
@@ -199,7 +199,7 @@ bool end_card_save_json(const end_card *c, const char *path)
         good = fclose(j.file) == 0 && good;
     }
     if (good) {
-        printf("%s: what was said, and the figures\n", path);
+        printf("%s: all lines and the figures\n", path);
     } else {
         fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
     }
@@ -216,7 +216,7 @@ static bool draw(const end_card *c, const char *path)
     chart frames = { .title = "frame time in ms; red: late", .limit_name = "60 Hz", .ms = c->frames->values,
                      .count = c->frames->count, .limit_ms = PACE_FRAME_NS * 1e-6, .top_ms = 2 * PACE_FRAME_NS * 1e-6,
                      .late_ms = LATE_MS };
-    chart steps = { .title = "of it inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
+    chart steps = { .title = "of this, time inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
                     .count = c->steps->count, .limit_ms = budget, .top_ms = budget * 2,
                     .late_ms = budget + STEP_TOLERANCE_MS };
     picture p = picture_open(900, 596, CHART_BACKGROUND);

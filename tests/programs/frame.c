@@ -61,7 +61,7 @@ static void check_frame(void)
     check_figures(out, "frame, engine idle");
     check_figures(out, "frame, engine at work");
     check_figures(out, "inside exl2_step");
-    char *end = strstr(out, " tokens/s with 2.00 ms a frame on 1 thread");
+    char *end = strstr(out, " tokens/s with 2.00 ms per frame on 1 thread");
     if (CHECK(end != NULL)) {
         while (end > out && end[-1] != '\n') {
             end--;

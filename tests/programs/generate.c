@@ -47,7 +47,7 @@ static void check_grammars(const char *model)
                      "schema line 1, column 3: an unsupported keyword: contains");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/loose' --strict", model, folder), 1,
                      "schema line 1, column 17: an unsupported keyword: x-a");
-    program_sentence(program_run("generate m --prompt a --strict"), 2, "--strict goes with --schema");
+    program_sentence(program_run("generate m --prompt a --strict"), 2, "--strict needs --schema");
     CHECK_INT(program_run("generate '%s' --prompt Hello --schema '%s/loose'", model, folder), 0);
     out = program_read("out");
     CHECK(strcmp(out, "null\n") == 0);
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     snprintf(model, sizeof model, "%s/model", folder);
     CHECK_INT(program_run("synth '%s' --shape smollm2-135m --bpw 2.5", model), 0);
     check_grammars(model);
-    program_sentence(program_run("generate m --prompt a --regex a --choices f"), 2, "give one of --schema");
+    program_sentence(program_run("generate m --prompt a --regex a --choices f"), 2, "give at most one of --schema");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/none'", model, folder), 1,
                      "none: No such file");
     snprintf(program, sizeof program, "%s", argv[3]);

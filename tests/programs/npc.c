@@ -24,7 +24,7 @@ static void case_sentences(void)
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
     program_sentence(program_run("--temperature -1"), 2, "--temperature");
-    program_sentence(program_run("--turns 3 --script f"), 2, "give one of --script and --turns");
+    program_sentence(program_run("--turns 3 --script f"), 2, "give at most one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
 }
 

@@ -46,7 +46,7 @@ static void case_render(void)
     check_render(TOKENIZER, "--now '2025-02-29 07:08:09'", HELLO "}\n", NULL, "now is '2025-02-29 07:08:09', expected");
     check_render(TOKENIZER, "--template rag", HELLO "}\n", NULL, "no chat template called 'rag'");
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
-    program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template goes with --chat");
+    program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template needs --chat");
 
     /* a folder with several templates: chosen by flag, by the line, by tools */
     snprintf(command, sizeof command, "mkdir '%s/named' && cp '" TOKENIZER "/tokenizer.json' '%s/named'", folder,
