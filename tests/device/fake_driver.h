@@ -61,7 +61,7 @@ typedef struct fake_state {
     uint64_t allocated;      /* bytes of device memory that are allocated now */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;
-    char misuse[160];        /* the first misuse: something that may crash or corrupt memory with a real driver */
+    char misuse[160];        /* the first misuse: something that a real driver or GPU would not tolerate */
 } fake_state;
 
 extern fake_state fake;

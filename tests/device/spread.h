@@ -1,4 +1,4 @@
-/* spread.h: exl2_parallel with threads that live for one call, which shortens the references of tests.
+/* spread.h: exl2_parallel with threads that live for one call, so that the references of tests run faster.
    takes: nothing.
    gives: spread_parallel.
    owns:  nothing. */

@@ -178,7 +178,8 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
         CHECK(cuda_said[1].result < 0);
         return cuda_keep(l, &cuda_said[1]);
     }
-    /* The CPU samples because of `typical`, presence penalty and DRY; the tokens are the same. */
+    /* The CPU samples because of `typical` and the presence penalty; the tokens are the same. The penalties of DRY are
+       biases, which the GPU supports as well. */
     d.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .seed = 3, .typical = 0.9f, .dry_multiplier = 0.5f,
                                      .presence_penalty = 0.1f };
     exl2_engine_stats before, after;
