@@ -203,7 +203,7 @@ static void check_unsupported(void)
     REFUSE(pre_tokenizer, "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"}", UNSUPPORTED, "decoder ByteLevel");
     REFUSE(pre_tokenizer, SEQUENCE("{\"type\":\"BertPreTokenizer\"}," TOKENIZER_BYTE_LEVEL), UNSUPPORTED, "BertPre");
     REFUSE(pre_tokenizer, SEQUENCE(TOKENIZER_BYTE_LEVEL ",{\"type\":\"Digits\"}"), UNSUPPORTED,
-           "goes on after its end with Digits");
+           "after pre_tokenizer ByteLevel or Metaspace, pre_tokenizer Digits is not");
     REFUSE(pre_tokenizer, "{\"type\":\"Sequence\",\"pretokenizers\":{}}", FORMAT, "pretokenizers");
     REFUSE(pre_tokenizer, SPLIT("\"Regex\":\"(?<=a)b\"", "\"behavior\":\"Isolated\",\"invert\":false"), UNSUPPORTED,
            "Split with the pattern (?<=a)b is not supported: it has a group (? other than");
@@ -216,11 +216,23 @@ static void check_unsupported(void)
     REFUSE(pre_tokenizer, SPLIT("\"String\":\"a\"", "\"behavior\":\"Often\""), UNSUPPORTED, "behavior Often");
     REFUSE(decoder, "null", UNSUPPORTED, "decoder null");
     REFUSE(decoder, "{\"type\":\"ByteFallback\"}", UNSUPPORTED, "decoder ByteFallback");
+    tokenizer_parts marks = { .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"}" };
+    marks.decoder = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\" \"}";
+    check_refused(marks, NULL, EXL2_ERR_UNSUPPORTED, "decoder Replace is supported only for U+2581");
+    marks.decoder = "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}";
+    check_refused(marks, NULL, EXL2_ERR_UNSUPPORTED, "decoder Strip is supported only after Fuse");
+    marks.decoder = "{\"type\":\"Fuse\"}";
+    check_refused(marks, NULL, EXL2_ERR_UNSUPPORTED, "the decoder does not replace U+2581 by spaces");
+    marks.pre_tokenizer = "{\"type\":\"Digits\"}";
+    check_refused(marks, NULL, EXL2_ERR_UNSUPPORTED, "neither normalizer nor pre_tokenizer replaces spaces");
+    marks.pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":\"last\"}";
+    check_refused(marks, NULL, EXL2_ERR_UNSUPPORTED, "Metaspace with the prepend_scheme last");
     REFUSE(decoder, "{\"type\":\"WordPiece\"}", UNSUPPORTED, "decoder WordPiece");
     REFUSE(post_processor, "{\"type\":\"Other\"}", UNSUPPORTED, "post_processor Other");
     REFUSE(post_processor, TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[0,1,2,3,4]}}"),
            UNSUPPORTED, "more than 4 tokens");
-    REFUSE(post_processor, TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"), UNSUPPORTED, "item of single");
+    REFUSE(post_processor, TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"), UNSUPPORTED,
+           "post_processor.single with the item {");
     REFUSE(options, ",\"type\":\"Unigram\"", FORMAT, "\"type\" twice");
     REFUSE(options, ",\"byte_fallback\":true", UNSUPPORTED, "byte_fallback");
     REFUSE(options, ",\"dropout\":0.1", UNSUPPORTED, "dropout 0.1");

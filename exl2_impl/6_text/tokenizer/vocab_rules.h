@@ -9,18 +9,18 @@
 
 /* ---- post_processor ---- */
 
-EXL2__COLD
-static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t id)
+static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t id)
 {
     if (r->out->prefix_count == EXL2__VOCAB_PREFIX_MAX) {
-        return exl2__vocab_rules_refuse(r, "post_processor with more than 4 tokens before the text:", processor);
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": post_processor puts more than %d tokens before the text, which is "
+                          "not supported", EXL2__VOCAB_PREFIX_MAX);
     }
     r->out->prefix[r->out->prefix_count++] = (exl2_token)id;
     return EXL2_OK;
 }
 
 /* Adds the ids of a special token that a template puts before the text. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
 {
     uint32_t tokens = exl2__json_get(r->j, processor, "special_tokens"), ids = 0;
@@ -33,13 +33,12 @@ static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, u
     for (uint32_t id = exl2__json_first(r->j, ids); id; id = exl2__json_next(r->j, ids, id)) {
         uint32_t value;
         EXL2__TRY(exl2__vocab_rules_id(r, "an id of post_processor.special_tokens", id, &value));
-        EXL2__TRY(exl2__vocab_rules_prefix(r, processor, value));
+        EXL2__TRY(exl2__vocab_rules_prefix(r, value));
     }
     return EXL2_OK;
 }
 
 /* Adds the tokens before Sequence A, mostly BOS. Tokens after it are those of add_eos_token, which is ignored. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     uint32_t single = exl2__json_get(r->j, processor, "single");
@@ -55,13 +54,12 @@ static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint3
         } else if (text && !text_seen && exl2__json_is(r->j, text, "A")) {
             text_seen = true;
         } else if (!special) {
-            return exl2__vocab_rules_refuse(r, "post_processor with an item of single", item);
+            return exl2__vocab_rules_unsupported(r, "post_processor.single with the item", item);
         }
     }
     return EXL2_OK;
 }
 
-EXL2__COLD
 static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     if (processor == 0 || exl2__vocab_rules_is_type(r, processor, "ByteLevel")) {
@@ -75,15 +73,14 @@ static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint
             return exl2__vocab_rules_malformed(r, "post_processor.cls", "a token and its id");
         }
         EXL2__TRY(exl2__vocab_rules_id(r, "the id of post_processor.cls", number, &id));
-        return exl2__vocab_rules_prefix(r, processor, id);
+        return exl2__vocab_rules_prefix(r, id);
     }
     if (exl2__vocab_rules_is_type(r, processor, "TemplateProcessing")) {
         return exl2__vocab_rules_template(r, processor);
     }
-    return exl2__vocab_rules_refuse(r, "post_processor", processor);
+    return exl2__vocab_rules_unsupported(r, "post_processor", processor);
 }
 
-EXL2__COLD
 static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r, uint32_t token)
 {
     return exl2__vocab_steps_each(r, "post_processor", token, "processors", exl2__vocab_rules_processor);
@@ -92,7 +89,6 @@ static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r,
 /* ---- model ---- */
 
 /* Rejects options that change how merging works, unless they are absent, null, false, 0 or "". */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
 {
     static const char *const keys[][2] = {
@@ -105,13 +101,12 @@ static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, u
         uint64_t number = 1;
         if (token && r->j->tokens[token].kind != EXL2__JSON_FALSE && !exl2__json_is(r->j, token, "") &&
             !(exl2__json_u64(r->j, token, &number) && number == 0)) {
-            return exl2__vocab_rules_refuse(r, keys[i][1], token);
+            return exl2__vocab_rules_unsupported(r, keys[i][1], token);
         }
     }
     return EXL2_OK;
 }
 
-EXL2__COLD
 static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t model)
 {
     EXL2__TRY(exl2__vocab_rules_unused(r, model));
@@ -119,7 +114,8 @@ static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t
     EXL2__TRY(exl2__vocab_rules_flag(r, model, "fuse_unk", false, &r->out->fuse_unk));
     EXL2__TRY(exl2__vocab_rules_flag(r, model, "byte_fallback", false, &r->out->byte_fallback));
     if (r->out->byte_fallback && r->out->byte_level) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer ByteLevel with model.byte_fallback", model);
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": pre_tokenizer ByteLevel with model.byte_fallback is not supported");
     }
     r->out->unk_token = exl2__json_get(r->j, model, "unk_token");
     r->out->vocab = exl2__json_get(r->j, model, "vocab");
@@ -140,7 +136,6 @@ static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t
 
 /* Reads all components but truncation and padding, which an engine does not use. Ids are below
    EXL2__VOCAB_RULES_IDS_MAX. `pool` has room for out->pool_bytes, or is a dry arena that counts them. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__arena *pool, exl2__vocab_rules *out)
 {
     exl2__vocab_rules_reader r = { 0 };
@@ -154,7 +149,7 @@ static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl
     }
     uint32_t model = exl2__json_get(j, 0, "model"), type = exl2__vocab_rules_get(&r, model, "type");
     if (model == 0 || (type && !exl2__json_is(j, type, "BPE"))) { /* early files have no type */
-        return exl2__vocab_rules_refuse(&r, "model", model);
+        return exl2__vocab_rules_unsupported(&r, "model", model);
     }
     EXL2__TRY(exl2__vocab_steps_all(&r));
     EXL2__TRY(exl2__vocab_rules_model(&r, model));

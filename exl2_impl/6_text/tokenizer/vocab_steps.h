@@ -1,7 +1,8 @@
 /* vocab_steps.h: reads normalizer, pre_tokenizer and decoder of tokenizer.json into steps, and rejects unsupported ones
    by their names.
    takes: the parsed tokenizer.json.
-   gives: exl2__vocab_rules, its reader, small readers of values, and readers of the three.
+   gives: exl2__vocab_rules, exl2__vocab_rules_reader, exl2__vocab_rules_unsupported and other small helpers,
+          exl2__vocab_steps_all.
    owns:  nothing. */
 #ifndef EXL2__VOCAB_STEPS_H
 #define EXL2__VOCAB_STEPS_H
@@ -12,6 +13,8 @@
 
 #define EXL2__VOCAB_RULES_FILE "tokenizer.json"
 #define EXL2__VOCAB_RULES_IDS_MAX (1u << 22) /* all ids are below it; the largest known vocabulary has 262,208 */
+
+#define EXL2__VOCAB_STEPS_DEPTH_MAX 4 /* nesting of Sequences */
 
 typedef struct exl2__vocab_rules {
     exl2__normal_rules normal;
@@ -38,14 +41,13 @@ typedef struct exl2__vocab_rules_reader {
     bool spaceless;  /* a step has replaced every space by U+2581 */
     bool fused;      /* the decoder has joined the pieces (Fuse) */
     bool spaces;     /* the decoder has replaced U+2581 by spaces */
-    bool cut;        /* the pre-tokenizer has had ByteLevel or Metaspace, which must be its last step */
+    bool ended;      /* the pre-tokenizer has had ByteLevel or Metaspace, which must be its last step */
 } exl2__vocab_rules_reader;
 
 /* ---- messages ---- */
 
 /* `token`: the component or value that is not supported; 0 = null. */
-EXL2__COLD
-static exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
+static exl2_result exl2__vocab_rules_unsupported(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
 {
     const exl2__json_token *t = &r->j->tokens[token];
     uint32_t type = exl2__json_get(r->j, token, "type");
@@ -59,7 +61,6 @@ static exl2_result exl2__vocab_rules_refuse(const exl2__vocab_rules_reader *r, c
                       (int)exl2__min32(t->end - t->begin, 120), r->j->text + t->begin);
 }
 
-EXL2__COLD
 static exl2_result exl2__vocab_rules_malformed(const exl2__vocab_rules_reader *r, const char *what,
                                                       const char *wanted)
 {
@@ -80,7 +81,6 @@ static inline uint32_t exl2__vocab_rules_get(const exl2__vocab_rules_reader *r, 
 }
 
 /* Reads a boolean, or `otherwise` if it is absent. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
                                                  bool otherwise, bool *out)
 {
@@ -93,7 +93,6 @@ static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uin
 }
 
 /* Reads an id, and checks it against the limit. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                                uint32_t *out)
 {
@@ -112,7 +111,6 @@ static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const
 }
 
 /* Copies a string for a step to the pool; "" if `token` is 0. */
-EXL2__COLD
 static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
 {
     *bytes = token ? (uint32_t)exl2__json_text(r->j, token, NULL, 0) : 0;
@@ -124,7 +122,6 @@ static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t 
 }
 
 /* Compiles a pattern to a program in the pool. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
                                            size_t bytes, exl2__regex **out)
 {
@@ -139,7 +136,6 @@ static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const ch
 }
 
 /* The same for the JSON string `token`, which must not be 0. */
-EXL2__COLD
 static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                              exl2__regex **out)
 {
@@ -154,21 +150,30 @@ static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const 
     return result;
 }
 
-/* The string's index in `names`, which ends with NULL; -1 = none of them. */
-static inline int exl2__vocab_steps_choice(const exl2__vocab_rules_reader *r, uint32_t token, const char *const *names)
-{
-    for (int i = 0; token && names[i]; i++) {
-        if (exl2__json_is(r->j, token, names[i])) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 typedef exl2_result (*exl2__vocab_steps_read)(exl2__vocab_rules_reader *r, uint32_t token);
 
+/* A type of component and the function that reads it. */
+typedef struct exl2__vocab_steps_row {
+    const char *type;
+    exl2__vocab_steps_read read;
+    bool byte_level; /* a decoder that needs the pre-tokenizer ByteLevel; the other decoders must not have it */
+    bool last;       /* a pre-tokenizer after which no other may follow */
+} exl2__vocab_steps_row;
+
+/* The row of the component's type, or NULL. */
+static const exl2__vocab_steps_row *exl2__vocab_steps_find(const exl2__vocab_rules_reader *r, uint32_t token,
+                                                           const exl2__vocab_steps_row *rows, size_t count)
+{
+    uint32_t type = exl2__json_get(r->j, token, "type");
+    for (size_t i = 0; type && i < count; i++) {
+        if (exl2__json_is(r->j, type, rows[i].type)) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
 /* Reads the component or, if it is a Sequence, each component of its list `key`. */
-EXL2__COLD
 static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                           const char *key, exl2__vocab_steps_read read)
 {
@@ -176,9 +181,14 @@ static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const cha
         return read(r, token);
     }
     uint32_t list = exl2__json_get(r->j, token, key);
-    if (list == 0 || r->j->tokens[list].kind != EXL2__JSON_ARRAY || r->depth == 4) {
+    if (list == 0 || r->j->tokens[list].kind != EXL2__JSON_ARRAY) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": %s.%s is not a list of components", what,
                           key);
+    }
+    if (r->depth == EXL2__VOCAB_STEPS_DEPTH_MAX) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                          EXL2__VOCAB_RULES_FILE ": %s has Sequences nested more than %d deep", what,
+                          EXL2__VOCAB_STEPS_DEPTH_MAX);
     }
     exl2_result result = EXL2_OK;
     r->depth++;
@@ -190,54 +200,124 @@ static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const cha
     return result;
 }
 
-/* ---- normalizer ---- */
+/* ---- normalizer: each function fills in the next step ---- */
 
-EXL2__COLD
+static exl2__normal_step *exl2__vocab_steps_next_normal(const exl2__vocab_rules_reader *r)
+{
+    return &r->out->normal.steps[r->out->normal.count];
+}
+
+static exl2_result exl2__vocab_steps_prepend(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
+    s->kind = EXL2__NORMAL_PREPEND;
+    s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "prepend"), &s->by_bytes);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_replace(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
+    uint32_t pattern = exl2__json_get(r->j, token, "pattern"), content = exl2__json_get(r->j, token, "content");
+    uint32_t string = exl2__vocab_rules_get(r, pattern, "String"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
+    if (string && !exl2__json_is(r->j, string, "")) {
+        s->text = exl2__vocab_rules_text(r, string, &s->text_bytes);
+        r->spaceless = r->spaceless ||
+                       (exl2__json_is(r->j, string, " ") && exl2__json_is(r->j, content, EXL2__PIECES_MARK));
+    } else if (regex) {
+        EXL2__TRY(exl2__vocab_rules_pattern(r, "normalizer Replace", regex, &s->regex));
+    } else {
+        return exl2__vocab_rules_unsupported(r, "normalizer Replace with the pattern", pattern);
+    }
+    s->kind = EXL2__NORMAL_REPLACE;
+    s->by = exl2__vocab_rules_text(r, content, &s->by_bytes);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_lowercase(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    exl2__vocab_steps_next_normal(r)->kind = EXL2__NORMAL_LOWER;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_form(exl2__vocab_rules_reader *r, exl2__normal_kind kind, bool compatible)
+{
+    exl2__normal_rules *n = &r->out->normal;
+    exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
+    s->kind = kind;
+    s->compatible = compatible;
+    n->needs_nfc = true;
+    n->needs_nfkc = n->needs_nfkc || compatible;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_nfc(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    return exl2__vocab_steps_form(r, EXL2__NORMAL_NFC, false);
+}
+
+static exl2_result exl2__vocab_steps_nfd(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    return exl2__vocab_steps_form(r, EXL2__NORMAL_NFD, false);
+}
+
+static exl2_result exl2__vocab_steps_nfkc(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    return exl2__vocab_steps_form(r, EXL2__NORMAL_NFC, true);
+}
+
+static exl2_result exl2__vocab_steps_nfkd(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    return exl2__vocab_steps_form(r, EXL2__NORMAL_NFD, true);
+}
+
+static exl2_result exl2__vocab_steps_strip(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
+    s->kind = EXL2__NORMAL_STRIP;
+    EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_left", true, &s->left));
+    return exl2__vocab_rules_flag(r, token, "strip_right", true, &s->right);
+}
+
 static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD", NULL };
+    static const exl2__vocab_steps_row rows[] = {
+        { .type = "Prepend", .read = exl2__vocab_steps_prepend },
+        { .type = "Replace", .read = exl2__vocab_steps_replace },
+        { .type = "Lowercase", .read = exl2__vocab_steps_lowercase },
+        { .type = "NFC", .read = exl2__vocab_steps_nfc },
+        { .type = "NFD", .read = exl2__vocab_steps_nfd },
+        { .type = "NFKC", .read = exl2__vocab_steps_nfkc },
+        { .type = "NFKD", .read = exl2__vocab_steps_nfkd },
+        { .type = "Strip", .read = exl2__vocab_steps_strip }
+    };
     exl2__normal_rules *n = &r->out->normal;
-    exl2__normal_step *s = &n->steps[n->count];
-    int form = exl2__vocab_steps_choice(r, exl2__json_get(r->j, token, "type"), forms);
-    uint32_t pattern = exl2__json_get(r->j, token, "pattern"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
-    uint32_t string = exl2__vocab_rules_get(r, pattern, "String");
+    const exl2__vocab_steps_row *row = exl2__vocab_steps_find(r, token, rows, EXL2__COUNT(rows));
     if (n->count == EXL2__NORMAL_STEPS_MAX) {
-        return exl2__vocab_rules_refuse(r, "normalizer with more than 8 steps, of which one is", token);
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": normalizer has more than %d steps, at most %d are supported",
+                          EXL2__NORMAL_STEPS_MAX, EXL2__NORMAL_STEPS_MAX);
     }
-    if (exl2__vocab_rules_is_type(r, token, "Prepend")) {
-        s->kind = EXL2__NORMAL_PREPEND;
-        s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "prepend"), &s->by_bytes);
-    } else if (exl2__vocab_rules_is_type(r, token, "Replace") && string && !exl2__json_is(r->j, string, "")) {
-        s->kind = EXL2__NORMAL_REPLACE;
-        s->text = exl2__vocab_rules_text(r, string, &s->text_bytes);
-        s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
-        r->spaceless = r->spaceless || (exl2__json_is(r->j, string, " ") &&
-                                        exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), EXL2__PIECES_MARK));
-    } else if (exl2__vocab_rules_is_type(r, token, "Replace") && regex) {
-        s->kind = EXL2__NORMAL_REPLACE;
-        EXL2__TRY(exl2__vocab_rules_pattern(r, "normalizer Replace", regex, &s->regex));
-        s->by = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "content"), &s->by_bytes);
-    } else if (exl2__vocab_rules_is_type(r, token, "Lowercase")) {
-        s->kind = EXL2__NORMAL_LOWER;
-    } else if (form >= 0) {
-        s->kind = form & 1 ? EXL2__NORMAL_NFD : EXL2__NORMAL_NFC;
-        s->compatible = form >= 2;
-        n->needs_nfc = true;
-        n->needs_nfkc = n->needs_nfkc || s->compatible;
-    } else if (exl2__vocab_rules_is_type(r, token, "Strip")) {
-        s->kind = EXL2__NORMAL_STRIP;
-        EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_left", true, &s->left));
-        EXL2__TRY(exl2__vocab_rules_flag(r, token, "strip_right", true, &s->right));
-    } else {
-        return exl2__vocab_rules_refuse(r, "normalizer", token);
+    if (!row) {
+        return exl2__vocab_rules_unsupported(r, "normalizer", token);
     }
+    EXL2__TRY(row->read(r, token));
     n->count++;
     return EXL2_OK;
 }
 
-/* ---- pre_tokenizer ---- */
+/* ---- pre_tokenizer: each function fills in and counts the next step; `behavior` and `invert` are already set ---- */
 
-EXL2__COLD
+static exl2__words_step *exl2__vocab_steps_next_words(const exl2__vocab_rules_reader *r)
+{
+    return &r->out->words.steps[r->out->words.count];
+}
+
 static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_rules *w = &r->out->words;
@@ -252,22 +332,36 @@ static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uin
     return EXL2_OK;
 }
 
-EXL2__COLD
+/* Reads when Metaspace adds a space. Files without prepend_scheme have add_prefix_space. */
+static exl2_result exl2__vocab_steps_prefix(const exl2__vocab_rules_reader *r, uint32_t token, exl2__words_prefix *out)
+{
+    uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
+    bool add;
+    EXL2__TRY(exl2__vocab_rules_flag(r, token, "add_prefix_space", true, &add));
+    if (scheme == 0) {
+        *out = add ? EXL2__WORDS_PREFIX_MARK : EXL2__WORDS_NO_PREFIX;
+    } else if (exl2__json_is(r->j, scheme, "never")) {
+        *out = EXL2__WORDS_NO_PREFIX;
+    } else if (exl2__json_is(r->j, scheme, "first")) {
+        *out = EXL2__WORDS_PREFIX_FIRST;
+    } else if (exl2__json_is(r->j, scheme, "always")) {
+        *out = EXL2__WORDS_PREFIX_MARK;
+    } else {
+        return exl2__vocab_rules_unsupported(r, "pre_tokenizer Metaspace with the prepend_scheme", scheme);
+    }
+    return EXL2_OK;
+}
+
 static exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    static const char *const schemes[] = { "never", "first", "always", NULL };
     exl2__words_rules *w = &r->out->words;
-    uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
-    int choice = exl2__vocab_steps_choice(r, scheme, schemes);
-    bool split, legacy;
+    uint32_t replacement = exl2__json_get(r->j, token, "replacement");
+    bool split;
     EXL2__TRY(exl2__vocab_rules_flag(r, token, "split", true, &split));
-    EXL2__TRY(exl2__vocab_rules_flag(r, token, "add_prefix_space", true, &legacy));
-    if (!exl2__json_is(r->j, exl2__json_get(r->j, token, "replacement"), EXL2__PIECES_MARK) ||
-        (scheme && choice < 0)) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer with a replacement or prepend_scheme unknown to us:", token);
+    EXL2__TRY(exl2__vocab_steps_prefix(r, token, &w->prefix));
+    if (!exl2__json_is(r->j, replacement, EXL2__PIECES_MARK)) {
+        return exl2__vocab_rules_unsupported(r, "pre_tokenizer Metaspace with the replacement", replacement);
     }
-    w->prefix = choice == 0 || (!scheme && !legacy) ? EXL2__WORDS_NO_PREFIX
-              : choice == 1 ? EXL2__WORDS_PREFIX_FIRST : EXL2__WORDS_PREFIX_MARK;
     w->prefix_step = w->count;
     w->steps[w->count].kind = EXL2__WORDS_MARKS;
     w->count += split;
@@ -275,145 +369,271 @@ static exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint
     return EXL2_OK;
 }
 
-EXL2__COLD
+/* Reads a regular expression as a hand-written scanner if there is one for it, else as a program. */
+static exl2_result exl2__vocab_steps_split_regex(exl2__vocab_rules_reader *r, uint32_t regex, exl2__words_step *s)
+{
+    for (size_t i = 0; i < EXL2__COUNT(exl2__words_patterns); i++) {
+        if (exl2__json_is(r->j, regex, exl2__words_patterns[i].text)) {
+            s->kind = exl2__words_patterns[i].kind;
+            s->value = exl2__words_patterns[i].value;
+            return EXL2_OK;
+        }
+    }
+    s->kind = EXL2__WORDS_REGEX;
+    return exl2__vocab_rules_pattern(r, "pre_tokenizer Split", regex, &s->regex);
+}
+
 static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    exl2__words_step *s = &r->out->words.steps[r->out->words.count];
-    uint32_t pattern = exl2__json_get(r->j, token, "pattern"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
-    uint32_t string = exl2__vocab_rules_get(r, pattern, "String");
+    exl2__words_step *s = exl2__vocab_steps_next_words(r);
+    uint32_t pattern = exl2__json_get(r->j, token, "pattern");
+    uint32_t string = exl2__vocab_rules_get(r, pattern, "String"), regex = exl2__vocab_rules_get(r, pattern, "Regex");
     if (string && !exl2__json_is(r->j, string, "")) {
         if (r->spaceless && exl2__json_is(r->j, string, " ")) {
             return EXL2_OK; /* the text has no space left */
         }
         s->kind = EXL2__WORDS_STRING;
         s->text = exl2__vocab_rules_text(r, string, &s->value);
+    } else if (regex) {
+        EXL2__TRY(exl2__vocab_steps_split_regex(r, regex, s));
     } else {
-        uint32_t at = 0;
-        while (at < EXL2__COUNT(exl2__words_patterns) && !exl2__json_is(r->j, regex, exl2__words_patterns[at].text)) {
-            at++;
-        }
-        if (regex == 0) {
-            return exl2__vocab_rules_refuse(r, "pre_tokenizer without a pattern:", token);
-        }
-        s->kind = EXL2__WORDS_REGEX;
-        if (at < EXL2__COUNT(exl2__words_patterns)) {
-            s->kind = exl2__words_patterns[at].kind;
-            s->value = exl2__words_patterns[at].value;
-        } else {
-            EXL2__TRY(exl2__vocab_rules_pattern(r, "pre_tokenizer Split", regex, &s->regex));
-        }
+        return exl2__vocab_rules_unsupported(r, "pre_tokenizer Split with the pattern", pattern);
     }
     r->out->words.count++;
     return EXL2_OK;
 }
 
-EXL2__COLD
+/* Adds a step that looks for one character of these classes. */
+static exl2_result exl2__vocab_steps_classes(exl2__vocab_rules_reader *r, uint32_t classes,
+                                             exl2__words_behavior behavior)
+{
+    exl2__words_step *s = exl2__vocab_steps_next_words(r);
+    s->kind = EXL2__WORDS_CLASS;
+    s->value = classes;
+    s->behavior = behavior;
+    r->out->words.count++;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_digits(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    bool individual;
+    EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
+    return exl2__vocab_steps_classes(r, EXL2__UNICODE_NUMBERS,
+                                     individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS);
+}
+
+static exl2_result exl2__vocab_steps_punctuation(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    uint32_t classes = EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR | EXL2__WORDS_ASCII_SYMBOLS;
+    return exl2__vocab_steps_classes(r, classes, exl2__vocab_steps_next_words(r)->behavior);
+}
+
+static exl2_result exl2__vocab_steps_whitespace_split(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    return exl2__vocab_steps_classes(r, EXL2__UNICODE_SPACE, EXL2__WORDS_REMOVED);
+}
+
+static exl2_result exl2__vocab_steps_delimiter(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    exl2__words_step *s = exl2__vocab_steps_next_words(r);
+    s->kind = EXL2__WORDS_STRING;
+    s->behavior = EXL2__WORDS_REMOVED;
+    s->text = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "delimiter"), &s->value);
+    if (s->value == 0) {
+        return exl2__vocab_rules_malformed(r, "pre_tokenizer.delimiter", "a character");
+    }
+    r->out->words.count++;
+    return EXL2_OK;
+}
+
+/* The library's type Whitespace keeps words and runs of other characters, and removes the text between them. */
+static exl2_result exl2__vocab_steps_whitespace(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    static const char words[] = "\\w+|[^\\w\\s]+";
+    exl2__words_step *s = exl2__vocab_steps_next_words(r);
+    (void)token;
+    s->kind = EXL2__WORDS_REGEX;
+    s->behavior = EXL2__WORDS_REMOVED;
+    s->invert = true;
+    EXL2__TRY(exl2__vocab_rules_regex(r, "pre_tokenizer Whitespace", words, sizeof words - 1, &s->regex));
+    r->out->words.count++;
+    return EXL2_OK;
+}
+
+/* Reads what becomes of the matches; ISOLATED if the component does not say. */
+static exl2_result exl2__vocab_steps_behavior(const exl2__vocab_rules_reader *r, uint32_t token,
+                                              exl2__words_behavior *out)
+{
+    static const struct {
+        const char *name;
+        exl2__words_behavior behavior;
+    } rows[] = {
+        { "Isolated", EXL2__WORDS_ISOLATED },
+        { "Removed", EXL2__WORDS_REMOVED },
+        { "MergedWithPrevious", EXL2__WORDS_MERGED_WITH_PREVIOUS },
+        { "MergedWithNext", EXL2__WORDS_MERGED_WITH_NEXT },
+        { "Contiguous", EXL2__WORDS_CONTIGUOUS }
+    };
+    uint32_t name = exl2__json_get(r->j, token, "behavior");
+    *out = EXL2__WORDS_ISOLATED;
+    for (size_t i = 0; name && i < EXL2__COUNT(rows); i++) {
+        if (exl2__json_is(r->j, name, rows[i].name)) {
+            *out = rows[i].behavior;
+            return EXL2_OK;
+        }
+    }
+    return name ? exl2__vocab_rules_unsupported(r, "pre_tokenizer with the behavior", name) : EXL2_OK;
+}
+
 static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    static const char *const types[] = { "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation",
-                                         "WhitespaceSplit", "CharDelimiterSplit", "Whitespace", NULL };
-    static const char words[] = "\\w+|[^\\w\\s]+";
-    static const char *const behaviors[] = { "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
-                                             "Contiguous", NULL };
-    exl2__words_rules *w = &r->out->words;
-    exl2__words_step *s = &w->steps[w->count];
-    uint32_t behavior = exl2__json_get(r->j, token, "behavior");
-    int type = exl2__vocab_steps_choice(r, exl2__json_get(r->j, token, "type"), types);
-    int how = behavior ? exl2__vocab_steps_choice(r, behavior, behaviors) : 0;
-    if (type < 0) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer", token);
+    static const exl2__vocab_steps_row rows[] = {
+        { .type = "ByteLevel", .read = exl2__vocab_steps_byte_level, .last = true },
+        { .type = "Metaspace", .read = exl2__vocab_steps_metaspace, .last = true },
+        { .type = "Split", .read = exl2__vocab_steps_split },
+        { .type = "Digits", .read = exl2__vocab_steps_digits },
+        { .type = "Punctuation", .read = exl2__vocab_steps_punctuation },
+        { .type = "WhitespaceSplit", .read = exl2__vocab_steps_whitespace_split },
+        { .type = "CharDelimiterSplit", .read = exl2__vocab_steps_delimiter },
+        { .type = "Whitespace", .read = exl2__vocab_steps_whitespace }
+    };
+    const exl2__vocab_steps_row *row = exl2__vocab_steps_find(r, token, rows, EXL2__COUNT(rows));
+    exl2__words_step *s = exl2__vocab_steps_next_words(r);
+    if (!row) {
+        return exl2__vocab_rules_unsupported(r, "pre_tokenizer", token);
     }
-    if (r->cut || w->count + 2 > EXL2__WORDS_STEPS_MAX) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer Sequence that goes on after its end with", token);
+    if (r->ended) {
+        return exl2__vocab_rules_unsupported(r, "after pre_tokenizer ByteLevel or Metaspace, pre_tokenizer", token);
     }
-    if (how < 0) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer with the behavior", behavior);
+    if (r->out->words.count + 2 > EXL2__WORDS_STEPS_MAX) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": pre_tokenizer has too many steps, at most %d are supported",
+                          EXL2__WORDS_STEPS_MAX - 1);
     }
-    r->cut = type < 2;
     *s = (exl2__words_step){ 0 };
-    s->behavior = (exl2__words_behavior)how;
-    if (type < 2) {
-        return type == 0 ? exl2__vocab_steps_byte_level(r, token) : exl2__vocab_steps_metaspace(r, token);
+    EXL2__TRY(exl2__vocab_steps_behavior(r, token, &s->behavior));
+    if (!row->last) {
+        EXL2__TRY(exl2__vocab_rules_flag(r, token, "invert", false, &s->invert));
     }
-    EXL2__TRY(exl2__vocab_rules_flag(r, token, "invert", false, &s->invert));
-    if (type == 2) {
-        return exl2__vocab_steps_split(r, token);
-    }
-    s->kind = EXL2__WORDS_CLASS;
-    s->value = type == 4 ? 1u << 16 | EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR : EXL2__UNICODE_SPACE;
-    s->behavior = type >= 5 ? EXL2__WORDS_REMOVED : s->behavior;
-    if (type == 3) {
-        bool individual;
-        EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
-        s->value = EXL2__UNICODE_NUMBERS;
-        s->behavior = individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS;
-    } else if (type == 6) {
-        s->kind = EXL2__WORDS_STRING;
-        s->text = exl2__vocab_rules_text(r, exl2__json_get(r->j, token, "delimiter"), &s->value);
-        if (s->value == 0) {
-            return exl2__vocab_rules_malformed(r, "pre_tokenizer.delimiter", "a character");
-        }
-    } else if (type == 7) { /* text between matches is removed */
-        s->kind = EXL2__WORDS_REGEX;
-        s->invert = true;
-        EXL2__TRY(exl2__vocab_rules_regex(r, "pre_tokenizer", words, sizeof words - 1, &s->regex));
-    }
-    w->count++;
-    return EXL2_OK;
+    r->ended = row->last;
+    return row->read(r, token);
 }
 
 /* ---- decoder ---- */
 
-EXL2__COLD
+/* ByteLevel and Fuse need no step: decoding joins the pieces anyway. */
+static exl2_result exl2__vocab_steps_decode_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)r;
+    (void)token;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_decode_fuse(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    r->fused = true;
+    return EXL2_OK;
+}
+
+/* Strips the spaces that the pre-tokenizer added. Files without prepend_scheme have add_prefix_space. */
+static exl2_result exl2__vocab_steps_decode_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
+    bool add;
+    EXL2__TRY(exl2__vocab_rules_flag(r, token, "add_prefix_space", true, &add));
+    add = scheme ? !exl2__json_is(r->j, scheme, "never") : add;
+    r->out->strip = add ? EXL2__VOCAB_STRIP_FIRST : 0;
+    r->spaces = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_decode_replace(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    uint32_t pattern = exl2__json_get(r->j, token, "pattern");
+    if (!exl2__json_is(r->j, exl2__vocab_rules_get(r, pattern, "String"), EXL2__PIECES_MARK) ||
+        !exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), " ")) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": decoder Replace is supported only for U+2581 and a space");
+    }
+    r->spaces = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_steps_decode_bytes(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    (void)token;
+    r->out->raw_bytes = true;
+    return EXL2_OK;
+}
+
+/* Strips `start` spaces at the beginning of the text. Before Fuse they would be stripped from each piece. */
+static exl2_result exl2__vocab_steps_decode_strip(exl2__vocab_rules_reader *r, uint32_t token)
+{
+    uint64_t start, stop;
+    if (!r->fused || !exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), " ") ||
+        !exl2__json_u64(r->j, exl2__json_get(r->j, token, "start"), &start) || start >= EXL2__VOCAB_STRIP_FIRST ||
+        !exl2__json_u64(r->j, exl2__json_get(r->j, token, "stop"), &stop) || stop != 0) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": decoder Strip is supported only after Fuse, with content \" \", "
+                          "start below %d and stop 0", EXL2__VOCAB_STRIP_FIRST);
+    }
+    r->out->strip = (uint8_t)start;
+    return EXL2_OK;
+}
+
 static exl2_result exl2__vocab_steps_decoder(exl2__vocab_rules_reader *r, uint32_t token)
 {
-    static const char *const types[] = { "ByteLevel", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip", NULL };
-    exl2__vocab_rules *out = r->out;
-    int type = exl2__vocab_steps_choice(r, exl2__json_get(r->j, token, "type"), types);
-    uint32_t content = exl2__json_get(r->j, token, "content");
-    uint64_t start = 0, stop = 0;
-    bool legacy, fine = type >= 0 && out->byte_level == (type == 0);
-    if (type == 1) {
-        EXL2__TRY(exl2__vocab_rules_flag(r, token, "add_prefix_space", true, &legacy));
-        uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
-        out->strip = (scheme ? exl2__json_is(r->j, scheme, "never") : !legacy) ? 0 : EXL2__VOCAB_STRIP_FIRST;
-    } else if (type == 2) {
-        uint32_t pattern = exl2__json_get(r->j, token, "pattern");
-        fine = fine && exl2__json_is(r->j, exl2__vocab_rules_get(r, pattern, "String"), EXL2__PIECES_MARK) &&
-               exl2__json_is(r->j, content, " ");
-    } else if (type == 5) {
-        fine = fine && r->fused && exl2__json_is(r->j, content, " ") &&
-               exl2__json_u64(r->j, exl2__json_get(r->j, token, "start"), &start) && start < EXL2__VOCAB_STRIP_FIRST &&
-               exl2__json_u64(r->j, exl2__json_get(r->j, token, "stop"), &stop) && stop == 0;
-        out->strip = (uint8_t)start;
+    static const exl2__vocab_steps_row rows[] = {
+        { .type = "ByteLevel", .read = exl2__vocab_steps_decode_byte_level, .byte_level = true },
+        { .type = "Metaspace", .read = exl2__vocab_steps_decode_metaspace },
+        { .type = "Replace", .read = exl2__vocab_steps_decode_replace },
+        { .type = "ByteFallback", .read = exl2__vocab_steps_decode_bytes },
+        { .type = "Fuse", .read = exl2__vocab_steps_decode_fuse },
+        { .type = "Strip", .read = exl2__vocab_steps_decode_strip }
+    };
+    const exl2__vocab_steps_row *row = exl2__vocab_steps_find(r, token, rows, EXL2__COUNT(rows));
+    if (!row) {
+        return exl2__vocab_rules_unsupported(r, "decoder", token);
     }
-    out->raw_bytes = out->raw_bytes || type == 3;
-    r->fused = r->fused || type == 4;
-    r->spaces = r->spaces || type == 1 || type == 2;
-    return fine ? EXL2_OK : exl2__vocab_rules_refuse(r, "decoder", token);
+    if (row->byte_level != r->out->byte_level) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": decoder %s is not supported %s pre_tokenizer ByteLevel", row->type,
+                          row->byte_level ? "without" : "with");
+    }
+    return row->read(r, token);
 }
 
 /* Reads all three components. */
-EXL2__COLD
 static exl2_result exl2__vocab_steps_all(exl2__vocab_rules_reader *r)
 {
-    uint32_t normalizer = exl2__json_get(r->j, 0, "normalizer"), cut = exl2__json_get(r->j, 0, "pre_tokenizer");
-    uint32_t decoder = exl2__json_get(r->j, 0, "decoder");
+    uint32_t normalizer = exl2__json_get(r->j, 0, "normalizer");
+    uint32_t pre_tokenizer = exl2__json_get(r->j, 0, "pre_tokenizer"), decoder = exl2__json_get(r->j, 0, "decoder");
     if (normalizer) {
         EXL2__TRY(exl2__vocab_steps_each(r, "normalizer", normalizer, "normalizers", exl2__vocab_steps_normalizer));
     }
-    if (cut) {
-        EXL2__TRY(exl2__vocab_steps_each(r, "pre_tokenizer", cut, "pretokenizers", exl2__vocab_steps_pre_tokenizer));
+    if (pre_tokenizer) {
+        EXL2__TRY(exl2__vocab_steps_each(r, "pre_tokenizer", pre_tokenizer, "pretokenizers",
+                                         exl2__vocab_steps_pre_tokenizer));
     }
     if (decoder == 0) {
-        return exl2__vocab_rules_refuse(r, "decoder", 0);
+        return exl2__vocab_rules_unsupported(r, "decoder", 0);
     }
     EXL2__TRY(exl2__vocab_steps_each(r, "decoder", decoder, "decoders", exl2__vocab_steps_decoder));
     if (!r->out->byte_level && !r->spaceless) {
-        return exl2__vocab_rules_refuse(r, "pre_tokenizer and normalizer that keep spaces, with the decoder", decoder);
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": neither normalizer nor pre_tokenizer replaces spaces by U+2581, "
+                          "and pre_tokenizer is not ByteLevel");
     }
-    return r->out->byte_level || r->spaces ? EXL2_OK
-         : exl2__vocab_rules_refuse(r, "decoder that keeps U+2581:", decoder);
+    if (!r->out->byte_level && !r->spaces) {
+        return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
+                          EXL2__VOCAB_RULES_FILE ": the decoder does not replace U+2581 by spaces; a Metaspace or "
+                          "Replace is expected in it");
+    }
+    return EXL2_OK;
 }
 
 #endif

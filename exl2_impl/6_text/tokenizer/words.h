@@ -8,6 +8,8 @@
 
 #include "regex.h"
 
+#define EXL2__WORDS_ASCII_SYMBOLS (1u << 16) /* a class of its own: EXL2__UNICODE_SYMBOL below U+0080 */
+
 /* What a step looks for. */
 typedef enum exl2__words_kind {
     EXL2__WORDS_GPT2,        /* GPT-2's pattern */
@@ -16,7 +18,7 @@ typedef enum exl2__words_kind {
     EXL2__WORDS_SPACED,      /* \s?X+, where X is the set of classes `value` */
     EXL2__WORDS_EASTERN,     /* DeepSeek's wide range of Chinese, Japanese and Korean characters, one or more */
     EXL2__WORDS_NEWLINE,     /* \r or \n */
-    EXL2__WORDS_CLASS,       /* one character of the classes `value`; bit 16: or an ASCII symbol */
+    EXL2__WORDS_CLASS,       /* one character of the classes `value`, which may include EXL2__WORDS_ASCII_SYMBOLS */
     EXL2__WORDS_STRING,      /* text[0 .. value) */
     EXL2__WORDS_REGEX,       /* a match of `regex` */
     EXL2__WORDS_MARKS        /* text up to the next space or U+2581 that does not follow a byte in `kept` */
@@ -309,7 +311,7 @@ static const char *exl2__words_match(const exl2__words_step *s, const char *p, c
         return p + (*p == '\r' || *p == '\n');
     case EXL2__WORDS_CLASS:
         kind = exl2__words_class(p, end, &bytes);
-        ascii_sign = s->value >> 16 && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
+        ascii_sign = (s->value & EXL2__WORDS_ASCII_SYMBOLS) && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
         return (kind & s->value) || ascii_sign ? p + bytes : p;
     case EXL2__WORDS_STRING:
         return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
