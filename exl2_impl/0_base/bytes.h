@@ -1,8 +1,8 @@
-/* bytes.h: arithmetic that cannot overflow unnoticed, little-endian loads and stores, and searches in eight bytes at a
-   time.
+/* bytes.h: arithmetic that cannot overflow unnoticed, little-endian loads and stores, hexadecimal digits, and searches
+   in eight bytes at a time.
    takes: sizes from untrusted files, unaligned little-endian bytes.
    gives: exl2__add64, exl2__mul64, exl2__align_up, exl2__div_up, exl2__bit_words; exl2__load32, exl2__store32 and their
-          like; exl2__load_packed; exl2__eight_load, exl2__eight_is and their like.
+          like; exl2__load_packed; exl2__hex_digit, exl2__hex_read; exl2__eight_load, exl2__eight_is and their like.
    owns:  nothing. */
 #ifndef EXL2__BYTES_H
 #define EXL2__BYTES_H
@@ -119,6 +119,30 @@ static inline uint32_t exl2__load_packed(const uint8_t **at)
         shift += 7;
     } while (*(*at)++ & 128);
     return value;
+}
+
+/* ---- hexadecimal digits ---- */
+
+/* Value of a hexadecimal digit of either case, or 16. */
+static inline uint32_t exl2__hex_digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - (uint32_t)'0';
+    }
+    uint32_t letter = (uint32_t)(c | 0x20) - 'a';
+    return letter < 6 ? letter + 10 : 16;
+}
+
+/* Reads hexadecimal digits up to the first other character, but at most min(most, bytes), of which `most` is 0..8.
+   Returns their number. */
+static inline uint32_t exl2__hex_read(const void *text, size_t bytes, uint32_t most, uint32_t *value)
+{
+    const uint8_t *p = (const uint8_t *)text;
+    uint32_t count = 0, digit;
+    for (*value = 0; count < most && count < bytes && (digit = exl2__hex_digit(p[count])) < 16; count++) {
+        *value = *value << 4 | digit;
+    }
+    return count;
 }
 
 /* ---- eight bytes as one word; the first byte is in the low bits ---- */

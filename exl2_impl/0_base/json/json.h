@@ -22,15 +22,6 @@ typedef struct exl2__json {
 
 /* ---- strings ---- */
 
-static inline uint32_t exl2__json_hex4(const char *digits)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 4; i++) {
-        value = value << 4 | exl2__json_scan_hex((uint8_t)digits[i]);
-    }
-    return value;
-}
-
 static inline uint32_t exl2__json_encode_utf8(uint32_t code, char out[4])
 {
     if (code < 0x80) {
@@ -50,13 +41,16 @@ static inline uint32_t exl2__json_encode_utf8(uint32_t code, char out[4])
    unpaired surrogate gives U+FFFD. */
 static inline uint32_t exl2__json_unescape_u(const char *text, uint32_t end, uint32_t *at)
 {
-    uint32_t code = exl2__json_hex4(text + *at + 2);
+    uint32_t code, low = 0;
+    exl2__hex_read(text + *at + 2, 4, 4, &code); /* the scan has found four digits */
     *at += 6;
     if (code < 0xD800 || code >= 0xE000) {
         return code;
     }
     bool pair = code < 0xDC00 && end - *at >= 6 && text[*at] == '\\' && text[*at + 1] == 'u';
-    uint32_t low = pair ? exl2__json_hex4(text + *at + 2) : 0;
+    if (pair) {
+        exl2__hex_read(text + *at + 2, 4, 4, &low);
+    }
     if (low < 0xDC00 || low >= 0xE000) {
         return 0xFFFD;
     }

@@ -98,18 +98,9 @@ static inline void exl2__json_part_add(exl2__json_part *p, const char *piece, si
 /* Reads the four digits after the \u at `at`. */
 static exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t at, uint32_t *code)
 {
-    *code = 0;
-    for (size_t i = at + 2; i < at + 6; i++) {
-        if (i >= p->bytes) {
-            return EXL2__JSON_PART_CUT;
-        }
-        uint32_t digit = exl2__json_scan_hex(p->text[i]);
-        if (digit == 16) {
-            return EXL2__JSON_PART_BAD;
-        }
-        *code = *code << 4 | digit;
-    }
-    return EXL2__JSON_PART_WHOLE;
+    uint32_t digits = exl2__hex_read(p->text + at + 2, p->bytes - at - 2, 4, code);
+    return digits == 4 ? EXL2__JSON_PART_WHOLE
+         : at + 2 + digits == p->bytes ? EXL2__JSON_PART_CUT : EXL2__JSON_PART_BAD;
 }
 
 /* At \u. A high surrogate at the end of the text is CUT, because a low one may follow. */

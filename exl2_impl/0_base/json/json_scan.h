@@ -126,27 +126,14 @@ static inline bool exl2__json_scan_utf8(const uint8_t *text, uint32_t *at, uint3
     return room > 3 && (p[3] & 0xC0) == 0x80;
 }
 
-/* Value of a hexadecimal digit, or 16. */
-static inline uint32_t exl2__json_scan_hex(uint8_t c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - (uint32_t)'0';
-    }
-    uint32_t letter = (uint32_t)(c | 0x20) - 'a';
-    return letter < 6 ? letter + 10 : 16;
-}
-
 EXL2__NOINLINE
 static uint32_t exl2__json_scan_escape(exl2__json_scan *s, uint32_t at)
 {
     uint8_t c = exl2__json_scan_peek(s, at + 1);
+    uint32_t code;
     if (c == 'u') {
-        for (uint32_t i = 2; i < 6; i++) {
-            if (exl2__json_scan_hex(exl2__json_scan_peek(s, at + i)) == 16) {
-                return exl2__json_scan_fail(s, at, "four hexadecimal digits after \\u");
-            }
-        }
-        return at + 6;
+        return exl2__hex_read(s->text + at + 2, s->bytes - at - 2, 4, &code) == 4
+             ? at + 6 : exl2__json_scan_fail(s, at, "four hexadecimal digits after \\u");
     }
     if (c == 0 || !strchr("\"\\/bfnrt", c)) {
         return exl2__json_scan_fail(s, at, "one of \"\\/bfnrtu after a backslash");

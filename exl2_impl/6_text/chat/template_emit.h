@@ -274,14 +274,10 @@ static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl
 {
     const char *text = p->lex.source + t->begin;
     char kind = text[*at + 1];
-    uint32_t digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8, code = 0;
-    for (uint32_t i = 0; i < digits; i++) {
-        uint32_t digit = *at + 2 + i < t->bytes ? exl2__json_scan_hex((uint8_t)text[*at + 2 + i]) : 16;
-        if (digit == 16) {
-            return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->begin + *at, "\\%c needs %u hexadecimal digits",
-                                            kind, digits);
-        }
-        code = code << 4 | digit;
+    uint32_t digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8, begin = exl2__min32(*at + 2, t->bytes), code;
+    if (exl2__hex_read(text + begin, t->bytes - begin, digits, &code) < digits) {
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->begin + *at, "\\%c needs %u hexadecimal digits", kind,
+                                        digits);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point %x is not supported",
@@ -365,7 +361,7 @@ static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint
     bool after_digit = base != 10;
     *out = 0;
     for (; at < bytes; at++) {
-        uint32_t digit = exl2__json_scan_hex((uint8_t)text[at]);
+        uint32_t digit = exl2__hex_digit((uint8_t)text[at]);
         if (text[at] == '_' && after_digit && at + 1 < bytes) {
             after_digit = false;
             continue;

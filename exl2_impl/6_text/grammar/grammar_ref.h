@@ -128,7 +128,7 @@ static bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t ke
         }
         char c = step[at++];
         if (c == '%' && bytes - at >= 2) {
-            c = (char)(exl2__json_scan_hex((uint8_t)step[at]) << 4 | exl2__json_scan_hex((uint8_t)step[at + 1]));
+            c = (char)(exl2__hex_digit((uint8_t)step[at]) << 4 | exl2__hex_digit((uint8_t)step[at + 1]));
             at += 2;
         }
         if (c == '~' && at < bytes) {

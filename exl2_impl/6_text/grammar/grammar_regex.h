@@ -110,15 +110,8 @@ static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_
 
 static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
 {
-    uint32_t value = 0, digits = 0;
-    for (; digits < most; digits++) {
-        uint32_t digit = exl2__json_scan_hex((uint8_t)exl2__grammar_regex_peek(r, 0));
-        if (digit == 16) {
-            break;
-        }
-        value = value << 4 | digit;
-        r->at++;
-    }
+    uint32_t value, digits = exl2__hex_read(r->text + r->at, r->bytes - r->at, most, &value);
+    r->at += digits;
     if (digits < least) {
         exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "hexadecimal digits are missing");
     }

@@ -73,16 +73,15 @@ static size_t exl2__pieces_unmap(char *out, const char *text, size_t bytes, bool
     return used;
 }
 
-/* The byte of a string like <0x0A>, or -1. */
+/* The byte of a string like <0x0A>, or -1. Its digits are capitals. */
 EXL2__NOINLINE
 static int exl2__pieces_raw(const char *text, size_t bytes)
 {
-    static const char digits[] = "0123456789ABCDEF";
-    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+    uint32_t value;
+    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || text[3] >= 'a' || text[4] >= 'a') {
         return -1;
     }
-    const char *high = (const char *)memchr(digits, text[3], 16), *low = (const char *)memchr(digits, text[4], 16);
-    return high && low ? (int)(high - digits) << 4 | (int)(low - digits) : -1;
+    return exl2__hex_read(text + 3, 2, 2, &value) == 2 ? (int)value : -1;
 }
 
 /* Copies text with a space for each U+2581, and returns the size; out may be text. *spaced becomes true if the text

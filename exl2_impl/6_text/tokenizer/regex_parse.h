@@ -141,13 +141,8 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
 EXL2__COLD
 static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 {
-    uint32_t digits = 0, digit;
-    for (*out = 0; digits < most && p->at < p->end; digits++, p->at++) {
-        if ((digit = exl2__json_scan_hex((uint8_t)*p->at)) == 16) {
-            break;
-        }
-        *out = *out << 4 | digit;
-    }
+    uint32_t digits = exl2__hex_read(p->at, (size_t)(p->end - p->at), most, out);
+    p->at += digits;
     return digits > 0 && *out < 0x110000;
 }
 
