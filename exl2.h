@@ -707,7 +707,8 @@ typedef enum exl2_stop {
 } exl2_stop;
 
 typedef struct exl2_job_stats {
-    uint32_t prompt_tokens, reused_tokens, new_tokens; /* reused: prompt tokens that were already cached */
+    uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that were already cached */
+    uint32_t new_tokens;                               /* tokens that TEXT events delivered */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
@@ -1096,8 +1097,9 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    string is shown and counted.
 
    heal_prompt: a prompt may end within a word. Its last token may become a longer one that begins as it does; new text
-   continues after the prompt's. The new token replaces the old one in the history and does not count as a new token. It
-   needs a history of two tokens at least, and a last one that is no marker.
+   continues after the prompt's. The new token replaces the old one in the history. A TEXT event delivers it and
+   stats.new_tokens counts it, but min_tokens and max_tokens do not, so that new_tokens is at most max_tokens + 1.
+   heal_prompt needs a history of at least two tokens, and a last one that is no marker.
 
    Neither ban_strings nor heal_prompt can be used with a grammar.
 

@@ -231,7 +231,10 @@ static void healing(const rig *r)
     CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
     d.session = s;
     CHECK_INT(run(r, &d, &said), EXL2_OK);
-    CHECK_INT(said.count, 6); /* the healed token does not count */
+    CHECK_INT(said.stop, EXL2_STOP_LENGTH); /* max_tokens does not count the token that grew; new_tokens does */
+    CHECK_INT(said.count, d.max_tokens + 1);
+    CHECK_INT(said.stats.new_tokens, d.max_tokens + 1);
+    CHECK_INT(said.stats.prompt_tokens, 3);
     CHECK_INT(said.ids[0], long_a);
     CHECK(strncmp(said.text, "abb", 3) == 0);
     CHECK_INT(exl2_session_tokens(r->engine, s, history, 64, &need), EXL2_OK);

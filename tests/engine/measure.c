@@ -67,7 +67,7 @@ static void check_job(const rig *r, exl2_job_desc *d, uint32_t prompt, uint32_t 
     CHECK_INT(said.done_events, 1);
     CHECK_INT(said.stats.prompt_tokens, size.prompt_tokens);
     CHECK_INT(said.stats.reused_tokens, size.reused_tokens);
-    max_tokens += d->heal_prompt; /* the healed token is counted separately */
+    max_tokens += d->heal_prompt; /* new_tokens counts the token that heals the prompt, max_tokens does not */
     CHECK(said.stop == EXL2_STOP_LENGTH ? said.stats.new_tokens == max_tokens : said.stats.new_tokens <= max_tokens);
 }
 
