@@ -26,7 +26,6 @@ typedef struct exl2__regex_parser {
 
 static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty);
 
-EXL2__COLD
 static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
 {
     p->refused = p->refused ? p->refused : what;
@@ -34,7 +33,6 @@ static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
 }
 
 /* Skips `text` if it comes next. */
-EXL2__COLD
 static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 {
     size_t bytes = strlen(text);
@@ -44,7 +42,6 @@ static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 }
 
 /* Inserts an instruction before those from `place` on. */
-EXL2__COLD
 static bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
 {
     if (p->count == EXL2__REGEX_CODE_MAX) {
@@ -62,7 +59,6 @@ static inline bool exl2__regex_emit(exl2__regex_parser *p, exl2__regex_op op, in
 
 /* ---- characters and classes ---- */
 
-EXL2__COLD
 static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uint32_t low, uint32_t high)
 {
     if (low > high || (p->fold && high >= 0x80)) {
@@ -95,7 +91,6 @@ static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uin
     return true;
 }
 
-EXL2__COLD
 static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
 {
     for (uint32_t code = 0; code < 256; code++) {
@@ -106,7 +101,6 @@ static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
 }
 
 /* Reads a property after \p: {Lu} or {^L}. `not`: after \P. */
-EXL2__COLD
 static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool not)
 {
     static const struct {
@@ -138,7 +132,6 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
 }
 
 /* Reads at most `most` (0..8) hexadecimal digits. */
-EXL2__COLD
 static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 {
     uint32_t digits = exl2__hex_read(p->at, (size_t)(p->end - p->at), most, out);
@@ -148,7 +141,6 @@ static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 
 /* Reads an escape after its backslash: either a character into *code, or a class into the set; *code is then
    UINT32_MAX. */
-EXL2__COLD
 static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
     static const char letters[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1B";
@@ -194,7 +186,6 @@ static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set 
 }
 
 /* Reads a class after its '[', and adds its characters to the set. */
-EXL2__COLD
 static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 {
     exl2__regex_set s = { { 0 }, 0, (uint16_t)p->range_count, 0, false };
@@ -229,7 +220,6 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 /* ---- items ---- */
 
 /* Reads an item for one character: [...], an escape, '.' or a literal. */
-EXL2__COLD
 static bool exl2__regex_single(exl2__regex_parser *p)
 {
     uint32_t code = UINT32_MAX, depth = p->depth;
@@ -255,7 +245,6 @@ static bool exl2__regex_single(exl2__regex_parser *p)
 }
 
 /* Reads a group after its '('. */
-EXL2__COLD
 static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 {
     bool fold = p->fold, not = exl2__regex_eat(p, "?!"), look = not || exl2__regex_eat(p, "?=");
@@ -288,7 +277,6 @@ static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 }
 
 /* Reads {2}, {2,}, {,3} or {2,3}. Anything else is no repetition: returns false and reads nothing. */
-EXL2__COLD
 static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
 {
     const char *begin = p->at;
@@ -312,8 +300,9 @@ static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t 
     return true;
 }
 
-/* Turns the code from `place` on into a repetition of it. */
-EXL2__COLD
+/* Turns the code from `place` on into a repetition of it. It is not inlined, so that its buffer is not on the stack of
+   each nested group. */
+EXL2__NOINLINE
 static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t least, uint32_t most, bool lazy)
 {
     uint32_t one = p->count - place;
@@ -349,7 +338,6 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
 
 /* Makes the greedy repetition of one character possessive: a lookahead after it demands that the character does not
    follow once more. */
-EXL2__COLD
 static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
 {
     if (one.op != EXL2__REGEX_SET) {
@@ -368,7 +356,6 @@ static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__reg
 }
 
 /* Reads the quantifiers after an item. */
-EXL2__COLD
 static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
 {
     while (p->at < p->end) {
@@ -397,7 +384,6 @@ static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool 
     return true;
 }
 
-EXL2__COLD
 static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
 {
     uint32_t place = p->count;
@@ -419,7 +405,6 @@ static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
 
 /* Reads alternatives up to ')' or the end. Each but the last becomes SPLIT, its code, and a JUMP to the end. *empty:
    one of them can match the empty text. */
-EXL2__COLD
 static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 {
     uint32_t begin = p->count, place = begin;
@@ -452,7 +437,6 @@ static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 }
 
 /* Compiles `text`; *p then has the program. false: p->refused says why. */
-EXL2__COLD
 static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
 {
     bool empty;
@@ -472,7 +456,6 @@ static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t by
 }
 
 /* A copy of the program in the arena. NULL: the arena is dry, and only bytes were counted. */
-EXL2__COLD
 static exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
 {
     exl2__regex made = { 0 }, *out = (exl2__regex *)exl2__arena_alloc(arena, sizeof *out);

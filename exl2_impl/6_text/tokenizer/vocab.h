@@ -55,7 +55,6 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
 /* Decides on BOS once config.json is known. Its `bos` (-1 = none) replaces that of tokenizer_config.json. It is put
    before raw text if the files say so, or if they leave it open and it is `wanted`. A prefix from the post-processor
    stays as it is. */
-EXL2__COLD
 static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted)
 {
     size_t bytes;

@@ -72,7 +72,6 @@ static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_
 }
 
 /* Reads the next entry of added_tokens after *item (0 at first) whose content is not empty. *item is 0 at the end. */
-EXL2__COLD
 static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
                                           uint32_t *content)
 {
@@ -208,7 +207,6 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
 
 /* Drops a normalizer that only replaces spaces by U+2581 and perhaps prepends one: words.h treats both characters
    alike, and can add a space itself. The normalizer stays if added tokens are searched for in normalized text. */
-EXL2__COLD
 static void exl2__vocab_simplify(exl2__vocab_reader *r)
 {
     exl2__normal_rules *n = &r->rules.normal;
@@ -227,7 +225,6 @@ static void exl2__vocab_simplify(exl2__vocab_reader *r)
 }
 
 /* Allocates the tokenizer's arrays; with a dry arena it only counts bytes. */
-EXL2__COLD
 static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
 {
     exl2__vocab *v = r->v;

@@ -181,7 +181,6 @@ static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r)
 }
 
 /* Id of the token whose string is in r->buffer, or EXL2__PIECES_NONE. Overwrites the buffer. */
-EXL2__COLD
 static uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
 {
     exl2_token added = exl2__vocab_token(r->v, r->buffer, bytes);

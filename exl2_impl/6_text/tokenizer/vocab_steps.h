@@ -121,7 +121,8 @@ static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t 
     return at;
 }
 
-/* Compiles a pattern to a program in the pool. */
+/* Compiles a pattern to a program in the pool. It is not inlined, because the parser is large and on the stack. */
+EXL2__NOINLINE
 static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
                                            size_t bytes, exl2__regex **out)
 {

@@ -24,7 +24,6 @@ static inline uint32_t exl2__nfkc_bit(uint32_t *at)
     return bit;
 }
 
-EXL2__COLD
 static uint32_t exl2__nfkc_number(uint32_t *at, uint32_t order)
 {
     uint32_t bits = order + 1, value = 1;
@@ -37,7 +36,6 @@ static uint32_t exl2__nfkc_number(uint32_t *at, uint32_t order)
     return value - (1u << order);
 }
 
-EXL2__COLD
 static uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
 {
     uint32_t value = exl2__nfkc_number(at, order);
@@ -45,7 +43,6 @@ static uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
 }
 
 /* Unpacks the table; with a dry arena it only counts bytes. The format is described in nfkc_table.h. */
-EXL2__COLD
 static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 {
     n->codes = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFKC_COUNT * sizeof *n->codes);
@@ -74,7 +71,6 @@ static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 }
 
 /* The decomposition of a code point, which has *count code points, or NULL. */
-EXL2__COLD
 static const uint32_t *exl2__nfkc_find(const exl2__nfkc *n, uint32_t code, uint32_t *count)
 {
     uint32_t low = 0, high = n->codes ? EXL2__NFKC_COUNT : 0;
