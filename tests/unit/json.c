@@ -390,7 +390,7 @@ static void check_collisions(void)
     }
     text[used++] = '}';
     CHECK_INT(exl2__json_open(&c, "t", text, used, &j), EXL2_ERR_FORMAT);
-    CHECK(strstr(c.error.text, "have colliding hashes") != NULL);
+    CHECK(strstr(c.error.text, "have the same hash as") != NULL);
     free(text);
     CHECK_INT(c.host_bytes, 0);
 }

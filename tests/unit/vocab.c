@@ -257,7 +257,7 @@ static void check_malformed(void)
     REFUSE(vocab, "[]", FORMAT, "model.vocab is not an object");
     REFUSE(vocab, "{\"a\":0,\"b\":1.5}", FORMAT, "an id of model.vocab is not a whole number");
     REFUSE(vocab, "{\"a\":-1}", FORMAT, "not a whole number");
-    REFUSE(vocab, "{\"a\":4194304}", FORMAT, "is 4194304, ids end at 4194303");
+    REFUSE(vocab, "{\"a\":4194304}", FORMAT, "is 4194304, expected at most 4194303");
     REFUSE(vocab, "{\"a\":18446744073709551616}", FORMAT, "an id of model.vocab");
     REFUSE(vocab, "{\"a\":0,\"b\":0}", FORMAT, "the id 0 twice");
     REFUSE(vocab, "{\"a\":0,\"a\":1}", FORMAT, "twice");
@@ -273,7 +273,7 @@ static void check_malformed(void)
     REFUSE(added, "[1]", FORMAT, "an element of added_tokens");
     REFUSE(added, "[{\"id\":9}]", FORMAT, "an element of added_tokens");
     REFUSE(added, "[{\"id\":9,\"content\":\"x\",\"lstrip\":1}]", FORMAT, "lstrip is not true or false");
-    REFUSE(added, "[{\"id\":1,\"content\":\"x\"}]", FORMAT, "has the id 1 of \"b\"");
+    REFUSE(added, "[{\"id\":1,\"content\":\"x\"}]", FORMAT, "has the id 1, which is that of \"b\"");
     REFUSE(added, "[{\"id\":9,\"content\":\"longer\"},{\"id\":9,\"content\":\"x\"}]", FORMAT, "the id 9 twice");
     REFUSE(added, "[{\"id\":9,\"content\":\"x\",\"special\":true},{\"id\":10,\"content\":\"x\",\"special\":true}]",
            FORMAT, "\"x\" twice");
@@ -282,13 +282,13 @@ static void check_malformed(void)
     REFUSE(post_processor, "{\"type\":\"BertProcessing\",\"cls\":[\"a\"]}", FORMAT, "post_processor.cls");
     REFUSE(post_processor, "{\"type\":\"BertProcessing\",\"cls\":[\"a\",\"b\"]}", FORMAT, "not a whole number");
     REFUSE(post_processor, TEMPLATE("{}", "{}"), FORMAT, "single is not a list");
-    REFUSE(options, ",\"unk_token\":\"?\"", FORMAT, "unk_token is no token");
+    REFUSE(options, ",\"unk_token\":\"?\"", FORMAT, "unk_token is not a token");
     REFUSE(options, ",\"unk_token\":5", FORMAT, "unk_token is not a string");
     REFUSE(options, ",\"fuse_unk\":\"x\"", FORMAT, "fuse_unk is not true or false");
     check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"x\":{}}}", EXL2_ERR_FORMAT,
-                  "\"x\", no id below");
+                  "\"x\", expected an id below");
     check_refused((tokenizer_parts){ 0 }, "{\"added_tokens_decoder\":{\"99999999999\":{}}}", EXL2_ERR_FORMAT,
-                  "no id below");
+                  "expected an id below");
     check_refused((tokenizer_parts){ 0 }, "[", EXL2_ERR_FORMAT, "tokenizer_config.json");
     check_refused((tokenizer_parts){ 0 }, "[]", EXL2_ERR_FORMAT, "tokenizer_config.json");
 }

@@ -63,7 +63,7 @@ typedef struct exl2__json_bytes {
     const char *text;
     uint32_t at, end;
     char piece[4];          /* UTF-8 of the last escape */
-    uint32_t taken, pieces; /* bytes of `piece` returned so far, and bytes in all */
+    uint32_t returned, pieces; /* bytes of `piece` returned so far, and bytes in all */
 } exl2__json_bytes;
 
 static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t token)
@@ -76,8 +76,8 @@ static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t
 EXL2__NOINLINE
 static int exl2__json_bytes_next(exl2__json_bytes *b)
 {
-    if (b->taken < b->pieces) {
-        return (uint8_t)b->piece[b->taken++];
+    if (b->returned < b->pieces) {
+        return (uint8_t)b->piece[b->returned++];
     }
     if (b->at == b->end) {
         return -1;
@@ -90,7 +90,7 @@ static int exl2__json_bytes_next(exl2__json_bytes *b)
     c = b->text[b->at + 1];
     if (c == 'u') {
         b->pieces = exl2__json_encode_utf8(exl2__json_unescape_u(b->text, b->end, &b->at), b->piece);
-        b->taken = 1;
+        b->returned = 1;
         return (uint8_t)b->piece[0];
     }
     b->at += 2;
@@ -234,7 +234,7 @@ static inline exl2_result exl2__json_reject_key(exl2__ctx *c, const char *label,
     bytes = bytes > 80 ? (uint32_t)exl2__utf8_cut(j->text + t->begin, 80) : bytes;
     return exl2__fail(c, EXL2_ERR_FORMAT,
                       twice ? "%s has the key \"%.*s\" twice in one object, again at byte %u (line %u)"
-                            : "%s: the key \"%.*s\" and others before byte %u (line %u) have colliding hashes",
+                            : "%s: too many keys have the same hash as \"%.*s\" at byte %u (line %u)",
                       label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
 }
 

@@ -119,10 +119,10 @@ static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
         if (s[at].rank != rank) {
             continue; /* stale: one of the two symbols has merged since */
         }
-        uint32_t gone = s[at].next;
+        uint32_t right = s[at].next;
         s[at].id = b->merges[rank].id;
-        s[at].next = s[gone].next;
-        s[gone].rank = EXL2__BPE_NONE;
+        s[at].next = s[right].next;
+        s[right].rank = EXL2__BPE_NONE;
         if (s[at].next != EXL2__BPE_NONE) {
             s[s[at].next].previous = at;
         }

@@ -237,8 +237,8 @@ static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *
                           "the model folder has no tokenizer.json: it can run token ids, but not text");
     }
     if (bytes >= EXL2__ENCODE_BYTES_MAX) {
-        return exl2__fail(c, EXL2_ERR_ARG, "the text has %zu bytes, tokens can be made of less than %u at once", bytes,
-                          EXL2__ENCODE_BYTES_MAX);
+        return exl2__fail(c, EXL2_ERR_ARG, "the text has %zu bytes, at most %u can be tokenized at once", bytes,
+                          EXL2__ENCODE_BYTES_MAX - 1);
     }
     exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } },
                            exl2__normal_allowance(bytes) };

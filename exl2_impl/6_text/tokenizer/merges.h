@@ -66,7 +66,7 @@ static inline exl2_result exl2__merges_load(exl2__merges_reader *r, uint32_t tok
     }
     if (!right) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                          EXL2__MERGES_LABEL " %u is neither two tokens and a space nor a list of two",
+                          EXL2__MERGES_LABEL " %u is neither \"A B\" nor [\"A\", \"B\"] of two tokens A and B",
                           r->rank + r->count);
     }
     uint8_t left_kind, right_kind;
@@ -126,8 +126,9 @@ static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges
     bool known = e->merge.left != EXL2__PIECES_NONE && e->merge.right != EXL2__PIECES_NONE &&
                  e->merge.id != EXL2__PIECES_NONE;
     if (e->reachable && !known) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL " %u (%.*s) needs a token that model.vocab lacks",
-                          rank, (int)exl2__min32(e->end - e->begin, 80), r->j->text + e->begin);
+        return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                          EXL2__MERGES_LABEL " %u (%.*s) needs a token that is not in model.vocab", rank,
+                          (int)exl2__min32(e->end - e->begin, 80), r->j->text + e->begin);
     }
     if (e->left && e->both > e->left && e->text[e->left] == ' ') {
         uint8_t last = (uint8_t)e->text[e->left - 1];
@@ -165,7 +166,8 @@ static exl2_result exl2__merges_flush(exl2__merges_reader *r)
     }
     for (uint32_t i = 0; i < count; i++, r->rank++) {
         if (r->waiting[i].reachable && !exl2__bpe_add(r->out, r->rank, r->waiting[i].merge)) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__MERGES_LABEL "s up to %u were made to collide", r->rank);
+            return exl2__fail(r->c, EXL2_ERR_FORMAT,
+                              EXL2__MERGES_LABEL "s: too many up to merge %u have the same hash", r->rank);
         }
     }
     return EXL2_OK;

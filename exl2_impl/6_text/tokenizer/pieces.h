@@ -228,9 +228,9 @@ static inline bool exl2__pieces_add(exl2__pieces *p, uint32_t id, uint64_t hash)
     const char *text = p->text + p->starts[id];
     size_t bytes = p->starts[id + 1] - p->starts[id];
     uint32_t at = exl2__pieces_slot(p, text, bytes, hash, &p->probes);
-    bool taken = p->slots[at] != 0;
+    bool exists = p->slots[at] != 0;
     p->slots[at] = EXL2__PIECES_TAG(hash) | (id + 1);
-    return !taken && p->probes <= 16u * (uint64_t)p->mask + 4096;
+    return !exists && p->probes <= 16u * (uint64_t)p->mask + 4096;
 }
 
 /* Id of the BYTES piece with this text, or EXL2__PIECES_NONE. `hash` is the text's exl2__pieces_hash. */

@@ -10,7 +10,7 @@
 
 /* A match is a path through the program to MATCH. For each position of the text there is a set of instructions from
    which such a path exists; it follows from the set of the next position. So the text is read backwards first, and the
-   sets are stored. Matching forward then never backtracks: at a SPLIT it takes the first branch that is in the set.
+   sets are stored. Matching forward then never backtracks: at a SPLIT it follows the first branch that is in the set.
    Sets are stored on three levels: of all positions of a block of 2^10 bytes, of every 2^10th position of a block of
    2^20 bytes, and of every 2^20th position of a block of 2^30 bytes. A block that is needed again is recomputed from
    the set at its end, which the next level has. */
@@ -81,7 +81,7 @@ static inline bool exl2__regex_in_set(const exl2__regex *r, const exl2__regex_se
 
 /* *out: the SET instructions that accept the character. */
 EXL2__COLD
-static void exl2__regex_takes(const exl2__regex *r, uint32_t code, uint64_t *out)
+static void exl2__regex_accepts(const exl2__regex *r, uint32_t code, uint64_t *out)
 {
     uint32_t kind = exl2__unicode_class(code);
     memset(out, 0, r->words * sizeof *out);
@@ -122,7 +122,7 @@ static void exl2__regex_finish(exl2__regex *r)
 {
     uint64_t done[EXL2__REGEX_WORDS_MAX] = { 0 };
     for (uint32_t i = 0; i < 256; i++) {
-        exl2__regex_takes(r, i, r->latin + (size_t)i * r->words);
+        exl2__regex_accepts(r, i, r->latin + (size_t)i * r->words);
     }
     for (uint32_t i = 0; i < r->count; i++) {
         if (r->code[i].op <= EXL2__REGEX_SET) {
@@ -179,15 +179,15 @@ EXL2__NOINLINE
 static void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, uint64_t *set)
 {
     uint64_t own[EXL2__REGEX_WORDS_MAX];
-    const uint64_t *takes = own;
+    const uint64_t *accepts = own;
     if (code < 256) {
-        takes = r->latin + (size_t)code * r->words;
+        accepts = r->latin + (size_t)code * r->words;
     } else {
-        exl2__regex_takes(r, code, own);
+        exl2__regex_accepts(r, code, own);
     }
     for (uint32_t w = 0; w < r->words; w++) { /* a SET leads to the instruction after it */
         uint64_t next = set[w] >> 1 | (w + 1 < r->words ? set[w + 1] << 63 : 0);
-        set[w] = (takes[w] & next) | r->matches[w];
+        set[w] = (accepts[w] & next) | r->matches[w];
     }
     exl2__regex_close(r, at, set);
 }
@@ -251,10 +251,10 @@ static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
             end++;
         }
     }
-    for (size_t behind = end, before;; behind = before) { /* `set` holds for all positions from `low` to `behind` */
-        before = behind > begin ? exl2__unicode_before(r->text, behind) : 0;
-        size_t low = behind > begin && before >= begin ? before + 1 : begin;
-        for (size_t place = low; place <= behind && place < stop; place++) {
+    for (size_t high = end, before;; high = before) { /* `set` holds for all positions from `low` to `high` */
+        before = high > begin ? exl2__unicode_before(r->text, high) : 0;
+        size_t low = high > begin && before >= begin ? before + 1 : begin;
+        for (size_t place = low; place <= high && place < stop; place++) {
             uint64_t *out = kept + (place >> shift & mask) * r->words;
             for (uint32_t w = 0; w < r->words && (place & stride) == 0; w++) {
                 out[w] = set[w];

@@ -16,7 +16,7 @@
    possessive ?+ *+ ++ after a single character. Jumps are relative, so that instructions can be moved and copied. */
 typedef struct exl2__regex_parser {
     const char *at, *end;
-    const char *refused;    /* the first unsupported construct, for a message; NULL: none yet */
+    const char *rejected;   /* the first unsupported construct, for a message; NULL: none yet */
     uint32_t count, set_count, range_count, depth;
     bool fold, in_class;    /* inside (?i), inside [...] */
     exl2__regex_code code[EXL2__REGEX_CODE_MAX];
@@ -26,9 +26,9 @@ typedef struct exl2__regex_parser {
 
 static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty);
 
-static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
+static bool exl2__regex_reject(exl2__regex_parser *p, const char *what)
 {
-    p->refused = p->refused ? p->refused : what;
+    p->rejected = p->rejected ? p->rejected : what;
     return false;
 }
 
@@ -36,16 +36,16 @@ static bool exl2__regex_refuse(exl2__regex_parser *p, const char *what)
 static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 {
     size_t bytes = strlen(text);
-    bool there = (size_t)(p->end - p->at) >= bytes && memcmp(p->at, text, bytes) == 0;
-    p->at += there ? bytes : 0;
-    return there;
+    bool found = (size_t)(p->end - p->at) >= bytes && memcmp(p->at, text, bytes) == 0;
+    p->at += found ? bytes : 0;
+    return found;
 }
 
 /* Inserts an instruction before those from `place` on. */
 static bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
 {
     if (p->count == EXL2__REGEX_CODE_MAX) {
-        return exl2__regex_refuse(p, "so many characters and repetitions");
+        return exl2__regex_reject(p, "too many characters and repetitions");
     }
     memmove(p->code + place + 1, p->code + place, (p->count++ - place) * sizeof *p->code);
     p->code[place] = (exl2__regex_code){ (uint8_t)op, false, (int16_t)a, (int16_t)b };
@@ -62,7 +62,8 @@ static inline bool exl2__regex_emit(exl2__regex_parser *p, exl2__regex_op op, in
 static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uint32_t low, uint32_t high)
 {
     if (low > high || (p->fold && high >= 0x80)) {
-        return exl2__regex_refuse(p, low > high ? "a range that goes down" : "(?i) with characters beyond ASCII");
+        return exl2__regex_reject(p, low > high ? "a range that ends before it begins"
+                                                : "a character above U+007F inside (?i)");
     }
     for (uint32_t code = low; code <= high && code < 256; code++) {
         s->latin[code >> 5] |= 1u << (code & 31);
@@ -82,7 +83,7 @@ static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uin
     }
     if (high >= 256) {
         if (p->range_count == EXL2__REGEX_RANGES_MAX) {
-            return exl2__regex_refuse(p, "so many ranges");
+            return exl2__regex_reject(p, "too many ranges of characters");
         }
         p->ranges[p->range_count][0] = low < 256 ? 256 : low;
         p->ranges[p->range_count++][1] = high;
@@ -121,14 +122,14 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
             if ((size_t)(p->end - p->at) > bytes && p->at[bytes] == '}' && memcmp(p->at, names[i].name, bytes) == 0) {
                 p->at += bytes + 1;
                 if (p->fold && (names[i].kinds & 0x1C) && names[i].kinds != EXL2__UNICODE_LETTER) {
-                    return exl2__regex_refuse(p, "(?i) with a class of letters");
+                    return exl2__regex_reject(p, "a class of letters inside (?i)");
                 }
                 exl2__regex_add_kinds(s, names[i].kinds, not);
                 return true;
             }
         }
     }
-    return exl2__regex_refuse(p, "a property in \\p{...} unknown to us");
+    return exl2__regex_reject(p, "an unsupported property \\p{...}");
 }
 
 /* Reads at most `most` (0..8) hexadecimal digits. */
@@ -172,7 +173,7 @@ static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32
     } else {
         fine = false;
     }
-    return fine || exl2__regex_refuse(p, "an escape unknown to us");
+    return fine || exl2__regex_reject(p, "an unsupported escape");
 }
 
 /* Reads a literal character or an escape. */
@@ -205,7 +206,7 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
         fine = fine && (code == UINT32_MAX || exl2__regex_add_range(p, &s, code, high));
     }
     if (!fine || !exl2__regex_eat(p, "]")) {
-        return exl2__regex_refuse(p, "a class with &&, with [:...:], without its ], or in too many others");
+        return exl2__regex_reject(p, "a class with &&, with [:...:], without its ], or nested too deeply");
     }
     p->depth--;
     for (uint32_t i = 0; i < 8; i++) {
@@ -214,7 +215,7 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
     out->not = not && s.count;
     out->kinds = (uint16_t)(out->kinds | (not && !s.count ? ~s.kinds : s.kinds));
     out->count = (uint16_t)(out->count + s.count);
-    return p->depth == 0 || !out->not || exl2__regex_refuse(p, "a class in a class with [^");
+    return p->depth == 0 || !out->not || exl2__regex_reject(p, "a class nested in another class and negated with [^");
 }
 
 /* ---- items ---- */
@@ -224,7 +225,7 @@ static bool exl2__regex_single(exl2__regex_parser *p)
 {
     uint32_t code = UINT32_MAX, depth = p->depth;
     if (p->set_count == EXL2__REGEX_SETS_MAX) {
-        return exl2__regex_refuse(p, "so many characters and classes");
+        return exl2__regex_reject(p, "too many characters and classes");
     }
     exl2__regex_set *s = &p->sets[p->set_count];
     *s = (exl2__regex_set){ { 0 }, 0, (uint16_t)p->range_count, 0, false };
@@ -250,7 +251,7 @@ static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
     bool fold = p->fold, not = exl2__regex_eat(p, "?!"), look = not || exl2__regex_eat(p, "?=");
     uint32_t place = p->count;
     if (p->depth++ == EXL2__REGEX_DEPTH_MAX) {
-        return exl2__regex_refuse(p, "so many groups in groups");
+        return exl2__regex_reject(p, "groups nested too deeply");
     }
     if (look && !exl2__regex_emit(p, EXL2__REGEX_LOOK, 1, 0)) {
         return false;
@@ -258,10 +259,10 @@ static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
     if (!look && exl2__regex_eat(p, "?i:")) {
         p->fold = true;
     } else if (!look && !exl2__regex_eat(p, "?:") && p->at < p->end && *p->at == '?') {
-        return exl2__regex_refuse(p, "a group (? other than (?: (?i: (?= (?!");
+        return exl2__regex_reject(p, "a group (? other than (?: (?i: (?= (?!");
     }
     if (!exl2__regex_alternatives(p, empty) || !exl2__regex_eat(p, ")")) {
-        return exl2__regex_refuse(p, "a ( without its )");
+        return exl2__regex_reject(p, "a ( without its )");
     }
     if (look) {
         if (!exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0)) {
@@ -310,8 +311,11 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
     memcpy(copy, p->code + place, one * sizeof *copy);
     bool forever = most == UINT32_MAX;
     uint32_t copies = forever ? least > 1 ? least : 1 : most;
-    if (least > most || copies > EXL2__REGEX_REPEAT_MAX || copies * (one + 1) > EXL2__REGEX_CODE_MAX) {
-        return exl2__regex_refuse(p, "such a repetition");
+    if (least > most) {
+        return exl2__regex_reject(p, "a repetition {m,n} with m > n");
+    }
+    if (copies > EXL2__REGEX_REPEAT_MAX || copies * (one + 1) > EXL2__REGEX_CODE_MAX) {
+        return exl2__regex_reject(p, "a repetition with too large a count");
     }
     p->count = place;
     for (uint32_t i = 0; i < copies; i++) {
@@ -321,7 +325,7 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
             return false;
         }
         if (p->count + one > EXL2__REGEX_CODE_MAX) {
-            return exl2__regex_refuse(p, "such a repetition");
+            return exl2__regex_reject(p, "a repetition with too large a count");
         }
         memcpy(p->code + p->count, copy, one * sizeof *copy);
         p->count += one;
@@ -341,9 +345,9 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
 static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
 {
     if (one.op != EXL2__REGEX_SET) {
-        return exl2__regex_refuse(p, "?+, *+ or ++ behind more than a character");
+        return exl2__regex_reject(p, "?+, *+ or ++ after more than one character");
     }
-    if (option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, 4, 0)) { /* taken: one more may follow */
+    if (option && !exl2__regex_emit(p, EXL2__REGEX_JUMP, 4, 0)) { /* if the option matched, one more may follow */
         return false;
     }
     p->code[place].b = option ? 3 : p->code[place].b;
@@ -368,7 +372,7 @@ static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool 
         bool single = p->count == place + 1, lazy = exl2__regex_eat(p, "?");
         exl2__regex_code one = p->code[place];
         if ((*empty && most > 1) || (lazy && c == '{' && least == most)) {
-            return exl2__regex_refuse(p, "a repetition of what may be empty, or {n}?");
+            return exl2__regex_reject(p, "a repetition of an item that may be empty, or {n}?");
         }
         if (!exl2__regex_repeat(p, place, least, most, lazy)) {
             return false;
@@ -396,7 +400,7 @@ static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
         p->at++;
         *empty = true;
     } else if (*p->at == '?' || *p->at == '*' || *p->at == '+') {
-        fine = exl2__regex_refuse(p, "a repetition of nothing");
+        fine = exl2__regex_reject(p, "a repetition of nothing");
     } else {
         fine = exl2__regex_single(p);
     }
@@ -436,21 +440,21 @@ static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
     return true;
 }
 
-/* Compiles `text`; *p then has the program. false: p->refused says why. */
+/* Compiles `text`; *p then has the program. false: p->rejected says why. */
 static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
 {
     bool empty;
     p->at = text;
     p->end = text + bytes;
-    p->refused = NULL;
+    p->rejected = NULL;
     p->count = p->set_count = p->range_count = p->depth = 0;
     p->in_class = false;
     p->fold = exl2__regex_eat(p, "(?i)");
     if (!exl2__regex_alternatives(p, &empty)) {
-        return exl2__regex_refuse(p, "a syntax unknown to us");
+        return exl2__regex_reject(p, "an unsupported syntax");
     }
     if (p->at < p->end || empty) {
-        return exl2__regex_refuse(p, empty ? "a match that may be empty" : "a ) without its (");
+        return exl2__regex_reject(p, empty ? "a match that may be empty" : "a ) without its (");
     }
     return exl2__regex_emit(p, EXL2__REGEX_MATCH, 0, 0);
 }

@@ -69,9 +69,9 @@ static inline void exl2__stops_make(exl2__stops *stops, const char *const *strin
    true: the text contains a stop string. It begins at *stop_at, and the output ends there. If there are several, the
    one that ends first counts and, among those, the longest; so the result does not depend on the pieces in which the
    text arrived.
-   false: text[0 .. *settled) can be released, since no stop string begins in it. The rest must be given again, together
-   with the text that follows. */
-static inline bool exl2__stops_match(const exl2__stops *stops, const char *text, size_t bytes, size_t *settled,
+   false: text[0 .. *releasable) can be released, since no stop string begins in it. The rest must be given again,
+   together with the text that follows. */
+static inline bool exl2__stops_match(const exl2__stops *stops, const char *text, size_t bytes, size_t *releasable,
                                      size_t *stop_at)
 {
     size_t end = bytes, held = 0;
@@ -93,7 +93,7 @@ static inline bool exl2__stops_match(const exl2__stops *stops, const char *text,
         }
         held = matched > held ? matched : held;
     }
-    *settled = found ? *stop_at : bytes - held;
+    *releasable = found ? *stop_at : bytes - held;
     return found;
 }
 

@@ -51,7 +51,7 @@ static void exl2__stream_write(exl2__stream_out *out, const char *text, size_t b
 }
 
 /* Writes whole code points, without the spaces that the decoder strips at the beginning of the text. */
-static inline void exl2__stream_settle(exl2__stream *s, const exl2__vocab *v, exl2__stream_out *out, const char *text,
+static inline void exl2__stream_release(exl2__stream *s, const exl2__vocab *v, exl2__stream_out *out, const char *text,
                                        size_t bytes)
 {
     for (; !s->begun && bytes && *text == ' ' && s->stripped < v->strip; text++, bytes--) {
@@ -62,7 +62,7 @@ static inline void exl2__stream_settle(exl2__stream *s, const exl2__vocab *v, ex
 }
 
 /* The first `bytes` held bytes cannot become a code point: writes one U+FFFD for them or, if `single`, one for each. */
-static inline void exl2__stream_give_up(exl2__stream *s, uint32_t bytes, exl2__stream_out *out)
+static inline void exl2__stream_replace(exl2__stream *s, uint32_t bytes, exl2__stream_out *out)
 {
     for (uint32_t i = 0; i < (s->single ? bytes : bytes > 0); i++) {
         exl2__stream_write(out, EXL2__UNICODE_REPLACEMENT, 3);
@@ -72,7 +72,8 @@ static inline void exl2__stream_give_up(exl2__stream *s, uint32_t bytes, exl2__s
     memmove(s->held, s->held + bytes, s->held_bytes);
 }
 
-/* Adds a byte. If it cannot continue the held bytes, these are given up, and the byte begins a new code point. */
+/* Adds a byte. If it cannot continue the held bytes, U+FFFD is written for them, and the byte begins a new code
+   point. */
 static inline void exl2__stream_byte(exl2__stream *s, const exl2__vocab *v, char byte, exl2__stream_out *out)
 {
     s->held[s->held_bytes++] = byte;
@@ -82,9 +83,9 @@ static inline void exl2__stream_byte(exl2__stream *s, const exl2__vocab *v, char
             return;
         }
         if (code == EXL2__UNICODE_BAD) {
-            exl2__stream_give_up(s, length, out);
+            exl2__stream_replace(s, length, out);
         } else {
-            exl2__stream_settle(s, v, out, s->held, length);
+            exl2__stream_release(s, v, out, s->held, length);
             s->held_bytes = (uint8_t)(s->held_bytes - length);
             memmove(s->held, s->held + length, s->held_bytes);
         }
@@ -110,8 +111,8 @@ static inline void exl2__stream_token(exl2__stream *s, const exl2__vocab *v, exl
         return;
     }
     if (v->pieces.marked && !raw) {
-        exl2__stream_give_up(s, s->held_bytes, out);
-        exl2__stream_settle(s, v, out, piece, bytes);
+        exl2__stream_replace(s, s->held_bytes, out);
+        exl2__stream_release(s, v, out, piece, bytes);
         s->begun = s->begun || v->strip == EXL2__VOCAB_STRIP_FIRST;
         return;
     }
@@ -135,7 +136,7 @@ static inline size_t exl2__stream_push(exl2__stream *s, const exl2__vocab *v, ex
 static inline size_t exl2__stream_flush(exl2__stream *s, char *out, size_t cap)
 {
     exl2__stream_out sink = { out, cap, 0 };
-    exl2__stream_give_up(s, s->held_bytes, &sink);
+    exl2__stream_replace(s, s->held_bytes, &sink);
     return sink.used;
 }
 
@@ -190,7 +191,7 @@ static inline exl2_result exl2__stream_decode(const exl2__vocab *v, const exl2_t
             exl2__stream_token(&stream, v, ids[i], &sink);
         }
     }
-    exl2__stream_give_up(&stream, stream.held_bytes, &sink);
+    exl2__stream_replace(&stream, stream.held_bytes, &sink);
     *need = sink.used;
     return sink.used > cap ? EXL2_ERR_TOO_SMALL : EXL2_OK;
 }

@@ -68,8 +68,8 @@ static exl2_result exl2__vocab_names_ids(exl2__ctx *c, const exl2__json *config,
         }
         if (!sane) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_NAMES_FILE ": added_tokens_decoder has the key \"%.*s\", no id below %u",
-                              (int)exl2__min32(t->end - t->begin, 40), config->text + t->begin, ids_max);
+                              EXL2__VOCAB_NAMES_FILE ": added_tokens_decoder has the key \"%.*s\", expected an id "
+                              "below %u", (int)exl2__min32(t->end - t->begin, 40), config->text + t->begin, ids_max);
         }
         *id_count = exl2__max32(*id_count, id + 1);
     }

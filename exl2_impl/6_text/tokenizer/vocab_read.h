@@ -50,8 +50,8 @@ static inline exl2_result exl2__vocab_add_piece(exl2__vocab_reader *r, uint32_t 
     return exl2__pieces_add(&r->v->pieces, id, hash)
          ? EXL2_OK
          : exl2__fail(r->c, EXL2_ERR_FORMAT,
-                      EXL2__VOCAB_RULES_FILE ": the text of token %u comes twice in model.vocab, or the texts were "
-                      "made to collide", id);
+                      EXL2__VOCAB_RULES_FILE ": model.vocab has the text of token %u twice, or too many texts with the "
+                      "same hash", id);
 }
 
 #define EXL2__VOCAB_WAITING 16 /* pieces that wait while their slots are prefetched */
@@ -150,7 +150,7 @@ static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_to
         const char *other = exl2__pieces_text(p, token->id, &other_bytes);
         if (other_bytes != bytes || memcmp(other, r->buffer, bytes) != 0) {
             return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": added token \"%.*s\" has the id %u of \"%.*s\"",
+                              EXL2__VOCAB_RULES_FILE ": added token \"%.*s\" has the id %u, which is that of \"%.*s\"",
                               (int)token->bytes, r->v->added.text + token->at, token->id, (int)other_bytes, other);
         }
     }
@@ -220,8 +220,8 @@ static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
     for (uint32_t i = 0; i < r->rules.prefix_count; i++) {
         if (!exl2__pieces_text(&v->pieces, (uint32_t)r->rules.prefix[i], &bytes)) {
             return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                              EXL2__VOCAB_RULES_FILE ": post_processor puts token %d before text, which has none",
-                              r->rules.prefix[i]);
+                              EXL2__VOCAB_RULES_FILE ": post_processor puts token %d before the text, but no token has "
+                              "that id", r->rules.prefix[i]);
         }
     }
     v->bos = r->rules.prefix_count == 1 ? r->rules.prefix[0] : v->bos;
@@ -233,7 +233,7 @@ static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
     exl2__vocab_settle_bos(v, -1, false);
     if (exl2__vocab_names_flag(&r->config, "add_eos_token") == 1) {
         exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_ADD_EOS_IGNORED,
-                  EXL2__VOCAB_NAMES_FILE ": add_eos_token is ignored, nothing is put behind text");
+                  EXL2__VOCAB_NAMES_FILE ": add_eos_token is ignored: no token is added after a text");
     }
     return EXL2_OK;
 }
@@ -246,7 +246,7 @@ static exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
     }
     r->v->unk_id = exl2__vocab_resolve(r, exl2__json_text(&r->j, r->rules.unk_token, r->buffer, SIZE_MAX));
     if (r->v->unk_id == EXL2__PIECES_NONE) {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.unk_token is no token of the file");
+        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.unk_token is not a token of the file");
     }
     return EXL2_OK;
 }

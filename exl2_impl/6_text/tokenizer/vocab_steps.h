@@ -103,7 +103,7 @@ static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const
     }
     if (id >= EXL2__VOCAB_RULES_IDS_MAX) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT,
-                          EXL2__VOCAB_RULES_FILE ": %s is %llu, ids end at %u", what, (unsigned long long)id,
+                          EXL2__VOCAB_RULES_FILE ": %s is %llu, expected at most %u", what, (unsigned long long)id,
                           EXL2__VOCAB_RULES_IDS_MAX - 1);
     }
     *out = (uint32_t)id;
@@ -130,7 +130,7 @@ static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const ch
     if (!exl2__regex_parse(&p, text, bytes)) {
         return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
                           EXL2__VOCAB_RULES_FILE ": %s with the pattern %.*s is not supported: it has %s", what,
-                          (int)(bytes < 120 ? bytes : exl2__utf8_cut(text, 120)), text, p.refused);
+                          (int)(bytes < 120 ? bytes : exl2__utf8_cut(text, 120)), text, p.rejected);
     }
     *out = exl2__regex_copy(&p, r->pool);
     return EXL2_OK;

@@ -67,8 +67,8 @@ typedef struct exl2__words_rules {
 #define EXL2__WORDS_CL100K_HEAD EXL2__WORDS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define EXL2__WORDS_CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" EXL2__WORDS_TAIL
 #define EXL2__WORDS_CASED_HEAD "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define EXL2__WORDS_CASED_WORDS(behind) EXL2__WORDS_CASED_HEAD "*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" behind "|" \
-    EXL2__WORDS_CASED_HEAD "+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" behind "|"
+#define EXL2__WORDS_CASED_WORDS(suffix) EXL2__WORDS_CASED_HEAD "*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" suffix "|" \
+    EXL2__WORDS_CASED_HEAD "+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" suffix "|"
 #define EXL2__WORDS_CASED_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" EXL2__WORDS_TAIL
 
 /* The regular expressions that have a hand-written scanner. */
@@ -295,7 +295,7 @@ EXL2__NOINLINE
 static const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
 {
     uint32_t bytes, kind;
-    bool ascii_sign;
+    bool ascii_symbol;
     switch (s->kind) {
     case EXL2__WORDS_GPT2:
         return exl2__words_gpt2(p, end, false);
@@ -311,8 +311,8 @@ static const char *exl2__words_match(const exl2__words_step *s, const char *p, c
         return p + (*p == '\r' || *p == '\n');
     case EXL2__WORDS_CLASS:
         kind = exl2__words_class(p, end, &bytes);
-        ascii_sign = (s->value & EXL2__WORDS_ASCII_SYMBOLS) && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
-        return (kind & s->value) || ascii_sign ? p + bytes : p;
+        ascii_symbol = (s->value & EXL2__WORDS_ASCII_SYMBOLS) && bytes == 1 && (kind & EXL2__UNICODE_SYMBOL);
+        return (kind & s->value) || ascii_symbol ? p + bytes : p;
     case EXL2__WORDS_STRING:
         return (size_t)(end - p) >= s->value && memcmp(p, s->text, s->value) == 0 ? p + s->value : p;
     case EXL2__WORDS_REGEX:
