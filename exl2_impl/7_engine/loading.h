@@ -182,7 +182,7 @@ static void exl2__loading_bos(exl2__model *m)
                                       && exl2__loading_template_has(t, added->text + token->at, token->bytes));
     }
     if (m->vocab.present) {
-        exl2__vocab_settle_bos(&m->vocab, bos, !opens_turns);
+        exl2__vocab_choose_bos(&m->vocab, bos, !opens_turns);
     }
 }
 

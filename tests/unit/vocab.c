@@ -105,29 +105,29 @@ static void check_bos(void)
     CHECK_TEXT(v.eos_text, "ab");
     CHECK_TEXT(v.pad_text, "?");
     CHECK(v.unk_text == NULL);
-    exl2__vocab_settle_bos(&v, -1, false);
+    exl2__vocab_choose_bos(&v, -1, false);
     CHECK(v.prefix_count == 0);
-    exl2__vocab_settle_bos(&v, -1, true); /* the files leave it open, and the architecture wants BOS */
+    exl2__vocab_choose_bos(&v, -1, true); /* the files leave it open, the architecture wants it */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 9);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\"}", &v) == EXL2_OK);
-    exl2__vocab_settle_bos(&v, 3, true); /* config.json has priority */
+    exl2__vocab_choose_bos(&v, 3, true); /* config.json comes first */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 3 && v.bos == 3);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, NULL, &v) == EXL2_OK);
-    exl2__vocab_settle_bos(&v, -1, true);
-    CHECK(v.prefix_count == 0 && v.bos == -1); /* no BOS is defined */
-    exl2__vocab_settle_bos(&v, 1000, true);
-    CHECK(v.prefix_count == 0); /* the tokenizer has no such token */
+    exl2__vocab_choose_bos(&v, -1, true);
+    CHECK(v.prefix_count == 0 && v.bos == -1); /* none is defined */
+    exl2__vocab_choose_bos(&v, 1000, true);
+    CHECK(v.prefix_count == 0); /* the tokenizer does not know it */
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":false}", &v) == EXL2_OK);
-    exl2__vocab_settle_bos(&v, 3, true);
+    exl2__vocab_choose_bos(&v, 3, true);
     CHECK(v.prefix_count == 0);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(plain, "{\"bos_token\":\"<e>\",\"add_bos_token\":true}", &v) == EXL2_OK && v.prefix_count == 1);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(with_template, NULL, &v) == EXL2_OK && v.prefix_count == 1 && v.bos == 9);
-    exl2__vocab_settle_bos(&v, 3, true); /* the post-processor has priority, because the model was trained with it */
+    exl2__vocab_choose_bos(&v, 3, true); /* the post-processor's is what the model was trained with */
     CHECK(v.prefix_count == 1 && v.prefix[0] == 9);
     exl2__vocab_close(&context, &v);
     CHECK(open_parts(with_template, "{\"add_bos_token\":false}", &v) == EXL2_OK && v.prefix_count == 0 && v.bos == 9);

@@ -275,8 +275,8 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
     /* searched are the application's tokens; or the source, its constants, all constants joined, and three probes */
     g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
                                                                         EXL2__TEMPLATE_PROBE_BYTES));
-    g.rewritten[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
-    g.rewritten[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
+    g.rewritten[0] = exl2__normal_borrow(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
+    g.rewritten[1] = exl2__normal_borrow(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     exl2_result result = exl2__template_guard_normalizer(&g);
     if (result == EXL2_OK) {
         result = special ? exl2__template_guard_strings(&g, special) : exl2__template_guard_all(&g, t);

@@ -242,8 +242,8 @@ static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *
     }
     exl2__encode_job e = { c, v, text, from_message, (flags & EXL2_TEXT_PLAIN) != 0, out, cap, 0, { { 0 }, { 0 } },
                            exl2__normal_allowance(bytes) };
-    e.normal[0] = exl2__normal_lend(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
-    e.normal[1] = exl2__normal_lend(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
+    e.normal[0] = exl2__normal_borrow(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
+    e.normal[1] = exl2__normal_borrow(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     bool valid = exl2__unicode_valid(text, bytes);
     exl2_result result = valid ? exl2__encode_set(&e, 0, text, bytes, true) : exl2__encode_repaired(&e, bytes);
     exl2__normal_free(c, &e.normal[0]);

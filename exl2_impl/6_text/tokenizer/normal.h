@@ -69,7 +69,7 @@ static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
 }
 
 /* A buffer for texts of up to `cap` bytes in the caller's memory, exl2__normal_bytes(cap) of it. */
-static inline exl2__normal_text exl2__normal_lend(char *memory, size_t cap)
+static inline exl2__normal_text exl2__normal_borrow(char *memory, size_t cap)
 {
     return (exl2__normal_text){ memory, NULL, memory ? cap : 0, 0, memory != NULL };
 }

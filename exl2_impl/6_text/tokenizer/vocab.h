@@ -1,6 +1,6 @@
 /* vocab.h: a model's tokenizer in memory: bytes of every token, merges, added tokens, rules for words.
    takes: what vocab_read.h fills in.
-   gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_settle_bos, exl2__vocab_prefix,
+   gives: exl2__vocab, exl2__vocab_close, exl2__vocab_piece, exl2__vocab_choose_bos, exl2__vocab_prefix,
           exl2__vocab_token.
    owns:  one block for all of it, until exl2__vocab_close. */
 #ifndef EXL2__VOCAB_H
@@ -55,7 +55,7 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
 /* Decides on BOS once config.json is known. Its `bos` (-1 = none) replaces that of tokenizer_config.json. It is put
    before raw text if the files say so, or if they leave it open and it is `wanted`. A prefix from the post-processor
    stays as it is. */
-static void exl2__vocab_settle_bos(exl2__vocab *v, exl2_token bos, bool wanted)
+static void exl2__vocab_choose_bos(exl2__vocab *v, exl2_token bos, bool wanted)
 {
     size_t bytes;
     if (v->prefix_count == 0) {

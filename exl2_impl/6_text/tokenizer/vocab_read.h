@@ -230,7 +230,7 @@ static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
         memcpy(v->prefix, r->rules.prefix, sizeof v->prefix);
         v->prefix_count = r->rules.prefix_count;
     }
-    exl2__vocab_settle_bos(v, -1, false);
+    exl2__vocab_choose_bos(v, -1, false);
     if (exl2__vocab_names_flag(&r->config, "add_eos_token") == 1) {
         exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_ADD_EOS_IGNORED,
                   EXL2__VOCAB_NAMES_FILE ": add_eos_token is ignored: no token is added after a text");
