@@ -16,7 +16,7 @@ typedef struct exl2__folder {
 } exl2__folder;
 
 /* Can an import have written a file of this name? No other file is ever deleted. */
-static bool exl2__folder_is_ours(const char *name)
+static bool exl2__folder_is_output(const char *name)
 {
     static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json",
                                          "tokenizer_config.json" };
@@ -30,12 +30,12 @@ static bool exl2__folder_is_ours(const char *name)
 }
 
 /* Finds an entry of `dir` that no import can have written: another name, a folder or a link. false: there is none. */
-static bool exl2__folder_foreign(const char *dir, char name[EXL2__FILE_NAME_MAX])
+static bool exl2__folder_find_other(const char *dir, char name[EXL2__FILE_NAME_MAX])
 {
     char path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     for (uint32_t index = 0; exl2__platform_entry(dir, index, name, EXL2__FILE_NAME_MAX); index++) {
         exl2__format(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__folder_is_ours(name) || !exl2__platform_is_file(path)) {
+        if (!exl2__folder_is_output(name) || !exl2__platform_is_file(path)) {
             return true;
         }
     }
@@ -49,7 +49,7 @@ static bool exl2__folder_remove(const char *dir)
     uint32_t index = 0;
     while (exl2__platform_entry(dir, index, name, sizeof name)) {
         exl2__format(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__folder_is_ours(name) || !exl2__platform_remove_file(path)) {
+        if (!exl2__folder_is_output(name) || !exl2__platform_remove_file(path)) {
             index++;
         }
     }
@@ -64,10 +64,10 @@ static exl2_result exl2__folder_clear(exl2__ctx *c, const char *path)
     if (exl2__platform_is_link(path)) {
         return exl2__fail(c, EXL2_ERR_STATE, "%s is a link; remove it or choose another folder", path);
     }
-    if (exl2__folder_foreign(path, name)) {
-        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which is not of an import; remove that folder", path, name);
+    if (exl2__folder_find_other(path, name)) {
+        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no import writes; remove that folder", path, name);
     }
-    return exl2__folder_remove(path) ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: cannot be removed", path);
+    return exl2__folder_remove(path) ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be removed", path);
 }
 
 /* Can a folder be created at `path`? It may be free or an empty folder. This is checked before hours of work, not
@@ -78,7 +78,7 @@ static bool exl2__folder_is_free(const char *path)
                                          : exl2__platform_remove_dir(path) && exl2__platform_make_dir(path);
 }
 
-/* Creates an empty OUT.unfinished. What a killed import has left there is removed. OUT must not exist, or be an empty
+/* Creates an empty OUT.unfinished. The files of a killed import are removed from it. OUT must not exist, or be an empty
    folder. */
 static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
 {
@@ -90,7 +90,7 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     *f = (exl2__folder){ { 0 }, { 0 } };
     size_t bytes_max = EXL2__FILE_PATH_MAX - sizeof EXL2__FOLDER_TAIL;
     if (bytes == 0 || bytes > bytes_max) {
-        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes; 1 to %zu are possible", bytes, bytes_max);
+        return exl2__fail(c, EXL2_ERR_ARG, "out_dir has %zu bytes, expected 1 to %zu", bytes, bytes_max);
     }
     if (c->files.list(c->files.user, out_dir, 0, name, sizeof name)) {
         return exl2__fail(c, EXL2_ERR_STATE,
@@ -102,14 +102,13 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
     exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
     if (!exl2__folder_is_free(f->final_path)) {
         return exl2__fail(c, EXL2_ERR_IO,
-                          "%s: cannot be made; its parent must be a folder that may be written to, and nothing of that "
-                          "name be there but an empty folder",
-                          f->final_path);
+                          "%s: the folder cannot be created; its parent must be a writable folder, and at most an "
+                          "empty folder may have its name", f->final_path);
     }
     if (!exl2__platform_make_dir(work_path)) {
         EXL2__TRY(exl2__folder_clear(c, work_path));
         if (!exl2__platform_make_dir(work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be made", work_path);
+            return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created", work_path);
         }
     }
     memcpy(f->work_path, work_path, sizeof work_path);
@@ -121,7 +120,7 @@ static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 {
     exl2__platform_remove_dir(f->final_path); /* if it is empty; Windows cannot rename over it */
     if (!exl2__platform_rename(f->work_path, f->final_path)) {
-        return exl2__fail(c, EXL2_ERR_IO, "%s: cannot be renamed to %s", f->work_path, f->final_path);
+        return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be renamed to %s", f->work_path, f->final_path);
     }
     f->work_path[0] = 0;
     return EXL2_OK;

@@ -33,12 +33,12 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
         const exl2__pack_band *band = &bands[i];
         bool last = i + 1 == band_count;
         if (!exl2__pack_bits_valid(band->bits) || (i > 0 && band->bits > bands[i - 1].bits)) {
-            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u bits cannot follow %u (widths are 8, 6, 5, 4, 3, 2, descending)",
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u bits follow %u, expected 8, 6, 5, 4, 3 or 2, descending",
                               name, band->bits, i ? bands[i - 1].bits : 8u);
         }
         if (band->size == 0 || band->size % EXL2__PACK_UNIT != 0 || band->rows > in - row ||
             band->rows % EXL2__PACK_UNIT != 0 || (!last && band->rows % band->size != 0)) {
-            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u rows in groups of %u do not fit the %u rows that are left", name,
+            return exl2__fail(c, EXL2_ERR_ARG, "%s: %u rows in groups of %u do not fit the remaining %u rows", name,
                               band->rows, band->size, in - row);
         }
         for (uint32_t done = 0; done < band->rows; done += band->size) {
@@ -53,7 +53,7 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
         }
     }
     if (row != in || in == 0 || in > EXL2__MATRIX_IN_MAX) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%s: the bands cover %u of %u rows; 32 to 65504 rows are possible", name,
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: the bands cover %u of %u rows, expected all rows, 32 to 65504", name,
                           row, in);
     }
     *group_count = count;

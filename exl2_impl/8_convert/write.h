@@ -36,7 +36,7 @@ static exl2_result exl2__write_open(exl2__ctx *c, const char *path, exl2__write 
     w->buffer = (char *)buffer;
     w->file = path ? exl2__platform_create(path) : NULL;
     if (path && !w->file) {
-        w->result = exl2__fail(c, EXL2_ERR_IO, "%s: cannot be created", path);
+        w->result = exl2__fail(c, EXL2_ERR_IO, "%s: the file cannot be created", path);
     }
     return EXL2_OK;
 }
@@ -86,7 +86,7 @@ static void exl2__write_quoted(exl2__write *w, const char *what, const char *tex
         uint32_t size = byte < 0x80, room = (uint32_t)exl2__min64(bytes - i, 4);
         if (size == 0 && !exl2__json_scan_utf8((const uint8_t *)text + i, &size, room)) {
             if (w->result >= 0) {
-                w->result = exl2__fail(w->ctx, EXL2_ERR_FORMAT, "%s: %s is not UTF-8 (byte %u at %llu)",
+                w->result = exl2__fail(w->ctx, EXL2_ERR_FORMAT, "%s: %s is not valid UTF-8 (byte %u at %llu)",
                                        w->from ? w->from : "text", what, byte, (unsigned long long)i);
             }
             return;

@@ -338,7 +338,7 @@ static void test_bad_tensors(void)
     m = with_key();
     gguf_info(&m, "t", 8, 48, 0, 0);
     gguf_put(&m.data, data, sizeof data);
-    check_refused("half a block", gguf_finish(&m), EXL2_ERR_FORMAT, "rows of 48", "Q8_0 needs a multiple of 32");
+    check_refused("half a block", gguf_finish(&m), EXL2_ERR_FORMAT, "rows of 48", "multiple of 32 for Q8_0");
     m = with_key();
     gguf_put_text(&m.infos, "t");
     gguf_put32(&m.infos, 5);

@@ -110,9 +110,9 @@ static void test_model_refusals(void)
     o.change = rope_odd;
     check_refused("another table", &o, EXL2_ERR_UNSUPPORTED, "rope_freqs.weight");
     o.change = rope_both;
-    check_refused("two scalings", &o, EXL2_ERR_UNSUPPORTED, "at once");
+    check_refused("two scalings", &o, EXL2_ERR_UNSUPPORTED, "together with rope_freqs.weight");
     o.change = rope_yarn;
-    check_refused("yarn", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type");
+    check_refused("yarn", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type is yarn");
     o = small;
     o.skip = "blk.1.ffn_up.weight";
     check_refused("a tensor too few", &o, EXL2_ERR_FORMAT, "blk.1.ffn_up.weight is missing");

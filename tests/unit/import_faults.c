@@ -20,13 +20,13 @@ static void test_arguments(void)
     rig_make(&r, l.file);
     exl2_import_desc d = describe(&r);
     d.bits = 7;
-    check_argument(d, &r, "bits 7");
+    check_argument(d, &r, "bits is 7");
     d = describe(&r);
     d.head_bits = 9;
-    check_argument(d, &r, "head_bits 9");
+    check_argument(d, &r, "head_bits is 9");
     d = describe(&r);
     d.group = 16;
-    check_argument(d, &r, "group 16");
+    check_argument(d, &r, "group is 16");
     d = describe(&r);
     d._end_canary = 1;
     check_argument(d, &r, "exl2_import_desc was not zeroed before its fields were set: its _end_canary is 1");
@@ -139,7 +139,7 @@ static void test_left_overs(void)
     snprintf(below, sizeof below, "%s/below", out_dir);
     d.out_dir = below;
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_IO);
-    CHECK(strstr(r.c.error.text, "its parent must be a folder") != NULL);
+    CHECK(strstr(r.c.error.text, "its parent must be a writable folder") != NULL);
     d.out_dir = out_dir;
     check_clean(&r);
     /* An empty folder is accepted, with or without a slash after its name. */

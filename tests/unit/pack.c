@@ -228,9 +228,9 @@ static void test_layout_refusals(void)
         exl2__pack_band bands[2];
         const char *text;
     } rows[] = {
-        { 64, 1, { { 7, 64, 32 } }, "7 bits cannot follow" },
-        { 64, 1, { { 1, 64, 32 } }, "1 bits cannot follow" },
-        { 64, 2, { { 4, 32, 32 }, { 5, 32, 32 } }, "5 bits cannot follow 4" },
+        { 64, 1, { { 7, 64, 32 } }, "7 bits follow" },
+        { 64, 1, { { 1, 64, 32 } }, "1 bits follow" },
+        { 64, 2, { { 4, 32, 32 }, { 5, 32, 32 } }, "5 bits follow 4" },
         { 64, 1, { { 4, 64, 48 } }, "groups of 48" },
         { 64, 1, { { 4, 64, 0 } }, "groups of 0" },
         { 50, 1, { { 4, 50, 32 } }, "50 rows" },

@@ -1,7 +1,7 @@
 /* normal.h: the normalizer of tokenizer.json: steps that rewrite text before it is cut into words.
    takes: valid UTF-8, and a mark for each byte that comes from a message.
    gives: exl2__normal_rules, exl2__normal_text, exl2__normal_allowance, exl2__normal_run, exl2__normal_free.
-   owns:  the rewritten text, until exl2__normal_free. Memory that the caller lends for it is used first. */
+   owns:  the rewritten text, until exl2__normal_free. Memory of the caller is used first. */
 #ifndef EXL2__NORMAL_H
 #define EXL2__NORMAL_H
 
@@ -52,7 +52,7 @@ typedef struct exl2__normal_text {
     char *text;
     uint8_t *marks; /* bit per byte, stored after the text; text made from a marked character is marked */
     size_t cap, used;
-    bool lent;      /* the memory is not freed */
+    bool borrowed;  /* the caller frees the memory */
 } exl2__normal_text;
 
 static inline uint64_t exl2__normal_bytes(size_t cap)
@@ -62,7 +62,7 @@ static inline uint64_t exl2__normal_bytes(size_t cap)
 
 static inline void exl2__normal_free(exl2__ctx *c, exl2__normal_text *t)
 {
-    if (t->text && !t->lent) {
+    if (t->text && !t->borrowed) {
         exl2__free(c, t->text, exl2__normal_bytes(t->cap), EXL2_MEM_GENERAL);
     }
     *t = (exl2__normal_text){ 0 };

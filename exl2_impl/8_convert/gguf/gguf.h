@@ -44,7 +44,8 @@ static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uin
     default: return exl2__gguf_wrong_kind(g, pair, "an integer");
     }
     if (wide > INT32_MAX) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is %lld, out of range", g->path, name, (long long)wide);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is %lld, which is out of range", g->path, name,
+                          (long long)wide);
     }
     *value = (uint32_t)wide;
     return EXL2_OK;
@@ -142,7 +143,7 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
     uint32_t alignment = 32;
     EXL2__TRY(exl2__gguf_get_u32(g, "general.alignment", &alignment));
     if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: general.alignment is %u, not a power of two", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: general.alignment is %u, expected a power of two", g->path,
                           alignment);
     }
     uint64_t data_start = exl2__align_up(header_bytes, alignment);
@@ -150,14 +151,15 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
         exl2__gguf_tensor tensor = g->tensors[i];
         uint64_t end = UINT64_MAX;
         if (tensor.offset % alignment != 0) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s begins at %llu, not a multiple of %u", g->path,
-                              EXL2__GGUF_NAME(tensor.name), (unsigned long long)tensor.offset, alignment);
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s begins at %llu, expected a multiple of %u",
+                              g->path, EXL2__GGUF_NAME(tensor.name), (unsigned long long)tensor.offset, alignment);
         }
         if (!exl2__add64(tensor.offset, data_start, &tensor.offset) ||
             !exl2__add64(tensor.offset, tensor.bytes, &end) || end > g->file_bytes) {
             return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
-                              "%s: tensor %.*s ends at %llu, the file has %llu bytes (truncated download?)", g->path,
-                              EXL2__GGUF_NAME(tensor.name), (unsigned long long)end, (unsigned long long)g->file_bytes);
+                              "%s: tensor %.*s ends at %llu, but the file has %llu bytes (truncated download?)",
+                              g->path, EXL2__GGUF_NAME(tensor.name), (unsigned long long)end,
+                              (unsigned long long)g->file_bytes);
         }
         g->tensors[i].offset = tensor.offset;
     }
@@ -191,7 +193,7 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
         EXL2__TRY(exl2__gguf_read(g, 0, g->header.base, bytes));
         exl2__gguf_cursor cursor = { g, g->header.base, 0, bytes, false };
         EXL2__TRY(exl2__gguf_parse(&cursor));
-        if (!cursor.dry) {
+        if (!cursor.truncated) {
             return exl2__gguf_place_tensors(g, cursor.at);
         }
         if (bytes == g->file_bytes) {
@@ -199,8 +201,8 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
                               (unsigned long long)bytes);
         }
         if (bytes >= EXL2__GGUF_HEADER_MAX) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the header is longer than %u bytes", g->path,
-                              EXL2__GGUF_HEADER_MAX);
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the header is longer than %u bytes, which is not supported",
+                              g->path, EXL2__GGUF_HEADER_MAX);
         }
     }
 }

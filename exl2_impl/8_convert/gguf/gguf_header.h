@@ -85,51 +85,51 @@ typedef struct exl2__gguf_cursor {
     exl2__gguf *g;
     const uint8_t *data;
     uint64_t at, bytes;
-    bool dry; /* more than `bytes` was needed; set once, it stays set */
+    bool truncated; /* more than `bytes` bytes were needed; once set, it stays set */
 } exl2__gguf_cursor;
 
-/* The next `bytes` bytes; if there are not enough, NULL, and k->dry is set. */
-static const uint8_t *exl2__gguf_take(exl2__gguf_cursor *k, uint64_t bytes)
+/* The next `bytes` bytes; if there are not enough, NULL, and k->truncated is set. */
+static const uint8_t *exl2__gguf_next(exl2__gguf_cursor *k, uint64_t bytes)
 {
-    if (k->dry || bytes > k->bytes - k->at) {
-        k->dry = true;
+    if (k->truncated || bytes > k->bytes - k->at) {
+        k->truncated = true;
         return NULL;
     }
     k->at += bytes;
     return k->data + k->at - bytes;
 }
 
-static uint32_t exl2__gguf_take32(exl2__gguf_cursor *k)
+static uint32_t exl2__gguf_next32(exl2__gguf_cursor *k)
 {
-    const uint8_t *p = exl2__gguf_take(k, 4);
+    const uint8_t *p = exl2__gguf_next(k, 4);
     return p ? exl2__load32(p) : 0;
 }
 
-static uint64_t exl2__gguf_take64(exl2__gguf_cursor *k)
+static uint64_t exl2__gguf_next64(exl2__gguf_cursor *k)
 {
-    const uint8_t *p = exl2__gguf_take(k, 8);
+    const uint8_t *p = exl2__gguf_next(k, 8);
     return p ? exl2__load64(p) : 0;
 }
 
-static exl2__gguf_text exl2__gguf_take_text(exl2__gguf_cursor *k)
+static exl2__gguf_text exl2__gguf_next_text(exl2__gguf_cursor *k)
 {
-    exl2__gguf_text text = { NULL, exl2__gguf_take64(k) };
-    text.data = (const char *)exl2__gguf_take(k, text.bytes);
+    exl2__gguf_text text = { NULL, exl2__gguf_next64(k) };
+    text.data = (const char *)exl2__gguf_next(k, text.bytes);
     return text;
 }
 
 /* Reads the name of a key or tensor. It must be printable ASCII without spaces, so that messages can quote it. */
-static exl2_result exl2__gguf_take_name(exl2__gguf_cursor *k, const char *what, uint32_t index, exl2__gguf_text *out)
+static exl2_result exl2__gguf_next_name(exl2__gguf_cursor *k, const char *what, uint32_t index, exl2__gguf_text *out)
 {
-    *out = exl2__gguf_take_text(k);
+    *out = exl2__gguf_next_text(k);
     if (out->bytes == 0 || out->bytes > EXL2__GGUF_NAME_MAX) {
-        if (k->dry && out->bytes == 0) {
+        if (k->truncated && out->bytes == 0) {
             return EXL2_OK;
         }
-        return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT, "%s: the name of %s %u has %llu bytes; 1 to %u are possible",
+        return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT, "%s: the name of %s %u has %llu bytes, expected 1 to %u",
                           k->g->path, what, index, (unsigned long long)out->bytes, EXL2__GGUF_NAME_MAX);
     }
-    for (uint64_t i = 0; !k->dry && i < out->bytes; i++) {
+    for (uint64_t i = 0; !k->truncated && i < out->bytes; i++) {
         if (out->data[i] < 0x21 || out->data[i] > 0x7E) {
             return exl2__fail(k->g->ctx, EXL2_ERR_FORMAT,
                               "%s: the name of %s %u is not printable ASCII (byte %u at %llu)", k->g->path, what, index,
@@ -147,41 +147,41 @@ static void exl2__gguf_skip_items(exl2__gguf_cursor *k, exl2__gguf_kind kind, ui
     if (kind != EXL2__GGUF_STRING) {
         uint64_t bytes;
         exl2__mul64(count, exl2__gguf_kind_bytes(kind), &bytes); /* overflow: UINT64_MAX, larger than any file */
-        exl2__gguf_take(k, bytes);
+        exl2__gguf_next(k, bytes);
         return;
     }
-    for (uint64_t i = 0; i < count && !k->dry; i++) {
-        exl2__gguf_take_text(k);
+    for (uint64_t i = 0; i < count && !k->truncated; i++) {
+        exl2__gguf_next_text(k);
     }
 }
 
 static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_pair *pair)
 {
     exl2__gguf *g = k->g;
-    EXL2__TRY(exl2__gguf_take_name(k, "key", index, &pair->name));
-    uint32_t kind = exl2__gguf_take32(k), item_kind = kind;
+    EXL2__TRY(exl2__gguf_next_name(k, "key", index, &pair->name));
+    uint32_t kind = exl2__gguf_next32(k), item_kind = kind;
     pair->count = 1;
     if (kind == EXL2__GGUF_ARRAY) {
-        item_kind = exl2__gguf_take32(k);
-        pair->count = exl2__gguf_take64(k);
+        item_kind = exl2__gguf_next32(k);
+        pair->count = exl2__gguf_next64(k);
     }
-    if (k->dry) {
+    if (k->truncated) {
         return EXL2_OK;
     }
     if (kind >= EXL2__GGUF_KINDS || item_kind >= EXL2__GGUF_KINDS) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s has the unknown value type %u", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s has the unsupported value type %u", g->path,
                           EXL2__GGUF_NAME(pair->name), kind >= EXL2__GGUF_KINDS ? kind : item_kind);
     }
     if (item_kind == EXL2__GGUF_ARRAY) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: key %.*s is an array of arrays; only flat arrays are read",
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: key %.*s is an array of arrays, which is not supported",
                           g->path, EXL2__GGUF_NAME(pair->name));
     }
     pair->kind = (exl2__gguf_kind)kind;
     pair->item_kind = (exl2__gguf_kind)item_kind;
     pair->data = k->data + k->at;
     exl2__gguf_skip_items(k, pair->item_kind, pair->count);
-    if (pair->kind == EXL2__GGUF_BOOL && !k->dry && pair->data[0] > 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is a bool with the value %u", g->path,
+    if (pair->kind == EXL2__GGUF_BOOL && !k->truncated && pair->data[0] > 1) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is a bool with the value %u, expected 0 or 1", g->path,
                           EXL2__GGUF_NAME(pair->name), pair->data[0]);
     }
     return EXL2_OK;
@@ -191,26 +191,26 @@ static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, e
 static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_tensor *t)
 {
     exl2__gguf *g = k->g;
-    EXL2__TRY(exl2__gguf_take_name(k, "tensor", index, &t->name));
-    t->dim_count = exl2__gguf_take32(k);
-    if (!k->dry && (t->dim_count == 0 || t->dim_count > EXL2__GGUF_DIMS_MAX)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has %u dimensions; 1 to %u are possible", g->path,
+    EXL2__TRY(exl2__gguf_next_name(k, "tensor", index, &t->name));
+    t->dim_count = exl2__gguf_next32(k);
+    if (!k->truncated && (t->dim_count == 0 || t->dim_count > EXL2__GGUF_DIMS_MAX)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has %u dimensions, expected 1 to %u", g->path,
                           EXL2__GGUF_NAME(t->name), t->dim_count, EXL2__GGUF_DIMS_MAX);
     }
     uint64_t items = 1;
     bool fits = true;
     for (uint32_t i = 0; i < EXL2__GGUF_DIMS_MAX; i++) {
-        t->dims[i] = i < t->dim_count && !k->dry ? exl2__gguf_take64(k) : 1;
+        t->dims[i] = i < t->dim_count && !k->truncated ? exl2__gguf_next64(k) : 1;
         fits = fits && t->dims[i] && exl2__mul64(items, t->dims[i], &items);
     }
-    uint32_t type_id = exl2__gguf_take32(k);
-    t->offset = exl2__gguf_take64(k);
-    if (k->dry) {
+    uint32_t type_id = exl2__gguf_next32(k);
+    t->offset = exl2__gguf_next64(k);
+    if (k->truncated) {
         return EXL2_OK;
     }
     t->type = exl2__gguf_types_find(type_id);
     if (!t->type) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s has the unknown GGML type %u", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s has the unsupported GGML type %u", g->path,
                           EXL2__GGUF_NAME(t->name), type_id);
     }
     if (!fits || items > UINT64_MAX / 1024) { /* no block has 1024 bytes */
@@ -220,40 +220,41 @@ static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index,
                           (unsigned long long)t->dims[3]);
     }
     if (t->dims[0] % t->type->items != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has rows of %llu, %s needs a multiple of %u",
-                          g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0], t->type->name,
-                          t->type->items);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has rows of %llu, expected a multiple of %u for %s",
+                          g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)t->dims[0], t->type->items,
+                          t->type->name);
     }
     t->bytes = items / t->type->items * t->type->bytes;
     return EXL2_OK;
 }
 
-/* Reads magic, version and counts. They are 24 bytes, so if the cursor is dry, the file itself is too short. */
+/* Reads magic, version and counts. They are 24 bytes, so if they do not suffice, the file itself is too short. */
 static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;
-    const uint8_t *magic = exl2__gguf_take(k, 4);
-    g->version = exl2__gguf_take32(k);
-    uint64_t tensor_count = exl2__gguf_take64(k), pair_count = exl2__gguf_take64(k);
+    const uint8_t *magic = exl2__gguf_next(k, 4);
+    g->version = exl2__gguf_next32(k);
+    uint64_t tensor_count = exl2__gguf_next64(k), pair_count = exl2__gguf_next64(k);
     if (!magic || memcmp(magic, "GGUF", 4) != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: not a GGUF file (it does not begin with GGUF)", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: not a GGUF file: it does not begin with GGUF", g->path);
     }
     if (g->version == 0x02000000u || g->version == 0x03000000u) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a big-endian GGUF file; only little-endian ones are read",
-                          g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: the file is big-endian, only little-endian GGUF is supported", g->path);
     }
-    if (k->dry) {
+    if (k->truncated) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the file ends after %llu bytes, inside its header", g->path,
                           (unsigned long long)g->file_bytes);
     }
     if (g->version < 2 || g->version > 3) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: GGUF version %u; versions 2 and 3 are read", g->path,
-                          g->version);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: the file has GGUF version %u, only 2 and 3 are supported",
+                          g->path, g->version);
     }
     if (pair_count > EXL2__GGUF_KEYS_MAX || tensor_count > EXL2__GGUF_TENSORS_MAX) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu keys and %llu tensors; at most %u and %u are possible",
-                          g->path, (unsigned long long)pair_count, (unsigned long long)tensor_count,
-                          EXL2__GGUF_KEYS_MAX, EXL2__GGUF_TENSORS_MAX);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: the file has %llu keys and %llu tensors, at most %u and %u are supported", g->path,
+                          (unsigned long long)pair_count, (unsigned long long)tensor_count, EXL2__GGUF_KEYS_MAX,
+                          EXL2__GGUF_TENSORS_MAX);
     }
     g->pair_count = (uint32_t)pair_count;
     g->tensor_count = (uint32_t)tensor_count;
@@ -274,7 +275,7 @@ static const char *exl2__gguf_tensor_name(const void *owner, uint32_t entry, siz
     return tensor->name.data;
 }
 
-static void exl2__gguf_lay_tables(exl2__gguf *g, exl2__arena *a)
+static void exl2__gguf_layout(exl2__gguf *g, exl2__arena *a)
 {
     g->pairs = (exl2__gguf_pair *)exl2__arena_alloc_zeroed(a, (uint64_t)g->pair_count * sizeof *g->pairs);
     g->tensors = (exl2__gguf_tensor *)exl2__arena_alloc_zeroed(a, (uint64_t)g->tensor_count * sizeof *g->tensors);
@@ -295,30 +296,31 @@ static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const ch
                           EXL2__GGUF_NAME(name));
     }
     if (!exl2__strtab_put(names, slot, index)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: the names of its %ss were made to collide", g->path, what);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: too many of its %ss have names with the same hash", g->path,
+                          what);
     }
     return EXL2_OK;
 }
 
-/* Parses keys and tensors. `k` has the beginning of the file; if k->dry is set afterwards, that was too little. */
+/* Parses keys and tensors. `k` has the beginning of the file; if it was too little, k->truncated is set afterwards. */
 static exl2_result exl2__gguf_parse(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;
     EXL2__TRY(exl2__gguf_parse_start(k));
     if (!g->tables.base) {
         exl2__arena measure = { 0 };
-        exl2__gguf_lay_tables(g, &measure);
+        exl2__gguf_layout(g, &measure);
         EXL2__TRY(exl2__arena_open(g->ctx, &g->tables, measure.used, EXL2_MEM_GENERAL));
     }
     g->tables.used = 0;
-    exl2__gguf_lay_tables(g, &g->tables);
-    for (uint32_t i = 0; i < g->pair_count && !k->dry; i++) {
+    exl2__gguf_layout(g, &g->tables);
+    for (uint32_t i = 0; i < g->pair_count && !k->truncated; i++) {
         EXL2__TRY(exl2__gguf_parse_pair(k, i, &g->pairs[i]));
-        if (!k->dry) {
+        if (!k->truncated) {
             EXL2__TRY(exl2__gguf_enter(g, &g->pair_names, "key", g->pairs[i].name, i));
         }
     }
-    for (uint32_t i = 0; i < g->tensor_count && !k->dry; i++) {
+    for (uint32_t i = 0; i < g->tensor_count && !k->truncated; i++) {
         EXL2__TRY(exl2__gguf_parse_tensor(k, i, &g->tensors[i]));
     }
     return EXL2_OK;

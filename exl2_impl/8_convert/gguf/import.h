@@ -32,11 +32,11 @@ static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, e
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc.%s is NULL", d->gguf_path ? "out_dir" : "gguf_path");
     }
     if (!exl2__pack_bits_valid(config->bits) || !exl2__pack_bits_valid(config->head_bits)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "bits %u and head_bits %u: each must be 2, 3, 4, 5, 6 or 8", config->bits,
+        return exl2__fail(c, EXL2_ERR_ARG, "bits is %u and head_bits is %u, expected 2, 3, 4, 5, 6 or 8", config->bits,
                           config->head_bits);
     }
     if (config->group != 32 && config->group != 64 && config->group != 128) {
-        return exl2__fail(c, EXL2_ERR_ARG, "group %u: it must be 32, 64 or 128", config->group);
+        return exl2__fail(c, EXL2_ERR_ARG, "group is %u, expected 32, 64 or 128", config->group);
     }
     return EXL2_OK;
 }

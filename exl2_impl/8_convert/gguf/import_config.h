@@ -38,7 +38,7 @@ static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
 
 /* Rejects keys that change what the model computes in unsupported ways, unless they are absent or have the neutral
    value. */
-static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
+static exl2_result exl2__import_config_check_keys(const exl2__gguf *g)
 {
     static const struct {
         const char *key;
@@ -56,18 +56,20 @@ static exl2_result exl2__import_config_refuse(const exl2__gguf *g)
     EXL2__TRY(exl2__gguf_get_u32(g, "split.count", &parts));
     if (parts > 1) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: one of %u parts of a model; join them first (llama-gguf-split --merge)", g->path, parts);
+                          "%s: the file is one of %u parts of a model; join them first (llama-gguf-split --merge)",
+                          g->path, parts);
     }
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.expert_count", &experts));
     if (experts > 0) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: llama.expert_count is %u; mixtures of experts are not imported", g->path, experts);
+                          "%s: llama.expert_count is %u, but mixtures of experts are not imported", g->path, experts);
     }
     for (size_t i = 0; i < EXL2__COUNT(keys); i++) {
         float value = keys[i].neutral;
         EXL2__TRY(exl2__gguf_get_f32(g, keys[i].key, &value));
         if (value != keys[i].neutral) {
-            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: a model with %s is not imported", g->path,
+            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                              "%s: key %s changes what the model computes, which is not imported", g->path,
                               keys[i].key);
         }
     }
@@ -83,7 +85,7 @@ static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key
     }
     EXL2__TRY(exl2__gguf_get_u32(g, key, value));
     if (*value < least || *value > most || *value % unit != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u; %u to %u in steps of %u are possible", g->path,
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u, expected %u to %u in steps of %u", g->path,
                           key, *value, least, most, unit);
     }
     return EXL2_OK;
@@ -106,8 +108,8 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.dimension_count", &rope_dim));
     if (value_dim != m->head_dim || rope_dim != m->head_dim) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: heads have keys of %u, values of %u and rotations of %u numbers; only equal ones are "
-                          "imported",
+                          "%s: the dimensions of a head are %u for keys, %u for values and %u for RoPE; only equal "
+                          "ones are imported",
                           g->path, m->head_dim, value_dim, rope_dim);
     }
     if (m->heads * m->head_dim % EXL2__PACK_UNIT != 0) {
@@ -130,7 +132,7 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
     table->used = true;
     if (table->type->id != 0 || table->dims[0] != count || table->bytes != count * 4) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
-                          "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with %u", g->path,
+                          "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with rows of %u", g->path,
                           table->type->name, (unsigned long long)table->dims[0], count);
     }
     EXL2__TRY(exl2__gguf_read(g, table->offset, bytes, table->bytes));
@@ -152,12 +154,13 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
         }
     }
     return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                      "%s: rope_freqs.weight is not the scaling of Llama 3; other tables are not imported", g->path);
+                      "%s: rope_freqs.weight is not the scaling of Llama 3, and no other is imported", g->path);
 }
 
 static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text kind = { "none", 4 };
+    char name[32];
     float theta = 10000, factor = 1;
     EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.freq_base", &theta));
     EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &factor)); /* key of older files */
@@ -166,7 +169,8 @@ static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *
         EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &factor));
     } else if (!exl2__import_config_is(kind, "none")) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: llama.rope.scaling.type is not linear or none; others are not imported", g->path);
+                          "%s: llama.rope.scaling.type is %s, only linear and none are imported", g->path,
+                          exl2__import_config_show(kind, name));
     }
     if (!(theta > 1) || !(factor >= 1)) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is below 1", g->path,
@@ -178,7 +182,7 @@ static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *
     exl2__gguf_tensor *table = exl2__gguf_tensor_find(g, "rope_freqs.weight");
     if (table && m->rope.kind == EXL2__ROPE_LINEAR) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: linear RoPE scaling and rope_freqs.weight at once are not imported", g->path);
+                          "%s: linear RoPE scaling together with rope_freqs.weight is not imported", g->path);
     }
     return table ? exl2__import_config_rope_table(g, table, m) : EXL2_OK;
 }
@@ -190,10 +194,10 @@ static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *
     char name[32];
     EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
     if (!exl2__import_config_is(arch, "llama")) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s; only llama is imported",
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s, only llama is imported",
                           g->path, exl2__import_config_show(arch, name));
     }
-    EXL2__TRY(exl2__import_config_refuse(g));
+    EXL2__TRY(exl2__import_config_check_keys(g));
     EXL2__TRY(exl2__import_config_size(g, "llama.block_count", 1, 1024, 1, &m->layers));
     EXL2__TRY(exl2__import_config_size(g, "llama.context_length", 1, INT32_MAX, 1, &m->context));
     EXL2__TRY(exl2__import_config_size(g, "llama.embedding_length", 32, 65504, EXL2__PACK_UNIT, &m->hidden));
@@ -232,8 +236,8 @@ static exl2_result exl2__import_config_id(const exl2__gguf *g, const char *key, 
     }
     EXL2__TRY(exl2__gguf_get_u32(g, key, &value));
     if (value >= vocab) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %u, the vocabulary has %u tokens", g->path, key, value,
-                          vocab);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %u, but the vocabulary has %u tokens", g->path, key,
+                          value, vocab);
     }
     *id = (int32_t)value;
     return EXL2_OK;

@@ -54,7 +54,7 @@ typedef struct exl2__import_slab {
 
 /* ---- scratch, progress, tasks ---- */
 
-static void exl2__import_model_lay_scratch(exl2__import_model *m, exl2__arena *a)
+static void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
 {
     exl2__import_scratch *s = &m->scratch;
     uint64_t raw = 0, stored = 0, in = m->plan->config->hidden, groups = 0;
@@ -209,7 +209,7 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
             peak = peak > peaks[n] ? peak : peaks[n];
             if (!exl2__float_is_finite(peaks[n]) || peaks[n] > EXL2__QUANTIZE_MAX) {
                 return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
-                                  "%s: tensor %.*s has a number in row %u that is not finite or beyond 32752",
+                                  "%s: tensor %.*s has a number in row %u that is not finite or larger than 32752",
                                   m->g->path, EXL2__GGUF_NAME(x->weight->name), exl2__import_model_source_row(x, n));
             }
         }
@@ -268,8 +268,8 @@ static exl2_result exl2__import_model_halves(const exl2__import_model *m, const 
         halves[i] = exl2__f32_to_f16(numbers[i]);
         if ((halves[i] & 0x7C00) == 0x7C00) {
             return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
-                              "%s: tensor %.*s has a number at %llu that is not finite or beyond 65504", m->g->path,
-                              EXL2__GGUF_NAME(t->name), (unsigned long long)(first + i));
+                              "%s: tensor %.*s has a number at %llu that is not finite or larger than 65504",
+                              m->g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)(first + i));
         }
     }
     return EXL2_OK;
@@ -338,9 +338,9 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
 static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char *dir)
 {
     exl2__arena measure = { 0 };
-    exl2__import_model_lay_scratch(m, &measure);
+    exl2__import_model_layout(m, &measure);
     EXL2__TRY(exl2__arena_open(m->g->ctx, &m->memory, measure.used, EXL2_MEM_SCRATCH));
-    exl2__import_model_lay_scratch(m, &m->memory);
+    exl2__import_model_layout(m, &m->memory);
     EXL2__TRY(exl2__import_plan_list(m->plan, m->shard_bytes, &m->shards));
     EXL2__TRY(exl2__shards_open(&m->shards, dir));
     for (uint32_t i = 0; i < m->plan->plain_count; i++) {

@@ -70,8 +70,9 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, const char
         exl2__format(tensor, sizeof tensor, "%s.bias", gguf_name);
         EXL2__TRY(exl2__import_plan_want(p->g, tensor, true, out, 0, &x->bias));
         if (out % EXL2__PACK_UNIT != 0) {
-            return exl2__fail(p->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s has a bias and %u outputs, not a multiple of %u",
-                              p->g->path, name, out, EXL2__PACK_UNIT);
+            return exl2__fail(p->g->ctx, EXL2_ERR_UNSUPPORTED,
+                              "%s: %s has a bias and %u outputs, expected a multiple of %u", p->g->path, name, out,
+                              EXL2__PACK_UNIT);
         }
     }
     x->in = in;
@@ -165,7 +166,7 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     for (uint32_t i = 0; i < g->tensor_count; i++) {
         if (!g->tensors[i].used) {
             return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                              "%s: tensor %.*s is not part of a Llama as it is imported here", g->path,
+                              "%s: tensor %.*s is not one of a Llama model, and cannot be imported", g->path,
                               EXL2__GGUF_NAME(g->tensors[i].name));
         }
     }

@@ -86,7 +86,7 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
     }
     if (!exl2__import_config_is(model, "gpt2")) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: tokenizer.ggml.model is %s; only gpt2 (byte-level BPE) is imported", g->path,
+                          "%s: tokenizer.ggml.model is %s, only gpt2 (byte-level BPE) is imported", g->path,
                           exl2__import_config_show(model, name));
     }
     for (size_t i = 0; i < EXL2__COUNT(families); i++) {
@@ -96,11 +96,11 @@ static exl2_result exl2__import_text_find_family(exl2__import_text *t)
         }
     }
     return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                      "%s: tokenizer.ggml.pre is %s; smollm, starcoder, refact, gpt-2, llama-bpe, qwen2 are imported",
+                      "%s: tokenizer.ggml.pre is %s, expected smollm, starcoder, refact, gpt-2, llama-bpe or qwen2",
                       g->path, exl2__import_config_show(pre, name));
 }
 
-static void exl2__import_text_lay(exl2__import_text *t, exl2__arena *a)
+static void exl2__import_text_layout(exl2__import_text *t, exl2__arena *a)
 {
     t->tokens = (exl2__gguf_text *)exl2__arena_alloc(a, (uint64_t)t->count * sizeof *t->tokens);
     exl2__strtab_make(&t->names, a, t->count);
@@ -129,8 +129,8 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
                               t->g->path, other, id);
         }
         if (!exl2__strtab_put(&t->names, slot, id)) {
-            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT, "%s: the texts of tokenizer.ggml.tokens were made to collide",
-                              t->g->path);
+            return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT,
+                              "%s: too many texts of tokenizer.ggml.tokens have the same hash", t->g->path);
         }
     }
     return EXL2_OK;
@@ -148,16 +148,17 @@ static exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t 
                           tokens ? "merges" : "tokens");
     }
     if (tokens->count > vocab || (types && types->count != tokens->count)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %llu tokens and %llu token types for an embedding of %u rows",
-                          g->path, (unsigned long long)tokens->count,
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: tokenizer.ggml has %llu tokens and %llu token types, expected as many of each, at most "
+                          "%u (rows of the embedding)", g->path, (unsigned long long)tokens->count,
                           (unsigned long long)(types ? types->count : tokens->count), vocab);
     }
     t->count = (uint32_t)tokens->count;
     t->types = types ? types->data : NULL;
     exl2__arena measure = { 0 };
-    exl2__import_text_lay(t, &measure);
+    exl2__import_text_layout(t, &measure);
     EXL2__TRY(exl2__arena_open(g->ctx, &t->memory, measure.used, EXL2_MEM_GENERAL));
-    exl2__import_text_lay(t, &t->memory);
+    exl2__import_text_layout(t, &t->memory);
     EXL2__TRY(exl2__import_text_enter(t, tokens));
     return exl2__import_config_ids(g, t->count, &t->ids);
 }
@@ -283,7 +284,7 @@ static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__imp
         exl2__strtab_find(&t->names, right, right_bytes, NULL) == UINT32_MAX ||
         exl2__strtab_find(&t->names, joined, (size_t)merge.bytes - 1, NULL) == UINT32_MAX) {
         return exl2__fail(t->g->ctx, EXL2_ERR_FORMAT,
-                          "%s: tokenizer.ggml.merges[%llu] makes or takes a token that is not in the vocabulary",
+                          "%s: tokenizer.ggml.merges[%llu] needs or makes a token that is not in the vocabulary",
                           t->g->path, (unsigned long long)i);
     }
     exl2__write_format(w, "%s[", i ? ",\n" : "\n");
