@@ -52,6 +52,7 @@ static inline size_t exl2__utf8_whole(const char *text, size_t bytes)
     return wanted > more ? bytes - 1 - more : bytes;
 }
 
+/* Writes the digits of a number so that they end before `end`, and returns their count. base: 10 or 16. */
 static inline size_t exl2__format_number(char *end, uint64_t value, unsigned base)
 {
     size_t n = 0;
@@ -60,6 +61,18 @@ static inline size_t exl2__format_number(char *end, uint64_t value, unsigned bas
         value /= base;
         n++;
     } while (value);
+    return n;
+}
+
+/* The same with a sign. */
+static inline size_t exl2__format_signed(char *end, int64_t value)
+{
+    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    size_t n = exl2__format_number(end, size, 10);
+    if (value < 0) {
+        n++;
+        *(end - n) = '-';
+    }
     return n;
 }
 
@@ -98,12 +111,7 @@ static inline size_t exl2__format_list(char *out, size_t cap, const char *format
                 piece = number;
             } else if (*f == 'd') {
                 int64_t value = longs >= 2 ? (int64_t)va_arg(args, long long) : va_arg(args, int);
-                uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-                bytes = exl2__format_number(number_end, size, 10);
-                if (value < 0) {
-                    bytes++;
-                    *(number_end - bytes) = '-';
-                }
+                bytes = exl2__format_signed(number_end, value);
                 piece = number_end - bytes;
             } else if (*f == 'u' || *f == 'x') {
                 uint64_t value = longs == 3 ? va_arg(args, size_t)
@@ -187,7 +195,8 @@ static inline void exl2__error_copy(exl2__ctx *c, exl2_error *out)
     exl2__unlock(&c->error_lock);
 }
 
-/* A desc that was never zeroed holds garbage, and no pointer of it may be used: its canaries tell. */
+/* Fails for a desc that was never zeroed, which its canaries show. It holds garbage, so none of its pointers may be
+   used. */
 static inline exl2_result exl2__check_zeroed(exl2__ctx *c, uint32_t start, uint32_t end, const char *desc)
 {
     if (start == 0 && end == 0) {
