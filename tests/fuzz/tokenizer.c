@@ -89,7 +89,7 @@ static void fuzz_regex(const char *data, size_t size)
         return;
     }
     if (!exl2__regex_parse(&parser, data, bytes)) {
-        require(parser.refused != NULL);
+        require(parser.rejected != NULL);
         return;
     }
     exl2__arena dry = { 0 };

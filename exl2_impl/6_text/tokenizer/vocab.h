@@ -23,7 +23,7 @@ typedef struct exl2__vocab {
     uint64_t bytes;                 /* size of the block */
     uint32_t id_count;              /* all ids are below it; some may have no piece */
     uint32_t piece_bytes_max;       /* size of the longest piece */
-    exl2_token bos, eos, unk, pad;  /* from tokenizer_config.json, bos rather from the post-processor; -1 = none */
+    exl2_token bos, eos, unk, pad;  /* from tokenizer_config.json; bos: the post-processor's, if any; -1 = none */
     exl2_token prefix[EXL2__VOCAB_PREFIX_MAX]; /* tokens put before raw text, mostly bos */
     uint32_t prefix_count;
     int8_t add_bos;                 /* 1 or 0 as the files say; -1: they do not say */
